@@ -1,4 +1,4 @@
-"""Commands that read what is published: sql, export, tables, status, graph. None starts a JVM."""
+"""Commands that read what is published: sql, export, tables, status, graph. None but `sql --recompute` starts a JVM."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 )
 @click.option("--edition", type=Number(), metavar="N", help="Answer from edition N instead of the current one.")
 @click.option("--cut", type=Number(), metavar="N", help="Answer from the newest edition at or before cut N.")
+@click.option("--recompute", is_flag=True, help="With --cut: evaluate the named tables at exactly that cut, by Spark.")
 @click.option("--after", multiple=True, metavar="TOKEN", help="First wait until readers see this batch: flights@12.")
 @click.option("--timeout", type=Finite(), metavar="SECONDS", help="With --after: how long to wait; default 60.")
 @click.option(
@@ -42,6 +43,7 @@ def sql(
     file: Path | None,
     edition: int | None,
     cut: int | None,
+    recompute: bool,
     after: tuple[str, ...],
     timeout: float | None,
     verified: bool,
@@ -55,6 +57,9 @@ def sql(
     lake.quarantine say what was done. The dialect is DuckDB's, read only.
     Decimals are exact, but avg(decimal) and a division of decimals are DOUBLE in DuckDB: cast the result, for
     instance avg(fare)::DECIMAL(10, 2). Times are in UTC. In JSON, decimals are strings.
+
+    --recompute answers at any old cut, also where its edition has expired. Definitions and contracts are those of now,
+    and of people forgotten since nothing personal is read. It says first how much it reads.
 
     `<table>_at(moment)` is a History as of a moment; with --edition or --cut, as it was known then (bitemporal).
 
@@ -88,6 +93,13 @@ def sql(
             "--after waits for the current edition, so it cannot be combined with --edition or --cut",
             fix="leave out --edition and --cut",
         )
+    if recompute:
+        if text is None or cut is None or edition is not None or after or verified:
+            raise DeclarationError(
+                "--recompute needs a query and --cut, and no other choice of what is read",
+                fix='lake sql --cut N --recompute "SELECT …"',
+            )
+        return _recomputed(shell, text, cut, form, into)
     seconds = 60.0 if timeout is None else timeout
     reader = opened(shell.settings, text, edition=edition, cut=cut, after=after, timeout=seconds, verified=verified)
     if text is None:
@@ -96,6 +108,17 @@ def sql(
         signals.in_shell()
         return converse(reader)
     export(reader, text, form, into, begin=shell.begin_answer)
+
+
+def _recomputed(shell: Shell, query: str, cut: int, form: str, into: Path | None) -> None:
+    """Answers a query at a cut, by tables that are evaluated for it."""
+    shell.load()
+    from lake.cli.recompute import inputs_at
+    from lake.engine.at_cut import reading
+    from lake.read.export import export
+
+    with reading(inputs_at(shell, cut, recompute=True), query, tell=shell.say) as reader:
+        export(reader, query, form, into, begin=shell.begin_answer)
 
 
 def _format(shell: Shell, kind: str | None) -> str | None:

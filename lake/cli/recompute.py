@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,6 +36,7 @@ ADVANCED = ("table", "verb", "cut", "version", "inserted", "updated", "deleted",
 @ALL
 @CUT
 @click.option("--downstream", is_flag=True, help="Also every table derived from those.")
+@click.option("--to", "folder", metavar="DIR", help="Write the tables to DIR, new or empty, and change nothing else.")
 @DRY_RUN
 @YES
 @shared
@@ -45,6 +47,7 @@ def rebuild(
     *,
     everything: bool,
     downstream: bool,
+    folder: str | None,
     dry_run: bool,
     yes: bool,
 ) -> None:
@@ -53,10 +56,14 @@ def rebuild(
     Each table changes in one commit, which readers see when the cut is published. A table that would lose a published
     column, or values of one to another type, is left unchanged unless --yes is given.
 
+    With --to, tables are evaluated from the logs at any cut, by definitions and contracts of now and without people
+    forgotten since, into a folder of Delta tables: DIR/gold/carrier_daily. It is a copy: lake forget does not reach it.
+
     \b
     lake rebuild carrier_daily --dry-run
     lake rebuild flight --downstream
     lake rebuild --all
+    lake rebuild carrier_daily --cut 12 --to old
     """
     shell.load()
     from lake.engine.rebuild import rebuild_all
@@ -70,12 +77,26 @@ def rebuild(
         raise DeclarationError("--all already includes all that is downstream", fix="leave out --downstream")
     if dry_run and yes:
         raise DeclarationError("--yes and --dry-run cannot be combined", fix="use only one of them")
-    inputs = inputs_at(shell, number)
+    if folder is not None and (dry_run or yes):
+        raise DeclarationError("--to changes no table, so it has no --dry-run and no --yes", fix="leave them out")
+    inputs = inputs_at(shell, number, recompute=folder is not None)
     picked = [declaration.name for declaration in inputs.project.pick(tables)]
     if downstream:
         picked += graph(inputs.project).below(*picked)
+    if folder is not None:
+        return _rebuilt_to(shell, inputs, picked, folder)
     done = rebuild_all(inputs, picked, dry_run=dry_run, yes=yes, tell=lambda rebuilt: shell.say(line(rebuilt)))
     emit_recomputed(shell, done)
+
+
+def _rebuilt_to(shell: Shell, inputs: Inputs, names: Sequence[str], folder: str) -> None:
+    from lake.engine.at_cut import build_to
+
+    if not folder or "\0" in folder:
+        raise DeclarationError(f"not a folder's name: {folder!r}", fix="lake rebuild TABLE --cut N --to DIR")
+    built = build_to(inputs, names, Path(folder), tell=shell.say).tables
+    rows = [{"table": name, "rows": entry.rows, "path": f"{folder}/{entry.path}"} for name, entry in built.items()]
+    shell.emit({"cut": inputs.cut.number, "tables": rows}, table(rows, "table", "rows", "path"))
 
 
 @click.command()
@@ -272,13 +293,13 @@ def project(shell: Shell) -> Project:
     return load(shell.settings)
 
 
-def inputs_at(shell: Shell, number: int | None) -> Inputs:
-    """The inputs at a cut. A session is started only when it is needed."""
+def inputs_at(shell: Shell, number: int | None, *, recompute: bool = False) -> Inputs:
+    """The inputs at a cut; with `recompute`, evaluated from the logs. A session is started only when it is needed."""
     from lake.evaluation.inputs import Inputs
     from lake.publish.cut import pick_cut
 
     declared = project(shell)
-    return Inputs(lambda: connect(shell), declared, pick_cut(declared, number))
+    return Inputs(lambda: connect(shell), declared, pick_cut(declared, number), recompute=recompute)
 
 
 def connect(shell: Shell) -> SparkSession:

@@ -35,10 +35,10 @@ class Beside:
         streams = (f"{logs.SCHEMA}.{stream}" for stream in streams_of(self.settings))
         return (*streams, *(f"{ledgers.SCHEMA}.{name}" for name in ledgers.LEDGERS))
 
-    def named(self, words: Collection[str]) -> list[str]:
-        """The titles that a query of these words, in lower case, may read."""
+    def named(self, schemas: Collection[str], words: Collection[str]) -> list[str]:
+        """The titles that a query of these `schemas` and `words`, in lower case, may read."""
         parts = ((title, *title.lower().split(".")) for title in self.titles)
-        return [title for title, schema, name in parts if schema in words and name in words]
+        return [title for title, schema, name in parts if schema in schemas and name in words]
 
     def relation(self, title: str) -> Relation:
         """The one called `title`, in any case. Raises LakeError where there is none, or it cannot be read."""

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 SCHEMAS: Final = frozenset({"log", "lake"})
 """What logs and ledgers are called after."""
+_SCHEMA: Final = re.compile(r"\b(log|lake)\b(?!\s*\()", re.I)
+"""Either, but for the function log(x)."""
 READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
 """DuckDB's statement types that only read. DESCRIBE, SHOW, SUMMARIZE and VALUES are SELECT, PIVOT is MULTI."""
 
@@ -58,6 +60,11 @@ class Reader:
     edition: editions.Edition
     _opened: dict[str, Published] = field(default_factory=dict, compare=False, repr=False)
 
+    @property
+    def label(self) -> str:
+        """What is read, for a person: a cut where its tables were evaluated to be read, and are no edition."""
+        return f"edition {self.edition.number}" if self.edition.number else f"cut {self.edition.cut}"
+
     def table(self, name: str) -> Published:
         """Table `name` (`carrier_daily` or `gold.carrier_daily`) at the edition's version.
 
@@ -67,9 +74,7 @@ class Reader:
         plain = self._names.get(plain, plain)
         entry = self.edition.tables.get(plain)
         if entry is None or layer not in {"", entry.layer}:
-            raise DeclarationError(
-                f"no table {name!r} in edition {self.edition.number}", fix=did_you_mean(name, self.edition.tables)
-            )
+            raise DeclarationError(f"no table {name!r} in {self.label}", fix=did_you_mean(name, self.edition.tables))
         if plain not in self._opened:
             self._opened[plain] = published(self.settings, plain, self.edition)
         return self._opened[plain]
@@ -109,9 +114,9 @@ class Reader:
         return [*named, *self.beside.readable(but=titles)] if is_listing else named
 
     def titles(self, query: str) -> list[str]:
-        """What `query` may call logs and ledgers."""
-        words = set(re.findall(r"\w+", query.lower()))
-        return self.beside.named(words) if words & SCHEMAS else []
+        """The logs and ledgers that `query` may name, as it would call them."""
+        schemas = {schema.lower() for schema in _SCHEMA.findall(query)}
+        return self.beside.named(schemas, set(re.findall(r"\w+", query.lower()))) if schemas else []
 
     def source(self, name: str) -> Published | Relation:
         """The table, the log or the ledger called `name`. Raises as `table` does, and where it cannot be read."""
@@ -209,7 +214,7 @@ class Reader:
         fault = blamed(self.settings, error)
         what = "a file is gone" if gone else fault.what if fault else first_line(error)
         return StorageError(
-            f"edition {self.edition.number} cannot be read: {what}",
+            f"{self.label} cannot be read: {what}",
             where=gone[0] if gone else fault.where if fault else root.url,
             fix=f"lake rebuild {again} makes it again, and lake publish shows it; or restore it from a backup of the"
             " warehouse, or read another edition with --edition N",
@@ -249,7 +254,7 @@ class Reader:
             fault = self.beside.unknown(f"{schema}.{plain}")
             return DeclarationError(fault.what, where=where, fix=fault.fix)
         hint = did_you_mean(name.lower(), self.edition.tables, self.beside.titles)
-        return DeclarationError(f"no table {name!r} in edition {self.edition.number}", where=where, fix=hint)
+        return DeclarationError(f"no table {name!r} in {self.label}", where=where, fix=hint)
 
 
 def reader(settings: Settings, number: int | None = None, *, cut: int | None = None) -> Reader:

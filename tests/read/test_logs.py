@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from lake.cli import Shell
 from lake.cli import lake as command_line
 from lake.config import Settings
 from lake.errors import DeclarationError, StorageError
+from lake.quoting import quoted
 from lake.read.shell import Conversation, Names
 from lake.read.sql import reader
 from lake.store.ledger import checks, runs
@@ -68,10 +70,10 @@ def shop(tmp_path: Path) -> Settings:
     return settings
 
 
-@pytest.fixture
-def orders(spark: SparkSession, tmp_path: Path) -> Lakehouse:
-    """The shop with two orders and a refused one, each in its edition."""
-    lakehouse = new_shop(tmp_path)
+@pytest.fixture(scope="module")
+def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    """The shop with two orders, each in its edition, and a refused one."""
+    lakehouse = new_shop(tmp_path_factory.mktemp("orders"))
     lakehouse.land("orders", order(1), order(9, "margaret hamilton") | {"amount": "a lot"}).run()
     return lakehouse.land("orders", order(2, "margaret hamilton")).run()
 
@@ -91,9 +93,8 @@ def test_a_log_has_the_events_of_an_edition_s_cut_without_those_that_are_void(or
     assert answer(settings, both, "--edition", "2") == [{"events": 2, "orders": 2}]
 
 
-def test_what_is_personal_is_null_in_logs_and_no_key_store_is_needed(orders: Lakehouse) -> None:
-    settings = orders.settings
-    settings.keys_path.unlink()
+def test_what_is_personal_is_null_in_logs_and_no_key_store_is_needed(orders: Lakehouse, tmp_path: Path) -> None:
+    settings = replace(orders.settings, keys=tmp_path / "nowhere.sqlite")
     assert answer(settings, "select distinct customer from log.orders") == [{"customer": None}]
     [comment] = answer(
         settings, "select comment from duckdb_columns() where schema_name = 'log' and column_name = 'customer'"
@@ -151,7 +152,8 @@ def test_older_events_are_read_in_a_log_as_spark_reads_them(spark: SparkSession,
     lakehouse.run()
     edition = reader(lakehouse.settings)
     fields = ["id", "small", "share", "title", *KINDS]
-    rows = edition.relation(f"select {', '.join(fields)} from log.things order by id").to_arrow_table().to_pylist()
+    query = f"select {', '.join(map(quoted, fields))} from log.things order by id"
+    rows = edition.relation(query).to_arrow_table().to_pylist()
     cut = get_cut(lakehouse.settings, edition.edition.cut)
     log = Log(lakehouse.settings, "things")
     stored = log.read(spark, lakehouse.project.contracts["things"], upto=cut.batches["things"])
@@ -276,6 +278,7 @@ def test_a_damaged_log_stops_no_query_about_tables_and_no_listing(shop: Settings
     for damage in (lambda: file.write_bytes(b"PAR1 nothing"), file.unlink):
         damage()
         assert answer(shop, "from customer_daily order by all") == table
+        assert len(answer(shop, "select log(orders) as tenth from customer_daily")) == len(table), "no log is named"
         assert [row["name"] for row in answer(shop, "show tables")] == ["current_order", "customer_daily", *LEDGERS]
         assert f"log.orders cannot be read: a file is {'damaged' if file.exists() else 'gone'} ({file})" in refused(
             shop, "from log.orders"

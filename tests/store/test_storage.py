@@ -47,6 +47,7 @@ LOCAL: Final = {
     "ingest/recovery.py": "repaired texts are staged until their commit is there",
     "ingest/attempts.py": "the note of files being read lies beside the locks",
     "gate/gx.py": "its environment is set before it is imported",
+    "engine/at_cut.py": "tables of an old cut go to a folder that is named, or to one that goes after the query",
     "erasure/audit.py": "the files outside the warehouse are named by the settings",
     "erasure/purge.py": "what Spark has written to its own log is cut off",
     "publish/verify_source.py": "the rows of a source are kept beside the warehouse while they are compared",

@@ -1,0 +1,151 @@
+"""Tables at a cut, whether or not an edition of it is kept: evaluated from the logs into a folder of their own.
+
+Definitions and contracts are those of now. The cut's batches count, without what its voids take back; of people who
+were forgotten since, nothing personal is read.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryDirectory
+
+from lake import file_modes
+from lake.declaration import Declaration
+from lake.engine.write import arrow_types
+from lake.errors import DeclarationError, did_you_mean
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.meaning import meanings
+from lake.evaluation.shared import sharing
+from lake.evaluation.unique import check_unique, unique
+from lake.evaluation.validate import Tracing, analyse, python_faults
+from lake.explain import causes
+from lake.ingest import integrity
+from lake.kinds.columns import visible
+from lake.progress import step
+from lake.read.sql import Reader, as_of
+from lake.store import commit
+from lake.store.ledger.editions import Edition, EditionTable
+from lake.store.log import Log
+from lake.store.scan import Scan, to_arrow
+from lake.store.snapshot import published
+from lake.store.storage import Address
+from lake.store.table_head import HANDED_ON, TableHead
+from lake.text import counted
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an evaluation reads: `events` of the logs of `streams`, in files of so many `bytes`."""
+
+    streams: tuple[str, ...]
+    events: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{counted(self.events, 'event')} of {', '.join(self.streams)}, {self.bytes / 2**20:.1f} MiB"
+
+
+def cost_of(inputs: Inputs, tables: Iterable[Declaration]) -> Cost:
+    """What evaluating `tables` from the logs reads."""
+    settings, batches = inputs.project.settings, inputs.cut.batches
+    streams = sorted({stream for table in tables for stream in inputs.project.logs(table)})
+    bounds = {stream: {"_batch": (1, batches[stream])} for stream in streams if batches.get(stream)}
+    scans = [Scan(Log(settings, stream).path, bounds=bound) for stream, bound in bounds.items()]
+    files = [Address(file).head() for scan in scans for file in scan.files()]
+    return Cost(tuple(streams), sum(scan.rows() for scan in scans), sum(file.size for file in files if file))
+
+
+@contextmanager
+def reading(inputs: Inputs, query: str, *, tell: Callable[[str], None]) -> Iterator[Reader]:
+    """What `query` may read at the cut; the tables that it names are evaluated first, into a folder that goes after.
+
+    Raises DeclarationError where it names nothing, and as `rebuild` does.
+    """
+    project, cut = inputs.project, inputs.cut
+    settings = project.settings
+    words = set(re.findall(r"\w+", query.lower()))
+    named = [name for name in project.tables if {name.lower(), as_of(name.lower())} & words]
+    reader = Reader(settings, Edition(0, cut.number, {}, datetime.now(UTC)))
+    if not named and not reader.titles(query):
+        raise DeclarationError(
+            "the query names no table to recompute", where="--recompute", fix=did_you_mean("", project.tables)
+        )
+    with TemporaryDirectory(prefix="cut-", dir=file_modes.scratch(settings, "staging")) as folder:
+        if named:
+            edition = build(inputs, named, Path(folder), tell=tell)
+            there = replace(settings, warehouse=Path(folder))
+            reader = Reader(settings, edition, {name: published(there, name, edition) for name in named})
+        yield reader
+
+
+def build_to(inputs: Inputs, names: Iterable[str], folder: Path, *, tell: Callable[[str], None]) -> Edition:
+    """Evaluates tables into `folder`, new or empty, where they are Delta tables: `gold/carrier_daily`.
+
+    It appears whole or not at all. Raises DeclarationError where it cannot be there, and as `rebuild` does.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        what = "the folder is not empty" if folder.is_dir() else "this is not a folder"
+        raise DeclarationError(what, where=str(folder), fix="name a new or empty folder")
+    if not folder.absolute().parent.is_dir():
+        raise DeclarationError("the folder above it does not exist", where=str(folder), fix="create it first")
+    part = folder.absolute().with_name(f".lake-{token_hex(8)}.part")
+    part.mkdir(mode=file_modes.ALONE)
+    try:
+        edition = build(inputs, names, part, tell=tell)
+        part.replace(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return edition
+
+
+def build(inputs: Inputs, names: Iterable[str], folder: Path, *, tell: Callable[[str], None]) -> Edition:
+    """Evaluates the named tables (default: all) into `folder`, as an edition that has no number."""
+    picked, cut = inputs.project.pick(names), inputs.cut
+    what = f"{', '.join(table.name for table in picked)} at cut {cut.number}"
+    how = "by the definitions and contracts of now, without what is personal of people forgotten since"
+    tell(f"recomputing {what}, {how}: reads {cost_of(inputs, picked)}")
+    inputs.declared |= set(inputs.project.tables)
+    inputs.sound |= integrity.must_be_whole(inputs.project, picked)
+    with sharing(inputs, picked):
+        tables = {table.name: _built(inputs, table, folder) for table in picked}
+    return Edition(0, cut.number, tables, datetime.now(UTC))
+
+
+def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTable:
+    project, cut = inputs.project, inputs.cut
+    settings, streams = project.settings, sorted(project.logs(declaration))
+    table = replace(project.table_in(declaration, declaration.name), settings=replace(settings, warehouse=folder))
+    with (
+        step("recompute", declaration.name) as at_work,
+        python_faults(declaration, Tracing(inputs, causes.places_behind)),
+    ):
+        handed_on = analyse(inputs, declaration).handed_on
+        frame = inputs.evaluate(declaration)
+        frame = frame.select(*visible(frame.columns))
+        events = sum(Log(settings, stream).head_at(cut.batches.get(stream, 0)).events for stream in streams)
+        if events <= settings.small_diff_rows:
+            check_unique(declaration, rows := to_arrow(frame))
+        else:
+            rows = unique(frame, declaration.kind.identity)
+        table.create(arrow_types(rows), description=declaration.doc)
+        columns = {source: {HANDED_ON: handed} for source, handed in handed_on.items()}
+        head = TableHead(
+            table.standing(),
+            cut=cut.number,
+            verb="rebuild",
+            inputs={stream: cut.batches.get(stream, 0) for stream in streams},
+            fingerprint=project.fingerprint(declaration),
+            voids=cut.voids,
+        )
+        comments = meanings(inputs, declaration, columns)
+        position = commit.replace(table, rows, declaration.kind.identity, head.committed, meanings=comments)
+        at_work.rows = table.rows(position.version)
+    entry = f"{declaration.layer}/{declaration.name}"
+    return EditionTable(declaration.layer, entry, position.version, head.fingerprint, at_work.rows)
