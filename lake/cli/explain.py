@@ -26,7 +26,8 @@ def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, 
     """Show the events behind a row of TABLE (its lineage). Says what became of each event.
 
     Values are written as in SQL, without quotes: 7, 2013-01-31, UA; null is null. If a table has
-    several rows per key (versions, matches), the key alone shows all of them.
+    several rows per key (versions, matches), the key alone shows all of them. At a cut of which the table keeps
+    nothing, the row is made of the logs, by definitions and contracts of now.
 
     \b
     lake explain aircraft_position tailnum=N10156

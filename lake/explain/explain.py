@@ -92,7 +92,7 @@ def explain(  # noqa: PLR0913 what, when and how much
     """
     [declaration] = project.pick([name])
     table, few = project.table(declaration), Few.of(limit)
-    head, latest = position_at(declaration, table, at_cut), latest_cut(project.settings)
+    head, latest = position_at(table, at_cut), latest_cut(project.settings)
     if head is not None:
         wanted = asked(declaration, schema_at(table, head.version), texts)
         rows = rows_of(declaration, table, head, wanted)
@@ -138,7 +138,12 @@ def _of_logs(inputs: Inputs, declaration: Declaration, texts: Sequence[str], few
     wanted = asked(declaration, schema, texts)
     [key] = wanted.to_pylist()
     missing, evaluated = _missing(inputs, declaration, key, few), list[Values]()
+    head = inputs.table(declaration).head()
     note = f"the table is not at cut {inputs.cut.number}: these are the events it will be derived from"
+    if head is not None and head.cut > inputs.cut.number:
+        note = (
+            f"of cut {inputs.cut.number} nothing is kept: this is made of the logs, by definitions and contracts of now"
+        )
     try:
         evaluated = _evaluated(inputs, declaration, wanted)
     except Exception as error:

@@ -21,21 +21,12 @@ from lake.store.tables import Table
 NULL: Final = "null"
 
 
-def position_at(declaration: Declaration, table: Table, at_cut: int | None) -> TableHead | None:
-    """Where the table stood at a cut, or stands; None where it is not built, or has not come as far.
-
-    Raises DeclarationError where it has passed over that cut.
-    """
+def position_at(table: Table, at_cut: int | None) -> TableHead | None:
+    """Where the table stood at a cut, or stands; None where it is not built, or is not known to have been there."""
     if at_cut is None:
         return table.head()
     get_cut(table.settings, at_cut)
-    head, newest = table.head_at(at_cut), table.head()
-    if head is not None or newest is None or newest.cut < at_cut:
-        return head
-    cuts = sorted({head.cut for head in table.heads()})
-    before, after = [cut for cut in cuts if cut < at_cut][-1:], [cut for cut in cuts if cut > at_cut][:1]
-    near = " and ".join(f"--at-cut {cut}" for cut in (*before, *after))
-    raise declaration.fault(f"was not at cut {at_cut}", fix=f"it was at {near}" if near else "lake run")
+    return table.head_at(at_cut)
 
 
 def rows_of(declaration: Declaration, table: Table, head: TableHead, keys: pa.Table) -> list[Values]:
@@ -46,7 +37,8 @@ def rows_of(declaration: Declaration, table: Table, head: TableHead, keys: pa.Ta
         cut = head.cut
         raise declaration.fault(
             f"its rows at cut {cut} have been deleted",
-            fix="lake maintain keeps only the last editions: try a later cut",
+            fix="lake maintain keeps only the last editions: try a later cut,"
+            f" or lake sql --cut {cut} --recompute for the rows without their events",
         ) from None
     return rows
 

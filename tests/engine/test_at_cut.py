@@ -77,6 +77,15 @@ def test_any_old_cut_is_asked_by_the_definitions_of_now(shop: Lakehouse) -> None
     assert files(shop.settings) == before, "nothing is left, and nothing changed"
 
 
+def test_a_row_of_an_old_cut_is_traced_to_its_events(shop: Lakehouse) -> None:
+    explained = json.loads(done(shop, "explain", "current_order", "order_id=1", "--at-cut", "1", "--json").stdout)
+    [row] = explained["rows"]
+    assert row["row"]["customer"] == "joan"
+    assert [event["batch"] for event in row["from"][0]["events"]] == [1]
+    [note] = explained["notes"]
+    assert note.startswith("of cut 1 nothing is kept")
+
+
 def test_a_query_of_an_old_cut_cannot_leave_it(shop: Lakehouse) -> None:
     at = ("sql", "--cut", "1", "--recompute")
     [live, *_] = (file for file in files(shop.settings) if "/gold/customer_daily/part-" in str(file))
