@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lake.cli import signals
+from lake.errors import LakeError
 from tests.shop import empty
 
 AT_WORK = """
@@ -59,6 +61,14 @@ def in_the_open(*_):
 status.status = globals()[sys.argv.pop()]
 cli.main()
 """
+
+
+def test_an_error_that_is_its_own_cause_is_no_signal() -> None:
+    one, other = LakeError("one", where="", fix=""), ValueError("other")
+    one.__cause__, other.__context__ = other, one
+    assert signals.exit_code(one) is None
+    other.__context__ = KeyboardInterrupt()
+    assert signals.exit_code(one) is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -51,15 +51,21 @@ def in_shell() -> None:
 
 def exit_code(error: BaseException) -> int | None:
     """The exit code of a command that a signal has ended, once Spark has cancelled its jobs; None where none has."""
-    ended = _Signals.final
-    cause: BaseException | None = error
-    while ended is None and cause is not None:
-        ended = cause if isinstance(cause, Ended) else None
-        cause = cause.__cause__ or cause.__context__
+    ended = _Signals.final or next((cause for cause in _causes(error) if isinstance(cause, Ended)), None)
     if ended is None:
         return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
     ended.telling.join(PATIENCE)
     return 128 + ended.number
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error and what led to it; an error may be among its own causes."""
+    causes = [error]
+    for cause in causes:
+        for before in (cause.__cause__, cause.__context__):
+            if before is not None and all(before is not one for one in causes):
+                causes.append(before)
+    return causes
 
 
 def _end(number: int, _: FrameType | None) -> None:
