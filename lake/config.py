@@ -61,7 +61,7 @@ class Settings:
     """Everything a project can set. Relative paths are relative to the project folder.
 
     The warehouse is for its owner, and for the members of `group` to read. Events come from the folders of `landing`,
-    one for each stream, and by what the files in `sources` declare.
+    one for each stream, and by what the files in `sources` declare; tables are delivered to what those in `sinks` declare.
     `keys` is the file with the encryption keys of personal data, by default `keys.sqlite` beside the warehouse;
     `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine, and the
     whole file if a line is sixteen times as long;
@@ -69,13 +69,14 @@ class Settings:
     `tables_at_once` is how many tables are processed in parallel, sharing the driver's memory. `lake maintain`
     keeps the newest `keep_editions` editions and those of the last `keep_days` days, and compacts up to
     `maintain_bytes` bytes a call; `lake run --follow` calls it every `maintain_every` cycles, never for 0. The edition
-    that a consumer has is kept until the consumer is `keep_consumer_days` days behind.
+    that a consumer or a sink has is kept until that is `keep_consumer_days` days behind.
     """
 
     project: Path
     warehouse: Path = Path(".lake/warehouse")
     landing: Path = Path("landing")
     sources: Path = Path("sources")
+    sinks: Path = Path("sinks")
     group: str = ""
     archive: Path | None = None
     keys: Path | None = None

@@ -120,7 +120,7 @@ def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> 
     if kind in WITHIN:
         source: Source = of(file.stem, options, contracts, where, settings)
     else:
-        source = of(file.stem, dict(_filled_in(options, where)), contracts, where)
+        source = of(file.stem, dict(filled_in(options, where)), contracts, where)
     faults = [
         DeclarationError(f"unknown stream {stream!r}", where=where, fix=did_you_mean(stream, contracts))
         for stream in source.streams
@@ -131,11 +131,11 @@ def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> 
     return Declared(file.stem, kind, source.streams, where, lambda: source)
 
 
-def _filled_in(options: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
+def filled_in(options: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
     """`options` with what is in the environment. Its values are never told."""
     for name, value in options.items():
         if isinstance(value, dict):
-            yield name, dict(_filled_in(value, where))
+            yield name, dict(filled_in(value, where))
         elif isinstance(value, str) and value.startswith(ENVIRONMENT):
             variable = value.removeprefix(ENVIRONMENT)
             if variable not in os.environ:

@@ -18,6 +18,8 @@ from lake.errors import DeclarationError, Unavailable
 from lake.store.book import Book, as_state, instant
 from lake.store.ledger import editions
 
+SINK: Final = ""
+"""The table of consumers that are sinks, which follow whole editions."""
 FOR_EVER: Final = 365_000.0
 """A number of days that ends after every edition."""
 NEVER: Final = datetime.fromtimestamp(0, UTC)
@@ -26,7 +28,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 @dataclass(frozen=True)
 class Consumer:
-    """Who follows `table` as `name`: it has `edition`, None before it acknowledged its first snapshot.
+    """Who follows `table` (SINK: editions) as `name`: it has `edition`, None before it acknowledged its first snapshot.
 
     `offered` is the edition whose changes it was given since; `at` is when the last of all this came to be.
     """
@@ -38,7 +40,12 @@ class Consumer:
     at: datetime = NEVER
 
     def __str__(self) -> str:
-        return f"consumer {self.name} of {self.table}"
+        return f"sink {self.name}" if self.is_sink else f"consumer {self.name} of {self.table}"
+
+    @property
+    def is_sink(self) -> bool:
+        """Whether it is a sink: what is known of it here is a hint, as its target has the position."""
+        return self.table == SINK
 
     @property
     def is_listed(self) -> bool:

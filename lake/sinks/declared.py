@@ -1,0 +1,199 @@
+"""Sinks as a project declares them: `sinks/<name>.toml`, whose `kind` says what they fill.
+
+kind = "postgres"                  what else there is to say is the kind's own, see its how-to
+url = "env:CRM_URL"                what begins with env: is taken from the environment, where secrets belong
+after_publish = true               `lake run` delivers after it has published; default: `lake deliver` alone does
+begin = "snapshot"                 what a target that has nothing gets: all rows; or "now", what changes from then on
+[tables.customer_daily]            {} takes all columns, under the table's own name
+name = "daily"                     how it is called there
+columns = ["customer", "day"]      those that are delivered, with those that tell rows apart
+mode = "mirror"                    mirror: the rows of the edition; upsert: what is gone stays; append: a row a change
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, Literal, get_args
+
+from lake.config import Settings
+from lake.errors import DeclarationError, did_you_mean
+from lake.sinks.sink import Mode, Target
+from lake.sources.declared import NAME, filled_in
+
+KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "postgres": ("lake.sinks.postgres", "postgres"),
+}
+"""What fills a sink of each kind, and the extra whose packages it needs.
+
+Each is a module with `MODES`, the modes that tables may have there, the default first; `OPTIONS` and `TABLE_OPTIONS`,
+the keys of its own of a sink and of a table, {name: (type, default)}, where a default of None says that a key must be
+there; and `of(name, options, where)`, which makes its Target.
+"""
+NOUNS: Final = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "a table"}
+SEE: Final = "see docs/how-to/sinks.md"
+Begin = Literal["snapshot", "now"]
+
+
+@dataclass(frozen=True)
+class DeclaredTable:
+    """A table of a sink: `name` is ours, `far` its name there; no `columns` are all. `options` are its kind's own."""
+
+    name: str
+    far: str
+    columns: tuple[str, ...] = ()
+    mode: Mode = "mirror"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One declared sink, whose target is not connected to yet."""
+
+    name: str
+    kind: str
+    tables: Mapping[str, DeclaredTable]
+    where: str
+    make: Callable[[], Target]
+    after_publish: bool = False
+    begin: Begin = "snapshot"
+
+    def open(self) -> Target:
+        """Its target, to be closed after use."""
+        return self.make()
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """What a table of a file may say: {key: (type, default)}, or None for one that must be there."""
+
+    of: Mapping[str, tuple[type, Any]]
+    where: str
+
+    def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of all keys. Raises DeclarationError that lists every fault."""
+        faults = [
+            DeclarationError(f"unknown key {key!r}", where=self.where, fix=did_you_mean(key, self.of))
+            for key in given
+            if key not in self.of
+        ]
+        values = {}
+        for key, (kind, default) in self.of.items():
+            value = given.get(key, default)
+            if value is None:
+                faults.append(DeclarationError(f"{key} is missing", where=self.where, fix=f"write {key} = …; {SEE}"))
+            elif not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+                found = f"{key}: expected {NOUNS[kind]}, found {type(value).__name__}"
+                faults.append(DeclarationError(found, where=self.where, fix=SEE))
+            values[key] = value
+        if faults:
+            raise DeclarationError.all(faults)
+        return values
+
+
+def sound_sinks(settings: Settings) -> tuple[dict[str, Declared], dict[str, DeclarationError]]:
+    """The sinks that are declared as they should be, by name, and what is wrong with each of the others."""
+    sinks: dict[str, Declared] = {}
+    faults: dict[str, DeclarationError] = {}
+    for file in _files(settings):
+        try:
+            sinks[file.stem] = _read(settings, file)
+        except DeclarationError as fault:
+            faults[file.stem] = fault
+    return sinks, faults
+
+
+def names(settings: Settings) -> list[str]:
+    """The sinks that are declared, sound or not."""
+    return [file.stem for file in _files(settings)]
+
+
+def declared_sinks(settings: Settings, wanted: Collection[str] = ()) -> list[Declared]:
+    """The `wanted` sinks, or all. Raises DeclarationError for an unknown one, and for every one that is faulty."""
+    known = names(settings)
+    unknown = [DeclarationError(f"unknown sink {n!r}", fix=did_you_mean(n, known)) for n in wanted if n not in known]
+    if unknown:
+        raise DeclarationError.all(unknown)
+    if not known:
+        raise DeclarationError(
+            "no sink is declared", where=str(settings.path(settings.sinks)), fix=f"write NAME.toml there; {SEE}"
+        )
+    sinks, faults = sound_sinks(settings)
+    if wrong := [fault for name, fault in faults.items() if not wanted or name in wanted]:
+        raise DeclarationError.all(wrong)
+    return [sink for name, sink in sinks.items() if not wanted or name in wanted]
+
+
+def _files(settings: Settings) -> Sequence[Path]:
+    return sorted(settings.path(settings.sinks).glob("*.toml"))
+
+
+def _read(settings: Settings, file: Path) -> Declared:
+    where = str(file.relative_to(settings.project)) if file.is_relative_to(settings.project) else str(file)
+    if not NAME.fullmatch(file.stem):
+        raise DeclarationError(
+            f"{file.stem!r} is not a valid name of a sink", where=where, fix="use a-z, digits and _, a letter first"
+        )
+    try:
+        given = tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DeclarationError(f"invalid TOML: {error}", where=where, fix=SEE) from None
+    kind = given.pop("kind", None)
+    if kind not in KINDS:
+        what = "names no kind" if kind is None else f"unknown kind {kind!r}"
+        raise DeclarationError(what, where=where, fix=did_you_mean(str(kind), KINDS))
+    module = _module(kind, where)
+    common = {"tables": (dict, None), "after_publish": (bool, False), "begin": (str, "snapshot")}
+    options = _Keys({**common, **module.OPTIONS}, where).read(dict(filled_in(given, where)))
+    after_publish, begin = options.pop("after_publish"), options.pop("begin")
+    _must_be_one_of("begin", begin, get_args(Begin), where)
+    tables = dict(_tables(module, options.pop("tables"), where))
+    _must_have_own_names(tables.values(), where)
+    if begin == "now" and (mirrors := [table.name for table in tables.values() if table.mode == "mirror"]):
+        raise DeclarationError(
+            f'begin = "now": {mirrors[0]} mirrors the edition, so it begins with all rows',
+            where=where,
+            fix="give its table another mode, or leave out `begin`",
+        )
+    return Declared(file.stem, kind, tables, where, lambda: module.of(file.stem, options, where), after_publish, begin)
+
+
+def _module(kind: str, where: str) -> ModuleType:
+    name, extra = KINDS[kind]
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise DeclarationError(
+            f"a sink of kind {kind} needs {error.name}", where=where, fix=f"pip install 'headwater[{extra}]'"
+        ) from None
+
+
+def _tables(module: ModuleType, given: Mapping[str, Any], where: str) -> Iterator[tuple[str, DeclaredTable]]:
+    if not given:
+        raise DeclarationError("it has no table", where=where, fix="write [tables.NAME]; lake tables lists them")
+    for name, options in given.items():
+        place = f"{where}, table {name}"
+        if not isinstance(options, dict):
+            raise DeclarationError(f"expected a table, found {options!r}", where=place, fix=f"write [tables.{name}]")
+        common = {"name": (str, name), "columns": (list, []), "mode": (str, module.MODES[0])}
+        read = _Keys({**common, **module.TABLE_OPTIONS}, place).read(options)
+        far, columns, mode = read.pop("name"), read.pop("columns"), read.pop("mode")
+        _must_be_one_of("mode", mode, module.MODES, place)
+        if not all(isinstance(column, str) for column in columns) or len(set(columns)) < len(columns):
+            raise DeclarationError(f"columns: expected names, each once, found {columns!r}", where=place, fix=SEE)
+        yield name, DeclaredTable(name, far, tuple(columns), mode, read)
+
+
+def _must_be_one_of(key: str, value: str, allowed: Collection[str], where: str) -> None:
+    if value not in allowed:
+        raise DeclarationError(f"{key}: found {value!r}", where=where, fix=did_you_mean(value, allowed))
+
+
+def _must_have_own_names(tables: Collection[DeclaredTable], where: str) -> None:
+    far = [table.far for table in tables]
+    for name in {name for name in far if far.count(name) > 1}:
+        raise DeclarationError(f"two tables are called {name!r} there", where=where, fix="give one another `name`")

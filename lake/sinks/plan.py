@@ -1,0 +1,163 @@
+"""What a delivery consists of: for each table of a sink, the net changes since what its target has, or all rows anew.
+
+All rows are sent where the target has none, or of another shape; where the edition that it has has expired, or was
+published by another life of the warehouse, as after a restore. What keeps more than the edition has (the modes upsert
+and append) cannot be made anew from it: that has to be asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from lake.config import Settings
+from lake.errors import DeclarationError, StartOver, did_you_mean
+from lake.quoting import literal, quoted
+from lake.read.net_changes import NetChanges, Side
+from lake.sinks.declared import Declared, DeclaredTable
+from lake.sinks.sink import Delivery, FarTable, Position, TableChanges
+from lake.store.ledger import editions
+from lake.store.ledger.editions import Edition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The changes of some columns of a table, all where none are named; what changes others alone changes nothing."""
+
+    net: NetChanges
+    columns: tuple[str, ...]
+
+    def batches(self) -> pa.RecordBatchReader:
+        """As lake.sinks.sink.Rows has it."""
+        import pyarrow as pa
+
+        if not self.columns:
+            return self.net.arrow()
+        batches = self._batches()
+        return pa.RecordBatchReader.from_batches(next(batches).schema, batches)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        """An empty batch, which tells the columns, then those with rows."""
+        import pyarrow as pa
+
+        with duckdb.connect() as con:
+            con.execute("SET TimeZone = 'UTC'")
+            con.register("changes", self.net.arrow())
+            reader = con.sql(
+                f"SELECT change, {self._image('before')}, {self._image('after')} FROM changes"
+                " WHERE change <> 'update' OR before IS DISTINCT FROM after"
+            ).to_arrow_reader(10_000)
+            yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+            yield from reader
+
+    def _image(self, row: str) -> str:
+        fields = ", ".join(f"{literal(column)}: {row}.{quoted(column)}" for column in self.columns)
+        return f"CASE WHEN {row} IS NOT NULL THEN {{{fields}}} END AS {row}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The delivery of `sink` from what its target has, `position`, to `edition`; everything anew with `resync`."""
+
+    settings: Settings
+    sink: Declared
+    position: Position | None
+    edition: Edition
+    resync: bool = False
+
+    @property
+    def base(self) -> Edition | None:
+        """The edition that the target has, as this warehouse has published it; None where it has not, or no more."""
+        if self.position is None or not editions.is_kept(self.settings, self.position.edition):
+            return None
+        edition = editions.get_edition(self.settings, self.position.edition)
+        return edition if _moment(edition) == self.position.published_at else None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the target has the edition, with all that the sink declares."""
+        return self.position is not None and not self.resync and self.position == self._goal()
+
+    def _goal(self) -> Position:
+        """What the target will have, as far as that is known before its rows are read."""
+        assert self.position is not None
+        tables = {table.name: (far.shape, far.description) for table, far, _ in self._tables()}
+        return Position(
+            self.edition.number, self.edition.cut, _moment(self.edition), tables, rejected=self.position.rejected
+        )
+
+    def delivery(self) -> Delivery:
+        """What is to be applied. Raises DeclarationError for tables that the edition has not, StartOver as above."""
+        base = self.base
+        changes = [self._changes(table, far, side, base) for table, far, side in self._tables()]
+        return Delivery(
+            self.sink.name, self.position, self.edition.number, self.edition.cut, self.edition.published_at, changes
+        )
+
+    def far_tables(self) -> list[FarTable]:
+        """The tables as the edition has them."""
+        return [far for _, far, _ in self._tables()]
+
+    def _tables(self) -> Iterator[tuple[DeclaredTable, FarTable, Side]]:
+        for table in self.sink.tables.values():
+            side = Side.of(self.settings, table.name, self.edition)
+            if side is None:
+                raise DeclarationError(
+                    f"no table {table.name!r} in edition {self.edition.number}",
+                    where=self.sink.where,
+                    fix=did_you_mean(table.name, self.edition.tables),
+                )
+            yield table, self._far(table, side), side
+
+    def _far(self, table: DeclaredTable, side: Side) -> FarTable:
+        columns = {column.name: column for column in side.table.columns}
+        named = table.columns or tuple(columns)
+        for column in named:
+            if column not in columns:
+                raise DeclarationError(
+                    f"{table.name} has no column {column!r}", where=self.sink.where, fix=did_you_mean(column, columns)
+                )
+        if missing := [column for column in side.identity if column not in named]:
+            raise DeclarationError(
+                f"{table.name}: the columns leave out {', '.join(missing)}, by which its rows are told apart",
+                where=self.sink.where,
+                fix=f"name all of {', '.join(side.identity)}",
+            )
+        chosen = tuple(columns[column] for column in named)
+        return FarTable(table.name, table.far, chosen, side.identity, side.table.doc, table.mode, table.options)
+
+    def _changes(self, table: DeclaredTable, far: FarTable, side: Side, base: Edition | None) -> TableChanges:
+        had = self.position.tables.get(table.name) if self.position else None
+        before = Side.of(self.settings, table.name, base)
+        whole = self.resync or before is None or had is None or had[0] != far.shape
+        if whole and had is not None and table.mode != "mirror" and not self.resync:
+            raise self._start_over(table, expired=before is None)
+        is_first = had is None and not self.resync
+        if is_first and self.sink.begin == "now":
+            before, whole = side, False
+        source = Selected(NetChanges(self.settings, None if whole else before, side), table.columns)
+        known = () if self.position is None else self.position.rejected
+        keys = frozenset(row.key for row in known if row.table == table.name)
+        described = whole or is_first or (had is not None and had[1] != far.description)
+        return TableChanges(far, source, whole, described, keys)
+
+    def _start_over(self, table: DeclaredTable, *, expired: bool) -> StartOver:
+        assert self.position is not None
+        why = f"edition {self.position.edition}, which it has, has expired" if expired else "its columns are others now"
+        return StartOver(
+            f"sink {self.sink.name} must begin anew with {table.name}, of mode {table.mode}: {why}",
+            where=self.sink.where,
+            fix=f"lake deliver {self.sink.name} --resync sends all rows of the edition in the place of what is there",
+        )
+
+
+def _moment(edition: Edition) -> str:
+    """When an edition was published, as positions have it: of two with one number, it tells which."""
+    return edition.published_at.astimezone(UTC).isoformat()
