@@ -61,7 +61,7 @@ class Settings:
     """Everything a project can set. Relative paths are relative to the project folder.
 
     The warehouse is for its owner, and for the members of `group` to read. Events come from the folders of `landing`,
-    one for each stream, and by what the files in `sources` declare; tables are delivered to what those in `sinks` declare.
+    one for each stream, and by what the files in `sources` declare; tables go to what those in `sinks` declare.
     `keys` is the file with the encryption keys of personal data, by default `keys.sqlite` beside the warehouse;
     `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine, and the
     whole file if a line is sixteen times as long;
