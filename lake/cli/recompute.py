@@ -1,4 +1,4 @@
-"""Commands that evaluate tables again: rebuild, backfill, verify, plan, deploy."""
+"""Commands that evaluate tables again: rebuild, backfill, plan, deploy."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lake.cli import Number, Shell, shared, table
-from lake.errors import DeclarationError, LawError
+from lake.errors import DeclarationError
 from lake.text import printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lake.engine.plan_diff import TableChange
-    from lake.engine.verify import Verdict
     from lake.engine.write import Advanced
     from lake.evaluation.inputs import Inputs
     from lake.project import Project
@@ -197,95 +196,6 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(tables)} tables")
 
 
-@click.command()
-@TABLES
-@ALL
-@click.option(
-    "--shallow", is_flag=True, help="Trust the inputs of each table: recompute it from them, not from the logs."
-)
-@click.option(
-    "--edition", type=int, metavar="N", help="Only verify that edition N still is what was published; no JVM."
-)
-@click.option("--source", metavar="STREAM", help="Compare tables over STREAM with what its source has at this moment.")
-@shared
-def verify(
-    shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: bool, edition: int | None, source: str | None
-) -> None:
-    """Prove that tables (default: all) equal their recomputation. Tables are recomputed from the first event.
-
-    A verdict is `identical`, with the fingerprint of the rows; `differs`, with the first rows that do; or `unknown`,
-    with the reason. Exit code 1 if any is not identical. Logs and key store are checked first: while they are damaged,
-    no verdict is given on tables.
-
-    With --source, the rows of the stream's source at one place of its own log are compared with every Latest over the
-    stream, at a cut that is exactly there; others may go on writing.
-
-    \b
-    lake verify
-    lake verify carrier_daily --shallow
-    lake verify --edition 3
-    lake verify --source orders
-    """
-    shell.load()
-    from lake.engine.verify import verify_all
-
-    if source is not None:
-        return _verify_source(shell, source, alone=not (tables or everything or shallow or edition))
-    if tables and everything:
-        raise DeclarationError("tables and --all cannot be combined", fix="use only one of them")
-    if edition is not None:
-        if shallow:
-            raise DeclarationError("--shallow and --edition cannot be combined", fix="an edition is not recomputed")
-        return _verify_edition(shell, edition, tables)
-    verdicts = verify_all(
-        lambda: shell.spark,
-        project(shell),
-        tables,
-        shallow=shallow,
-        tell=lambda verdict: shell.say(f"verify  {verdict.table}: {verdict.verdict}"),
-    )
-    shell.emit({"tables": [asdict(verdict) for verdict in verdicts]}, _verdict_lines(verdicts))
-    wrong = [verdict.table for verdict in verdicts if verdict.verdict != "identical"]
-    if wrong:
-        damage = dict.fromkeys(verdict.why for verdict in verdicts if verdict.fix)
-        raise LawError(f"not proved: {', '.join(wrong)}", where="; ".join(damage), fix=_fix(verdicts))
-
-
-def _verify_source(shell: Shell, stream: str, *, alone: bool) -> None:
-    from lake.publish.verify_source import verify_source
-
-    if not alone:
-        raise DeclarationError("--source cannot be combined", fix=f"lake verify --source {stream}")
-    verdicts = verify_source(project(shell), lambda: connect(shell), stream)
-    shell.emit({"stream": stream, "tables": [asdict(verdict) for verdict in verdicts]}, _verdict_lines(verdicts))
-    if wrong := [verdict.table for verdict in verdicts if verdict.verdict != "identical"]:
-        raise LawError(
-            f"not what the source of {stream} has: {', '.join(wrong)}",
-            fix="lake verify tells whether the tables follow from the logs; lake quarantine list what was refused",
-        )
-
-
-def _verify_edition(shell: Shell, number: int, names: Sequence[str]) -> None:
-    from lake.read.verified import verify_edition
-
-    verdicts = [asdict(verdict) for verdict in verify_edition(shell.settings, number, names)]
-    lines = table(verdicts, "table", "verdict", "version", "rows", "fingerprint", "why")
-    shell.emit({"edition": number, "tables": verdicts}, lines)
-    if wrong := [verdict["table"] for verdict in verdicts if verdict["verdict"] != "identical"]:
-        raise LawError(
-            f"not what was published as edition {number}: {', '.join(wrong)}",
-            fix="lake verify TABLE checks the table as it is now; lake publish --edition N shows another edition",
-        )
-
-
-def _fix(verdicts: Sequence[Verdict]) -> str:
-    """What to do about verdicts that are not identical: nothing is rebuilt from damaged inputs."""
-    fixes = dict.fromkeys(verdict.fix for verdict in verdicts if verdict.fix)
-    if any(verdict.verdict == "differs" for verdict in verdicts):
-        fixes["lake rebuild TABLE corrects a table that differs"] = None
-    return "; ".join(fixes) or "see the reasons above"
-
-
 def project(shell: Shell) -> Project:
     """The shell's project, loaded."""
     from lake.project import load
@@ -358,11 +268,3 @@ def _instant(option: str, text: str) -> datetime:
             f"{option} {text!r} is not a valid time", fix="write 2013-01-31 or 2013-01-31T06:00Z"
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _verdict_lines(verdicts: list[Verdict]) -> list[str]:
-    rows = [asdict(verdict) for verdict in verdicts]
-    lines = table(rows, "table", "verdict", "cut", "rows", "fingerprint", "differing", "why")
-    for verdict in verdicts:
-        lines += changed_rows(verdict.table, verdict.differences)
-    return lines

@@ -74,11 +74,16 @@ class Plan:
 
     @property
     def base(self) -> Edition | None:
-        """The edition that the target has, as this warehouse has published it; None where it has not, or no more."""
-        if self.position is None or not editions.is_kept(self.settings, self.position.edition):
+        """The edition that the target has; None where it has none that is kept."""
+        return self.base_of(self.settings, self.position) if self.position else None
+
+    @staticmethod
+    def base_of(settings: Settings, position: Position) -> Edition | None:
+        """The edition of a position as this warehouse has published it; None where it has not, or no more."""
+        if not editions.is_kept(settings, position.edition):
             return None
-        edition = editions.get_edition(self.settings, self.position.edition)
-        return edition if _moment(edition) == self.position.published_at else None
+        edition = editions.get_edition(settings, position.edition)
+        return edition if _moment(edition) == position.published_at else None
 
     @property
     def is_done(self) -> bool:
@@ -98,12 +103,18 @@ class Plan:
         base = self.base
         changes = [self._changes(table, far, side, base) for table, far, side in self._tables()]
         return Delivery(
-            self.sink.name, self.position, self.edition.number, self.edition.cut, self.edition.published_at, changes
+            self.sink.name,
+            self.position,
+            self.edition.number,
+            self.edition.cut,
+            self.edition.published_at,
+            changes,
+            anew=self.resync,
         )
 
-    def far_tables(self) -> list[FarTable]:
-        """The tables as the edition has them."""
-        return [far for _, far, _ in self._tables()]
+    def sides(self) -> list[tuple[FarTable, Side]]:
+        """The tables as the sink has them, and as the edition does."""
+        return [(far, side) for _, far, side in self._tables()]
 
     def _tables(self) -> Iterator[tuple[DeclaredTable, FarTable, Side]]:
         for table in self.sink.tables.values():

@@ -176,6 +176,13 @@ class Delivery:
     cut: int
     published_at: datetime
     tables: Sequence[TableChanges]
+    anew: bool = False
+    """Whether it was asked for that all is made anew: what is there under the names of its tables may be replaced."""
+
+    def shape_there(self, table: FarTable) -> str | None:
+        """The shape that the target has of a table; None where it has none."""
+        had = self.expected.tables.get(table.name) if self.expected else None
+        return had[0] if had else None
 
     def position(self) -> Position:
         """What the target has once all changes are applied: to be asked for when they have been read."""
@@ -219,11 +226,17 @@ class Target(Protocol):
 class Hashed(Protocol):
     """A target that computes fingerprints itself, as lake.store.proof.fingerprints does."""
 
+    def held_as(self, column: Column) -> str:
+        """DuckDB's SQL of what the target has in the place of a column's value."""
+
     def fingerprint(self, table: FarTable) -> str:
         """The fingerprint of what the target has of the table's columns."""
 
     def hashes(self, table: FarTable) -> pa.RecordBatchReader:
-        """The columns of the identity, and `_hash` (uint64) of the row."""
+        """The columns of the identity as texts; `_key`, their hash, and `_hash`, that of the row, with 64 bits.
+
+        A text is one that DuckDB casts to the column's type; of binary values `\\x` and hexadecimal digits.
+        """
 
 
 @runtime_checkable

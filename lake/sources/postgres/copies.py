@@ -13,7 +13,7 @@ from lake.sources.postgres.publication import REWRITTEN, Ask, Table, faults, loc
 from lake.sources.postgres.server import Server
 
 if TYPE_CHECKING:
-    from lake.sources.postgres.server import Connection
+    from lake.sources.postgres.connection import Connection
 
 ATTEMPTS: Final = 20
 """So often a place for a copy is taken before it is given up for now."""

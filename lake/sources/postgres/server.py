@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
 from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.sources.postgres.connection import connect, failed, is_passing, unavailable
 from lake.sources.postgres.messages import read_lsn
 from lake.sources.postgres.values import BUILT_IN, SETTINGS, Declared
 from lake.sources.source import Gap
@@ -16,7 +17,7 @@ from lake.sources.source import Gap
 if TYPE_CHECKING:
     import psycopg
 
-    Connection = psycopg.Connection[tuple[Any, ...]]
+    from lake.sources.postgres.connection import Connection
 
 PLUGIN: Final = "pgoutput"
 SESSION: Final = {
@@ -240,33 +241,7 @@ class Server:
             raise self._as_error(error) from error
 
     def _connect(self, **more: str) -> Connection:
-        import psycopg
-
-        try:
-            info = psycopg.conninfo.conninfo_to_dict(self._dsn)
-        except psycopg.ProgrammingError:
-            raise DeclarationError(
-                "the connection string cannot be read",
-                where=self.where,
-                fix="write it as libpq reads it: host=… dbname=… user=…, or postgresql://…",
-            ) from None
-        given = {"connect_timeout": "10", "application_name": f"lake {self._name}"} | info | more
-        try:
-            return psycopg.connect(autocommit=True, **given)  # type: ignore[arg-type] # words of libpq's own
-        except psycopg.OperationalError as error:
-            raise self._refused(str(error)) from None
-
-    def _refused(self, message: str) -> LakeError:
-        """libpq has no code for why it could not connect: the texts of a server that speaks English are known."""
-        reason = message.strip().splitlines()[-1]
-        if (
-            "password authentication failed" in message
-            or "no password supplied" in message
-            or "does not exist" in message
-        ):
-            fix = "name a role that may log in, its password and its database"
-            return DeclarationError(f"PostgreSQL refused: {reason}", where=self.where, fix=fix)
-        return Unavailable(f"PostgreSQL does not answer: {reason}", where=self.where, fix="try again when it does")
+        return connect(self._dsn, self._name, self.where, **more)
 
     def _as_error(self, error: psycopg.Error) -> LakeError:
         import psycopg
@@ -290,11 +265,11 @@ class Server:
         if error.sqlstate == IN_USE:
             fix = "another process reads it: end that one, or try again when it is done"
             return Unavailable(f"the slot is in use: {message}", where=self.where, fix=fix)
-        if isinstance(error, psycopg.OperationalError) or (error.sqlstate or "")[:2] in {"08", "57", "53", "58"}:
+        if is_passing(error):
             with suppress(psycopg.Error):
                 self.close()
-            return Unavailable(f"PostgreSQL could not answer: {message}", where=self.where, fix="try again")
-        return LakeError(f"PostgreSQL failed: {message}", where=self.where, fix="see the server's log")
+            return unavailable(message, self.where)
+        return failed(message, self.where)
 
 
 def _settle(connection: Connection) -> None:

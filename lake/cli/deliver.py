@@ -1,0 +1,125 @@
+"""The command that fills the targets of sinks: deliver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from lake.cli import Shell, shared, table
+from lake.errors import DeclarationError, LakeError
+
+if TYPE_CHECKING:
+    from lake.sinks.declared import Declared
+    from lake.sinks.deliver import Delivered
+
+
+@click.command()
+@click.argument("sinks", nargs=-1, metavar="[SINK]...")
+@click.option("--dry-run", is_flag=True, help="Only tell which rows would be inserted, updated and deleted.")
+@click.option("--resync", is_flag=True, help="Send all rows, in the place of what the target has.")
+@click.option("--repair", is_flag=True, help="Put right what `lake verify --sink` finds, without moving on.")
+@click.option("--follow", is_flag=True, help="Go on with editions to come, until SIGINT or SIGTERM.")
+@click.option(
+    "--forget", is_flag=True, help="Keep no edition for these sinks any more; their targets stay as they are."
+)
+@shared
+def deliver(
+    shell: Shell,
+    sinks: tuple[str, ...],
+    *,
+    dry_run: bool,
+    resync: bool,
+    repair: bool,
+    follow: bool,
+    forget: bool,
+) -> None:
+    """Bring the targets of sinks (default: all) to the edition that readers see. They are declared in sinks/NAME.toml.
+
+    What a target has, it says itself: it is sent the net changes from there, of all tables of the sink at once, so
+    that a crash or a repetition does no harm. One that has nothing is sent all rows.
+
+    \b
+    lake deliver
+    lake deliver crm --dry-run
+    lake deliver crm --follow
+    """
+    ways = {"--dry-run": dry_run, "--resync": resync, "--repair": repair, "--follow": follow, "--forget": forget}
+    _must_go_together([way for way, given in ways.items() if given], sinks)
+    from lake.sinks import deliver as verb
+    from lake.sinks.declared import declared_sinks
+
+    if forget:
+        for name in sinks:
+            verb.forget_sink(shell.settings, name)
+        return shell.emit(
+            {"forgotten": sinks}, (f"sink {name}: forgotten, no edition is kept for it" for name in sinks)
+        )
+    declared = declared_sinks(shell.settings, sinks)
+    if repair:
+        return _repair(shell, declared)
+    if follow:
+        return verb.follow(
+            shell.settings,
+            declared,
+            on_done=lambda done: shell.say(_line(done)),
+            on_failure=lambda name, failure: shell.say(f"deliver {name} failed: {failure}"),
+        )
+    how = verb.preview if dry_run else verb.deliver
+    return _deliver(shell, declared, lambda sink: how(shell.settings, sink, resync=resync))
+
+
+def _deliver(shell: Shell, sinks: Sequence[Declared], how: Callable[[Declared], Delivered]) -> None:
+    """Each sink, whatever became of those before it; the first failure ends the command when all were tried."""
+    done: list[Delivered] = []
+    failures: dict[str, LakeError] = {}
+    for sink in sinks:
+        try:
+            done.append(how(sink))
+        except LakeError as failure:
+            failures[sink.name] = failure
+            if len(sinks) > 1:
+                shell.say(f"deliver {sink.name} failed: {failure}")
+    rows = [row for one in done for row in _rows(one)]
+    lines = table(rows, "sink", "edition", "table", "inserted", "updated", "deleted", "rejected")
+    if done or len(sinks) > 1:
+        failed = {name: failure.record for name, failure in failures.items()}
+        shell.emit({"sinks": [asdict(one) for one in done], "failed": failed}, lines)
+    for failure in failures.values():
+        raise failure
+
+
+def _rows(done: Delivered) -> Iterator[dict[str, object]]:
+    """What was sent, a row for each table; one for a sink that has the edition."""
+    way = f"{done.edition}" if done.since in {None, done.edition} else f"{done.since} → {done.edition}"
+    common = {"sink": done.sink, "edition": way, "rejected": done.rejected}
+    if not done.changed:
+        yield {**common, "table": "(nothing new)", "inserted": "", "updated": "", "deleted": ""}
+    for sent in done.tables:
+        name = f"{sent.table} (all rows)" if sent.whole else sent.table
+        counts = {"inserted": sent.inserted, "updated": sent.updated, "deleted": sent.deleted}
+        yield {**common, "table": name, **counts}
+
+
+def _line(done: Delivered) -> str:
+    sent = ", ".join(f"{one.table} +{one.inserted} ~{one.updated} -{one.deleted}" for one in done.tables)
+    return f"deliver {done.sink}: edition {done.edition}: {sent} in {done.seconds:.1f} s"
+
+
+def _repair(shell: Shell, sinks: Sequence[Declared]) -> None:
+    from lake.sinks.verify import repair
+
+    rows = []
+    for sink in sinks:
+        edition, sent = repair(shell.settings, sink)
+        rows += [{"sink": sink.name, "edition": edition, **asdict(one)} for one in sent]
+    shell.emit({"repaired": rows}, table(rows, "sink", "edition", "table", "inserted", "deleted"))
+
+
+def _must_go_together(ways: Sequence[str], sinks: Sequence[str]) -> None:
+    if len(ways) > 1 and set(ways) != {"--dry-run", "--resync"}:
+        raise DeclarationError(f"{' and '.join(ways[:2])} cannot be combined", fix="use only one of them")
+    if ways in (["--repair"], ["--forget"], ["--resync"]) and not sinks:
+        raise DeclarationError(f"{ways[0]} needs the name of a sink", fix=f"lake deliver NAME {ways[0]}")

@@ -1,0 +1,267 @@
+"""A table in PostgreSQL: made, filled by COPY, changed from a staged table; all in the transaction of a delivery."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from lake.errors import DeclarationError
+from lake.quoting import literal, quoted
+from lake.sinks.postgres.values import JSON, pg_type, reason, text
+from lake.sinks.sink import FarTable, TableChanges, key_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lake.sources.postgres.connection import Connection
+
+CHANGE, EDITION = "_change", "_edition"
+"""Columns beside those of the table: in what is staged the first, in one of mode append both."""
+STAGED = "pg_temp.lake_staged"
+NAME_BYTES = 63
+
+
+@dataclass(frozen=True)
+class PgTable:
+    """One table of a sink in `schema`; `called` is its name while it is made beside the one that it is to replace."""
+
+    connection: Connection
+    schema: str
+    table: FarTable
+    called: str
+    where: str
+
+    @property
+    def title(self) -> str:
+        """How SQL names it."""
+        return f"{quoted(self.schema)}.{quoted(self.called)}"
+
+    @property
+    def appends(self) -> bool:
+        """Whether it has a row for each change."""
+        return self.table.mode == "append"
+
+    @property
+    def is_as_made(self) -> bool:
+        """Whether what is there has the columns that it was made with."""
+        there = self._run(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+            " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            self.title,
+        )
+        return dict(there) == self.made_of
+
+    @cached_property
+    def types(self) -> dict[str, str]:
+        """PostgreSQL's type of each column."""
+        return {column.name: pg_type(column.type) for column in self.table.columns}
+
+    def create(self) -> None:
+        """Makes it, empty and without an index."""
+        names = [self.table.far, *self.types]
+        if long := [name for name in names if len(name.encode()) > NAME_BYTES]:
+            raise DeclarationError(
+                f"the name {long[0]!r} is longer than the {NAME_BYTES} bytes that PostgreSQL has for one",
+                where=self.where,
+                fix="give the table another `name`, or leave the column out",
+            )
+        self._run(f"CREATE TABLE {self.title} ({_columns(self.made_of)})")
+
+    @property
+    def made_of(self) -> dict[str, str]:
+        """PostgreSQL's type of each of its columns, those that tell of changes among them."""
+        return self.types | ({EDITION: "bigint", CHANGE: "text"} if self.appends else {})
+
+    def fill(self, changes: TableChanges, edition: int) -> None:
+        """Copies all rows into the new, empty table, and makes its key and indexes."""
+        self._copy(self.title, changes, [*self.types, *([EDITION, CHANGE] if self.appends else [])], edition)
+        if not self.appends:
+            self._make_key()
+        else:
+            self._run(f"CREATE INDEX ON {self.title} ({self._indexed(self.table.identity)})")
+        for columns in self.table.options.get("indexes", []):
+            self._must_be_columns(columns)
+            self._run(f"CREATE INDEX ON {self.title} ({self._indexed(columns)})")
+
+    def append(self, changes: TableChanges, edition: int) -> None:
+        """Adds a row for each change."""
+        self._copy(self.title, changes, [*self.types, EDITION, CHANGE], edition)
+
+    def change(self, changes: TableChanges) -> None:
+        """Applies net changes: first what goes, then what is other, then what comes; repeated, it changes nothing."""
+        self._stage(changes)
+        self._let_be_null()
+        for same in self._matches():
+            self._run(f"DELETE FROM {self.title} t USING {STAGED} s WHERE s.{CHANGE} = 'delete' AND {same}")
+            if others := [c for c in self.types if c not in self.table.identity]:
+                values = ", ".join(f"{quoted(c)} = s.{quoted(c)}" for c in others)
+                self._run(f"UPDATE {self.title} t SET {values} FROM {STAGED} s WHERE s.{CHANGE} <> 'delete' AND {same}")
+        names = ", ".join(map(quoted, self.types))
+        unmatched = " AND ".join(f"NOT EXISTS (SELECT FROM {self.title} t WHERE {same})" for same in self._matches())
+        self._run(
+            f"INSERT INTO {self.title} ({names})"
+            f" SELECT {names} FROM {STAGED} s WHERE s.{CHANGE} <> 'delete' AND {unmatched}"
+        )
+        self._run(f"DROP TABLE {STAGED}")
+
+    def make_equal(self, changes: TableChanges) -> None:
+        """Makes it what all rows are, by changing no row that is right already: whoever reads it waits for nothing.
+
+        Rows are compared as texts, in which nulls and JSON, which has no equality, can be joined by.
+        """
+        self._stage(changes)
+        self._let_be_null()
+        names = ", ".join(map(quoted, self.types))
+        row_t, row_s = (f"ROW({', '.join(f'{side}.{quoted(c)}' for c in self.types)})::text" for side in "ts")
+        self._run(f"DELETE FROM {self.title} t WHERE NOT EXISTS (SELECT FROM {STAGED} s WHERE {row_s} = {row_t})")
+        self._run(
+            f"INSERT INTO {self.title} ({names}) SELECT {names} FROM {STAGED} s"
+            f" WHERE NOT EXISTS (SELECT FROM {self.title} t WHERE {row_t} = {row_s})"
+        )
+        self._run(f"DROP TABLE {STAGED}")
+
+    def describe(self, readers: Iterable[str]) -> None:
+        """Says what it and its columns mean, and lets the readers read it."""
+        self._run(f"COMMENT ON TABLE {self.title} IS {literal(self.table.doc.replace(chr(0), ''))}")
+        for column in self.table.columns:
+            says = literal(column.description.replace("\0", "")) if column.description else "NULL"
+            self._run(f"COMMENT ON COLUMN {self.title}.{quoted(column.name)} IS {says}")
+        for role in readers:
+            self._run(f"GRANT SELECT ON {self.title} TO {quoted(role)}")
+
+    def take_the_place_of(self, name: str) -> None:
+        """Drops what is called `name`, and is called so."""
+        self._run(f"DROP TABLE IF EXISTS {quoted(self.schema)}.{quoted(name)}")
+        self._run(f"ALTER TABLE {self.title} RENAME TO {quoted(name)}")
+
+    def _run(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        cursor = self.connection.execute(sql.encode(), parameters or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def _stage(self, changes: TableChanges) -> None:
+        self._run(f"CREATE TEMP TABLE lake_staged ({_columns({**self.types, CHANGE: 'text'})}) ON COMMIT DROP")
+        self._copy(STAGED, changes, [*self.types, CHANGE])
+        self._run(f"ANALYZE {STAGED}")
+
+    def _copy(self, to: str, changes: TableChanges, columns: Sequence[str], edition: int = 0) -> None:
+        from pyarrow import csv
+
+        options = csv.WriteOptions(include_header=False, quoting_style="all_valid")
+        copy_sql = f"COPY {to} ({', '.join(map(quoted, columns))}) FROM STDIN (FORMAT csv)"
+        with self.connection.cursor() as cursor, cursor.copy(copy_sql.encode()) as copy:
+            for rows in self._texts(changes, columns, edition):
+                buffer = io.BytesIO()
+                csv.write_csv(rows, buffer, options)
+                copy.write(buffer.getvalue())
+
+    def _texts(self, changes: TableChanges, columns: Sequence[str], edition: int) -> Iterator[pa.Table]:
+        """The rows to copy, as text. What cannot be taken is rejected: of an update, what is there goes."""
+        with duckdb.connect() as con:
+            con.execute("SET TimeZone = 'UTC'")
+            for batch in changes.batches():
+                con.register("batch", batch)
+                con.execute(self._looked_at)
+                rejected = f"SELECT image, reason FROM looked WHERE reason IS NOT NULL AND NOT {self._goes}"
+                for image, why in con.sql(rejected).fetchall():
+                    changes.reject(key_of(image, self.table.identity), why)
+                wanted = "key_reason" if self._by_key(changes) else "reason"
+                yield con.sql(
+                    f"SELECT {self._as_texts(columns, edition)} FROM looked WHERE {wanted} IS NULL"
+                ).to_arrow_table()
+
+    def _by_key(self, changes: TableChanges) -> bool:
+        """Whether rows that cannot be taken are deleted by their key, as of those that go only that is known."""
+        return not changes.whole and not self.appends
+
+    @property
+    def _goes(self) -> str:
+        """DuckDB's SQL of whether a change takes a row away."""
+        return "false" if self.appends else "change = 'delete'"
+
+    @property
+    def _looked_at(self) -> str:
+        """DuckDB's SQL that makes `looked` of `batch`: each change with its row, and why that cannot be taken."""
+        table = self.table
+        key = [column for column in table.columns if column.name in table.identity]
+        wanted = "change <> 'delete'" if table.mode == "upsert" else "true"
+        why, why_not_key = (reason(columns, table.identity, "image") for columns in (table.columns, key))
+        return (
+            f"CREATE OR REPLACE TEMP TABLE looked AS SELECT *, {why} AS reason, {why_not_key} AS key_reason"
+            f" FROM (SELECT change, coalesce(after, before) AS image FROM batch WHERE {wanted})"
+        )
+
+    def _as_texts(self, columns: Sequence[str], edition: int) -> str:
+        """DuckDB's SQL of the columns as COPY reads them; of a row that goes, those of its key alone."""
+        gone = f"(reason IS NOT NULL OR {self._goes})"
+        extra = {EDITION: f"'{edition}'", CHANGE: "CASE WHEN reason IS NULL THEN change ELSE 'delete' END"}
+        shown = []
+        for column in columns:
+            value = extra.get(column) or text(f"image.{quoted(column)}", self.table.types[column])
+            is_kept = column in extra or column in self.table.identity
+            shown.append(f"{value if is_kept else f'CASE WHEN NOT {gone} THEN {value} END'} AS {quoted(column)}")
+        return ", ".join(shown)
+
+    def _make_key(self) -> None:
+        """Makes the key: a primary one, where no part of it is null or without equality."""
+        identity = self.table.identity
+        some = " OR ".join(f"{quoted(c)} IS NULL" for c in identity)
+        has_null = self._run(f"SELECT EXISTS (SELECT FROM {self.title} WHERE {some})")[0][0]
+        if has_null or JSON in {self.types[c] for c in identity}:
+            self._make_unique()
+        else:
+            self._run(f"ALTER TABLE {self.title} ADD PRIMARY KEY ({', '.join(map(quoted, identity))})")
+
+    def _make_unique(self) -> None:
+        nulls = " NULLS NOT DISTINCT" if self.connection.info.server_version >= 150000 else ""
+        self._run(f"CREATE UNIQUE INDEX ON {self.title} ({self._indexed(self.table.identity)}){nulls}")
+
+    def _let_be_null(self) -> None:
+        """Where a key with a null comes, the primary key becomes a unique index."""
+        identity = self.table.identity
+        some = " OR ".join(f"{quoted(c)} IS NULL" for c in identity)
+        if not self._run(f"SELECT EXISTS (SELECT FROM {STAGED} WHERE {some})")[0][0]:
+            return
+        keys = self._run(
+            "SELECT conname FROM pg_constraint WHERE conrelid = %s::regclass AND contype = 'p'", self.title
+        )
+        for (name,) in keys:
+            self._run(f"ALTER TABLE {self.title} DROP CONSTRAINT {quoted(name)}")
+            for column in identity:
+                self._run(f"ALTER TABLE {self.title} ALTER COLUMN {quoted(column)} DROP NOT NULL")
+            self._make_unique()
+
+    def _matches(self) -> list[str]:
+        """SQL of whether rows `t` and `s` have one key: for keys without a null, and for those with one.
+
+        The text of a row tells nulls apart, and is what such rows can be joined by.
+        """
+        identity = self.table.identity
+        same = " AND ".join(f"{self._comparable(c, 't')} = {self._comparable(c, 's')}" for c in identity)
+        row_t, row_s = (f"ROW({', '.join(self._comparable(c, side) for c in identity)})::text" for side in "ts")
+        null_t, null_s = ("(" + " OR ".join(f"{s}.{quoted(c)} IS NULL" for c in identity) + ")" for s in "ts")
+        return [same, f"{null_t} AND {null_s} AND {row_t} = {row_s}"]
+
+    def _comparable(self, column: str, of: str = "") -> str:
+        """SQL of a column where values are compared: JSON has no equality."""
+        name = f"{of}.{quoted(column)}" if of else quoted(column)
+        return f"{name}::text" if self.types[column] == JSON else name
+
+    def _indexed(self, columns: Iterable[str]) -> str:
+        return ", ".join(f"({self._comparable(c)})" if self.types[c] == JSON else quoted(c) for c in columns)
+
+    def _must_be_columns(self, columns: object) -> None:
+        if not isinstance(columns, list) or not columns or any(c not in self.types for c in columns):
+            raise DeclarationError(
+                f"indexes: {columns!r} is no list of columns of {self.table.name}",
+                where=self.where,
+                fix=f'for example indexes = [["{next(iter(self.types))}"]]',
+            )
+
+
+def _columns(types: dict[str, str]) -> str:
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in types.items())

@@ -1,0 +1,279 @@
+"""The target: its position in a table beside those that it fills, and one transaction for a whole edition.
+
+Readers there see one edition, never half of one. Whoever delivers holds the lock of the position until the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.quoting import literal, quoted
+from lake.sinks.postgres import values
+from lake.sinks.postgres.tables import NAME_BYTES, PgTable
+from lake.sinks.sink import Delivery, FarTable, Position, TableChanges
+from lake.sources.postgres.connection import connect, failed, is_passing, unavailable
+from lake.store.snapshot import Column
+
+if TYPE_CHECKING:
+    import psycopg
+    import pyarrow as pa
+
+    from lake.sources.postgres.connection import Connection
+
+POSITIONS: Final = "_headwater"
+"""The table with the positions of the sinks that fill a schema."""
+SESSION: Final = {
+    "client_encoding": "UTF8",
+    "datestyle": "ISO",
+    "timezone": "UTC",
+    "extra_float_digits": "1",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "lock_timeout": "30s",
+}
+NO_RIGHT, IN_THE_WAY, TOO_LONG, LOCKED = "42501", "2BP01", "54000", "55P03"
+
+
+@dataclass
+class Postgres:
+    """The target of sink `name`: tables in `schema` of the database at `dsn`, for `readers` to read."""
+
+    name: str
+    dsn: str = field(repr=False)
+    schema: str
+    readers: Sequence[str]
+    where: str
+    _open: Connection | None = field(default=None, repr=False)
+    _has_functions: Connection | None = field(default=None, repr=False)
+
+    @property
+    def connection(self) -> Connection:
+        """The open connection."""
+        if self._open is None or self._open.closed:
+            self._open = connect(self.dsn, self.name, self.where)
+            for setting, value in SESSION.items():
+                self._open.execute("SELECT set_config(%s, %s, false)", [setting, value])
+            if self._rows("SHOW server_encoding") != [("UTF8",)]:
+                raise DeclarationError(
+                    "the encoding of the database is not UTF8", where=self.where, fix="name one that has it"
+                )
+        return self._open
+
+    def close(self) -> None:
+        """Lets go of the connection."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def position(self) -> Position | None:
+        """What it has, as the table of positions says it."""
+        with self._asking():
+            return self._position()
+
+    def deliver(self, delivery: Delivery) -> Position:
+        """Applies the changes of all tables, and moves the position, in one transaction."""
+        with self._asking(), self.connection.transaction():
+            self._make_schema()
+            # Held until the end: another who delivers waits here, and then finds that he has nothing to lead on from.
+            self._rows("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", f"{self._positions} {self.name}")
+            found = self._position()
+            if not delivery.anew:
+                delivery.must_lead_on_from(found)
+            sides = [(one.table, self._apply(delivery, one)) for one in delivery.tables]
+            for table, side in sides:
+                if side is not None:
+                    side.take_the_place_of(table.far)
+            position = delivery.position()
+            self._rows(
+                f"INSERT INTO {self._positions} VALUES (%s, %s, %s, now(), %s)"
+                " ON CONFLICT (sink) DO UPDATE SET edition = excluded.edition, cut = excluded.cut,"
+                " delivered_at = excluded.delivered_at, position = excluded.position",
+                self.name,
+                position.edition,
+                position.cut,
+                position.to_json(),
+            )
+            return position
+
+    def held_as(self, column: Column) -> str:
+        """DuckDB's SQL of what is in the place of a column's value."""
+        return values.held_as(column)
+
+    def fingerprint(self, table: FarTable) -> str:
+        """The fingerprint of a table's columns, as PostgreSQL computes it."""
+        with self._asking():
+            total = f"sum({self._hash(table)})"
+            return str(
+                self._rows(f"SELECT {self._own('fingerprint')}(count(*), {total}) FROM {self._title(table)}")[0][0]
+            )
+
+    def hashes(self, table: FarTable) -> pa.RecordBatchReader:
+        """The key of each row as the texts of its columns, with its hash, and that of the row."""
+        import pyarrow as pa
+
+        numbers = [("_key", pa.int64()), ("_hash", pa.int64())]
+        schema = pa.schema([*((name, pa.string()) for name in table.identity), *numbers])
+        return pa.RecordBatchReader.from_batches(schema, self._hashes(table, schema))
+
+    def _hashes(self, table: FarTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        key = ", ".join(f"{quoted(name)}::text" for name in table.identity)
+        with self._asking(), self.connection.transaction(), self.connection.cursor("lake_hashes") as cursor:
+            cursor.itersize = 10_000
+            hashes = f"{self._hash(table, table.identity)}, {self._hash(table)}"
+            cursor.execute(f"SELECT {key}, {hashes} FROM {self._title(table)}".encode())
+            while rows := cursor.fetchmany(10_000):
+                columns = zip(*rows, strict=True)
+                arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _apply(self, delivery: Delivery, changes: TableChanges) -> PgTable | None:
+        """Applies the changes of a table; one that has to be made anew is returned, beside what it is to replace."""
+        shape = delivery.shape_there(changes.table)
+        own = self._table(changes.table, changes.table.far)
+        is_there = self._exists(changes.table.far)
+        if is_there and shape is None and not delivery.anew:
+            raise self._not_ours(f"{own.title} is there already, and not of this sink", "give its table another `name`")
+        if is_there and own.is_as_made and shape in {None, changes.table.shape}:
+            if not changes.whole and own.appends:
+                own.append(changes, delivery.edition)
+            elif not changes.whole:
+                own.change(changes)
+            elif changes.table.mode == "mirror":
+                own.make_equal(changes)
+            else:
+                return self._beside(delivery, changes)
+            if changes.described:
+                own.describe(self.readers)
+            return None
+        if not changes.whole and shape is not None:
+            raise self._not_ours(f"{own.title} was {'altered' if is_there else 'removed'} there", "restore it")
+        return self._beside(delivery, changes)
+
+    def _not_ours(self, what: str, fix: str) -> DeclarationError:
+        anew = f"lake deliver {self.name} --resync makes it anew, in the place of what is there"
+        return DeclarationError(what, where=self.where, fix=f"{fix}; or {anew}")
+
+    def _beside(self, delivery: Delivery, changes: TableChanges) -> PgTable:
+        """A new table with all rows, beside the one whose place it is to take."""
+        called = f"_new_{changes.table.far}".encode()[:NAME_BYTES].decode(errors="ignore")
+        side = self._table(changes.table, called)
+        self._rows(f"DROP TABLE IF EXISTS {side.title}")
+        side.create()
+        side.fill(changes, delivery.edition)
+        side.describe(self.readers)
+        return side
+
+    def _table(self, table: FarTable, called: str) -> PgTable:
+        return PgTable(self.connection, self.schema, table, called, self.where)
+
+    def _make_schema(self) -> None:
+        if not self._rows("SELECT FROM pg_namespace WHERE nspname = %s", self.schema):
+            self._rows(f"CREATE SCHEMA {quoted(self.schema)}")
+        if not self._exists(POSITIONS):
+            self._rows(
+                f"CREATE TABLE IF NOT EXISTS {self._positions} (sink text PRIMARY KEY, edition bigint NOT NULL,"
+                " cut bigint NOT NULL, delivered_at timestamptz NOT NULL, position text NOT NULL)"
+            )
+            says = "The edition that each sink of Headwater has brought the tables of this schema to."
+            self._rows(f"COMMENT ON TABLE {self._positions} IS {literal(says)}")
+        for role in self.readers:
+            if not self._rows("SELECT FROM pg_roles WHERE rolname = %s", role):
+                raise DeclarationError(
+                    f"readers: there is no role {role!r}",
+                    where=self.where,
+                    fix=f"CREATE ROLE {quoted(role)} LOGIN PASSWORD '…', there; or leave it out",
+                )
+            self._rows(f"GRANT USAGE ON SCHEMA {quoted(self.schema)} TO {quoted(role)}")
+            self._rows(f"GRANT SELECT ON {self._positions} TO {quoted(role)}")
+
+    def _position(self) -> Position | None:
+        if not self._exists(POSITIONS):
+            return None
+        rows = self._rows(f"SELECT position FROM {self._positions} WHERE sink = %s", self.name)
+        return Position.from_json(rows[0][0]) if rows else None
+
+    def _exists(self, name: str) -> bool:
+        sql = "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s AND relname = %s"
+        return bool(self._rows(sql, self.schema, name))
+
+    @property
+    def _positions(self) -> str:
+        return f"{quoted(self.schema)}.{POSITIONS}"
+
+    def _title(self, table: FarTable) -> str:
+        return f"{quoted(self.schema)}.{quoted(table.far)}"
+
+    def _hash(self, table: FarTable, of: Collection[str] = ()) -> str:
+        """SQL of the hash of some columns of a row, or all, by functions that last as long as the connection."""
+        columns = sorted(of or table.types, key=str.encode)
+        named = ", ".join(f"{self._own('named')}({literal(c)}, {self._hashed(table, c)})" for c in columns)
+        return f"{self._own('hash')}(concat({named}))"
+
+    def _hashed(self, table: FarTable, column: str) -> str:
+        is_json = values.pg_type(table.types[column]) == values.JSON
+        return f"{quoted(column)}::text" if is_json else quoted(column)
+
+    def _own(self, function: str) -> str:
+        """The name of a function of docs/fingerprints.md, which is made for this connection alone."""
+        if self._has_functions is not self.connection:
+            sql = files("lake.sinks.postgres").joinpath("fingerprints.sql").read_text("utf-8")
+            self._rows(re.sub(r"\blake_(?=\w+\()", "pg_temp.lake_", sql))
+            self._has_functions = self.connection
+        return f"pg_temp.lake_{function}"
+
+    def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        cursor = self.connection.execute(sql.encode(), parameters or None)
+        return cursor.fetchall() if cursor.description else []
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Raises what the server says as an error that says what to do."""
+        import psycopg
+
+        try:
+            yield
+        except LakeError:
+            raise
+        except psycopg.Error as error:
+            raise self._as_error(error) from error
+
+    def _as_error(self, error: psycopg.Error) -> LakeError:
+        import psycopg
+
+        message = (error.diag.message_primary or str(error)).strip()
+        detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
+        if error.sqlstate == NO_RIGHT:
+            return DeclarationError(
+                f"PostgreSQL refused: {message}",
+                where=self.where,
+                fix=f"the role needs CREATE on the database, or to own the schema {self.schema}",
+            )
+        if error.sqlstate == IN_THE_WAY:
+            return DeclarationError(
+                f"a table whose columns have changed cannot be replaced: {message}{detail}",
+                where=self.where,
+                fix="drop what depends on it, deliver, and make it again",
+            )
+        if error.sqlstate == TOO_LONG:
+            return DeclarationError(
+                f"PostgreSQL refused: {message}",
+                where=self.where,
+                fix="leave out the index on that column, or the column",
+            )
+        if error.sqlstate == LOCKED:
+            return Unavailable(
+                f"somebody in PostgreSQL holds a lock: {message}", where=self.where, fix="try again when it is released"
+            )
+        if is_passing(error):
+            with suppress(psycopg.Error):
+                self.close()
+            return unavailable(message, self.where)
+        return failed(f"{message}{detail}", self.where)

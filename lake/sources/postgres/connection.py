@@ -1,0 +1,63 @@
+"""Connections to PostgreSQL, for what is read from it and what is written to it: made, and refused in words of ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from lake.errors import DeclarationError, LakeError, Unavailable
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+PASSING: Final = frozenset({"08", "53", "57", "58"})
+"""Classes of SQLSTATE that may be gone the next time: the connection, resources, an operator, the system."""
+
+
+def connect(dsn: str, name: str, where: str, **more: str) -> Connection:
+    """A connection that commits each statement, by what libpq reads; `name` is who it says that it is.
+
+    Raises Unavailable where the server does not answer, DeclarationError where it refuses.
+    """
+    import psycopg
+
+    try:
+        info = psycopg.conninfo.conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        raise DeclarationError(
+            "the connection string cannot be read",
+            where=where,
+            fix="write it as libpq reads it: host=… dbname=… user=…, or postgresql://…",
+        ) from None
+    given = {"connect_timeout": "10", "application_name": f"lake {name}"} | info | more
+    try:
+        return psycopg.connect(autocommit=True, **given)  # type: ignore[arg-type] # words of libpq's own
+    except psycopg.OperationalError as error:
+        raise _refused(str(error), where) from None
+
+
+def _refused(message: str, where: str) -> LakeError:
+    """libpq has no code for why it could not connect: the texts of a server that speaks English are known."""
+    reason = message.strip().splitlines()[-1]
+    if "password authentication failed" in message or "no password supplied" in message or "does not exist" in message:
+        fix = "name a role that may log in, its password and its database"
+        return DeclarationError(f"PostgreSQL refused: {reason}", where=where, fix=fix)
+    return Unavailable(f"PostgreSQL does not answer: {reason}", where=where, fix="try again when it does")
+
+
+def is_passing(error: psycopg.Error) -> bool:
+    """Whether what failed may succeed the next time."""
+    import psycopg
+
+    return isinstance(error, psycopg.OperationalError) or (error.sqlstate or "")[:2] in PASSING
+
+
+def unavailable(message: str, where: str) -> Unavailable:
+    """That the server could not answer now."""
+    return Unavailable(f"PostgreSQL could not answer: {message}", where=where, fix="try again")
+
+
+def failed(message: str, where: str) -> LakeError:
+    """That the server failed in a way of which nothing more is known."""
+    return LakeError(f"PostgreSQL failed: {message}", where=where, fix="see the server's log")
