@@ -87,8 +87,8 @@ def _deliver(shell: Shell, sinks: Sequence[Declared], how: Callable[[Declared], 
     if done or len(sinks) > 1:
         failed = {name: failure.record for name, failure in failures.items()}
         shell.emit({"sinks": [asdict(one) for one in done], "failed": failed}, lines)
-    for failure in failures.values():
-        raise failure
+    if failures:
+        raise next(iter(failures.values()))
 
 
 def _rows(done: Delivered) -> Iterator[dict[str, object]]:

@@ -175,7 +175,7 @@ class Postgres:
         return PgTable(self.connection, self.schema, table, called, self.where)
 
     def _make_schema(self) -> None:
-        if not self._rows("SELECT FROM pg_namespace WHERE nspname = %s", self.schema):
+        if not self._rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", self.schema):
             self._rows(f"CREATE SCHEMA {quoted(self.schema)}")
         if not self._exists(POSITIONS):
             self._rows(
@@ -185,7 +185,7 @@ class Postgres:
             says = "The edition that each sink of Headwater has brought the tables of this schema to."
             self._rows(f"COMMENT ON TABLE {self._positions} IS {literal(says)}")
         for role in self.readers:
-            if not self._rows("SELECT FROM pg_roles WHERE rolname = %s", role):
+            if not self._rows("SELECT 1 FROM pg_roles WHERE rolname = %s", role):
                 raise DeclarationError(
                     f"readers: there is no role {role!r}",
                     where=self.where,
@@ -201,7 +201,7 @@ class Postgres:
         return Position.from_json(rows[0][0]) if rows else None
 
     def _exists(self, name: str) -> bool:
-        sql = "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s AND relname = %s"
+        sql = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s AND relname = %s"
         return bool(self._rows(sql, self.schema, name))
 
     @property
