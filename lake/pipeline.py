@@ -6,7 +6,7 @@ import signal
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,8 @@ from lake.publish.cut import cut
 from lake.publish.held import Held, failure_of, stop
 from lake.publish.publish import publish
 from lake.session import first_line, let_go
+from lake.sinks.declared import sound_sinks
+from lake.sinks.deliver import deliver
 from lake.sources.declared import names as source_names
 from lake.store.damage import blamed
 from lake.store.ledger.cuts import Cut
@@ -47,7 +49,8 @@ Tell = Callable[[str], None]
 class Cycle:
     """What one cycle did: rows by stream, tables, and the edition readers now see (None while one is pinned).
 
-    `more`: the sources that had more than it took. `held`: the groups that were not published.
+    `more`: the sources that had more than it took. `held`: the groups that were not published. `undelivered`: the sinks
+    that failed, of those that are filled after each publication.
     """
 
     cut: int
@@ -57,6 +60,7 @@ class Cycle:
     failures: dict[str, LakeError]
     more: list[str]
     held: Held | None = None
+    undelivered: Mapping[str, LakeError] = field(default_factory=dict)
 
 
 def run(
@@ -85,14 +89,22 @@ def run(
     for warning in unordered(project, [stream for stream, counts in streams.items() if counts.accepted]):
         tell(f"warning {warning}")
     held: list[Held] = []
-    at, advanced, edition = catch_up(project, spark, tell, on_held=held.append)
-    return Cycle(at.number, streams, advanced, edition, failures, more, next(iter(held), None))
+    undelivered: dict[str, LakeError] = {}
+    at, advanced, edition = catch_up(project, spark, tell, on_held=held.append, on_undelivered=undelivered.__setitem__)
+    return Cycle(at.number, streams, advanced, edition, failures, more, next(iter(held), None), undelivered)
 
 
 def catch_up(
-    project: Project, spark: Callable[[], SparkSession], tell: Tell, *, on_held: Callable[[Held], None] = stop
+    project: Project,
+    spark: Callable[[], SparkSession],
+    tell: Tell,
+    *,
+    on_held: Callable[[Held], None] = stop,
+    on_undelivered: Callable[[str, LakeError], None] = lambda _, __: None,
 ) -> tuple[Cut, list[Advanced], Edition | None]:
     """Brings tables and readers to where the logs are; what people who were forgotten have left behind is purged.
+
+    Sinks that are filled after each publication are brought there too; of one that fails, `on_undelivered` is told.
 
     Where the settings name groups, what a table raises holds its own alone: `on_held` is called once the others are
     published, and what was raised is raised where none is.
@@ -119,12 +131,32 @@ def catch_up(
                 raise failure from None
             raise
         tell(f"publish edition {edition.number}{''.join(f': {those}' for those in held)}")
+    _deliver(project.settings, tell, on_undelivered)
     purge(project, tell)
     if failure is not None and not held:
         raise failure
     for those in held:
         on_held(those if failure is None else replace(those, error=failure))
     return now, advanced, edition
+
+
+def _deliver(settings: Settings, tell: Tell, on_failure: Callable[[str, LakeError], None]) -> None:
+    """Brings the sinks that want it to the edition that readers see; says what became of each."""
+
+    def failed(name: str, failure: LakeError) -> None:
+        tell(f"deliver {name} failed: {failure}")
+        on_failure(name, failure)
+
+    declared, faults = sound_sinks(settings)
+    for name, fault in faults.items():
+        failed(name, fault)
+    for sink in declared.values():
+        if sink.after_publish:
+            try:
+                if (done := deliver(settings, sink)).changed:
+                    tell(f"deliver {done}")
+            except LakeError as failure:
+                failed(sink.name, failure)
 
 
 def forget(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str, tell: Tell) -> Forgotten:

@@ -64,7 +64,7 @@ def deliver(
         return verb.follow(
             shell.settings,
             declared,
-            on_done=lambda done: shell.say(_line(done)),
+            on_done=lambda done: shell.say(f"deliver {done}"),
             on_failure=lambda name, failure: shell.say(f"deliver {name} failed: {failure}"),
         )
     how = verb.preview if dry_run else verb.deliver
@@ -101,11 +101,6 @@ def _rows(done: Delivered) -> Iterator[dict[str, object]]:
         name = f"{sent.table} (all rows)" if sent.whole else sent.table
         counts = {"inserted": sent.inserted, "updated": sent.updated, "deleted": sent.deleted}
         yield {**common, "table": name, **counts}
-
-
-def _line(done: Delivered) -> str:
-    sent = ", ".join(f"{one.table} +{one.inserted} ~{one.updated} -{one.deleted}" for one in done.tables)
-    return f"deliver {done.sink}: edition {done.edition}: {sent} in {done.seconds:.1f} s"
 
 
 def _repair(shell: Shell, sinks: Sequence[Declared]) -> None:

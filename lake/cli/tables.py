@@ -168,14 +168,15 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
         "streams": {name: asdict(counts) for name, counts in done.streams.items()},
         "failures": {name: str(failure) for name, failure in done.failures.items()},
         "tables": [asdict(table) for table in done.tables],
+        **({"undelivered": {name: str(why) for name, why in done.undelivered.items()}} if done.undelivered else {}),
         **_held(done.held),
     }
     text = f"edition {edition} of cut {done.cut}{_of(done.held)}" if edition else f"cut {done.cut}, not published"
     shell.emit(data, text)
     if done.held is not None:
         raise done.held.error
-    if done.failures:
-        raise next(iter(done.failures.values()))
+    for failure in (*done.failures.values(), *done.undelivered.values()):
+        raise failure
 
 
 def _held(held: Held | None = None) -> dict[str, Any]:

@@ -28,9 +28,11 @@ class ConsumerStatus:
 
 
 def consumer_statuses(settings: Settings, now: datetime) -> Iterator[ConsumerStatus]:
-    """How far every consumer is, by table and name."""
+    """How far every consumer is, by table and name; of sinks, lake.report.sinks tells."""
     shown = editions.current_edition(settings)
     for one in consumers.consumers(settings):
+        if one.is_sink:
+            continue
         away = shown is not None and one.edition is not None and one.edition != shown.number
         since = consumers.behind_since(settings, one) if away else None
         yield ConsumerStatus(

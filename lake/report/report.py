@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from lake.report.consumers import ConsumerStatus
+from lake.report.sinks import SinkStatus
 from lake.report.sources import SourceStatus
 from lake.report.status import GroupStatus, Held, Status, Stopper, Stream, TableStatus
 from lake.store.damage import name_of
@@ -41,6 +42,7 @@ def as_data(status: Status) -> dict[str, Any]:
         "failed": [asdict(run) for run in _failed(status)],
         "sources": [asdict(source) for source in status.sources],
         "consumers": [asdict(consumer) for consumer in status.consumers],
+        "sinks": [asdict(sink) for sink in status.sinks],
         "unordered": status.unordered,
         "faults": status.faults,
         "streams": [asdict(stream) for stream in status.streams],
@@ -54,7 +56,9 @@ def as_data(status: Status) -> dict[str, Any]:
 
 
 def as_text(status: Status) -> Iterator[str]:
-    """The status as lines: heads, what is damaged, what failed, what stopped, sources, consumers, streams, tables."""
+    """The status as lines: heads, what is damaged, what failed, what stopped, sources, consumers, sinks, streams,
+    tables.
+    """
     yield from _heads(status)
     for fault in status.faults:
         yield f"faulty   {printable(fault)}: omitted here, with everything downstream"
@@ -91,7 +95,7 @@ def as_text(status: Status) -> Iterator[str]:
 
 
 def _outside(status: Status) -> Iterator[str]:
-    """What events come from, and who follows tables."""
+    """What events come from, who follows tables, and where they are delivered to."""
     if status.sources:
         yield ""
         names = ["source", "kind", "streams", "deliveries", "waiting", "for", "kept there", "trouble"]
@@ -100,6 +104,10 @@ def _outside(status: Status) -> Iterator[str]:
         yield ""
         names = ["consumer", "table", "edition", "editions behind", "for", "trouble"]
         yield from as_table(names, map(_consumer, status.consumers))
+    if status.sinks:
+        yield ""
+        names = ["sink", "kind", "edition", "editions behind", "for", "rejected", "trouble"]
+        yield from as_table(names, map(_sink, status.sinks))
 
 
 def wrong(status: Status, kinds: Collection[str]) -> list[str]:
@@ -117,6 +125,7 @@ def _stopped_ones(status: Status) -> Iterator[str]:
     yield from (f"{stream.name}: {stream.held}" for stream in status.streams if stream.held)
     yield from (f"{run.verb} of {run.subject} failed" for run in _failed(status))
     yield from (f"{source.name} is unreachable: {source.error}" for source in status.sources if source.error)
+    yield from (f"sink {sink.name}: {sink.error}" for sink in status.sinks if sink.error)
 
 
 def _behind_ones(status: Status) -> Iterator[str]:
@@ -127,6 +136,10 @@ def _behind_ones(status: Status) -> Iterator[str]:
     for table in status.tables:
         if table.behind:
             yield f"{table.name} by {counted(table.behind, 'batch', 'batches')}"
+    for sink in status.sinks:
+        if sink.editions or (sink.edition is None and not sink.error):
+            has = "nothing" if sink.edition is None else f"edition {sink.edition}"
+            yield f"sink {sink.name} has {has}"
 
 
 def _stale_ones(status: Status) -> Iterator[str]:
@@ -143,6 +156,9 @@ def _quarantined_ones(status: Status) -> Iterator[str]:
     for stream in status.streams:
         if count := sum(stream.quarantined.values()):
             yield f"{counted(count, 'record')} of {stream.name}"
+    for sink in status.sinks:
+        if sink.rejected:
+            yield f"{counted(len(sink.rejected), 'row')} that sink {sink.name} cannot take"
 
 
 def _missing_ones(status: Status) -> Iterator[str]:
@@ -151,10 +167,10 @@ def _missing_ones(status: Status) -> Iterator[str]:
 
 FAILS: Final = {
     "stopped": "a gate holds the next edition back, a declaration is faulty, or a last run failed",
-    "behind": "files or events wait to be ingested, or a table is behind its logs",
+    "behind": "files or events wait to be ingested, a table is behind its logs, or a sink behind the edition",
     "stale": "readers see an older cut than the newest, or a definition has changed",
     "missing": "numbers of producers, or spans of time, that should be in a log are not",
-    "quarantine": "records wait in quarantine",
+    "quarantine": "records wait in quarantine, or rows that the target of a sink cannot take",
 }
 """What `lake status --fail-if` may be asked for."""
 _SO: Final[dict[str, Callable[[Status], Iterator[str]]]] = {
@@ -237,6 +253,19 @@ def _consumer(consumer: ConsumerStatus) -> list[Any]:
         consumer.editions,
         "" if consumer.seconds is None else span(timedelta(seconds=consumer.seconds)),
         again if consumer.must_start_over else "",
+    ]
+
+
+def _sink(sink: SinkStatus) -> list[Any]:
+    reasons = ", ".join(dict.fromkeys(f"{row.table}: {row.reason}" for row in sink.rejected))
+    return [
+        sink.name,
+        sink.kind,
+        "none yet" if sink.edition is None else sink.edition,
+        sink.editions,
+        "" if sink.seconds is None else span(timedelta(seconds=sink.seconds)),
+        len(sink.rejected),
+        sink.error or reasons,
     ]
 
 

@@ -22,6 +22,7 @@ from lake.ingest.horizon import Horizon
 from lake.ingest.unordered import unordered
 from lake.project import Project
 from lake.report.consumers import ConsumerStatus, consumer_statuses
+from lake.report.sinks import SinkStatus, sinks
 from lake.report.sources import SourceStatus, sources
 from lake.session import first_line
 from lake.store import delta, quarantine, recovery
@@ -34,7 +35,7 @@ from lake.store.warehouse import Warehouse
 T = TypeVar("T")
 MADE: Final = ("build", "advance", "rebuild", "backfill", "verify")
 """The verbs of runs whose subject is a table."""
-OTHERS: Final = ("ingest", "append", "publish", "forget")
+OTHERS: Final = ("ingest", "append", "publish", "forget", "deliver")
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,7 @@ class Status:
     """Runs about no table that failed, and were the last of their subject."""
     sources: tuple[SourceStatus, ...] = ()
     consumers: tuple[ConsumerStatus, ...] = ()
+    sinks: tuple[SinkStatus, ...] = ()
     unordered: tuple[str, ...] = ()
     """What goes by an order of events that nothing says."""
     faults: tuple[str, ...] = ()
@@ -225,6 +227,7 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         failed=tuple(run for run in others.values() if run.outcome == "failed"),
         sources=tuple(sources(settings, project.contracts)),
         consumers=tuple(looks.at(book("consumers"), _consumers, settings) or ()),
+        sinks=tuple(looks.at(book("editions"), _sinks, settings) or ()),
         unordered=tuple(unordered(project, walks)),
         faults=tuple(f"{fault.what} ({fault.where})" if fault.where else fault.what for fault in faults),
         groups=tuple(looks.at(book("editions"), _groups, project, newest) or ()),
@@ -301,6 +304,10 @@ class _Cuts:
 
 def _consumers(settings: Settings) -> list[ConsumerStatus]:
     return list(consumer_statuses(settings, datetime.now(UTC)))
+
+
+def _sinks(settings: Settings) -> list[SinkStatus]:
+    return list(sinks(settings, datetime.now(UTC)))
 
 
 def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run | None) -> Stream:

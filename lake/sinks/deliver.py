@@ -52,6 +52,11 @@ class Delivered:
     rejected: int = 0
     seconds: float = 0.0
 
+    def __str__(self) -> str:
+        sent = ", ".join(f"{one.table} +{one.inserted} ~{one.updated} -{one.deleted}" for one in self.tables)
+        refused = f", {self.rejected} rejected" if self.rejected else ""
+        return f"{self.sink}: edition {self.edition}: {sent}{refused} in {self.seconds:.1f} s"
+
 
 def deliver(settings: Settings, sink: Declared, *, resync: bool = False) -> Delivered:
     """Brings the sink's target to the edition that readers see; with `resync`, by all rows, whatever it has.

@@ -1,0 +1,61 @@
+"""The sinks: which edition the target of each has, as it says itself, and how far that is behind what readers see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+
+from lake.config import Settings
+from lake.errors import LakeError
+from lake.sinks.declared import Declared, sound_sinks
+from lake.sinks.sink import Rejected
+from lake.store.ledger import consumers, editions
+
+
+@dataclass(frozen=True)
+class SinkStatus:
+    """A sink whose target has `edition`, None where it has none yet: so many `editions` and `seconds` behind.
+
+    `rejected` are the rows that it cannot take; `error` is why nothing is known of it.
+    """
+
+    name: str
+    kind: str = ""
+    edition: int | None = None
+    editions: int = 0
+    seconds: float | None = None
+    rejected: tuple[Rejected, ...] = ()
+    error: str = ""
+
+
+def sinks(settings: Settings, now: datetime) -> Iterator[SinkStatus]:
+    """Every sink that is declared, or was. Each target is asked, which takes as long as it takes to answer."""
+    sound, faults = sound_sinks(settings)
+    yield from (_status(settings, sink, now) for sink in sound.values())
+    yield from (SinkStatus(name, error=" ".join(str(fault).split())) for name, fault in faults.items())
+    for one in consumers.consumers(settings):
+        if one.is_sink and one.name not in {*sound, *faults}:
+            why = f"is declared no more: lake deliver {one.name} --forget"
+            yield SinkStatus(one.name, edition=one.edition, error=why)
+
+
+def _status(settings: Settings, sink: Declared, now: datetime) -> SinkStatus:
+    try:
+        with closing(sink.open()) as target:
+            position = target.position()
+    except LakeError as error:
+        return SinkStatus(sink.name, sink.kind, error=" ".join(str(error).split()))
+    if position is None:
+        return SinkStatus(sink.name, sink.kind)
+    shown = editions.current_edition(settings)
+    later = editions.edition_after(settings, position.edition) if shown and shown.number != position.edition else None
+    return SinkStatus(
+        sink.name,
+        sink.kind,
+        position.edition,
+        abs(shown.number - position.edition) if shown else 0,
+        max((now - later.published_at).total_seconds(), 0.0) if later else None,
+        position.rejected,
+    )
