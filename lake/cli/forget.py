@@ -117,6 +117,7 @@ def _proved(report: Report | None) -> Iterator[str]:
         yield f"in the names of {len(proof.names)} ingested files, which stay in the logs:"
         yield from (f"  {name}" for name in proof.names)
     yield from (f"not searched for: {what}" for what in report.left_out)
+    yield from (f"not proved to be gone from {what}" for what in report.sinks)
     yield f"report: {click.format_filename(report.file)}"
 
 

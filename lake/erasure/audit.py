@@ -22,6 +22,7 @@ import duckdb
 from lake.config import Settings
 from lake.erasure.forget import whom
 from lake.erasure.search import decoded, sought, spelled, whole_word
+from lake.erasure.sinks import unproven
 from lake.errors import LawError
 from lake.ingest.landing import LANDED
 from lake.project import Project
@@ -88,7 +89,8 @@ class Proof:
 class Report:
     """The proof that nothing of a `person` (a token) of `stream` is left; it is kept in `file`.
 
-    `left_out` are personal values that cannot be searched for, and why, in words that reveal none of them.
+    `left_out` are personal values that cannot be searched for, and why, in words that reveal none of them; `sinks`,
+    what was delivered outside and is not proved to be gone.
     """
 
     stream: str
@@ -96,11 +98,13 @@ class Report:
     proof: Proof
     left_out: tuple[str, ...]
     file: Path
+    sinks: tuple[str, ...] = ()
 
     @property
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {"stream": self.stream, "person": self.person, **self.proof.record, "not_searched": list(self.left_out)}
+        about = {"stream": self.stream, "person": self.person}
+        return {**about, **self.proof.record, "not_searched": list(self.left_out), "sinks_unproven": list(self.sinks)}
 
     @property
     def fault(self) -> LawError | None:
@@ -128,7 +132,8 @@ def prove(project: Project, stream: str, subject: str, values: Collection[str]) 
     contract, token = whom(project, stream, subject)
     searched, left_out = sought(contract, subject, values)
     file = project.settings.keys_path.with_name(f"forgotten-{stream}-{token[:8]}.json")
-    report = Report(stream, token, search_files(project.settings, searched), tuple(left_out), file)
+    proof, outside = search_files(project.settings, searched), tuple(unproven(project, stream))
+    report = Report(stream, token, proof, tuple(left_out), file, outside)
     file.write_text(json.dumps(report.record, indent=2) + "\n")
     return report
 

@@ -32,7 +32,8 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
 
 Each is a module with `MODES`, the modes that tables may have there, the default first; `OPTIONS` and `TABLE_OPTIONS`,
 the keys of its own of a sink and of a table, {name: (type, default)}, where a default of None says that a key must be
-there; and `of(name, options, where)`, which makes its Target.
+there; and `of(name, options, where)`, which makes its Target. One whose targets keep what was changed or deleted says
+so in `KEEPS`.
 """
 NOUNS: Final = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "a table"}
 SEE: Final = "see docs/how-to/sinks.md"
@@ -61,6 +62,8 @@ class Declared:
     make: Callable[[], Target]
     after_publish: bool = False
     begin: Begin = "snapshot"
+    keeps: str = ""
+    """What its target keeps of rows that were changed or deleted there, where it does."""
 
     def open(self) -> Target:
         """Its target, to be closed after use."""
@@ -159,7 +162,16 @@ def _read(settings: Settings, file: Path) -> Declared:
             where=where,
             fix="give its table another mode, or leave out `begin`",
         )
-    return Declared(file.stem, kind, tables, where, lambda: module.of(file.stem, options, where), after_publish, begin)
+    return Declared(
+        file.stem,
+        kind,
+        tables,
+        where,
+        lambda: module.of(file.stem, options, where),
+        after_publish,
+        begin,
+        getattr(module, "KEEPS", ""),
+    )
 
 
 def _module(kind: str, where: str) -> ModuleType:

@@ -51,7 +51,7 @@ class Selected:
             con.execute("SET TimeZone = 'UTC'")
             con.register("changes", self.net.arrow())
             reader = con.sql(
-                f"SELECT change, {self._image('before')}, {self._image('after')} FROM changes"
+                f"FROM (SELECT change, {self._image('before')}, {self._image('after')} FROM changes)"
                 " WHERE change <> 'update' OR before IS DISTINCT FROM after"
             ).to_arrow_reader(10_000)
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)

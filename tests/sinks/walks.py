@@ -16,6 +16,7 @@ from lake.sinks.declared import Declared, declared_sinks
 from lake.store.ledger.editions import Edition, EditionTable, record_edition
 from tests.warehouse import write
 
+CALL: Final = [sys.executable, "-c", "from lake.cli import main; main()"]
 TYPES: Final = {
     "flag": "k % 2 = 0",
     "tiny": "(k - 3)::TINYINT",
@@ -80,5 +81,5 @@ def command(settings: Settings, *words: str, code: int = 0, **environment: str) 
 
 def lake(settings: Settings, words: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
     """A `lake` command in a process of its own."""
-    call = [sys.executable, "-c", "from lake.cli import main; main()", *words, "--project", str(settings.project)]
+    call = [*CALL, *words, "--project", str(settings.project)]
     return subprocess.run(call, capture_output=True, text=True, check=False, env=os.environ | environment)

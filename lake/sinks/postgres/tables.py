@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -83,10 +83,10 @@ class PgTable:
         if not self.appends:
             self._make_key()
         else:
-            self._run(f"CREATE INDEX ON {self.title} ({self._indexed(self.table.identity)})")
-        for columns in self.table.options.get("indexes", []):
+            self._run(f"CREATE INDEX {self._index('key')} ON {self.title} ({self._indexed(self.table.identity)})")
+        for number, columns in enumerate(self.table.options.get("indexes", []), start=1):
             self._must_be_columns(columns)
-            self._run(f"CREATE INDEX ON {self.title} ({self._indexed(columns)})")
+            self._run(f"CREATE INDEX {self._index(str(number))} ON {self.title} ({self._indexed(columns)})")
 
     def append(self, changes: TableChanges, edition: int) -> None:
         """Adds a row for each change."""
@@ -135,8 +135,11 @@ class PgTable:
             self._run(f"GRANT SELECT ON {self.title} TO {quoted(role)}")
 
     def take_the_place_of(self, name: str) -> None:
-        """Drops what is called `name`, and is called so."""
+        """Drops what is called `name`, and is called so, with its indexes."""
         self._run(f"DROP TABLE IF EXISTS {quoted(self.schema)}.{quoted(name)}")
+        own = replace(self, called=name)
+        for index in ("key", *(str(number + 1) for number in range(len(self.table.options.get("indexes", []))))):
+            self._run(f"ALTER INDEX {quoted(self.schema)}.{self._index(index)} RENAME TO {own._index(index)}")
         self._run(f"ALTER TABLE {self.title} RENAME TO {quoted(name)}")
 
     def _run(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
@@ -214,11 +217,13 @@ class PgTable:
         if has_null or JSON in {self.types[c] for c in identity}:
             self._make_unique()
         else:
-            self._run(f"ALTER TABLE {self.title} ADD PRIMARY KEY ({', '.join(map(quoted, identity))})")
+            columns = ", ".join(map(quoted, identity))
+            self._run(f"ALTER TABLE {self.title} ADD CONSTRAINT {self._index('key')} PRIMARY KEY ({columns})")
 
     def _make_unique(self) -> None:
         nulls = " NULLS NOT DISTINCT" if self.connection.info.server_version >= 150000 else ""
-        self._run(f"CREATE UNIQUE INDEX ON {self.title} ({self._indexed(self.table.identity)}){nulls}")
+        indexed = self._indexed(self.table.identity)
+        self._run(f"CREATE UNIQUE INDEX {self._index('key')} ON {self.title} ({indexed}){nulls}")
 
     def _let_be_null(self) -> None:
         """Where a key with a null comes, the primary key becomes a unique index."""
@@ -253,6 +258,10 @@ class PgTable:
 
     def _indexed(self, columns: Iterable[str]) -> str:
         return ", ".join(f"({self._comparable(c)})" if self.types[c] == JSON else quoted(c) for c in columns)
+
+    def _index(self, name: str) -> str:
+        """The name of one of its indexes."""
+        return quoted(f"{self.called.encode()[: NAME_BYTES - len(name) - 1].decode(errors='ignore')}_{name}")
 
     def _must_be_columns(self, columns: object) -> None:
         if not isinstance(columns, list) or not columns or any(c not in self.types for c in columns):
