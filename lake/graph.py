@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lake.project import Project
+from lake.sinks import declared as sinks
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Graph:
     tables: tuple[Node, ...]
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The tables that are published together, where the settings name groups."""
+    sinks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The tables that each sink delivers."""
 
     @property
     def nodes(self) -> dict[str, Node]:
@@ -77,6 +80,7 @@ class Graph:
             ],
             "docs": {name: node.doc for name, node in self.nodes.items()},
             **({"groups": {group: list(names) for group, names in self.groups.items()}} if self.groups else {}),
+            **({"sinks": {sink: list(names) for sink, names in self.sinks.items()}} if self.sinks else {}),
         }
 
 
@@ -98,6 +102,7 @@ def graph(project: Project) -> Graph:
         {group: [table.name for table in members] for group, members in project.groups.items()}
         if project.settings.publish.groups
         else {},
+        sinks.tables(project.settings),
     )
 
 

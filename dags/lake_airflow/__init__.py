@@ -1,4 +1,4 @@
-"""The DAGs of a Headwater project, for Airflow 3.3 or newer: micro-batch, recompute, backfill, nightly.
+"""The DAGs of a Headwater project, for Airflow 3.3 or newer: micro-batch, recompute, backfill, nightly, deliver.
 
 A project's `dags/dags.py` asks for them by one call; what tables there are is in the file `graph.json` beside it. This
 package needs Airflow and the standard library alone, and reaches `lake` by its command line, so that Airflow and `lake`
@@ -13,6 +13,7 @@ from pathlib import Path
 from airflow.sdk import DAG
 
 from lake_airflow.backfill import backfill
+from lake_airflow.deliver import deliver
 from lake_airflow.microbatch import microbatch
 from lake_airflow.nightly import nightly
 from lake_airflow.project import Project
@@ -40,5 +41,7 @@ def dags(  # noqa: PLR0913 an option each, all but two of them by name
     `lake graph --json` prints: Airflow shows it as an import error.
     """
     project = Project(name, folder.resolve(), lake=lake, environment=environment or {})
-    made = (microbatch(project, every), recompute(project), backfill(project), nightly(project, nights))
+    made = [microbatch(project, every), recompute(project), backfill(project), nightly(project, nights)]
+    if project.sinks:
+        made.append(deliver(project))
     return {dag.dag_id: dag for dag in made}

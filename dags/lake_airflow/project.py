@@ -63,6 +63,11 @@ class Project:
         """Whether tables are published by groups, of which one may be held while others move on."""
         return bool(self.graph.get("groups"))
 
+    @property
+    def sinks(self) -> Mapping[str, list[str]]:
+        """The tables that each sink delivers."""
+        return dict(self.graph.get("sinks", {}))
+
     def dag_id(self, name: str) -> str:
         return f"{self.name}.{name}"
 
@@ -96,6 +101,10 @@ class Project:
     def _asset(self, name: str, layer: str, doc: str) -> Asset:
         path = f"{self.name}/{layer}/{quote(name)}"
         return Asset(name=path, uri=f"lake://{path}", group=self.name, extra={"description": doc})
+
+    def sink(self, name: str) -> Asset:
+        """What a sink fills, as an asset."""
+        return self._asset(name, "sink", f"What sink {name} fills")
 
     def inlets(self, table: Mapping[str, Any]) -> list[Asset]:
         """What a table is derived from."""

@@ -67,6 +67,8 @@ def stale(graph: Mapping[str, Any], now: Mapping[str, Any]) -> Iterable[str]:
             yield f"table {name} has other inputs"
     if graph.get("groups") != now.get("groups"):
         yield "tables are published in other groups"
+    if graph.get("sinks") != now.get("sinks"):
+        yield "sinks deliver other tables"
 
 
 def must_be_newest(project: Project, number: int) -> None:

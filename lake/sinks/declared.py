@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -113,6 +114,16 @@ def sound_sinks(settings: Settings) -> tuple[dict[str, Declared], dict[str, Decl
 def names(settings: Settings) -> list[str]:
     """The sinks that are declared, sound or not."""
     return [file.stem for file in _files(settings)]
+
+
+def tables(settings: Settings) -> dict[str, list[str]]:
+    """The tables of each sink, as its file says it, sound or not."""
+    named = {}
+    for file in _files(settings):
+        with suppress(tomllib.TOMLDecodeError, UnicodeDecodeError):
+            given = tomllib.loads(file.read_text("utf-8")).get("tables")
+            named[file.stem] = list(given) if isinstance(given, dict) else []
+    return named
 
 
 def declared_sinks(settings: Settings, wanted: Collection[str] = ()) -> list[Declared]:

@@ -24,6 +24,7 @@ from lake.testing import Commands
 from tests.processes import until
 from tests.servers.airflow import Airflow, installed, scheduling
 from tests.servers.kafka import Kafka
+from tests.servers.postgres import Postgres
 from tests.serving import serving
 from tests.shop import order
 
@@ -112,13 +113,14 @@ CALLS = (
 @pytest.fixture(scope="module")
 def projects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three projects; a table of the second has the longest name that a file can have, its DAGs an odd one. The third
-    publishes by groups.
+    publishes by groups, and has sinks.
     """
     shop, bank, parted = (tmp_path_factory.mktemp("projects") / name for name in ("shop", "Bank of 1.5 €", "parted"))
     init(shop)
     init(bank)
     init(parted)
-    grouped = json.loads((parted / "dags/graph.json").read_text()) | {"groups": {"sales": ["current_order"]}}
+    more = {"groups": {"sales": ["current_order"]}, "sinks": {"crm": ["current_order", "gone"], "none": []}}
+    grouped = json.loads((parted / "dags/graph.json").read_text()) | more
     (parted / "dags/graph.json").write_text(json.dumps(grouped))
     file = bank / "dags/graph.json"
     graph = json.loads(file.read_text())
@@ -225,6 +227,14 @@ def test_what_holds_a_group_holds_up_no_other_and_fails_the_run_after_they_are_p
     call = "project.call('publish', partly='held'): {}"
     assert parsed["calls"][call.format(PARTLY)] == ["", None, [["ERROR", "lake: the gate stopped: flight"]]]
     assert parsed["calls"][call.format(STOPPED)][0] == 1
+
+
+def test_a_project_with_sinks_has_a_dag_that_fills_each_for_itself(parsed: Any) -> None:
+    assert "shop.deliver" not in parsed["dags"]
+    tasks = parsed["dags"]["parted.deliver"]
+    assert {name: task["after"] for name, task in tasks.items()} == {"crm": [], "none": []}
+    assert tasks["crm"]["inlets"] == ["parted/silver/current_order"]
+    assert tasks["crm"]["outlets"] == ["parted/sink/crm"]
 
 
 def test_a_graph_with_other_groups_is_stale(parsed: Any) -> None:
@@ -367,6 +377,21 @@ def test_a_micro_batch_takes_in_what_a_topic_has(airflow: Airflow, commands: Com
     [source] = airflow.lake("status")["sources"]
     assert (source["delivery"], source["events"], kafka.told("headwater", topic)) == (1, 0, {0: 3})
     assert airflow.lake("sql", "select status from current_order where order_id = 72") == [{"status": "placed"}]
+
+
+def test_a_sink_is_filled_by_a_dag_of_its_own(airflow: Airflow, commands: Commands, postgres: Postgres) -> None:
+    shared = replace(airflow, server={**commands.environment, "CRM_URL": postgres.database()})
+    (airflow.folder / "sinks").mkdir()
+    (airflow.folder / "sinks/crm.toml").write_text(
+        'kind = "postgres"\nurl = "env:CRM_URL"\n[tables.customer_daily]\n[tables.current_order]\n'
+    )
+    (airflow.folder / "dags/graph.json").write_text(json.dumps(shared.lake("graph")))
+    shared.run("microbatch")
+    assert shared.run("deliver") == {"crm": "success"}
+    assert shared.run("deliver") == {"crm": "success"}
+    [filled] = airflow.events()["shop/sink/crm"]
+    assert (filled["task"], filled["edition"], filled["cut"]) == ("crm", 1, 1)
+    assert {table["verdict"] for table in shared.lake("verify", "--sink", "crm")["tables"]} == {"identical"}
 
 
 ASSETS = ("log/orders", "silver/current_order", "gold/customer_daily")
