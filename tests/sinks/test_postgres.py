@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -21,6 +22,8 @@ from lake.sinks.plan import Plan
 from lake.sinks.sink import Delivery
 from lake.sinks.verify import verify_sink
 from lake.store.ledger import editions
+from lake.testing import Commands
+from tests.docs.sessions import play
 from tests.read.things import NAME, Things
 from tests.servers.postgres import Postgres
 from tests.sinks.killed import POINTS, kill
@@ -352,3 +355,15 @@ def test_a_server_that_does_not_answer_is_tried_again_and_a_password_is_never_to
     [status] = command(project, "status")["sinks"]
     assert "PostgreSQL does not answer" in status["error"]
     assert "secret123" not in json.dumps(status)
+
+
+def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, postgres: Postgres) -> None:
+    dsn = psycopg.conninfo.conninfo_to_dict(postgres.database())
+    of_psql = {f"PG{name.upper()}": str(value) for name, value in dsn.items()}
+    names = {"PGDBNAME": "PGDATABASE"}
+    environment = {names.get(name, name): value for name, value in of_psql.items()}
+    try:
+        url = " ".join(f"{name}={value}" for name, value in dsn.items())
+        play("docs/how-to/sink-postgres.md", tmp_path, {**commands.environment, **environment, "CRM_URL": url})
+    finally:
+        postgres.execute("DROP OWNED BY bi; DROP ROLE bi", str(dsn["dbname"]))
