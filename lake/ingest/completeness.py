@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from datetime import UTC, datetime
 from typing import Final
 
 from lake.config import Settings
 from lake.contracts import evolution
 from lake.contracts.contract import Contract
+from lake.ingest import event_times
 from lake.quoting import quoted
 from lake.store import delta
 from lake.store.log import Log
@@ -29,7 +29,6 @@ GAPS: Final = """
     WHERE number > before + 1
     ORDER BY ALL
 """
-MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
@@ -110,14 +109,11 @@ def _spans(settings: Settings, contract: Contract) -> Iterator[Span]:
     every = contract.complete.every
     if every is None:
         return
-    length = every // MICROSECOND
-    begin = f"epoch_us(_time) - (epoch_us(_time) % {length} + {length}) % {length}"  # % has the sign of the time
-    query = f"SELECT DISTINCT ({begin}) // {length} AS number FROM t WHERE _time IS NOT NULL"
     log = Log(settings, contract.name)
-    numbers = sorted(row["number"] for row in delta.rows(log.path, query))
     head = log.head()
-    if numbers and contract.horizon and head.watermark:  # nothing before it comes any more
-        numbers = sorted({*numbers, max(numbers[-1], (head.watermark - EPOCH) // every)})
-    for before, after in pairwise(numbers):
-        if after > before + 1:
-            yield Span(EPOCH + (before + 1) * every, EPOCH + after * every)
+    runs = event_times.runs(log, head, every)
+    if runs and contract.horizon and head.watermark:  # nothing before it comes any more
+        closed = max(runs[-1][1], (head.watermark - EPOCH) // every)
+        runs = event_times.joined([*runs, (closed, closed)])
+    for first, last in event_times.gaps(runs):
+        yield Span(EPOCH + first * every, EPOCH + (last + 1) * every)

@@ -1,0 +1,148 @@
+"""In which spans of time a log has events, kept from batch to batch: always what the whole log has. No JVM."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lake.config import Settings
+from lake.contracts.contract import Contract, load_contract
+from lake.errors import StorageError
+from lake.ingest.completeness import Span, missing
+from lake.store import compaction, delta
+from lake.store.ledger import contract_versions
+from lake.store.log import Log
+from lake.store.proof import chain
+from lake.store.proof.fingerprints import Fingerprint
+from tests.shop import contract, declare, empty
+from tests.warehouse import commit
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+FIELDS = {"device": "string", "taken": "timestamp"}
+
+
+def project(folder: Path, every: str = "1 hour") -> tuple[Settings, Contract]:
+    settings = empty(folder)
+    declare(settings, contract("reading", FIELDS, time="taken", complete={"every": every}))
+    found = load_contract(settings, "reading")
+    contract_versions.register(settings, found)
+    return settings, found
+
+
+def append(settings: Settings, hours: Sequence[float], *, digests: bool = True) -> None:
+    """A batch of events so many hours after 1970 began."""
+    log = Log(settings, "reading")
+    head = log.head()
+    values = ", ".join(f"(TIMESTAMPTZ '{EPOCH + hour * HOUR}')" for hour in hours)
+    counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
+    prints = {0: (Fingerprint(len(hours), int(1000 * sum(hours)) % 997),)}
+    content = chain.entry(head.content, head.batch + 1, prints, []) if digests else {}
+    said = {"offsets": {}, "watermark": None, "counts": counts, "files": [], "contract": 1, "content": content}
+    commit(
+        log.path,
+        f"""SELECT 'a' AS device, taken, {head.batch + 1}::BIGINT AS _batch, taken AS _time,
+                   row_number() OVER () - 1 AS _offset, (row_number() OVER () % 2)::INTEGER AS _bucket
+            FROM (VALUES {values}) t(taken)""",
+        head.next(**said, at=EPOCH.isoformat()),
+        partition_by=["_bucket"],
+        configuration=delta.KEEP_LOGS,
+    )
+
+
+def by_hand(hours: Sequence[float], hours_each: int = 1) -> list[Span]:
+    steps = {int(hour // hours_each) for hour in hours}
+    lacking = [step for step in range(min(steps), max(steps)) if step not in steps]
+    begins = [step for step in lacking if step - 1 not in lacking]
+    ends = [step + 1 for step in lacking if step + 1 not in lacking]
+    return [
+        Span(EPOCH + begin * hours_each * HOUR, EPOCH + end * hours_each * HOUR)
+        for begin, end in zip(begins, ends, strict=True)
+    ]
+
+
+def kept(settings: Settings) -> list[Path]:
+    return sorted(settings.path(".lake/times").iterdir())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_kept_is_what_the_whole_log_has_however_it_is_sliced_packed_and_asked(
+    tmp_path: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
+    settings, reading = project(tmp_path / "p")
+    log, hours = Log(settings, "reading"), list[float]()
+    for _ in range(12):
+        batch = [round(chance.uniform(-40, 60), 2) for _ in range(chance.randint(1, 4))]
+        append(settings, batch)
+        hours += batch
+        if chance.random() < 0.3:
+            compaction.compact_table(log.path, log.head().position)
+        if chance.random() < 0.2:
+            shutil.rmtree(settings.path(".lake/times"), ignore_errors=True)
+        if chance.random() < 0.7:
+            assert [*missing(settings, reading).spans] == by_hand(hours)
+    assert [*missing(settings, reading).spans] == by_hand(hours)
+
+
+def test_files_of_batches_that_are_known_are_not_read_again(tmp_path: Path) -> None:
+    settings, reading = project(tmp_path / "p")
+    append(settings, [0.5, 5.5])
+    before = {*delta.files(delta.load(Log(settings, "reading").path))}
+    assert [*missing(settings, reading).spans] == by_hand([0.5, 5.5])
+    append(settings, [2.5])
+    for file in before:
+        Path(file).unlink()
+    assert [*missing(settings, reading).spans] == by_hand([0.5, 5.5, 2.5])
+    shutil.rmtree(settings.path(".lake/times"))
+    with pytest.raises(StorageError, match="a file of"):
+        missing(settings, reading)
+
+
+def test_a_day_that_never_landed_is_named_and_one_that_lands_late_is_not_any_more(tmp_path: Path) -> None:
+    settings, reading = project(tmp_path / "p", "1 day")
+    append(settings, [3, 50])
+    assert "1970-01-02 00:00:00Z to 1970-01-03" in missing(settings, reading).summary
+    append(settings, [30])
+    assert missing(settings, reading).summary == ""
+
+
+def test_another_log_or_another_length_is_read_whole(tmp_path: Path) -> None:
+    settings, reading = project(tmp_path / "p")
+    append(settings, [0, 5])
+    assert [*missing(settings, reading).spans] == by_hand([0, 5])
+    shutil.rmtree(Log(settings, "reading").path.local)
+    append(settings, [0, 3])
+    append(settings, [7])
+    assert [*missing(settings, reading).spans] == by_hand([0, 3, 7])
+    _, longer = project(tmp_path / "q", "2 hours")
+    assert [*missing(settings, longer).spans] == by_hand([0, 3, 7], 2)
+    assert [*missing(settings, reading).spans] == by_hand([0, 3, 7])
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"batch": 1}', '{"batch": 1, "digest": "x", "runs": [[1]]}'])
+def test_a_damaged_file_counts_for_nothing(tmp_path: Path, text: str) -> None:
+    settings, reading = project(tmp_path / "p")
+    append(settings, [0, 5])
+    assert [*missing(settings, reading).spans] == by_hand([0, 5])
+    [file] = kept(settings)
+    file.write_text(text)
+    assert [*missing(settings, reading).spans] == by_hand([0, 5])
+    assert json.loads(file.read_text())["batch"] == 1
+
+
+def test_a_log_without_digests_and_a_folder_that_cannot_be_written_are_read_whole(tmp_path: Path) -> None:
+    settings, reading = project(tmp_path / "p")
+    append(settings, [0, 5], digests=False)
+    assert [*missing(settings, reading).spans] == by_hand([0, 5])
+    assert kept(settings) == []
+    append(settings, [2])
+    shutil.rmtree(settings.path(".lake/times"))
+    settings.path(".lake/times").write_text("in the way")
+    assert [*missing(settings, reading).spans] == by_hand([0, 5, 2])
