@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -56,9 +57,15 @@ def other_process(settings: Settings, *doing: str) -> Iterator[subprocess.Popen[
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+    """A port of this machine that nobody listens on.
+
+    The system gives those below 32768 to no connection by itself, so that it stays free until it is used: a JVM takes
+    ten seconds until it listens.
+    """
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def until(true: Callable[[], bool], *, seconds: float = 60) -> None:
