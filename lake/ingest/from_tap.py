@@ -12,7 +12,7 @@ from lake.ingest.append import BatchCounts
 from lake.ingest.from_source import drain
 from lake.sources import declared
 from lake.sources.declared import Declared
-from lake.sources.tap import on_the_line
+from lake.sources.tap import name_on_the_line, on_the_line
 from lake.store.log import Log
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def append_tapped(
     It is the source `tap_<stream>`. Raises DeclarationError where that is declared, or the stream is unknown, and as
     the tap does.
     """
-    contract, name = load_contract(settings, stream), f"tap_{stream}"
+    contract, name = load_contract(settings, stream), name_on_the_line(stream)
     if name in declared.names(settings):
         where = f"{settings.sources}/{name}.toml"
         raise DeclarationError(f"{name} is declared", where=where, fix=f"lake ingest {name}")

@@ -11,6 +11,7 @@ from lake.report.consumers import ConsumerStatus
 from lake.report.sinks import SinkStatus
 from lake.report.sources import SourceStatus
 from lake.report.status import GroupStatus, Held, Status, Stopper, Stream, TableStatus
+from lake.sources.describe import position
 from lake.store.damage import name_of
 from lake.store.ledger.runs import Run
 from lake.text import as_table, counted, moment, plain, printable, span
@@ -98,7 +99,7 @@ def _outside(status: Status) -> Iterator[str]:
     """What events come from, who follows tables, and where they are delivered to."""
     if status.sources:
         yield ""
-        names = ["source", "kind", "streams", "deliveries", "waiting", "for", "kept there", "trouble"]
+        names = ["source", "kind", "streams", "deliveries", "read up to", "waiting", "for", "kept there", "trouble"]
         yield from as_table(names, map(_source, status.sources))
     if status.consumers:
         yield ""
@@ -237,6 +238,7 @@ def _source(source: SourceStatus) -> list[Any]:
         source.kind,
         ", ".join(source.streams),
         source.delivery,
+        printable(position(source.progress)) if source.progress else "",
         "" if source.events is None else f"{source.events} events",
         "" if source.seconds is None else span(timedelta(seconds=source.seconds)),
         "" if source.retained is None else f"{source.retained / 2**20:.1f} MiB",

@@ -290,6 +290,11 @@ def of(
     return TapSource(Tap(name, tuple(command), by_name, settings.project, scratch, every, records, where))
 
 
+def name_on_the_line(stream: str) -> str:
+    """What the source of `lake tap STREAM` is called."""
+    return f"tap_{stream}"
+
+
 def on_the_line(settings: Settings, name: str, stream: str, command: Sequence[str]) -> TapSource:
     """The source of `lake tap STREAM -- COMMAND`: the tap's only stream, whatever it calls it."""
     scratch = file_modes.scratch(settings, "tap") / name

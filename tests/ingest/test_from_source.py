@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from lake.ingest.standing import standing
 from lake.project import load
 from lake.publish.cut import cut
 from lake.sources import declared, spool
-from lake.sources.describe import describe
+from lake.sources.describe import describe, position
 from lake.store import delta
 from lake.store.ledger.cuts import record_cut
 from lake.store.ledger.editions import current_edition
@@ -36,6 +37,7 @@ from tests.sources.fake import Fake
 
 WHO = {"name": "who", "type": ["null", "string"], "default": None, "from": "kafka.key"}
 STREAMS = ("credits", "debits")
+FAKE_TAP = Path(__file__).parents[1] / "sources/fake_tap.py"
 
 
 @pytest.fixture
@@ -432,6 +434,25 @@ def test_a_transaction_of_which_a_record_was_refused_is_told(bank: Lakehouse, sp
     assert f"ingest  {told}" in run(bank, spark, "run")
 
 
+def test_a_delivery_of_a_tap_of_which_a_record_was_refused_is_told(bank: Lakehouse, spark: SparkSession) -> None:
+    first, second = transfers(2)
+    second[0][1]["pence"] = "much"
+    messages = [
+        {"type": "RECORD", "stream": stream, "record": record} if stream else {"type": "STATE", "value": record}
+        for stream, record in [*first, ("", {"row": 1}), *second, ("", {"row": 2})]
+    ]
+    settings = bank.settings
+    settings.path("script.json").write_text(json.dumps([["line", json.dumps(one) + "\n"] for one in messages]))
+    command = json.dumps([sys.executable, str(FAKE_TAP), str(settings.path("script.json"))])
+    settings.path("sources/crm.toml").write_text(f'kind = "tap"\ncommand = {command}\nrecords = 1\n')
+    told = "1 refused record of debits is missing from 1 delivery of which credits has the rest: crm:"
+    assert told in run(bank, spark, "ingest")
+    assert f"divided  {told}" in run(bank, spark, "status")
+    [delivery] = [head.delivery for head in Log(settings, "credits").heads() if head.batch == 2]
+    assert delivery is not None
+    assert (delivery.source, delivery.number) == ("crm", 2)
+
+
 @pytest.mark.long
 def test_what_is_on_disk_is_in_the_logs_before_a_source_goes_on_elsewhere(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
@@ -479,6 +500,21 @@ def test_a_log_tells_offsets_and_places_of_a_database() -> None:
     many = {"b": {"id": "x", "ranges": {str(n): [0, 2] for n in range(6)}}}
     assert describe({"cluster": "c", "topics": many}) == "b/0 0-1, b/1 0-1, b/2 0-1, b/3 0-1 and 2 more"
     assert describe({"system": "1", "from": "0/1A", "to": "0/2B"}) == "0/1A to 0/2B"
+
+
+def test_where_a_source_stands_is_told_of_each_kind(bank: Lakehouse, spark: SparkSession) -> None:
+    topics = {"b": {"id": "x", "ranges": {"0": [120, 450], "1": [7, 7]}}, "c": {"era": 1, "ranges": {"0": [0, 2]}}}
+    assert position({"cluster": "c", "topics": topics}) == "b/0 450, b/1 7, c+1/0 2"
+    many = {"b": {"id": "x", "ranges": {str(n): [0, 2] for n in range(6)}}}
+    assert position({"cluster": "c", "topics": many}) == "b/0 2, b/1 2, b/2 2, b/3 2 and 2 more"
+    assert position({"system": "1", "from": "0/1A", "to": "0/2B"}) == "0/2B"
+    assert position({"spool": "x", "upto": 7}) == "group 7"
+    assert position({"state": {"row": "\u00e9"}, "run": "x"}) == '{"row":"\u00e9"}'
+    assert position({"state": "x" * 99, "run": "x"}) == '"' + "x" * 58 + "\u2026"
+    outside(bank, transfers(2), at_once=2)
+    run(bank, spark, "ingest")
+    [names, row] = [line for line in run(bank, spark, "status").splitlines() if line.startswith(("source", "bank"))]
+    assert row[names.index("read up to") :].split()[0] == "2"
 
 
 @pytest.mark.parametrize(
