@@ -132,11 +132,11 @@ def _needed(contract: Contract) -> Iterator[tuple[Field, Reason]]:
 
 def _must_be_characters(record: Mapping[str, Any]) -> None:
     try:
-        said = json.dumps(record, ensure_ascii=False)
-        said.encode()
+        text = json.dumps(record, ensure_ascii=False)
+        text.encode()
     except UnicodeEncodeError:
         raise NotTaken(Reason.UNPARSEABLE, "unpaired surrogate") from None
-    if MARK in said:
+    if MARK in text:
         raise NotTaken(Reason.UNPARSEABLE, f"U+{ord(MARK):X}, which is no character")
 
 

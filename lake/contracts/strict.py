@@ -248,13 +248,13 @@ def _default(field: Field) -> Any:
     return None if field.default is None else of_text(field.type, field.default)
 
 
-def must_be_within(field: Field, value: Any, told: str, limits: Iterable[Bound]) -> None:
-    """Raises NotTaken where a value, which is `told` so, is none of its field's symbols or outside of its bounds."""
+def must_be_within(field: Field, value: Any, shown: str, limits: Iterable[Bound]) -> None:
+    """Raises NotTaken where a value, which is `shown` so, is none of its field's symbols or outside of its bounds."""
     if field.symbols and value not in field.symbols:
-        raise NotTaken(Reason.NOT_IN_ENUM, f"{told} is none of {', '.join(field.symbols)}")
+        raise NotTaken(Reason.NOT_IN_ENUM, f"{shown} is none of {', '.join(field.symbols)}")
     for bound, outside, words in limits:
         if outside(value):
-            raise NotTaken(Reason.OUT_OF_BOUNDS, f"{told} is {words} {bound}")
+            raise NotTaken(Reason.OUT_OF_BOUNDS, f"{shown} is {words} {bound}")
 
 
 def bounds(field: Field) -> Iterator[Bound]:

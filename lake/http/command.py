@@ -119,7 +119,7 @@ async def _here(settings: Settings, declared: Declared, writer: Writer, events: 
     decider = Decider(declared, rules(project, declared), looks_up=True)
     deciding = Deciding(decider, commits, settings.record_bytes)
     try:
-        by_stream = _found(settings, declared, events)
+        by_stream = _records_of(settings, declared, events)
         if not any(by_stream.values()):
             raise Problem("unparseable", "there is no record")
         checked = {stream: Breaches(project.contracts[stream]) for stream in by_stream if stream not in decider.rules}
@@ -137,7 +137,7 @@ async def _here(settings: Settings, declared: Declared, writer: Writer, events: 
     return about | taken.versions_of(decided, project.contracts)
 
 
-def _found(settings: Settings, declared: Declared, events: Events) -> dict[str, list[Record]]:
+def _records_of(settings: Settings, declared: Declared, events: Events) -> dict[str, list[Record]]:
     """The records of each stream. Raises Problem as a server would."""
     received = datetime.now(UTC).isoformat(timespec="microseconds")
     most, longest = declared.limits.max_records, settings.record_bytes

@@ -159,7 +159,7 @@ class Search:
             return None
         events: pa.Table | None = None
         if self.small and sum(files["num_records"].to_pylist()) <= cost.DEDUPLICATED_LOG_ROWS:
-            events = self._found(files)
+            events = self._events_in(files)
             if events is not None and not events.num_rows:
                 return None
         if events is not None:
@@ -175,7 +175,7 @@ class Search:
                 rows = rows.withColumn(field.name, F.col(quoted(field.name)).cast(field.type))
         return rows
 
-    def _found(self, files: pa.Table) -> pa.Table | None:
+    def _events_in(self, files: pa.Table) -> pa.Table | None:
         """The log's events in `files` with an id of the batch; None where they are too much for this process."""
         path = Log(self.settings, self.contract.name).path
         paths = [str(path / unquote(file)) for file in files["path"].to_pylist()]

@@ -77,8 +77,8 @@ class Commands:
         are constants of `lake`'s modules to be set, as `{"lake.store.compaction.SMALL_FILES": 1}`.
         """
         folder = Path(self._folder.name)
-        out, err, told = (folder / name for name in ("out", "err", "told"))
-        told.unlink(missing_ok=True)
+        out, err, notes = (folder / name for name in ("out", "err", "notes"))
+        notes.unlink(missing_ok=True)
         self._order(
             arguments=arguments,
             environment=self.environment | _settings(at) | environment,
@@ -86,13 +86,13 @@ class Commands:
             warehouse=str(at.settings.warehouse_path),
             out=str(out),
             err=str(err),
-            told=str(told) if kill or traced else "",
+            notes=str(notes) if kill or traced else "",
             kill=asdict(kill) if kill else None,
             tuned=dict(tuned or {}),
             file_bytes=file_bytes,
         )
         code = int(self._answer())
-        passes = [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
+        passes = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
         died = next((Path(entry["path"]) for entry in passes if entry["dies"]), None)
         landed = kill is not None and (code == -signal.SIGKILL or kill.victim == "jvm")
         passed = Counter(entry["point"] for entry in passes)

@@ -65,10 +65,10 @@ class Kill:
 
 @dataclass
 class Passes:
-    """The passes of one process through points, each a line of JSON in the file `told`; dies as `kill` says."""
+    """The passes of one process through points, each a line of JSON in the file `notes`; dies as `kill` says."""
 
     warehouse: Path
-    told: Path
+    notes: Path
     kill: Kill | None = None
     counts: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -98,7 +98,7 @@ class Passes:
         with self.lock:
             self.counts[point] += 1
             dies = self.kill and (self.kill.point, self.kill.nth) == (point, self.counts[point])
-            with self.told.open("a") as file:
+            with self.notes.open("a") as file:
                 file.write(json.dumps({"point": point, "path": str(path), "dies": dies}) + "\n")
             if dies:
                 self._die()

@@ -64,9 +64,9 @@ def _run(command: Callable[[], None], order: Mapping[str, Any]) -> None:
             setattr(import_module(module), attribute, value)
         if order["file_bytes"]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_bytes"],) * 2)
-        if order["told"]:
+        if order["notes"]:
             kill = Kill(**order["kill"]) if order["kill"] else None
-            armed(Passes(Path(order["warehouse"]), Path(order["told"]), kill))
+            armed(Passes(Path(order["warehouse"]), Path(order["notes"]), kill))
         sys.argv = ["lake", *order["arguments"]]
         command()
     except SystemExit as end:

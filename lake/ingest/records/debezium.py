@@ -109,7 +109,7 @@ def unwrapped(messages: DataFrame, contract: Contract, *, readable: str) -> Data
         .selectExpr("*", f"{_text_at('_payload', 'op')} AS _op")
         .selectExpr("*", f"{_row()} AS _row")
         .selectExpr("*", "try_cast(_row AS map<string,variant>) AS _image")
-        .selectExpr("*", *(f"{_found(field)} AS {_found_name(field)}" for field in contract.fields))
+        .selectExpr("*", *(f"{_variant(field)} AS {_variant_name(field)}" for field in contract.fields))
         .selectExpr("*", f"{_keys(contract.fields)} AS _keys", f"{_beyond(contract.fields)} AS _beyond")
     )
     verdicts = " ".join(f"WHEN {test} THEN {verdict}" for test, verdict in _verdicts(contract))
@@ -120,7 +120,7 @@ def unwrapped(messages: DataFrame, contract: Contract, *, readable: str) -> Data
         "_beyond",
         "_op",
         *(f"{_text(field)} AS {text_name(field)}" for field in contract.fields),
-        *numbers(contract.fields, lambda field: f"cast({_found_name(field)} AS string)"),
+        *numbers(contract.fields, lambda field: f"cast({_variant_name(field)} AS string)"),
     )
 
 
@@ -160,7 +160,7 @@ def _verdicts(contract: Contract) -> Iterator[tuple[str, str]]:
     yield "_op <> 't' AND _image IS NULL", _struct(Reason.ENVELOPE, lacking)
 
 
-def _found(field: Field) -> str:
+def _variant(field: Field) -> str:
     """What a message has for `field`, as a variant: that of JSON's null is not null."""
     if field.path:
         return _at("_payload", *field.path)
@@ -169,7 +169,7 @@ def _found(field: Field) -> str:
 
 def _text(field: Field) -> str:
     """The plain text of what was found for `field`."""
-    variant = _found_name(field)
+    variant = _variant_name(field)
     marks = f"cast({variant} AS string)"
     text = plain(field, marks)
     declared = literal(field.encoding) if field.encoding else "NULL"
@@ -197,7 +197,7 @@ def _row() -> str:
 def _keys(fields: Iterable[Field]) -> str:
     """The names of fields that a message has a value for, null included, where a default depends on it."""
     present = [
-        f"CASE WHEN {_found_name(field)} IS NOT NULL THEN {literal(field.name)} END"
+        f"CASE WHEN {_variant_name(field)} IS NOT NULL THEN {literal(field.name)} END"
         for field in fields
         if field.default is not None
     ]
@@ -229,7 +229,7 @@ def _row_columns(field: Field) -> tuple[str, ...]:
             return ()
 
 
-def _found_name(field: Field) -> str:
+def _variant_name(field: Field) -> str:
     return quoted(f"_found_{field.name}")
 
 

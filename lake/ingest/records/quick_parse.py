@@ -69,8 +69,8 @@ def quick(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
     reading = Reading(
         texts,
         value=lambda field: value(field, text_name(field)) if field.is_fact else _typed(field),
-        text=lambda field: text_name(field) if field.is_fact else _found(field),
-        exact=lambda field: not field.is_fact and _typed(field) == _found(field),
+        text=lambda field: text_name(field) if field.is_fact else _by_any_name(field),
+        exact=lambda field: not field.is_fact and _typed(field) == _by_any_name(field),
     )
     wrong = [*unreadable(), *(test for test, *_ in [*field_checks(contract, reading), *event_checks(contract, now)])]
     left = f"_quick IS NULL OR coalesce({' OR '.join(f'({test})' for test in wrong)}, false)"
@@ -89,14 +89,14 @@ def quick(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
     )
 
 
-def _found(field: Field) -> str:
+def _by_any_name(field: Field) -> str:
     """What was found for `field`, under its name or a former one."""
     return first(f"_quick.{quoted(name)}" for name in field.names)
 
 
 def _typed(field: Field) -> str:
     """The value of `field`."""
-    text = _found(field)
+    text = _by_any_name(field)
     if not field.form.plain:
         typed = value(field, plain_form(field, text))
     elif field.type.startswith("decimal"):
