@@ -1,4 +1,4 @@
-"""In which spans of time a log has events, kept from batch to batch: always what the whole log has. No JVM."""
+"""In which spans of time a log has events, kept from batch to batch: always what the whole log has."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract
 from lake.errors import StorageError
 from lake.ingest.completeness import Span, missing
+from lake.ingest.ingest import ingest
+from lake.ingest.void import void
 from lake.store import compaction, delta
 from lake.store.ledger import contract_versions
 from lake.store.log import Log
@@ -28,7 +31,7 @@ HOUR = timedelta(hours=1)
 FIELDS = {"device": "string", "taken": "timestamp"}
 
 
-def project(folder: Path, every: str = "1 hour") -> tuple[Settings, Contract]:
+def declared(folder: Path, every: str = "1 hour") -> tuple[Settings, Contract]:
     settings = empty(folder)
     declare(settings, contract("reading", FIELDS, time="taken", complete={"every": every}))
     found = load_contract(settings, "reading")
@@ -76,7 +79,7 @@ def test_what_is_kept_is_what_the_whole_log_has_however_it_is_sliced_packed_and_
     tmp_path: Path, seed: int
 ) -> None:
     chance = random.Random(seed)
-    settings, reading = project(tmp_path / "p")
+    settings, reading = declared(tmp_path / "p")
     log, hours = Log(settings, "reading"), list[float]()
     for _ in range(12):
         batch = [round(chance.uniform(-40, 60), 2) for _ in range(chance.randint(1, 4))]
@@ -92,7 +95,7 @@ def test_what_is_kept_is_what_the_whole_log_has_however_it_is_sliced_packed_and_
 
 
 def test_files_of_batches_that_are_known_are_not_read_again(tmp_path: Path) -> None:
-    settings, reading = project(tmp_path / "p")
+    settings, reading = declared(tmp_path / "p")
     append(settings, [0.5, 5.5])
     before = {*delta.files(delta.load(Log(settings, "reading").path))}
     assert [*missing(settings, reading).spans] == by_hand([0.5, 5.5])
@@ -106,7 +109,7 @@ def test_files_of_batches_that_are_known_are_not_read_again(tmp_path: Path) -> N
 
 
 def test_a_day_that_never_landed_is_named_and_one_that_lands_late_is_not_any_more(tmp_path: Path) -> None:
-    settings, reading = project(tmp_path / "p", "1 day")
+    settings, reading = declared(tmp_path / "p", "1 day")
     append(settings, [3, 50])
     assert "1970-01-02 00:00:00Z to 1970-01-03" in missing(settings, reading).summary
     append(settings, [30])
@@ -114,21 +117,21 @@ def test_a_day_that_never_landed_is_named_and_one_that_lands_late_is_not_any_mor
 
 
 def test_another_log_or_another_length_is_read_whole(tmp_path: Path) -> None:
-    settings, reading = project(tmp_path / "p")
+    settings, reading = declared(tmp_path / "p")
     append(settings, [0, 5])
     assert [*missing(settings, reading).spans] == by_hand([0, 5])
     shutil.rmtree(Log(settings, "reading").path.local)
     append(settings, [0, 3])
     append(settings, [7])
     assert [*missing(settings, reading).spans] == by_hand([0, 3, 7])
-    _, longer = project(tmp_path / "q", "2 hours")
+    _, longer = declared(tmp_path / "q", "2 hours")
     assert [*missing(settings, longer).spans] == by_hand([0, 3, 7], 2)
     assert [*missing(settings, reading).spans] == by_hand([0, 3, 7])
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"batch": 1}', '{"batch": 1, "digest": "x", "runs": [[1]]}'])
 def test_a_damaged_file_counts_for_nothing(tmp_path: Path, text: str) -> None:
-    settings, reading = project(tmp_path / "p")
+    settings, reading = declared(tmp_path / "p")
     append(settings, [0, 5])
     assert [*missing(settings, reading).spans] == by_hand([0, 5])
     [file] = kept(settings)
@@ -138,7 +141,7 @@ def test_a_damaged_file_counts_for_nothing(tmp_path: Path, text: str) -> None:
 
 
 def test_a_log_without_digests_and_a_folder_that_cannot_be_written_are_read_whole(tmp_path: Path) -> None:
-    settings, reading = project(tmp_path / "p")
+    settings, reading = declared(tmp_path / "p")
     append(settings, [0, 5], digests=False)
     assert [*missing(settings, reading).spans] == by_hand([0, 5])
     assert kept(settings) == []
@@ -146,3 +149,28 @@ def test_a_log_without_digests_and_a_folder_that_cannot_be_written_are_read_whol
     shutil.rmtree(settings.path(".lake/times"))
     settings.path(".lake/times").write_text("in the way")
     assert [*missing(settings, reading).spans] == by_hand([0, 5, 2])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("slices", [1, 3, 8])
+def test_real_batches_tell_the_same_however_they_are_sliced_repeated_refused_and_voided(
+    project: Settings, spark: SparkSession, slices: int
+) -> None:
+    """Batches of one file and one log; of a record that is refused, of one that came before, of one that is voided."""
+    chance = random.Random(7)
+    house = declare(project, contract("reading", FIELDS, time="taken", complete={"every": "1 hour"}))
+    hours = [round(chance.uniform(-30, 60), 2) for _ in range(24)]
+    records: list[dict[str, str] | str] = [
+        {"device": str(number), "taken": (EPOCH + hour * HOUR).isoformat()} for number, hour in enumerate(hours)
+    ]
+    broken: list[dict[str, str] | str] = ["{", {"device": "x", "taken": "1970-01-09T00:00:00+00:00 or so"}]
+    sliced = [[*records[part::slices], *broken, records[0]] for part in range(slices)]
+    reading = house.project.contracts["reading"]
+    for part, batch in enumerate(sliced):
+        ingest(house.land("reading", *batch).settings, spark, house.project.contracts)
+        landed = [hour for earlier in range(part + 1) for hour in hours[earlier::slices]]
+        assert [*missing(house.settings, reading).spans] == by_hand([*landed, hours[0]])
+        if part == 1:
+            void(house.settings, "reading", batches=[1], reason="a test")
+    assert len(kept(house.settings)) == 1
+    assert Log(house.settings, "reading").head().batch == slices
