@@ -1,0 +1,114 @@
+"""What needs packages of an extra that is not installed says so in one line, by the command line. No JVM."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from lake.sinks import declared as sinks
+from lake.sources import declared as sources
+from tests.warehouse import published
+
+ROOT: Final = Path(__file__).parents[1]
+EXTRAS: Final[dict[str, list[str]]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+    "optional-dependencies"
+]
+NO_COMMANDS: Final = {"airflow", "demo", "dev", "docs"}
+"""Extras of which no command of `lake` needs anything."""
+HIDING: Final = """
+import sys
+
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in {packages!r} else self.finder.find_spec(name, path, target)
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+sys.meta_path[:] = map(Hiding, sys.meta_path)
+"""
+OPTIONS: Final = {"kafka": 'bootstrap = "127.0.0.1:1"\n[streams]\norders = { topic = "orders" }'}
+"""What a declaration must say, where that is looked at before the packages are."""
+POLARS: Final = "import lake; lake.open('.').sql('select 1').polars()"
+
+
+def declarations() -> Iterator[tuple[str, str, str, list[str]]]:
+    """Extra, file and text of a declaration that needs it, and the words of a command that reads it."""
+    for kind, (_, extra) in sources.KINDS.items():
+        if extra and kind != "http":  # what others post is read without the server
+            yield extra, "sources/one.toml", f'kind = "{kind}"\n{OPTIONS.get(kind, "")}', ["status"]
+    for kind, (_, extra) in sinks.KINDS.items():
+        text = f'kind = "{kind}"\n{OPTIONS.get(kind, "")}\n[tables.current_order]'
+        yield extra, "sinks/one.toml", text, ["deliver"]
+        yield extra, "sinks/one.toml", text, ["status"]
+    yield "serve", "sources/web.toml", 'kind = "http"', ["serve", "http"]
+
+
+def packages(extra: str) -> set[str]:
+    """The modules that an extra installs."""
+    names = {re.split(r"[\[<>=!~; ]", requirement)[0].lower().replace("_", "-") for requirement in EXTRAS[extra]}
+    return {
+        module
+        for module, distributions in importlib.metadata.packages_distributions().items()
+        if names & {one.lower().replace("_", "-") for one in distributions}
+    }
+
+
+def without(extra: str, folder: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A program of a project, where an extra is not installed."""
+    hidden = folder / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(HIDING.format(packages=packages(extra)))
+    return subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=folder / "shop",
+        env=os.environ | {"PYTHONPATH": f"{hidden}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.turns
+@pytest.mark.parametrize(
+    ("extra", "file", "text", "words"),
+    [pytest.param(*one, id=f"{one[0]}: {' '.join(one[3])}") for one in declarations()],
+)
+def test_an_absent_extra_is_one_line_that_names_it(
+    tmp_path: Path, extra: str, file: str, text: str, words: list[str]
+) -> None:
+    published(tmp_path / "shop")
+    (tmp_path / "shop" / file).parent.mkdir(exist_ok=True)
+    (tmp_path / "shop" / file).write_text(text)
+    done = without(extra, tmp_path, "from lake.cli import main; main()", *words)
+    told = [line for line in (done.stdout + done.stderr).splitlines() if f"headwater[{extra}]" in line]
+    assert len(told) == 1, done
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (0 if words == ["status"] else 2)
+
+
+@pytest.mark.long
+def test_a_table_for_polars_names_the_extra(tmp_path: Path) -> None:
+    published(tmp_path / "shop")
+    done = without("polars", tmp_path, POLARS)
+    assert 'pip install "headwater[polars]"' in done.stderr.splitlines()[-1]
+
+
+def test_whatever_names_an_extra_names_one_that_there_is() -> None:
+    texts = "".join(file.read_text("utf-8") for file in (ROOT / "lake").rglob("*.py"))
+    named = {*re.findall(r"headwater\[(\w+)\]", texts)} | {extra for _, extra in sources.KINDS.values() if extra}
+    named |= {extra for _, extra in sinks.KINDS.values()}
+    assert named <= EXTRAS.keys() - NO_COMMANDS
