@@ -120,25 +120,28 @@ def ready(settings: Settings, *, port: int, patience: float) -> str:
 
 @dataclass
 class _Catalogue:
-    """What the server at `remote` shows of the project: the `shown` edition. It goes without where that fails."""
+    """What the server at `remote` shows of the project: the `shown` edition, once it `is_made`. It goes without where
+    that fails.
+    """
 
     settings: Settings
     remote: str
     shown: Edition | None = None
+    is_made: bool = False
     failed: str = ""
 
     def update(self, server: subprocess.Popen[bytes]) -> None:
         """Shows the edition that readers see; each failure is told once."""
         try:
             current = current_edition(self.settings)
-            if current is None or current == self.shown:
+            if self.is_made and current == self.shown:
                 return
             spark = connected(self.settings, self.remote)
             try:
                 show(self.settings, spark, current, shown=self.shown)
             finally:
                 spark.stop()
-            self.shown, self.failed = current, ""
+            self.shown, self.is_made, self.failed = current, True, ""
         except Exception as error:  # Spark's, Delta's and the project's own: the server serves on
             if first_line(error) != self.failed and server.poll() is None:
                 self.failed = first_line(error)

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def show(settings: Settings, spark: SparkSession, edition: Edition, *, shown: Edition | None) -> None:
+def show(settings: Settings, spark: SparkSession, edition: Edition | None, *, shown: Edition | None) -> None:
     """Has the server that `spark` is a session of show `edition`, where it has `shown` another, or none.
 
-    Raises LakeError where a table is damaged.
+    Before the first edition the layers have no tables. Raises LakeError where a table is damaged.
     """
-    before = shown.tables if shown else {}
+    before, tables = shown.tables if shown else {}, edition.tables if edition else {}
     statements = [f"CREATE DATABASE IF NOT EXISTS {layer}" for layer in LAYERS]
-    for name, entry in edition.tables.items():
-        if entry != before.get(name):
+    for name, entry in tables.items():
+        if edition and entry != before.get(name):
             statements += _views(settings, edition, name)
     for name, entry in before.items():
-        now = edition.tables.get(name)
+        now = tables.get(name)
         if now is None or now.layer != entry.layer:
             statements.append(f"DROP VIEW IF EXISTS {entry.layer}.{quoted(name, SPARK)}")
         if now is None:

@@ -202,7 +202,7 @@ class Failing(Writer):
         return group
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @trying(deadline=None, max_examples=25)
 @given(
     bursts=st.lists(st.lists(st.lists(ENTRY, min_size=1, max_size=2), min_size=1, max_size=12), max_size=5),

@@ -132,6 +132,7 @@ def test_what_would_be_rounded_is_refused_before_any_data_is_read(spark: SparkSe
     assert [name for name, (_, told) in WRONG.items() if f"{name}: {told}" not in caught.value.what] == []
 
 
+@pytest.mark.long
 def test_decimals_of_two_logs_that_have_no_type_in_common_are_refused(spark: SparkSession, project: Settings) -> None:
     returns = 'rows.selectExpr("k", "narrow", "places as x"), rows1.selectExpr("k", "narrow", "wide as x")'
     kind = """Pattern("k", sequence="narrow", steps=[Step("a")], measures={"x": Min("x")})"""

@@ -77,6 +77,7 @@ def test_two_rows_of_one_identity_are_told_and_not_committed(spark: SparkSession
         assert lakehouse.table(name) == before[name]
 
 
+@pytest.mark.long
 def test_a_deploy_of_rows_of_one_identity_leaves_readers_what_they_had(spark: SparkSession, project: Settings) -> None:
     text = job("listed", KINDS["listed"], 'log("notes")')
     lakehouse = declare(project, CONTRACT, jobs={"listed": text})

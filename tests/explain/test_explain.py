@@ -234,7 +234,7 @@ def test_what_is_not_there_is_told_with_a_fix(
     assert told in str(fault.value)
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"at_cut": 4}], ids=["newest", "at its cut"])
 def test_a_row_of_a_cut_that_no_table_has_reached_is_told_with_its_events(lakehouse: Lakehouse, options: Any) -> None:
     """Order 4 and its customer are in the log alone."""

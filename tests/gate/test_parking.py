@@ -176,6 +176,7 @@ def test_the_name_of_a_table_of_parked_rows_is_taken(project: Settings) -> None:
         load(project)
 
 
+@pytest.mark.long
 def test_a_column_that_the_function_does_not_return_is_told(shop: Lakehouse, project: Settings) -> None:
     park(project, {"first_sale": [{"type": "expect_column_values_to_be_null", "kwargs": {"column": "amout"}}]})
     shop.land("sales", *EVENTS)

@@ -93,9 +93,10 @@ def test_what_is_seen_to_be_right_at_once_is_right_when_it_is_looked_at_with_car
     assert seen > RECORDS / 50
 
 
-@pytest.mark.spark
+@pytest.mark.turns
+@pytest.mark.parametrize("count", [RECORDS // 4, RECORDS])
 def test_what_is_refused_when_it_is_posted_is_what_intake_would_refuse_for_the_same_reason(
-    tmp_path: Path, spark: SparkSession
+    tmp_path: Path, spark: SparkSession, count: int
 ) -> None:
     settings, chance = empty(tmp_path / "shop", f"record_bytes = {BYTES}\n"), random.Random(18)
     declare(
@@ -107,7 +108,7 @@ def test_what_is_refused_when_it_is_posted_is_what_intake_would_refuse_for_the_s
     settings.path("sources/web.toml").write_text('kind = "http"\n')
     contracts = load_contracts(settings)
     makers = {"things": objects(record, chance), "nested": objects(nested, chance)}
-    posted = [(stream, next(make)) for _ in range(RECORDS) for stream, make in makers.items()]
+    posted = [(stream, next(make)) for _ in range(count) for stream, make in makers.items()]
     facts = [FACTS | {"http.id": f"é {number}"} for number in range(len(posted))]
     lines = [json.dumps([*each, of]).encode() + b"\n" for each, of in zip(posted, facts, strict=True)]
     writer = Writer(Folder.of(settings, "web"))
@@ -134,7 +135,7 @@ def test_what_is_refused_when_it_is_posted_is_what_intake_would_refuse_for_the_s
         delta.rows(Log(settings, name).path, "SELECT count(*) AS n FROM t WHERE _refusal IS NULL")[0]["n"]
         for name in contracts
     )
-    assert taken > RECORDS / 3
+    assert taken > count / 3
     assert {"oversized", "unparseable", "missing field", "wrong type", "not in enum", "out of bounds"} <= told.keys()
     assert {"null key", "null event time"} <= told.keys()
     assert left < sum(told.values()), "most of what intake refuses is known before"

@@ -75,6 +75,7 @@ def test_a_reading_that_comes_again_by_another_way_is_a_duplicate(devices: Lakeh
     assert check(devices.settings, "reading") == []  # and moves no watermark
 
 
+@pytest.mark.long
 def test_a_time_that_no_year_has_is_refused_and_stops_nobody(devices: Lakehouse, spark: SparkSession) -> None:
     first, last = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
     devices.land("reading", record("far", last, first, last), record("near", NOON, NOON, NOON)).run()

@@ -325,6 +325,7 @@ EXPECTED_MOMENTS = [
 ]
 
 
+@pytest.mark.turns
 @samples
 @pytest.mark.parametrize(
     ("name", "declared"),

@@ -295,6 +295,7 @@ def test_a_column_is_there_from_its_first_change_on(project: Settings, spark: Sp
     assert found == [(None, None), (Decimal("10.50"), DAY), (Decimal("10.50"), DAY)]
 
 
+@pytest.mark.long
 def test_a_document_over_many_lines_is_one_message(project: Settings, spark: SparkSession, land: Land) -> None:
     declare(project)
     land("customers", "a.json", json.dumps(wrapped(change("c", 1, after=ANNE)), indent=2))

@@ -104,6 +104,7 @@ def test_the_logs_have_each_record_once_with_its_place_and_facts_and_the_source_
     assert not any(one.read for one in again.values())
 
 
+@pytest.mark.long
 def test_a_source_that_has_more_than_was_taken_is_told(bank: Lakehouse, spark: SparkSession) -> None:
     outside(bank, transfers(3), at_once=2)
     told: list[list[str]] = [[], [], []]
@@ -310,6 +311,7 @@ def test_what_is_refused_comes_back_with_what_its_source_said_of_it(bank: Lakeho
     assert logged(bank)["debits"] == [(1, "a", 5, "k0", "bank:0:0")]
 
 
+@pytest.mark.long
 def test_a_conflict_keeps_what_its_source_said_of_it(bank: Lakehouse, spark: SparkSession) -> None:
     known = contract("debits", {"transfer": "long", "account": "string", "pence": "long"}, id=["transfer"])
     known["fields"].append(WHO)
@@ -366,6 +368,7 @@ def test_half_a_delivery_whose_other_half_is_lost_is_given_up_on_purpose(
     assert cut(load(bank.settings)).batches == dict.fromkeys(STREAMS, 3)
 
 
+@pytest.mark.long
 def test_a_batch_that_a_lost_half_left_empty_is_made_again_after_damage(bank: Lakehouse, spark: SparkSession) -> None:
     shutil.rmtree(half(bank, spark))
     run(bank, spark, "ingest", "bank", "--give-up")
@@ -395,6 +398,7 @@ def test_what_a_database_had_for_a_lost_half_is_copied_anew(
     assert standing(bank.settings, "bank", STREAMS).progress == {"to": 2}
 
 
+@pytest.mark.long
 def test_what_is_declared_not_to_copy_is_not_said_to_be_copied_anew(bank: Lakehouse, spark: SparkSession) -> None:
     shutil.rmtree(half(bank, spark))
     declaration = bank.source.project / "sources/bank.toml"
@@ -407,6 +411,7 @@ def test_what_is_declared_not_to_copy_is_not_said_to_be_copied_anew(bank: Lakeho
     assert "bank copies no tables: it is declared with snapshot = false" in refused
 
 
+@pytest.mark.long
 def test_a_stream_that_a_source_is_no_longer_declared_for_lacks_nothing(bank: Lakehouse, spark: SparkSession) -> None:
     outside(bank, transfers(2), at_once=2)
     run(bank, spark, "ingest")
@@ -428,12 +433,16 @@ def test_a_transaction_of_which_a_record_was_refused_is_told(bank: Lakehouse, sp
     told = "1 refused record of debits is missing from 1 transaction of which credits has the rest: bank:1"
     for words in (["ingest"], ["quarantine"], ["quarantine", "list"]):
         assert told in run(bank, spark, *words)
-    assert f"divided  {told}: lake quarantine list debits" in run(bank, spark, "status")
+    status = run(bank, spark, "status")
+    assert f"divided  {told}: lake quarantine list debits" in status
+    [names, row] = [line for line in status.splitlines() if line.startswith(("source", "bank"))]
+    assert row[names.index("read up to") :].split()[0] == "2"
     outside(bank, [whole, half, half])
     told = "2 refused records of debits are missing from 2 transactions of which credits has the rest: bank:1"
     assert f"ingest  {told}" in run(bank, spark, "run")
 
 
+@pytest.mark.long
 def test_a_delivery_of_a_tap_of_which_a_record_was_refused_is_told(bank: Lakehouse, spark: SparkSession) -> None:
     first, second = transfers(2)
     second[0][1]["pence"] = "much"
@@ -502,7 +511,7 @@ def test_a_log_tells_offsets_and_places_of_a_database() -> None:
     assert describe({"system": "1", "from": "0/1A", "to": "0/2B"}) == "0/1A to 0/2B"
 
 
-def test_where_a_source_stands_is_told_of_each_kind(bank: Lakehouse, spark: SparkSession) -> None:
+def test_where_a_source_stands_is_told_of_each_kind() -> None:
     topics = {"b": {"id": "x", "ranges": {"0": [120, 450], "1": [7, 7]}}, "c": {"era": 1, "ranges": {"0": [0, 2]}}}
     assert position({"cluster": "c", "topics": topics}) == "b/0 450, b/1 7, c+1/0 2"
     many = {"b": {"id": "x", "ranges": {str(n): [0, 2] for n in range(6)}}}
@@ -511,10 +520,6 @@ def test_where_a_source_stands_is_told_of_each_kind(bank: Lakehouse, spark: Spar
     assert position({"spool": "x", "upto": 7}) == "group 7"
     assert position({"state": {"row": "\u00e9"}, "run": "x"}) == '{"row":"\u00e9"}'
     assert position({"state": "x" * 99, "run": "x"}) == '"' + "x" * 58 + "\u2026"
-    outside(bank, transfers(2), at_once=2)
-    run(bank, spark, "ingest")
-    [names, row] = [line for line in run(bank, spark, "status").splitlines() if line.startswith(("source", "bank"))]
-    assert row[names.index("read up to") :].split()[0] == "2"
 
 
 @pytest.mark.parametrize(
@@ -535,6 +540,7 @@ def test_a_wrong_file_is_told_and_streams_go_on(bank: Lakehouse, text: str, told
     assert "sources/wrong.toml" in str(faults["wrong"])
 
 
+@pytest.mark.long
 def test_a_faulty_declaration_keeps_tables_back_and_no_source(
     bank: Lakehouse, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:

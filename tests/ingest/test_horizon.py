@@ -211,6 +211,7 @@ def test_who_is_killed_at_the_commit_of_a_closing_closes_nobody_twice(
     assert check(rooms.settings, "reading") == []
 
 
+@pytest.mark.long
 def test_nobody_is_closed_while_something_that_came_before_is_left(rooms: Lakehouse, spark: SparkSession) -> None:
     rooms.land("reading", *at(("a", 0, "x"), ("b", 10, "x")))
     take(rooms, NOON)
@@ -285,6 +286,7 @@ def test_who_is_silent_is_closed_once_all_that_had_come_is_in_the_log(  # noqa: 
     assert closings == ([Closing(now)] if closes else [])
 
 
+@pytest.mark.long
 def test_producers_beyond_the_limit_are_refused_by_name_and_taken_once_there_is_room(
     tmp_path: Path, spark: SparkSession
 ) -> None:

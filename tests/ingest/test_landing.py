@@ -153,6 +153,7 @@ def test_a_batch_is_bounded_and_a_changed_file_is_read_again(
     assert take(project, spark).duplicates == 2
 
 
+@pytest.mark.long
 def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_time(
     project: Settings, spark: SparkSession, land: Land
 ) -> None:

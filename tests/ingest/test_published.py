@@ -108,32 +108,54 @@ def test_csv_of_every_kind_is_read_as_it_was_written(
     assert not [file for file in project.path(".lake/staging").iterdir() if not file.is_symlink()]
 
 
-def test_bytes_that_are_no_text_are_refused_with_their_record_alone(project: Settings, spark: SparkSession) -> None:
-    many = "".join(f"k{n},{n}\n" for n in range(3000))  # more than a header is looked for in
-    for stream, options, content in (
-        ("plain", {}, b"station,value\na,1\n" + many.encode() + b"Z\xfcrich,2\nb,3\n"),
-        ("told", {"encoding": "windows-1252"}, b"station,value\n" + many.encode() + b"Z\xfcrich,2\n\x81,3\n"),
-        ("wide", {"encoding": "utf-16"}, f"station,value\na,1\n{many}".encode("utf-16") + b"\x00\xd8,\x002\x00\n\x00"),
-        ("header", {}, b"station,value,\xfc\na,1,2\n"),
-    ):
-        fields = {"station": "string", "value": "double"}
-        declare(project, contract(stream, fields, id="content", csv=options))
-        project.path(f"landing/{stream}").mkdir()
-        project.path(f"landing/{stream}/a.csv").write_bytes(content)
-    assert [row["station"] for row in taken(project, spark, "plain")] == ["a", *(f"k{n}" for n in range(3000)), "b"]
-    assert refused(project, "plain") == [
-        "unparseable: not valid UTF-8, or U+FFFF, which is no character (plain/a.csv:3003)"
-    ]
-    assert [row["station"] for row in taken(project, spark, "told")][-1] == "Zürich"
-    assert refused(project, "told") == [
-        "unparseable: not valid windows-1252, or U+FFFF, which is no character (told/a.csv:3003)"
-    ]
-    assert len(taken(project, spark, "wide")) == 3001
-    assert [line.partition(" (")[0] for line in refused(project, "wide")] == [
-        "unparseable: not valid utf-16, or U+FFFF, which is no character"
-    ]
+MANY = "".join(f"k{n},{n}\n" for n in range(3000))
+"""More than a header is looked for in."""
+NO_TEXT = {
+    "plain": ({}, b"station,value\na,1\n" + MANY.encode() + b"Z\xfcrich,2\nb,3\n", "valid UTF-8", ":3003", "b"),
+    "told": (
+        {"encoding": "windows-1252"},
+        b"station,value\n" + MANY.encode() + b"Z\xfcrich,2\n\x81,3\n",
+        "valid windows-1252",
+        ":3003",
+        "Zürich",
+    ),
+    "wide": (
+        {"encoding": "utf-16"},
+        f"station,value\na,1\n{MANY}".encode("utf-16") + b"\x00\xd8,\x002\x00\n\x00",
+        "valid utf-16",
+        "",
+        "k2999",
+    ),
+}
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("stream", NO_TEXT)
+def test_bytes_that_are_no_text_are_refused_with_their_record_alone(
+    project: Settings, spark: SparkSession, stream: str
+) -> None:
+    options, content, valid, line, last = NO_TEXT[stream]
+    published(project, stream, options, content)
+    stations = [row["station"] for row in taken(project, spark, stream)]
+    assert [name for name in stations if name[0] == "k"] == [f"k{n}" for n in range(3000)]
+    assert stations[-1] == last
+    [reason] = refused(project, stream)
+    said, _, place = reason.partition(" (")
+    assert said == f"unparseable: not {valid}, or U+FFFF, which is no character"
+    assert place.startswith(f"{stream}/a.csv{line}")
+
+
+def test_a_header_that_is_no_text_refuses_its_file(project: Settings, spark: SparkSession) -> None:
+    published(project, "header", {}, b"station,value,\xfc\na,1,2\n")
     assert taken(project, spark, "header") == []
     assert refused(project, "header") == ["file: a header that is not valid UTF-8 (header/a.csv)"]
+
+
+def published(project: Settings, stream: str, options: Mapping[str, Any], content: bytes) -> None:
+    """A stream of CSV, and a file of it."""
+    declare(project, contract(stream, {"station": "string", "value": "double"}, id="content", csv=options))
+    project.path(f"landing/{stream}").mkdir()
+    project.path(f"landing/{stream}/a.csv").write_bytes(content)
 
 
 def test_a_header_where_there_is_none_is_told_and_so_is_a_wrong_number_of_columns(
@@ -308,6 +330,7 @@ def test_facts_of_a_file_are_fields_of_its_records(project: Settings, spark: Spa
     )
 
 
+@pytest.mark.long
 def test_what_a_file_is_called_makes_another_event_only_where_the_contract_says_so(
     project: Settings, spark: SparkSession
 ) -> None:

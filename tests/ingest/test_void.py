@@ -287,6 +287,7 @@ def over(rows):
 """
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "declared",
     [

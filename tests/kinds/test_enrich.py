@@ -53,6 +53,7 @@ def test_an_order_has_the_rate_of_its_time_as_flink_prints_it(spark: SparkSessio
         assert [(id, rate) for id, _, _, rate in rows] == [("o_001", Decimal("1.14")), ("o_002", Decimal("1.10"))]
 
 
+@pytest.mark.long
 def test_a_late_event_finds_the_version_of_its_own_time(spark: SparkSession) -> None:
     """KIP-889: B is b0 at 0 and b3 at 3; a2, which comes after a4, must find b0."""
     kind = Enrich("a", AsOf("key", time="t"), time="at")
@@ -122,6 +123,7 @@ def test_a_version_that_ended_and_goes_gives_way_to_the_one_it_hid(spark: SparkS
     assert table(kind, [*hidden, *reversed(gone)]) == [("e", 1, 8, "a")]
 
 
+@pytest.mark.long
 def test_a_version_of_a_day_counts_to_the_hour_that_its_tolerance_ends(spark: SparkSession) -> None:
     kind = Enrich("id", AsOf("key", time="since", tolerance=timedelta(hours=36)), time="at")
     within, beyond = datetime(2020, 1, 2, 10), datetime(2020, 1, 2, 13)

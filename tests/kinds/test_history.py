@@ -107,6 +107,7 @@ def test_only_dumps_with_a_marker_count_and_empty_ones_delete_everything(spark: 
     assert {(to, current) for _, to, current in emptied} == {(1, False), (2, False)}
 
 
+@pytest.mark.long
 def test_c4_type_2_upsert_with_null_in_a_tracked_column(spark: SparkSession) -> None:
     kind = History("pkey", sequence="_from")
     schema = "pkey int, attr1 string, attr2 string, _from date"
@@ -128,6 +129,7 @@ RUN_2, RUN_3 = JAN_2.replace(hour=11), JAN_3.replace(hour=11)
 MENU = "id int, name string, price string, _at timestamp_ntz, _gone boolean"
 
 
+@pytest.mark.long
 def test_c6_by_time_with_hard_deletes_at_the_time_of_the_run(spark: SparkSession) -> None:
     """The first load counts from 1970, as SQLMesh has it; src2's row 4 is corrected to 2020-01-03 (ERRATUM)."""
     parts: list[Rows] = [
@@ -190,6 +192,7 @@ def test_c6_by_column_every_boundary_is_the_time_of_the_dump(spark: SparkSession
     ]
 
 
+@pytest.mark.long
 def test_c6_equal_neighbours_are_one_version(spark: SparkSession) -> None:
     """Daily snapshots one by one; the first counts from 1970."""
     days = [(1, 1, EPOCH), (1, 2, datetime(2025, 1, 2)), (1, 3, datetime(2025, 1, 3)), (1, 3, datetime(2025, 1, 4))]
@@ -231,6 +234,7 @@ def test_a_late_event_inside_a_version_that_was_one_splits_it(spark: SparkSessio
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_last_event_of_an_instant_counts_and_a_null_instant_does_not(spark: SparkSession) -> None:
     kind = History(("k", "part"), sequence=("_day", "_number"), deletes="v = 'x'")
     schema = "k int, part string, v string, _day int, _number int"

@@ -47,6 +47,7 @@ def test_c1_a_truncate_leaves_what_is_newer(spark: SparkSession, at: int) -> Non
     assert table(kind, batches(spark, USERS, *sliced(rows, [5, 9]))) == [(125, "Mercedes", "Guadalajara")]
 
 
+@pytest.mark.long
 def test_c13_a_null_keeps_the_value_before(spark: SparkSession) -> None:
     """Paimon, merge engine partial-update."""
     kind = Latest("k", partial=True)
@@ -104,6 +105,7 @@ def test_first_starts_again_after_a_delete(spark: SparkSession) -> None:
         assert table(kind, batches(spark, "name string, who string, taken boolean", *parts)) == [("joe", "c", True)]
 
 
+@pytest.mark.long
 def test_first_counts_what_came_late_since_the_delete(spark: SparkSession) -> None:
     kind = First("k", sequence="at", deletes="v is null")
     rows = [(1, 5, "e"), (1, 2, "b"), (1, 1, "a"), (1, 3, None), (1, 4, "d"), (2, 9, None), (2, 8, "z")]

@@ -64,6 +64,7 @@ def later(rows: History, before: int, steps: int, fixed: int) -> Iterator[tuple[
                         yield [*rows[:place], (at, bits[0]), changed, *rows[place + 1 :]], numbers
 
 
+@pytest.mark.turns
 @pytest.mark.slow
 @pytest.mark.parametrize("in_python", [False, True], ids=["in SQL", "in Python"])
 @pytest.mark.parametrize(("past_last", "within"), [(True, None), (False, None), (True, 3), (False, 3)])

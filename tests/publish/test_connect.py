@@ -228,7 +228,7 @@ def order_peek(orders):
 def test_a_client_of_the_server_reads_the_edition_by_name(shop: Path) -> None:
     with serving(shop, SHORT_LIVED) as server, Commands(server.remote) as forks:
         lake = Client(shop, server.remote, forks)
-        assert asked(lake, "show databases") == [[["default"]]]
+        assert asked(lake, "show databases", "show tables in gold") == [[["default"], ["gold"], ["silver"]], []]
         lake.call("run")
         until(lambda: len(asked(lake, "show tables")[0]) == 2 + len(FEW))
         named, rows, described = asked(
