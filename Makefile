@@ -51,7 +51,7 @@ test-airflow: setup ## what asks Airflow: whole runs of every DAG
 test-kafka: setup $(VENV)/.kafka ## what asks a Kafka broker: transactions, gaps, a broker that dies
 	$(BIN)/pytest -m kafka
 
-test-postgres: setup ## what asks PostgreSQL, which is installed where it is missing
+test-postgres: setup $(VENV)/.pgjdbc ## what asks PostgreSQL, which is installed where it is missing
 	@infra/postgres/install.sh
 	$(BIN)/pytest -m postgres
 
@@ -143,6 +143,10 @@ $(VENV)/.headwater: pyproject.toml $(VENV)/.packages
 
 $(VENV)/.kafka: infra/kafka/jars.txt infra/kafka/broker.py $(VENV)/.headwater
 	@$(BIN)/python infra/kafka/broker.py --fetch
+	@touch $@
+
+$(VENV)/.pgjdbc: infra/postgres/jars.txt infra/fetch.py $(VENV)/.headwater
+	@$(BIN)/python infra/fetch.py infra/postgres/jars.txt $(VENV)/share/headwater/pgjdbc
 	@touch $@
 
 $(VENV)/.jars: lake/jars.txt lake/jars.py $(VENV)/.headwater
