@@ -1,0 +1,146 @@
+"""A copy in PostgreSQL while the engine runs, deploys, rebuilds, rolls back and forgets."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.erasure.forget import forget
+from lake.pipeline import catch_up
+from lake.read.sql import reader
+from lake.sinks.declared import declared_sinks
+from lake.sinks.deliver import Delivered, deliver
+from lake.sinks.verify import verify_sink
+from lake.store.ledger.editions import kept_editions
+from lake.testing import Commands, Lakehouse
+from tests.servers.postgres import Postgres
+from tests.shop import new_shop, order
+
+TEXT = 'kind = "postgres"\nurl = "{}"\n{}[tables.customer_daily]\n[tables.current_order]\n'
+
+
+@pytest.fixture(scope="module")
+def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    """The project of `lake init`, in which two people have ordered. Only to look at."""
+    home = tmp_path_factory.mktemp("calm")
+    return new_shop(home).land("orders", order(1, "joan"), order(2, "grace")).run()
+
+
+@pytest.fixture
+def url(postgres: Postgres) -> str:
+    return postgres.database()
+
+
+@pytest.fixture
+def shop(calm: Lakehouse, tmp_path: Path, url: str) -> Lakehouse:
+    """A copy of it, with a sink."""
+    shutil.copytree(calm.home, tmp_path, dirs_exist_ok=True)
+    shop = Lakehouse(tmp_path / "shop", tmp_path)
+    declare(shop, url)
+    return shop
+
+
+def declare(shop: Lakehouse, url: str, more: str = "") -> None:
+    shop.source.path("sinks").mkdir(exist_ok=True)
+    shop.source.path("sinks/crm.toml").write_text(TEXT.format(url, more))
+
+
+def delivered(shop: Lakehouse) -> Delivered:
+    """What is sent; it has to be what readers see then."""
+    [crm] = declared_sinks(shop.settings)
+    done = deliver(shop.settings, crm)
+    edition, verdicts = verify_sink(shop.settings, crm)
+    assert edition == reader(shop.settings).edition.number
+    assert {verdict.verdict for verdict in verdicts} == {"identical"}, verdicts
+    return done
+
+
+def sent(done: Delivered) -> list[tuple[int, int, int]]:
+    return [(one.inserted, one.updated, one.deleted) for one in done.tables]
+
+
+def rows(sql: str, url: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(sql.encode()).fetchall()
+
+
+def test_a_copy_follows_late_events_a_rebuild_a_deploy_and_a_rollback(commands: Commands, shop: Lakehouse) -> None:
+    def lake(*words: str) -> None:
+        done = commands.lake(*words, at=shop)
+        assert done.code == 0, done.err
+
+    assert sent(delivered(shop)) == [(2, 0, 0), (2, 0, 0)]
+    shop.land("orders", order(3, "joan"))
+    lake("run")
+    assert sent(delivered(shop)) == [(1, 0, 0), (1, 0, 0)]
+    lake("rebuild", "--all")
+    lake("publish")
+    done = delivered(shop)
+    assert (done.changed, sent(done)) in [(False, []), (True, [(0, 0, 0), (0, 0, 0)])], "a rebuild sends nothing"
+    job = shop.source.path("jobs/gold/customer_daily.py")
+    job.write_text(job.read_text().replace('Sum("amount"),', 'Sum("amount * 2"),'))
+    lake("deploy")
+    assert sent(delivered(shop)) == [(0, 3, 0), (0, 0, 0)]
+    lake("publish", "--edition", "1")
+    assert sent(delivered(shop)) == [(0, 2, 1), (0, 0, 1)]
+    lake("publish", "--resume")
+    assert sent(delivered(shop)) == [(1, 2, 0), (1, 0, 0)]
+
+
+def test_a_run_delivers_where_the_sink_says_so_and_tells_what_fails(
+    commands: Commands, shop: Lakehouse, url: str
+) -> None:
+    declare(shop, url, "after_publish = true\n")
+    shop.land("orders", order(3, "joan"))
+    done = commands.lake("run", at=shop)
+    assert done.code == 0, done.err
+    assert "deliver crm: edition 2: customer_daily +3 ~0 -0, current_order +3 ~0 -0" in done.err
+    assert not delivered(shop).changed
+    declare(shop, "host=127.0.0.1 port=1", "after_publish = true\n")
+    shop.land("orders", order(4, "joan"))
+    done = commands.lake("run", at=shop)
+    assert done.code == 75
+    assert "edition 3 of cut" in done.out
+    assert "deliver crm failed: PostgreSQL does not answer" in done.err
+
+
+def test_a_purge_waits_for_a_sink_which_gets_what_became_null(shop: Lakehouse, url: str) -> None:
+    delivered(shop)
+    assert rows("SELECT count(*) FROM lake.current_order WHERE customer = 'joan'", url) == [(1,)]
+    forget(shop.project, lambda: shop.spark, "orders", "joan")
+    said: list[str] = []
+    catch_up(shop.project, lambda: shop.spark, said.append)
+    assert any("sink crm has edition 1 only, and is waited for until" in line for line in said), said
+    assert len(kept_editions(shop.settings)) > 1
+    delivered(shop)
+    assert rows("SELECT count(*) FROM lake.current_order WHERE customer = 'joan'", url) == [(0,)]
+    catch_up(shop.project, lambda: shop.spark, said.append)
+    assert [edition.number for edition in kept_editions(shop.settings)] == [reader(shop.settings).edition.number]
+    assert not any(sent(delivered(shop))), "the purge changes no row"
+
+
+def test_a_purge_does_not_wait_for_ever_and_all_rows_are_sent_then(shop: Lakehouse) -> None:
+    delivered(shop)
+    impatient = replace(shop.project, settings=replace(shop.settings, keep_consumer_days=0))
+    forget(impatient, lambda: shop.spark, "orders", "joan")
+    catch_up(impatient, lambda: shop.spark, lambda _: None)
+    done = delivered(shop)
+    assert all(table.whole for table in done.tables)
+
+
+def test_the_proof_lists_a_sink_of_before_the_purge_and_tables_that_keep_what_was(
+    commands: Commands, shop: Lakehouse
+) -> None:
+    delivered(shop)
+    text = shop.source.path("sinks/crm.toml")
+    text.write_text(f'{text.read_text()}name = "seen"\nmode = "append"\n')
+    done = commands.lake("forget", "orders", "subject=joan", "--yes", "--proof", at=shop)
+    assert (done.code, "waited for" in done.err) == (1, True), "the purge waits for the sink"
+    assert "not proved to be gone from sink crm: older editions have not been purged yet: lake status" in done.out
+    assert "not proved to be gone from sink crm: its table seen keeps a row of each change" in done.out
