@@ -57,6 +57,29 @@ class PublishSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServeSettings:
+    """What the readers of `lake serve http` may ask for.
+
+    `queries_at_once` queries and downloads run at the same time; a query takes at most `query_seconds`,
+    `query_memory` bytes of memory and `query_disk` bytes of disk to spill to, and its answer has at most `query_rows`
+    rows and `query_bytes` bytes. A download of a table takes at most `download_seconds`. Delta Sharing calls the
+    project's tables `share`; its addresses of files hold for `link_seconds`, and copies of tables that are made for it,
+    without state columns, take at most `copies_bytes`.
+    """
+
+    share: str = "lake"
+    queries_at_once: int = _number(4, least=1)
+    query_seconds: float = _number(60.0, least=0)
+    query_rows: int = _number(1_000_000, least=1)
+    query_bytes: int = _number(256 << 20, least=1)
+    query_memory: int = _number(512 << 20, least=64 << 20)
+    query_disk: int = _number(2 << 30, least=0)
+    download_seconds: float = _number(3600.0, least=0)
+    link_seconds: float = _number(3600.0, least=1)
+    copies_bytes: int = _number(10 << 30, least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Everything a project can set. Relative paths are relative to the project folder.
 
@@ -94,6 +117,7 @@ class Settings:
     small_diff_rows: int = _number(500_000, least=0)
     tables_at_once: int = _number(2, least=1)
     publish: PublishSettings = PublishSettings()
+    serve: ServeSettings = ServeSettings()
     spark: SparkSettings = SparkSettings()
 
     def path(self, relative: Path | str) -> Path:
@@ -148,7 +172,7 @@ def load_settings(project: Path | None = None) -> Settings:
 
 def _mistyped() -> Iterator[DeclarationError]:
     """Environment variables that are nearly those of a setting."""
-    groups = ((Settings, ""), (PublishSettings, "publish."), (SparkSettings, "spark."))
+    groups = ((Settings, ""), (PublishSettings, "publish."), (ServeSettings, "serve."), (SparkSettings, "spark."))
     variables = {_variable(prefix + setting.name) for group, prefix in groups for setting in fields(group)}
     for name in sorted(set(os.environ) - variables):
         if name.startswith("LAKE_") and (close := get_close_matches(name, variables, n=1, cutoff=0.9)):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from lake.config import PublishSettings, Settings, SparkSettings
+from lake.config import PublishSettings, ServeSettings, Settings, SparkSettings
 from reference.words import ROOT, said_of, type_cell
 
 NOUNS = {
@@ -18,7 +18,7 @@ NOUNS = {
     "Mapping[str, str]": "table of texts",
     "Mapping[str, Sequence[str]]": "table of lists",
 }
-GROUPS = {"publish": PublishSettings, "spark": SparkSettings}
+GROUPS = {"publish": PublishSettings, "serve": ServeSettings, "spark": SparkSettings}
 """Settings that are a table of settings."""
 
 

@@ -67,6 +67,7 @@ COMMANDS = {
     "graph": "readers",
     "explain": "explain",
     "diff": "explain",
+    "reader": "reader",
     "serve": "project",
 }
 

@@ -7,7 +7,7 @@ is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,16 +24,17 @@ from lake.store.ledger.editions import Edition
 
 @dataclass(frozen=True)
 class Beside:
-    """The logs and ledgers of a project as of an edition's cut."""
+    """The logs and ledgers of a project as of an edition's cut, those whose titles `may` lets pass."""
 
     settings: Settings
     edition: Edition
+    may: Callable[[str], bool] = lambda _: True
 
     @cached_property
     def titles(self) -> tuple[str, ...]:
         """How a query calls them."""
         streams = (f"{logs.SCHEMA}.{stream}" for stream in streams_of(self.settings))
-        return (*streams, *(f"{ledgers.SCHEMA}.{name}" for name in ledgers.LEDGERS))
+        return tuple(filter(self.may, (*streams, *(f"{ledgers.SCHEMA}.{name}" for name in ledgers.LEDGERS))))
 
     def named(self, schemas: Collection[str], words: Collection[str]) -> list[str]:
         """The titles that a query of these `schemas` and `words`, in lower case, may read."""

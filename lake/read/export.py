@@ -70,7 +70,7 @@ def export(
         )
     with _whole(output) as out:
         if kind in COPIES:
-            _copied(reader, query, kind, out, begin)
+            copied(reader, query, kind, _on_terminal(out, kind), begin=begin)
         else:
             _drawn(reader, query, kind, out)
 
@@ -85,17 +85,33 @@ def _drawn(reader: Reader, query: str, kind: str, out: IO[bytes]) -> None:
         out.writelines(f"{line}\n".encode() for line in lines)
 
 
-def _copied(reader: Reader, query: str, kind: str, out: IO[bytes], begin: Callable[[], None]) -> None:
-    """What DuckDB's COPY writes into a pipe, the one thing that the locked connection may write to."""
+def copied(  # noqa: PLR0913  what is asked, where it goes, and what is told of it meanwhile
+    reader: Reader,
+    query: str,
+    kind: str,
+    write: Callable[[bytes], Any],
+    *,
+    begin: Callable[[], None] = lambda: None,
+    watch: Callable[[duckdb.DuckDBPyConnection], None] = lambda _: None,
+    most: int | None = None,
+) -> int:
+    """Writes the answer in one of the formats of COPIES, at `most` so many rows of it; how many it has.
+
+    `begin` is called before the first of it is written, `watch` with the connection once there is one. DuckDB's COPY
+    writes into a pipe, the one thing that the locked connection may write to. Raises what `write` raises.
+    """
     into, of = os.pipe()
-    pump = _Pump(into, _on_terminal(out, kind), begin)
+    pump, count = _Pump(into, write, begin), 0
     try:
         try:
             with reader.connect(query, pipe=f"/dev/fd/{of}") as con:
+                watch(con)
                 rows, options = COPIES[kind]
                 select = rows(ask(con, query))
+                select = select if most is None else f"{select} LIMIT {most}"
                 pump.start()
                 con.execute(f"COPY ({select}) TO '/dev/fd/{of}' ({options}, USE_TMP_FILE false)")
+                [[count]] = con.fetchall()
         finally:
             os.close(of)
             pump.end()
@@ -104,6 +120,7 @@ def _copied(reader: Reader, query: str, kind: str, out: IO[bytes], begin: Callab
             raise
     if pump.fault is not None:
         raise pump.fault
+    return int(count)
 
 
 class _Pump(Thread):

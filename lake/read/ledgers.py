@@ -1,4 +1,5 @@
-"""The ledgers in `lake sql`, flat: `lake.runs`, `lake.checks`, `lake.cuts`, `lake.editions`, `lake.quarantine`.
+"""The ledgers in `lake sql`, flat: `lake.runs`, `lake.checks`, `lake.cuts`, `lake.editions`, `lake.quarantine`,
+`lake.reads`.
 
 They are copied before the connection is locked, so a query sees nothing else that their files have: no text of a record
 that was refused, no examples of rows that failed an expectation. They say what is booked now, but for the quarantine,
@@ -17,7 +18,7 @@ from lake.quoting import literal, quoted
 from lake.read.relation import Relation, stored, stored_files
 from lake.store import quarantine
 from lake.store.book import Book
-from lake.store.ledger import checks, cuts, editions, runs
+from lake.store.ledger import checks, cuts, editions, reads, runs
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
 from lake.store.snapshot import Column
@@ -93,6 +94,25 @@ QUARANTINE: Final[Columns] = (
     ("source", "VARCHAR", "file and line, or the place in a source"),
     ("refused_at", "TIMESTAMPTZ", "when"),
     ("is_waiting", "BOOLEAN", "whether its log has not taken it in since"),
+)
+READS: Final[Columns] = (
+    ("id", "VARCHAR", "of the read"),
+    ("reader", "VARCHAR", "who, as lake reader list has it"),
+    ("started_at", "TIMESTAMPTZ", "when it was asked"),
+    ("by", "VARCHAR", "sql, table, or share: addresses of files, by Delta Sharing"),
+    ("tables", "VARCHAR[]", "tables, logs and ledgers that were read"),
+    ("query", "VARCHAR", "the SQL, with ? for every value; null where none could be read"),
+    ("edition", "BIGINT", "of which edition"),
+    ("cut", "BIGINT", "at which cut"),
+    ("format", "VARCHAR", "csv, json, jsonl or parquet"),
+    (
+        "outcome",
+        "VARCHAR",
+        "answered, unchanged, refused, or what ended it; null: it has not ended, or was killed",
+    ),
+    ("rows", "BIGINT", "rows of the answer, or of the files whose addresses were handed out"),
+    ("bytes", "BIGINT", "bytes of it"),
+    ("seconds", "DOUBLE", "how long it took"),
 )
 COUNTS: Final = ("inserted", "updated", "deleted", "batch", "read", "accepted", "duplicates", "quarantined", "rows")
 UNNEST: Final = "unnest(CASE WHEN len(members) = 0 THEN [NULL] ELSE members END)"
@@ -179,6 +199,24 @@ def _quarantine(settings: Settings, cut: Cut) -> tuple[list[str], str]:
     return files, " UNION ALL BY NAME ".join(parts) or f"SELECT {nothing} WHERE false"
 
 
+def _reads(settings: Settings, _: Cut) -> tuple[list[str], str]:
+    """A read is told at its beginning and at its end, in the book, or as yet in journals alone."""
+    unbooked = f"[{','.join(reads.unbooked(settings))}]"  # before the book is looked at: none is missed
+    files, booked = _book(settings, reads.READS)
+    shape = ", ".join(f'"{name}": "{kind}"' for name, kind in {**reads.READS.columns, "tables": "JSON"}.items())
+    noted = f"SELECT unnest(from_json({literal(unbooked)}, {literal(f'[{{{shape}}}]')}), recursive := true)"
+    told_last = ("outcome", "rows", "bytes", "seconds")
+    at_once = [name for name in reads.READS.columns if name not in (*told_last, "id")]
+    last = ", ".join(f"max({quoted(name)}) AS {quoted(name)}" for name in told_last)
+    first = ", ".join(f"any_value({quoted(name)}) AS {quoted(name)}" for name in at_once)
+    every = f"FROM {booked} UNION ALL BY NAME SELECT * REPLACE (CAST(tables AS VARCHAR) AS tables) FROM ({noted})"
+    each = f"SELECT id, {first}, {last} FROM ({every}) GROUP BY id"
+    return (
+        files,
+        f"""SELECT * REPLACE (CAST(CAST(tables AS JSON) AS VARCHAR[]) AS tables), "at" AS started_at FROM ({each})""",
+    )
+
+
 def _book(settings: Settings, book: Book) -> tuple[list[str], str]:
     """The files of a book, and SQL of its rows."""
     files = stored_files(book.location(settings).path)
@@ -191,12 +229,13 @@ def _members(rows: str, column: str, kind: str) -> str:
     return f"SELECT *, {UNNEST} AS member FROM (SELECT *, {entries} AS members FROM {rows})"
 
 
-ORDER: Final = ("number", "stream", "batch", "table_name", "expectation")
+ORDER: Final = ("number", "stream", "batch", "table_name", "expectation", "started_at", "id")
 LEDGERS: Final[Mapping[str, tuple[str, Columns, Callable[[Settings, Cut], tuple[list[str], str]]]]] = {
     "runs": ("One row per verb's work on a table, a stream or the edition.", RUNS, _runs),
     "checks": ("One row per check and expectation.", CHECKS, _checks),
     "cuts": ("One row per cut and stream.", CUTS, _cuts),
     "editions": ("One row per edition and table.", EDITIONS, _editions),
     "quarantine": ("One row per record that was refused, without its text.", QUARANTINE, _quarantine),
+    "reads": ("One row per read of a reader of lake serve http.", READS, _reads),
 }
 """Each ledger: what a row is, its columns, and how its files and the SQL of its rows are had."""

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,11 +53,24 @@ _MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) 
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """What a query may take: bytes of `memory`, and of `disk` to spill to."""
+
+    memory: int
+    disk: int
+
+
+@dataclass(frozen=True)
 class Reader:
-    """The tables of one edition, for SQL."""
+    """The tables of one edition, for SQL, and beside them the logs and ledgers whose titles `besides` lets pass.
+
+    A query is held within the `bounds`, where there are any.
+    """
 
     settings: Settings
     edition: editions.Edition
+    besides: Callable[[str], bool] = lambda _: True
+    bounds: Bounds | None = None
     _opened: dict[str, Published] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -128,7 +141,7 @@ class Reader:
         """The logs and ledgers as of the edition."""
         from lake.read.beside import Beside
 
-        return Beside(self.settings, self.edition)
+        return Beside(self.settings, self.edition, self.besides)
 
     def has_as_of(self, table: Published) -> bool:
         """Whether there is the macro that answers which versions of `table` were valid at a moment."""
@@ -176,6 +189,9 @@ class Reader:
         con = duckdb.connect()
         con.execute("SET TimeZone = 'UTC'")
         con.execute(f"SET temp_directory = {literal(str(spill(self.settings)))}")
+        if self.bounds:
+            con.execute(f"SET memory_limit = '{self.bounds.memory}B'")
+            con.execute(f"SET max_temp_directory_size = '{self.bounds.disk}B'")
         for copy in copies:
             copy.make(con)
         files = [file for source in sources for file in source.files]

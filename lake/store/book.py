@@ -48,6 +48,10 @@ class Book:
     def add(self, settings: Settings, head: delta.Position, entry: Sequence[Any], **state: Any) -> None:
         """Commits `entry`, in the order of the columns, and `state` on top of `head`. The caller holds the lease."""
         self.append(settings, [[_stored(value) for value in entry]], head.next(**state))
+        self.tidy(settings, head)
+
+    def tidy(self, settings: Settings, head: delta.Position) -> None:
+        """Puts small files together now and then, after a commit on top of `head`. The caller holds the lease."""
         if (head.txn + 1) % COMPACT_EVERY == 0:
             with delta.opened(self.location(settings).path) as table:
                 table.optimize.compact()

@@ -34,7 +34,7 @@ def remove_table(path: Address) -> None:
 
 def left_behind(settings: Settings, before: datetime) -> list[Path]:
     """What crashes left beside the tables: tables whose removal was cut short, what was staged or spilled `before`."""
-    scratch = [file for name in ("staging", "sql") for file in settings.path(f".lake/{name}").glob("*")]
+    scratch = [file for name in ("staging", "sql", "copies") for file in settings.path(f".lake/{name}").glob("*")]
     old = [file for file in scratch if file.lstat().st_mtime < before.timestamp()]
     return [*sorted(Warehouse(settings).root.local.glob("*/.*.gone")), *old]
 

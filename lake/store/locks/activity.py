@@ -102,15 +102,29 @@ def end() -> None:
         os.close(descriptor)
 
 
-def renew(settings: Settings) -> None:
-    """Says that this process reads nothing older than what there is now."""
+@dataclass(frozen=True)
+class Moment:
+    """What there was to read at `time`, as this process would say of itself."""
+
+    text: str
+    time: float
+
+
+def moment(settings: Settings) -> Moment:
+    """What there is to read now. This process has begun."""
+    return Moment(_text(settings, _folder(settings)), time.time())
+
+
+def renew(settings: Settings, since: Moment | None = None) -> None:
+    """Says that this process reads nothing older than what there was at a moment, by default now."""
     folder = _folder(settings)
     if own := _own.get(folder):
-        text = _text(settings, folder).encode()
+        since = since or moment(settings)
+        text = since.text.encode()
         with suppress(OSError), _listed(folder):
             os.pwrite(own[0], text, 0)
             os.ftruncate(own[0], len(text))
-            os.utime(own[0])
+            os.utime(own[0], (since.time, since.time))
 
 
 def others(settings: Settings) -> list[Running]:

@@ -1,0 +1,84 @@
+"""What a reader from elsewhere is granted: names that there are, now or once they are published."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lake.config import Settings
+from lake.contracts.contract import streams_of
+from lake.errors import DeclarationError, did_you_mean
+from lake.project import sound
+from lake.read import ledgers, logs
+from lake.store.ledger import editions, grants
+from lake.store.ledger.grants import EVERY, Grant
+from lake.store.warehouse import LAYERS
+
+
+def grant(settings: Settings, name: str, tables: Sequence[str], *, days: float | None = None) -> tuple[Grant, str]:
+    """Grants a new reader `tables`; the grant, and the token, which is told this once.
+
+    Raises DeclarationError that lists every name that there is not, and for a reader that there is.
+    """
+    if not tables:
+        raise DeclarationError(
+            "nothing is granted", fix=f"--table NAME for one table, --table '{EVERY}' for all tables"
+        )
+    known = _known(settings)
+    faults = [
+        DeclarationError(f"no table {each!r} to grant", fix=did_you_mean(each, known))
+        for each in tables
+        if each not in known
+    ]
+    if faults:
+        raise DeclarationError.all(faults)
+    lasts = None if days is None else timedelta(days=days)
+    return grants.add(settings, name, list(dict.fromkeys(tables)), lasts=lasts)
+
+
+def revoke(settings: Settings, name: str) -> None:
+    """Takes a reader's grant back. Raises DeclarationError where there is no such reader."""
+    if not grants.revoke(settings, name):
+        hint = did_you_mean(name, [one.name for one in grants.grants(settings)])
+        raise DeclarationError(f"no reader {name!r}", fix=hint)
+
+
+def listed(settings: Settings) -> list[dict[str, Any]]:
+    """One object a reader."""
+    now = datetime.now(UTC)
+    return [
+        {
+            "reader": one.name,
+            "tables": list(one.tables),
+            "granted_at": one.granted_at,
+            "expires": one.expires,
+            "expired": not one.holds(now),
+        }
+        for one in grants.grants(settings)
+    ]
+
+
+def profile(grant: Grant, token: str, url: str) -> str:
+    """The file by which a client of Delta Sharing finds the server at `url` and shows the token."""
+    said = {"shareCredentialsVersion": 1, "endpoint": f"{url.rstrip('/')}/delta-sharing/", "bearerToken": token}
+    if grant.expires is not None:
+        said["expirationTime"] = grant.expires.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return json.dumps(said, indent=2)
+
+
+def _known(settings: Settings) -> list[str]:
+    """What can be granted: tables that are declared or published, logs, ledgers, and all of a kind."""
+    edition = editions.current_edition(settings)
+    tables = {table.name: table.layer for table in sound(settings)[0].tables.values()}
+    tables |= {name: table.layer for name, table in edition.tables.items()} if edition else {}
+    streams, every = streams_of(settings), (*LAYERS, logs.SCHEMA, ledgers.SCHEMA)
+    return [
+        *tables,
+        *(f"{layer}.{name}" for name, layer in tables.items()),
+        *(f"{logs.SCHEMA}.{stream}" for stream in streams),
+        *(f"{ledgers.SCHEMA}.{name}" for name in ledgers.LEDGERS),
+        *(f"{schema}.{EVERY}" for schema in every),
+        EVERY,
+    ]

@@ -1,0 +1,191 @@
+"""Files of a published table that may be handed out: its own, or copies of them in which no state column is.
+
+A copy is made once for each version of a table. `.lake/copies` has a folder for each, whose time is when it was last
+handed out; it goes once the table's edition has, and before that where the room for copies is needed for another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+import duckdb
+
+from lake import file_modes
+from lake.config import Settings
+from lake.errors import Unavailable
+from lake.quoting import literal
+from lake.read.sql import Bounds, Reader, select, spill
+from lake.store import delta
+from lake.store.disk import clear
+from lake.store.ledger.editions import EditionTable, kept_editions
+from lake.store.snapshot import Published
+from lake.store.storage import Address
+from lake.store.warehouse import Warehouse
+
+FILE_BYTES: Final = 256 << 20
+"""About so large is a file of a copy."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of a table; `place` is its path within the warehouse (`w/…`) or within the folder of copies (`c/…`)."""
+
+    place: str
+    size: int
+    rows: int
+
+
+class Projected:
+    """The parts of tables, remembered while this process lives. Many threads may ask."""
+
+    def __init__(self, settings: Settings) -> None:
+        """For the tables of a project."""
+        self._settings = settings
+        self._own: dict[str, list[Part] | None] = {}
+        self._locks: dict[str, Lock] = {}
+        self._lock = Lock()
+
+    def parts(self, reader: Reader, name: str) -> list[Part]:
+        """The parts of a table of the reader's edition. Raises LakeError where it cannot be read or copied."""
+        table, entry = reader.table(name), reader.edition.tables[name]
+        key = _key(table, entry)
+        with self._lock:
+            lock = self._locks.setdefault(key, Lock())
+        with lock:
+            if key not in self._own:
+                self._own[key] = self._as_it_is(table)
+            own = self._own[key]
+            return own if own is not None else self._copied(reader, table, key)
+
+    def sweep(self, *, before: datetime) -> None:
+        """Removes the copies of tables that no kept edition has, if they were not handed out since `before`."""
+        kept = {_home(entry) for edition in kept_editions(self._settings) for entry in edition.tables.values()}
+        with self._lock:
+            for key in [key for key in self._own if key.rpartition(".")[0] not in kept]:
+                del self._own[key]
+                self._locks.pop(key, None)
+        old = [copy for copy in _copies(self._settings) if copy.name.rpartition(".")[0] not in kept]
+        clear([copy for copy in old if copy.stat().st_mtime < before.timestamp()], as_far_as_possible=True)
+
+    def path(self, place: str) -> Path:
+        """Where a part is."""
+        root, _, within = place.partition("/")
+        return (self._settings.warehouse_path if root == "w" else _folder(self._settings)) / within
+
+    def _as_it_is(self, table: Published) -> list[Part] | None:
+        """The table's own files; None where any of them has another column, or one of another type."""
+        columns = sorted((column.name, column.type) for column in table.columns)
+        root = Warehouse(self._settings).root
+        parts = []
+        with delta.connection() as con:
+            for file in table.files:
+                source = f"read_parquet([{literal(file)}], hive_partitioning = false)"
+                found = con.execute(f"DESCRIBE FROM {source}").fetchall()
+                if sorted((name, kind) for name, kind, *_ in found) != columns:
+                    return None
+                entry = Address(file).head()
+                parts.append(Part(f"w/{Address(file).relative_to(root)}", entry.size if entry else 0, _rows(con, file)))
+        return parts
+
+    def _copied(self, reader: Reader, table: Published, key: str) -> list[Part]:
+        folder = _folder(self._settings) / key
+        if not folder.is_dir():
+            self._make_room(table, but=key)
+            _copy(reader, table, folder)
+        os.utime(folder)
+        with delta.connection() as con:
+            return [
+                Part(f"c/{key}/{file.name}", file.stat().st_size, rows)
+                for file in sorted(folder.iterdir())
+                if (rows := _rows(con, str(file)))
+            ]
+
+    def _make_room(self, table: Published, *, but: str) -> None:
+        """Removes copies, those first that were handed out longest ago, until there is room for one more.
+
+        Raises Unavailable where others hold it, or there is none.
+        """
+        most, needed = self._settings.serve.copies_bytes, sum(_size(file) for file in table.files)
+        copies = sorted(_copies(self._settings), key=lambda copy: copy.stat().st_mtime)
+        taken = {copy: sum(file.stat().st_size for file in copy.iterdir()) for copy in copies}
+        held = datetime.now().timestamp() - self._settings.serve.link_seconds
+        for copy in copies:
+            if sum(taken.values()) + needed <= most:
+                break
+            if copy.name != but and copy.stat().st_mtime < held:
+                clear([copy], as_far_as_possible=True)
+                del taken[copy]
+        if sum(taken.values()) + needed > most:
+            raise Unavailable(
+                f"no room for a copy of {table.title} without its state columns",
+                fix="try again later, or raise serve.copies_bytes in [tool.lake]",
+            )
+
+
+def _copy(reader: Reader, table: Published, folder: Path) -> None:
+    """Makes a copy of the visible columns, which appears whole or not at all."""
+    settings = reader.settings
+    new = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    bounds = Bounds(settings.serve.query_memory, settings.serve.copies_bytes)
+    new.mkdir(mode=0o700)
+    try:
+        with duckdb.connect() as con:
+            con.execute(f"SET TimeZone = 'UTC'; SET memory_limit = '{bounds.memory}B'")
+            con.execute(f"SET temp_directory = {literal(str(spill(settings)))}")
+            options = f"FORMAT parquet, COMPRESSION snappy, FILE_SIZE_BYTES {FILE_BYTES}, OVERWRITE_OR_IGNORE true"
+            try:
+                con.execute(f"COPY ({select(con, table)}) TO {literal(str(new))} ({options})")
+            except duckdb.Error as error:
+                raise reader.unreadable(error, [table]) from None
+        for file in new.iterdir():
+            file.chmod(0o600)
+        _settle(new)
+        new.rename(folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _settle(folder: Path) -> None:
+    """Has the disk hold what is in a folder."""
+    for path in (*folder.iterdir(), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+
+def _key(table: Published, entry: EditionTable) -> str:
+    """The name of a copy: of which version it is, of which files, and of which columns."""
+    content = json.dumps([table.files, [(column.name, column.type) for column in table.columns]])
+    return f"{_home(entry)}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+
+
+def _home(entry: EditionTable) -> str:
+    return f"{entry.layer}.{entry.home}.{entry.version}"
+
+
+def _folder(settings: Settings) -> Path:
+    return file_modes.scratch(settings, "copies")
+
+
+def _copies(settings: Settings) -> list[Path]:
+    """The copies that are whole."""
+    return [path for path in _folder(settings).iterdir() if not path.name.startswith(".")]
+
+
+def _size(file: str) -> int:
+    entry = Address(file).head()
+    return entry.size if entry else 0
+
+
+def _rows(con: duckdb.DuckDBPyConnection, file: str) -> int:
+    row = con.execute("SELECT num_rows FROM parquet_file_metadata(?)", [file]).fetchone()
+    return int(row[0]) if row else 0

@@ -1,0 +1,119 @@
+"""Grants: which readers may read what of the editions from elsewhere, by which token. A book under `meta/`.
+
+Of a token only the SHA-256 is kept. That is enough: it is 256 random bits, which nobody finds by trying.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hmac import compare_digest
+from typing import Final
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.store.book import Book, as_state, instant
+from lake.store.warehouse import LAYERS
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+TOKEN_BYTES: Final = 32
+EVERY: Final = "*"
+"""All tables of the editions: neither logs nor ledgers."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What the reader `name` may read, until `expires` where that is set.
+
+    `tables` are names (`carrier_daily`, `log.orders`, `lake.runs`), everything of a schema (`gold.*`), or EVERY.
+    """
+
+    name: str
+    tables: Sequence[str]
+    digest: str
+    granted_at: datetime
+    expires: datetime | None = None
+
+    def covers(self, schema: str, name: str) -> bool:
+        """Whether it is about a table of a layer, the log of a stream, or a ledger."""
+        told = {f"{schema}.{name}", f"{schema}.{EVERY}"}
+        return not told.isdisjoint(self.tables) or (schema in LAYERS and not {name, EVERY}.isdisjoint(self.tables))
+
+    def holds(self, now: datetime) -> bool:
+        """Whether it has not expired."""
+        return self.expires is None or now < self.expires
+
+
+_GRANTS: Final = Book(
+    "grants",
+    {
+        "action": "VARCHAR",
+        "name": "VARCHAR",
+        "tables": "VARCHAR",
+        "digest": "VARCHAR",
+        "at": "TIMESTAMPTZ",
+        "expires": "TIMESTAMPTZ",
+    },
+)
+
+
+def grants(settings: Settings) -> list[Grant]:
+    """The grants that were not revoked, by name; those that expired are among them."""
+    listed = _GRANTS.head(settings).data.get("grants", [])
+    return [_grant(**entry) for entry in listed]
+
+
+def add(settings: Settings, name: str, tables: Sequence[str], *, lasts: timedelta | None = None) -> tuple[Grant, str]:
+    """A grant to a new reader, and the token, which is told this once. Raises DeclarationError for a name in use."""
+    if not NAME.fullmatch(name):
+        raise DeclarationError(f"{name!r} is not a valid name of a reader", fix="use up to 63 letters, digits, _ or -")
+    token, now = secrets.token_urlsafe(TOKEN_BYTES), datetime.now(UTC)
+    grant = Grant(name, tuple(tables), _digest(token), now, now + lasts if lasts else None)
+    with _GRANTS.written(settings):
+        listed = grants(settings)
+        if any(one.name == name for one in listed):
+            raise DeclarationError(
+                f"there is a reader {name!r}", fix=f"use another name, or first lake reader revoke {name}"
+            )
+        _add(settings, "add", grant, [*listed, grant])
+    return grant, token
+
+
+def revoke(settings: Settings, name: str) -> bool:
+    """Takes a reader's grant back; False where there is none."""
+    with _GRANTS.written(settings):
+        listed = grants(settings)
+        gone = next((one for one in listed if one.name == name), None)
+        if gone is not None:
+            _add(settings, "revoke", gone, [one for one in listed if one != gone])
+        return gone is not None
+
+
+def of_token(listed: Sequence[Grant], token: str) -> Grant | None:
+    """The grant whose token it is. How long that takes says nothing about the tokens of others."""
+    shown = _digest(token)
+    found = [one for one in listed if compare_digest(one.digest, shown)]
+    return found[0] if found else None
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _grant(expires: str | None, granted_at: str, tables: Sequence[str], **rest: str) -> Grant:
+    return Grant(
+        tables=tuple(tables),
+        granted_at=instant(granted_at),
+        expires=instant(expires) if expires else None,
+        **rest,
+    )
+
+
+def _add(settings: Settings, action: str, grant: Grant, listed: Sequence[Grant]) -> None:
+    state = [as_state(one) for one in sorted(listed, key=lambda one: one.name)]
+    entry = [action, grant.name, grant.tables, grant.digest, datetime.now(UTC), grant.expires]
+    _GRANTS.add(settings, _GRANTS.head(settings), entry, grants=state)

@@ -1,0 +1,190 @@
+"""Reads: which reader from elsewhere was given what, and when. A journal on this machine's disk, then a book.
+
+A line of the journal is on the disk before the first byte of an answer goes out. Every so often the lines are booked in
+one commit; a crash between that and the removal of the journal books them again, under the same ids.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+from lake import file_modes
+from lake.config import Settings
+from lake.store.book import Book
+
+READS: Final = Book(
+    "reads",
+    {
+        "id": "VARCHAR",
+        "reader": "VARCHAR",
+        "at": "TIMESTAMPTZ",
+        "by": "VARCHAR",
+        "tables": "VARCHAR",
+        "query": "VARCHAR",
+        "edition": "BIGINT",
+        "cut": "BIGINT",
+        "format": "VARCHAR",
+        "outcome": "VARCHAR",
+        "rows": "BIGINT",
+        "bytes": "BIGINT",
+        "seconds": "DOUBLE",
+    },
+)
+
+
+@dataclass(frozen=True)
+class Read:
+    """What `reader` was given: by `sql`, `table` or `share`, from `tables`; `query` has no values.
+
+    `outcome` is None while an answer is on its way; the same id is told again once it has ended.
+    """
+
+    reader: str
+    by: str
+    tables: Sequence[str] = ()
+    query: str | None = None
+    edition: int | None = None
+    cut: int | None = None
+    format: str | None = None
+    outcome: str | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    seconds: float | None = None
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    id: str = field(default_factory=lambda: secrets.token_hex(12))
+
+    def ended(self, outcome: str, *, rows: int | None = None, size: int | None = None) -> Read:
+        """The same read, at its end."""
+        taken = (datetime.now(UTC) - self.at).total_seconds()
+        return replace(self, outcome=outcome, rows=rows, bytes=size, seconds=round(taken, 6))
+
+    @property
+    def line(self) -> bytes:
+        """Its line of a journal."""
+        said = asdict(self) | {"at": self.at.isoformat(timespec="microseconds"), "tables": list(self.tables)}
+        return json.dumps({name: said[name] for name in READS.columns}, ensure_ascii=False).encode() + b"\n"
+
+
+_AT: Final = list(READS.columns).index("at")
+_TABLES: Final = list(READS.columns).index("tables")
+assert {each.name for each in fields(Read)} == READS.columns.keys()
+
+
+class Journal:
+    """The file that this process adds lines to, locked while it lives."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Begins a file. Raises OSError where this user may not write to the project."""
+        self._settings = settings
+        self._switching = Lock()
+        self._file = self._begun()
+        self.lines = 0
+
+    def add(self, reads: Iterable[Read]) -> None:
+        """Adds lines, and returns once the disk has them. Raises OSError where it has no room."""
+        lines = [read.line for read in reads]
+        with self._switching:
+            _append(self._file, b"".join(lines))
+            self.lines += len(lines)
+
+    def book(self) -> None:
+        """Books what this journal and those of dead processes have. Raises Unavailable where another writer is at it.
+
+        Lines may be added meanwhile.
+        """
+        with self._switching:
+            if self.lines:
+                os.close(self._file)
+                self._file, self.lines = self._begun(), 0
+        for file in _dead(self._settings):
+            _book(self._settings, file)
+
+    def close(self) -> None:
+        """Ends the file; what it has is booked by `book`, then or later."""
+        os.close(self._file)
+
+    def _begun(self) -> int:
+        folder = file_modes.scratch(self._settings, "reads")
+        path = folder / f"{os.getpid()}-{secrets.token_hex(4)}.jsonl"
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return file
+
+
+def unbooked(settings: Settings) -> list[str]:
+    """The lines of the journals that are not booked yet, as far as this user may read them."""
+    lines = list[str]()
+    for file in _journals(settings):
+        with suppress(FileNotFoundError):  # it was booked just now
+            lines += _lines(file)
+    return lines
+
+
+def _append(file: int, lines: bytes) -> None:
+    """Adds lines to a file, all or none of them."""
+    size = os.fstat(file).st_size
+    try:
+        written = 0
+        while written < len(lines):
+            written += os.write(file, lines[written:])
+        os.fsync(file)
+    except OSError:
+        os.ftruncate(file, size)
+        raise
+
+
+def _journals(settings: Settings) -> list[Path]:
+    with suppress(OSError):
+        return sorted(settings.path(".lake/reads").glob("*.jsonl"))
+    return []
+
+
+def _lines(file: Path) -> list[str]:
+    """Its lines; one that was cut short is no line yet."""
+    return file.read_text("utf-8", "replace").split("\n")[:-1]
+
+
+def _dead(settings: Settings) -> list[Path]:
+    """The journals that nobody adds to."""
+    return [file for file in _journals(settings) if not _is_locked(file)]
+
+
+def _is_locked(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return True  # booked by another process
+    return False
+
+
+def _book(settings: Settings, file: Path) -> None:
+    with READS.written(settings), suppress(FileNotFoundError):
+        records = [_record(line) for line in _lines(file)]
+        if records:
+            _commit(settings, records)
+        file.unlink()
+
+
+def _commit(settings: Settings, records: list[list[Any]]) -> None:
+    head = READS.head(settings)
+    READS.append(settings, records, head.next())
+    READS.tidy(settings, head)
+
+
+def _record(line: str) -> list[Any]:
+    said = list(json.loads(line).values())
+    said[_AT], said[_TABLES] = datetime.fromisoformat(said[_AT]), json.dumps(said[_TABLES])
+    return said
