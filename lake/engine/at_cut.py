@@ -81,7 +81,7 @@ def reading(inputs: Inputs, query: str, *, tell: Callable[[str], None]) -> Itera
         if named:
             edition = build(inputs, named, Path(folder), tell=tell)
             there = replace(settings, warehouse=Path(folder))
-            reader = Reader(settings, edition, {name: published(there, name, edition) for name in named})
+            reader = Reader(settings, edition, _opened={name: published(there, name, edition) for name in named})
         yield reader
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 import os
 import secrets
@@ -18,6 +17,7 @@ from lake import file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.http.problems import Problem
+from lake.http.shown import shown_token
 from lake.sources.http import Declared, from_environment
 
 SIGNED = ("webhook-id", "webhook-timestamp", "webhook-signature")
@@ -66,13 +66,8 @@ class Access:
 
     def may_look(self, headers: Mapping[str, str]) -> bool:
         """Whether a request shows any of the tokens: as a bearer, or as a browser's password."""
-        scheme, _, shown = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "basic":
-            try:
-                shown = base64.b64decode(shown, validate=True).decode("utf-8").partition(":")[2]
-            except ValueError:
-                return False
-        return any(_same(shown.strip(), token) for token in self.tokens.values())
+        shown = shown_token(headers)
+        return any(_same(shown, token) for token in self.tokens.values())
 
 
 def _same(shown: str, token: str) -> bool:

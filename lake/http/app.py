@@ -1,20 +1,18 @@
-"""The server's answers: POST /streams/<stream> for programs; GET /, /problems, /openapi.json, /health for people."""
+"""Intake: POST /streams/<stream>, and how that is described to people."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from lake.config import Settings
@@ -24,11 +22,12 @@ from lake.decide.decider import Decider
 from lake.errors import LakeError, did_you_mean
 from lake.http import bodies, pages, taken
 from lake.http.access import Access
+from lake.http.answering import answering
 from lake.http.bodies import Record
 from lake.http.checking import must_fit
 from lake.http.commits import Commits
 from lake.http.deciding import Deciding, expected
-from lake.http.describe import is_idempotent, named_headers, needs_id, openapi
+from lake.http.describe import is_idempotent, named_headers, needs_id
 from lake.http.editions import Editions
 from lake.http.pressure import LOOK_SECONDS, Pressure, Rate
 from lake.http.problems import Problem
@@ -44,18 +43,13 @@ LONGEST: Final = 600.0
 
 @dataclass
 class Intake:
-    """One server of one source; `shared` says whether others than this machine reach it.
-
-    `decider` has begun, where events of any stream are decided on.
-    """
+    """What takes events for one source. `decider` has begun, where events of any stream are decided on."""
 
     settings: Settings
     declared: Declared
     contracts: Mapping[str, Contract]
     access: Access
     writer: Writer
-    shared: bool = False
-    ready: Callable[[], None] = lambda: None
     decider: Decider | None = None
     commits: Commits = field(init=False)
     deciding: Deciding = field(init=False)
@@ -74,24 +68,18 @@ class Intake:
             if self.declared.check and stream not in self.decides
         }
         self.looks: Mapping[str, bodies.Look] = {stream: found.seem_none for stream, found in self.breaches.items()}
-        self.described = openapi((self.contracts[stream] for stream in self.declared.streams), self.decides)
 
     def stop(self) -> None:
         """Has those who wait for an edition answered now. Called by a signal, while the server runs."""
         self.ending.set()
 
     @property
-    def app(self) -> Starlette:
-        """The application; its lifespan is that of the commits."""
-        routes = [
-            Route("/streams/{stream}", _answering(self.post), methods=["POST"]),
-            Route("/streams", _answering(self.post_to_several), methods=["POST"]),
-            Route("/", _answering(self._looking(self.home))),
-            Route("/problems", _answering(self._looking(self.problems))),
-            Route("/openapi.json", _answering(self._looking(self.openapi))),
-            Route("/health", _answering(self.health)),
+    def routes(self) -> list[Route]:
+        """What is posted to."""
+        return [
+            Route("/streams/{stream}", answering(self.post), methods=["POST"]),
+            Route("/streams", answering(self.post_to_several), methods=["POST"]),
         ]
-        return Starlette(routes=routes, lifespan=self._living, exception_handlers={HTTPException: _no_page})
 
     async def post(self, request: Request) -> Response:
         """Takes the events of a request, all or none, and answers when the disk has them."""
@@ -237,54 +225,41 @@ class Intake:
         except (LakeError, OSError):  # what was taken is safe, whatever readers see
             return None
 
-    async def home(self, request: Request) -> Response:
-        """The page about streams."""
+    def page(self, base: str) -> str:
+        """The part of the page at `base` that is about streams."""
         waiting = self.pressure.waiting
         seconds = None if waiting.oldest is None else max(time.time() - waiting.oldest, 0.0)
         own = self.access.token_file
-        return HTMLResponse(
-            pages.home(
-                self.declared.name,
-                [self.contracts[stream] for stream in self.declared.streams],
-                str(request.base_url).rstrip("/"),
-                waiting=waiting,
-                seconds=seconds,
-                taken=(self.commits.groups, self.commits.records),
-                token=f"TOKEN=$(cat {own})" if own else "the one that the server was started with",
-                decides=self.decides,
-            )
+        return pages.streams(
+            self.declared.name,
+            self.taken,
+            base,
+            waiting=waiting,
+            seconds=seconds,
+            taken=(self.commits.groups, self.commits.records),
+            token=f"TOKEN=$(cat {own})" if own else "the one that the server was started with",
+            decides=self.decides,
         )
 
-    async def problems(self, _: Request) -> Response:
-        """The page about problems."""
-        return HTMLResponse(pages.problems())
+    @property
+    def taken(self) -> list[Contract]:
+        """The contracts of the streams that events are taken for."""
+        return [self.contracts[stream] for stream in self.declared.streams]
 
-    async def openapi(self, _: Request) -> Response:
-        """The OpenAPI document."""
-        return JSONResponse(self.described)
-
-    async def health(self, _: Request) -> Response:
-        """Whether events are taken: 503 where the disk or the backlog forbids it. Tells nothing else."""
+    def must_take(self) -> None:
+        """Raises Problem where events are not taken at the moment: the disk or the backlog forbids it."""
         with self.pressure.request():
-            return JSONResponse({"status": "ok"})
-
-    def _looking(self, page: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        async def guarded(request: Request) -> Response:
-            if self.shared and not self.access.may_look(request.headers):
-                raise Problem("no-token", "a token, as bearer or as password")
-            return await page(request)
-
-        return guarded
+            pass
 
     @asynccontextmanager
-    async def _living(self, _: Starlette) -> AsyncIterator[None]:
+    async def living(self) -> AsyncIterator[None]:
+        """Takes events while the block runs, and commits what it has."""
         self.commits, self.ending = Commits(self.writer), asyncio.Event()
         self.editions = Editions(self.settings, self.declared.name)
         if self.decider is not None:
             self.deciding = Deciding(self.decider, self.commits, self.settings.record_bytes, begun=True)
         self.pressure.seen(*await asyncio.to_thread(self.pressure.look))
         looking = asyncio.create_task(self._look())
-        self.ready()
         try:
             yield
         finally:
@@ -342,22 +317,3 @@ def _waits(request: Request) -> float | None:
     if not 0 <= seconds <= LONGEST:
         raise Problem("wrong-request", f"timeout={parameters['timeout']}: write seconds, at most {LONGEST:g}")
     return seconds if "wait" in parameters else None
-
-
-def _answering(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """The answer, or the problem in its place."""
-
-    async def endpoint(request: Request) -> Response:
-        try:
-            return await answer(request)
-        except Problem as problem:
-            return problem.response
-        except ClientDisconnect:
-            return Response(status_code=400)  # which nobody reads
-
-    return endpoint
-
-
-async def _no_page(request: Request, error: Exception) -> Response:
-    method = isinstance(error, HTTPException) and error.status_code == 405
-    return Problem("wrong-method" if method else "no-page", f"{request.method} {request.url.path}").response

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lake.config import Settings
-from lake.contracts.contract import Contract
+from lake.contracts.contract import Contract, load_contracts, sound_contracts
 from lake.errors import DeclarationError, did_you_mean
 from lake.sources.declared import sound_sources
 from lake.sources.http import KIND, Declared, HttpSource
+
+
+def declared_if_any(settings: Settings, name: str | None) -> Declared | None:
+    """As `declared`; None where no name is given and the project has no such source."""
+    contracts, _ = sound_contracts(settings)
+    sources, faults = sound_sources(settings, contracts)
+    if name is None and not faults and not any(source.kind == KIND for source in sources.values()):
+        return None
+    return declared(settings, load_contracts(settings), name)
 
 
 def declared(settings: Settings, contracts: Mapping[str, Contract], name: str | None) -> Declared:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
 from lake.http.bodies import EVENT, EVENTS
-from lake.http.problems import KINDS, MEDIA_TYPE
+from lake.http.problems import MEDIA_TYPE, TAKING
 
 TIME: Final = "2024-01-31T09:30:00Z"
 SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -23,7 +23,7 @@ SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "timestamp_ntz": {"type": "string"},
 }
 PAGES: Final[Mapping[str, tuple[str, str]]] = {
-    "/": ("text/html", "The streams with their fields, and what waits to be ingested."),
+    "/": ("text/html", "The streams with their fields, what waits to be ingested, and how tables are read."),
     "/problems": ("text/html", "What each problem means, and what to do."),
     "/openapi.json": ("application/json", "This document."),
     "/health": ("application/json", "Whether events are taken: 503 while the disk or the backlog forbids it."),
@@ -77,16 +77,22 @@ def curl(contract: Contract, base: str, *, decides: bool = False) -> str:
     return f"curl {address} -H \"Authorization: Bearer $TOKEN\"{needed} \\\n  --json '{record}'"
 
 
-def openapi(contracts: Iterable[Contract], decides: Collection[str] = ()) -> dict[str, Any]:
-    """The OpenAPI document of a server that takes events for these, and `decides` on those of some."""
+def openapi(
+    contracts: Iterable[Contract], decides: Collection[str] = (), reading: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The OpenAPI document of a server that takes events for these, `decides` on some of them, and has `reading`."""
     contracts = list(contracts)
+    posted = {f"/streams/{contract.name}": {"post": _operation(contract, decides)} for contract in contracts}
+    several = {"/streams": {"post": _to_several(contracts, decides)}} if contracts else {}
+    described = "Acknowledged events are on the disk. Tables are read as of an edition, whole and checked."
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Headwater: intake", "version": "1", "description": "Acknowledged events are on the disk."},
+        "info": {"title": "Headwater", "version": "1", "description": described},
         "security": [{"token": []}],
         "paths": {
-            **{f"/streams/{contract.name}": {"post": _operation(contract, decides)} for contract in contracts},
-            "/streams": {"post": _to_several(contracts, decides)},
+            **posted,
+            **several,
+            **(reading or {}),
             **{path: {"get": _page(path, *about)} for path, about in PAGES.items()},
         },
         "components": {
@@ -233,7 +239,7 @@ def _answers(properties: Mapping[str, Any], *, decided: bool) -> dict[str, Any]:
     taken |= {"again": boolean} if decided else {}
     content = {"application/json": {"schema": {"type": "object", "properties": taken}}}
     problems: dict[int, list[str]] = {}
-    for status, title, _ in KINDS.values():
+    for status, title, _ in TAKING.values():
         problems.setdefault(status, []).append(title)
     return {
         "202": {
@@ -241,15 +247,16 @@ def _answers(properties: Mapping[str, Any], *, decided: bool) -> dict[str, Any]:
             "content": content,
         },
         "200": {"description": "With ?wait=edition: readers see it.", "content": content},
-        **{str(status): _problem("; ".join(titles)) for status, titles in problems.items()},
+        **{str(status): problem("; ".join(titles)) for status, titles in problems.items()},
     }
 
 
 def _page(path: str, media_type: str, what: str) -> dict[str, Any]:
-    refused = {"503": _problem("Events are not taken at the moment.")} if path == "/health" else {}
-    refused = refused or {"401": _problem("Other machines need a token to look.")}
+    refused = {"503": problem("Events are not taken at the moment.")} if path == "/health" else {}
+    refused = refused or {"401": problem("Other machines need a token to look.")}
     return {"summary": what, "responses": {"200": {"description": what, "content": {media_type: {}}}} | refused}
 
 
-def _problem(titles: str) -> dict[str, Any]:
+def problem(titles: str) -> dict[str, Any]:
+    """A response that is a problem with one of these titles."""
     return {"description": titles, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}

@@ -34,7 +34,17 @@ dl { display: flex; flex-wrap: wrap; gap: .4rem 2.5rem; margin: 1.2rem 0 } dt { 
 """
 
 
-def home(  # noqa: PLR0913  what a person wants to know
+def home(parts: Iterable[str]) -> str:
+    """The page of a server, of its parts."""
+    return page(
+        "Headwater",
+        "<h1>Headwater</h1>"
+        '<p><a href="/openapi.json">OpenAPI document</a> · <a href="/problems">Problems</a> · '
+        f'<a href="/health">Health</a></p>{"".join(parts)}',
+    )
+
+
+def streams(  # noqa: PLR0913  what a person wants to know
     source: str,
     contracts: Iterable[Contract],
     base: str,
@@ -45,7 +55,7 @@ def home(  # noqa: PLR0913  what a person wants to know
     token: str,
     decides: Collection[str] = (),
 ) -> str:
-    """The page of a server: `taken` are the requests and records since it began, `token` says where the token is.
+    """The part about events: `taken` are the requests and records since the start, `token` says where the token is.
 
     `decides` are the streams whose events are decided on.
     """
@@ -56,13 +66,11 @@ def home(  # noqa: PLR0913  what a person wants to know
         "Token": token,
     }
     about = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
-    streams = "".join(_stream(contract, base, contract.name in decides) for contract in contracts)
-    return _page(
-        f"Events for {source}",
-        f"<h1>Events for {escape(source)}</h1>"
+    each = "".join(_stream(contract, base, contract.name in decides) for contract in contracts)
+    return (
+        f"<section><h2>Post events to {escape(source)}</h2>"
         "<p>Post JSON, an array of JSON, or NDJSON. The answer 202 comes once the events are on the disk.</p>"
-        f'<dl>{about}</dl><p><a href="/openapi.json">OpenAPI document</a> · <a href="/problems">Problems</a> · '
-        f'<a href="/health">Health</a></p>{streams}',
+        f"<dl>{about}</dl></section>{each}"
     )
 
 
@@ -72,9 +80,9 @@ def problems() -> str:
         f'<tr id="{kind}"><td>{status}</td><td>{escape(title)}</td><td>{escape(fix)}</td></tr>'
         for kind, (status, title, fix) in KINDS.items()
     )
-    return _page(
+    return page(
         "Problems",
-        '<p><a href="/">All streams</a></p><h1>Problems</h1><div class="wide"><table>'
+        '<p><a href="/">Home</a></p><h1>Problems</h1><div class="wide"><table>'
         f"<tr><th>Status</th><th>What</th><th>What to do</th></tr>{rows}</table></div>",
     )
 
@@ -114,7 +122,8 @@ def _row(field: Field) -> str:
     return f"<tr><td><code>{escape(field.name)}</code></td><td>{escape(kind)}</td><td>{meaning}</td></tr>"
 
 
-def _page(title: str, body: str) -> str:
+def page(title: str, body: str) -> str:
+    """A page that loads nothing."""
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -1,4 +1,4 @@
-"""Why a request is not taken: problem details for machines and people, as RFC 9457 has them."""
+"""Why a request is refused: problem details for machines and people, as RFC 9457 has them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-KINDS: Final[Mapping[str, tuple[int, str, str]]] = {
+Kinds = Mapping[str, tuple[int, str, str]]
+"""Status, title and what to do, by the last part of a problem's `type`."""
+TAKING: Final[Kinds] = {
     "no-stream": (404, "No such stream", "The path names a stream that this server does not take events for."),
     "no-page": (404, "No such page", "GET / lists what is here."),
-    "wrong-method": (405, "Wrong method", "Events are posted: POST /streams/<stream>."),
+    "wrong-method": (405, "Wrong method", "Events and queries are posted; all else is got."),
     "no-token": (401, "Not allowed", "Send the stream's token: Authorization: Bearer <token>."),
     "bad-signature": (
         401,
@@ -55,12 +57,36 @@ KINDS: Final[Mapping[str, tuple[int, str, str]]] = {
     "disk": (503, "Disk full", "Nothing can be stored. Try again later."),
     "stopping": (503, "Shutting down", "Nothing of the request was kept. Try again later."),
 }
-"""Status, title and what to do, by the last part of a problem's `type`."""
+"""Why an event is not taken, or a page not shown."""
+READING: Final[Kinds] = {
+    "no-reader": (401, "Not allowed", "Send a reader's token: Authorization: Bearer <token>, or as a password."),
+    "no-table": (404, "No such table", "GET /tables lists what this reader may read."),
+    "no-share": (404, "No such share or schema", "GET /delta-sharing/shares lists them."),
+    "no-edition": (404, "No such edition", "Leave out edition and cut, or name an edition that is kept."),
+    "nothing-published": (503, "Nothing published", "Try again once the first edition is there."),
+    "bad-request": (400, "Invalid request", "A parameter, a header or the body is invalid."),
+    "bad-query": (400, "Invalid query", "Correct it: DuckDB's SQL, one SELECT over the tables that GET /tables lists."),
+    "not-acceptable": (406, "No such format", "Ask for csv, json, jsonl or parquet: by ?format=, or by Accept."),
+    "too-large": (
+        422,
+        "Answer too large",
+        "Ask for less, by WHERE, LIMIT or GROUP BY; whole tables: GET /tables/<table>.parquet.",
+    ),
+    "too-much": (422, "Query too large", "It needs more memory or disk than a query may take: ask for less."),
+    "too-slow-query": (422, "Query too slow", "It takes longer than a query may: ask for less."),
+    "not-shared": (400, "Not shared", "Tables are shared as snapshots. Read an edition as a version, whole."),
+    "expired": (403, "Address expired", "Ask for the table again: the answer has new addresses."),
+    "busy": (503, "Too many queries", "Try again later."),
+    "unrecorded": (503, "Read not recorded", "Every read is recorded first, and that fails at the moment."),
+    "unreadable": (500, "Stored files unreadable", "Tell who runs the server: its log says where."),
+}
+"""Why a read is not answered."""
+KINDS: Final[Kinds] = {**TAKING, **READING}
 MEDIA_TYPE: Final = "application/problem+json"
 
 
 class Problem(Exception):
-    """A request that is not taken: its `kind`, what was found, and members that tell more. `after`: seconds to wait."""
+    """A request that is refused: its `kind`, what was found, and members that tell more. `after`: seconds to wait."""
 
     def __init__(self, kind: str, detail: str, *, after: float | None = None, **more: Any) -> None:
         super().__init__(detail)

@@ -1,4 +1,4 @@
-"""`lake serve http`: one process that takes events by HTTP for one source, until SIGTERM or SIGINT.
+"""`lake serve http`: one process that answers readers, and takes events for one source, until SIGTERM or SIGINT.
 
 Acknowledged is what is on the disk (see lake.sources.http_files). On the way out it refuses new connections, answers
 the requests that it has, and commits what they gave.
@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,11 +27,13 @@ from lake.decide.rule import rules
 from lake.errors import DeclarationError, Unavailable
 from lake.http import declarations
 from lake.project import load
+from lake.sources.http import Declared
 from lake.sources.http_files import Writer
-from lake.store.locks import activity
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+
+    from lake.http.app import Intake
 
 PACKAGES: Final = ("starlette", "uvicorn", "standardwebhooks")
 GRACE_SECONDS: Final = 20
@@ -40,10 +42,13 @@ IDLE_SECONDS: Final = 30
 
 @dataclass(frozen=True)
 class Serving:
-    """A server that listens at `url` for the events of `source`; `token_file` has the token that it made, if it did."""
+    """A server that listens at `url`, for the events of `source` where the project has one.
+
+    `token_file` has the token that it made for those who post, if it did.
+    """
 
     url: str
-    source: str
+    source: str | None
     streams: tuple[str, ...]
     pid: int
     token_file: Path | None
@@ -53,34 +58,41 @@ class Serving:
 def serve(
     settings: Settings, source: str | None = None, *, host: str, port: int, ready: Callable[[Serving], None]
 ) -> None:
-    """Takes events for `source`, the project's only one of kind http for None. Calls `ready` once it listens.
+    """Answers readers, and takes events for `source`, the project's only one of kind http for None, if there is one.
 
-    Raises DeclarationError where the extra is not installed or a declaration is wrong, Unavailable where the port is
-    taken or another process serves the source.
+    Calls `ready` once it listens. Raises DeclarationError where the extra is not installed or a declaration is wrong,
+    Unavailable where the port is taken or another process serves the source.
     """
     must_be_installed()
+    from lake.http.reading.app import Reading
+    from lake.http.site import Site
+
+    declared = declarations.declared_if_any(settings, source)
+    with _bound(host, port) as listening, ExitStack() as ends:
+        url = f"http://{_in_url(host)}:{listening.getsockname()[1]}"
+        intake = _intake(settings, declared, url, ends) if declared else None
+        site = Site(Reading(settings), intake, shared=not is_loopback(host))
+        name, streams = (declared.name, declared.streams) if declared else (None, ())
+        token_file = intake.access.token_file if intake else None
+        serving = Serving(url, name, streams, os.getpid(), token_file, site.shared)
+        site.ready = lambda: ready(serving)
+        _run(site.app, listening, stop=site.stop)
+
+
+def _intake(settings: Settings, declared: Declared, url: str, ends: ExitStack) -> Intake:
+    """What takes events for a source. `ends` lets it go."""
     from lake.http.access import Access
     from lake.http.app import Intake
 
-    activity.end()  # it reads editions for those who wait, and keeps none from expiry
     contracts = load_contracts(settings)
-    declared = declarations.declared(settings, contracts, source)
     access = Access.of(settings, declared)
     decider = Decider(declared, rules(load(settings), declared)) if declared.decide else None
-    with _bound(host, port) as listening:
-        writer = Writer(declared.folder)
-        try:
-            if decider is not None:
-                decider.begin()
-            shared = not is_loopback(host)
-            intake = Intake(settings, declared, contracts, access, writer, shared=shared, decider=decider)
-            url = f"http://{_in_url(host)}:{listening.getsockname()[1]}"
-            serving = Serving(url, declared.name, declared.streams, os.getpid(), access.token_file, intake.shared)
-            intake.ready = lambda: ready(serving)
-            with found_at(settings, declared.name, url) if decider else nullcontext():
-                _run(intake.app, listening, stop=intake.stop)
-        finally:
-            writer.close()
+    writer = Writer(declared.folder)
+    ends.callback(writer.close)
+    if decider is not None:
+        decider.begin()
+        ends.enter_context(found_at(settings, declared.name, url))
+    return Intake(settings, declared, contracts, access, writer, decider=decider)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Queries of readers from elsewhere: a SELECT over what its reader may see, and over nothing that has a file's name.
 
-The connection of `lake.read.sql` is locked to the files of the tables that are read. Those have state columns too, and a
-query that calls a file by its name would see them, as the owner may. So here DuckDB's own parser tells every table and
-every function that a query names, and only known ones pass.
+The connection of `lake.read.sql` is locked to the files of the tables that are read. Those have state columns too, and
+a query that calls a file by its name would see them, as the owner may. So here DuckDB's own parser tells every table
+and every function that a query names, and only known ones pass.
 """
 
 from __future__ import annotations

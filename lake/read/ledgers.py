@@ -205,7 +205,7 @@ def _reads(settings: Settings, _: Cut) -> tuple[list[str], str]:
     files, booked = _book(settings, reads.READS)
     shape = ", ".join(f'"{name}": "{kind}"' for name, kind in {**reads.READS.columns, "tables": "JSON"}.items())
     noted = f"SELECT unnest(from_json({literal(unbooked)}, {literal(f'[{{{shape}}}]')}), recursive := true)"
-    told_last = ("outcome", "rows", "bytes", "seconds")
+    told_last = ("outcome", "rows", "size", "seconds")
     at_once = [name for name in reads.READS.columns if name not in (*told_last, "id")]
     last = ", ".join(f"max({quoted(name)}) AS {quoted(name)}" for name in told_last)
     first = ", ".join(f"any_value({quoted(name)}) AS {quoted(name)}" for name in at_once)
@@ -213,7 +213,8 @@ def _reads(settings: Settings, _: Cut) -> tuple[list[str], str]:
     each = f"SELECT id, {first}, {last} FROM ({every}) GROUP BY id"
     return (
         files,
-        f"""SELECT * REPLACE (CAST(CAST(tables AS JSON) AS VARCHAR[]) AS tables), "at" AS started_at FROM ({each})""",
+        f"""SELECT * REPLACE (CAST(CAST(tables AS JSON) AS VARCHAR[]) AS tables), "at" AS started_at, size AS bytes
+        FROM ({each})""",
     )
 
 

@@ -58,7 +58,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Published:
-    """One table at one version. State columns, whose names begin with `_`, are left out."""
+    """One table at one version. State columns, whose names begin with `_`, are left out, of Delta's `schema` too."""
 
     name: str
     layer: str
@@ -66,6 +66,7 @@ class Published:
     doc: str
     columns: tuple[Column, ...]
     files: tuple[str, ...]
+    schema: str = ""
 
     @property
     def title(self) -> str:
@@ -117,13 +118,23 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
         doc=table.metadata().description or "",
         columns=columns(table),
         files=tuple(delta.files(table)),
+        schema=json.dumps({"type": "struct", "fields": [_told(field) for field in _fields(table)]}),
     )
 
 
 def columns(table: DeltaTable) -> tuple[Column, ...]:
     """The visible columns of `table`."""
+    return tuple(map(_column, _fields(table)))
+
+
+def _fields(table: DeltaTable) -> list[dict[str, Any]]:
     fields = json.loads(table.schema().to_json())["fields"]
-    return tuple(_column(field) for field in fields if not field["name"].startswith("_"))
+    return [field for field in fields if not field["name"].startswith("_")]
+
+
+def _told(field: Mapping[str, Any]) -> dict[str, Any]:
+    """A field with what is told to readers of it alone."""
+    return {**field, "metadata": {name: text for name, text in field["metadata"].items() if name in {COMMENT, UNIT}}}
 
 
 def _column(field: Mapping[str, Any]) -> Column:

@@ -136,6 +136,18 @@ def edition_after(settings: Settings, number: int) -> Edition | None:
     return next(map(_edition, rows), None)
 
 
+def edition_by(settings: Settings, moment: datetime) -> Edition | None:
+    """The newest edition that was published by then, expired or not; None before the first."""
+    rows = EDITIONS.find(settings, "action = 'publish' AND published_at <= ? ORDER BY number DESC LIMIT 1", moment)
+    return next(map(_edition, rows), None)
+
+
+def edition_since(settings: Settings, moment: datetime) -> Edition | None:
+    """The first edition that was published then or later, expired or not; None where there is none."""
+    rows = EDITIONS.find(settings, "action = 'publish' AND published_at >= ? ORDER BY number LIMIT 1", moment)
+    return next(map(_edition, rows), None)
+
+
 def kept_editions(settings: Settings) -> list[Edition]:
     """The editions that have not expired, newest first."""
     expired = _expired(EDITIONS.head(settings))

@@ -36,7 +36,7 @@ READS: Final = Book(
         "format": "VARCHAR",
         "outcome": "VARCHAR",
         "rows": "BIGINT",
-        "bytes": "BIGINT",
+        "size": "BIGINT",
         "seconds": "DOUBLE",
     },
 )
@@ -58,7 +58,7 @@ class Read:
     format: str | None = None
     outcome: str | None = None
     rows: int | None = None
-    bytes: int | None = None
+    size: int | None = None
     seconds: float | None = None
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     id: str = field(default_factory=lambda: secrets.token_hex(12))
@@ -66,7 +66,7 @@ class Read:
     def ended(self, outcome: str, *, rows: int | None = None, size: int | None = None) -> Read:
         """The same read, at its end."""
         taken = (datetime.now(UTC) - self.at).total_seconds()
-        return replace(self, outcome=outcome, rows=rows, bytes=size, seconds=round(taken, 6))
+        return replace(self, outcome=outcome, rows=rows, size=size, seconds=round(taken, 6))
 
     @property
     def line(self) -> bytes:

@@ -1,0 +1,203 @@
+"""Whole tables, `GET /tables/<table>.csv`, and queries, `POST /sql`, of an edition."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from lake.errors import DeclarationError, LakeError
+from lake.http.problems import Problem
+from lake.http.reading.desk import Desk
+from lake.http.reading.download import Download
+from lake.http.reading.faults import problem_of
+from lake.http.reading.forms import MEDIA, asked, form, parameters
+from lake.http.reading.work import Ended, Kept, Work, while_waited_for
+from lake.quoting import quoted
+from lake.read.confined import Confined, confined
+from lake.read.export import copied
+from lake.read.sql import Reader
+from lake.store.ledger.grants import Grant
+from lake.store.ledger.reads import Read
+from lake.store.snapshot import Published
+
+SQL_BYTES: Final = 256 << 10
+"""So long may the body of a query be."""
+BODY_SECONDS: Final = 30.0
+PRIVATE: Final = {
+    "cache-control": "private, no-cache",
+    "vary": "accept, authorization",
+    "x-content-type-options": "nosniff",
+}
+"""Headers of every answer: it is one reader's, and a form that nobody guesses."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """The answers to those who ask for tables, and by SQL."""
+
+    desk: Desk
+
+    async def table(self, request: Request) -> Response:
+        """A whole table of an edition, as it is read."""
+        grant = await self.desk.grant(request)
+        given = parameters(request, "edition", "cut", "format")
+        name, kind = _named(request)
+        kind = form(request, given.get("format", kind))
+        with self.desk.shelf.held():
+            reader = await self.desk.reader(grant, asked(given))
+            table = await asyncio.to_thread(_found, reader, name)
+            entry, cut = reader.edition.tables[table.name], reader.edition.cut_of(table.name)
+            tag = _tag(entry.path, entry.version, kind, *(f"{each.name} {each.type}" for each in table.columns))
+            headers = PRIVATE | of_edition(reader, cut) | {"etag": tag}
+            headers["content-disposition"] = f'attachment; filename="{table.name}.{kind}"'
+            read = Read(grant.name, "table", (table.name,), None, reader.edition.number, cut, kind)
+            if tag in _tags(request):
+                await self.desk.recording.record(read.ended("unchanged"))
+                return Response(None, 304, headers)
+            if request.method == "HEAD":
+                return Response(None, 200, headers, MEDIA[kind])
+            query = f"FROM {quoted(table.layer)}.{quoted(table.name)}"
+            return await Download(self.desk, reader, query, kind, read).response(request, headers)
+
+    async def query(self, request: Request) -> Response:
+        """The answer to a query, once it is whole."""
+        grant = await self.desk.grant(request)
+        given = parameters(request, "edition", "cut", "format")
+        text, told = await _sql(request)
+        if both := sorted(given.keys() & told.keys()):
+            raise Problem("bad-request", f"{both[0]} is given twice, in the address and in the body")
+        chosen = {**given, **told}
+        kind = form(request, chosen.get("format"))
+        work = Work()
+        with self.desk.shelf.held():
+            reader = await self.desk.reader(grant, asked(chosen))
+            async with while_waited_for(request, work), self.desk.queue.turn(work):
+                return await self._answer(reader, grant, text, kind, work)
+
+    async def _answer(self, reader: Reader, grant: Grant, text: str, kind: str, work: Work) -> Response:
+        edition = reader.edition
+        read = Read(grant.name, "sql", (), None, edition.number, edition.cut, kind)
+        answer = _Answer(reader, text, kind, Kept(self.desk.scratch, self.desk.serve.query_bytes))
+        try:
+            run = partial(answer.write, work, self.desk.serve.query_rows + 1)
+            rows = await work.done(self.desk.queue.run(run), self.desk.serve.query_seconds)
+            if rows > self.desk.serve.query_rows:
+                raise Problem("too-large", f"more than {self.desk.serve.query_rows:,} rows")
+        except Problem as problem:
+            answer.kept.close()
+            await self.desk.recording.record(answer.noted(read).ended(outcome(problem, work)))
+            raise
+        headers = PRIVATE | of_edition(reader, edition.cut)
+        headers |= {"lake-rows": str(rows), "content-length": str(answer.kept.size)}
+        if note := reader.across_cuts(answer.noted(read).tables):
+            headers["lake-note"] = note
+        await self.desk.recording.record(answer.noted(read).ended("answered", rows=rows, size=answer.kept.size))
+        return StreamingResponse(answer.kept.blocks(), 200, headers, MEDIA[kind])
+
+
+@dataclass
+class _Answer:
+    """The answer to a query, and what is known of the query by now."""
+
+    reader: Reader
+    text: str
+    kind: str
+    kept: Kept
+    passed: Confined | None = None
+
+    def write(self, work: Work, most: int) -> int:
+        """Writes at most so many rows of it; how many there are. In a thread. Raises LakeError and Problem."""
+        self.passed = confined(self.reader, self.text)
+        try:
+            return copied(self.reader, self.text, self.kind, self.kept.write, watch=work.watch, most=most)
+        except Ended:
+            raise Problem("too-large", f"more than {self.kept.most:,} bytes") from None
+
+    def noted(self, read: Read) -> Read:
+        """The record of it: without values, and without a text where that could not be read."""
+        return replace(read, tables=self.passed.tables, query=self.passed.text) if self.passed else read
+
+
+def _found(reader: Reader, name: str) -> Published:
+    """A table of the edition. Raises Problem where there is none, or it cannot be opened."""
+    try:
+        return reader.table(name)
+    except DeclarationError as error:
+        raise Problem("no-table", error.what, hint=error.fix) from None
+    except LakeError as error:
+        raise problem_of(error) from error
+
+
+def outcome(problem: Problem, work: Work) -> str:
+    """How a read ended that was not answered, as its record says."""
+    return work.reason or ("refused" if problem.status < 500 else "failed")
+
+
+def of_edition(reader: Reader, cut: int) -> dict[str, str]:
+    """The headers that say what was read."""
+    return {"lake-edition": str(reader.edition.number), "lake-cut": str(cut)}
+
+
+def _named(request: Request) -> tuple[str, str | None]:
+    """The table that an address names, and the form where its end says that."""
+    name = str(request.path_params["table"])
+    stem, dot, end = name.rpartition(".")
+    return (stem, end) if dot and end in MEDIA else (name, None)
+
+
+def _tag(*parts: object) -> str:
+    """The entity tag of a version of a table: editions between which a table did not change have the same."""
+    return f'"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}"'
+
+
+def _tags(request: Request) -> set[str]:
+    """The entity tags that a client has."""
+    return {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+
+
+async def _sql(request: Request) -> tuple[str, dict[str, Any]]:
+    """The text of a query, and what else a body of JSON says. Raises Problem for a body that is neither."""
+    body = await _body(request)
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise Problem("bad-request", f"the body is not UTF-8 at byte {error.start}") from None
+    if "json" not in request.headers.get("content-type", ""):
+        return _plain(text), {}
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Problem("bad-request", "the body is not JSON, as its Content-Type says") from None
+    if not isinstance(said, dict) or not isinstance(said.get("sql"), str):
+        raise Problem("bad-request", 'the body has no text "sql"')
+    rest = {name: value for name, value in said.items() if name != "sql" and value is not None}
+    if unknown := sorted(rest.keys() - {"edition", "cut", "format"}):
+        raise Problem("bad-request", f"no member {unknown[0]!r} in the body: sql, edition, cut and format are known")
+    return _plain(said["sql"]), rest
+
+
+def _plain(text: str) -> str:
+    if "\0" in text:
+        raise Problem("bad-request", "the query has a zero byte")
+    return text
+
+
+async def _body(request: Request) -> bytes:
+    parts, size = list[bytes](), 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > SQL_BYTES:
+                    raise Problem("too-long", f"more than {SQL_BYTES:,} bytes")
+                parts.append(part)
+    except TimeoutError:
+        raise Problem("too-slow", f"the body took more than {BODY_SECONDS:g} s") from None
+    return b"".join(parts)

@@ -1,0 +1,71 @@
+"""What every answer to a reader needs: who may read, the editions, the threads, and the record of reads."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from starlette.requests import Request
+
+from lake import file_modes
+from lake.config import ServeSettings, Settings
+from lake.http.reading.guests import Guests
+from lake.http.reading.recording import Recording
+from lake.http.reading.shelf import Asked, Shelf
+from lake.http.reading.work import Queue
+from lake.read.projected import Projected
+from lake.read.sql import Reader
+from lake.store.ledger.grants import Grant
+from lake.store.ledger.reads import Journal
+
+
+@dataclass
+class Desk:
+    """Of one server, on its event loop. `scratch` is where long answers wait to be sent."""
+
+    settings: Settings
+    guests: Guests
+    shelf: Shelf
+    projected: Projected
+    recording: Recording
+    queue: Queue
+    scratch: Path
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Desk:
+        """A new one. Raises OSError where this user may not write to the project."""
+        return cls(
+            settings,
+            Guests(settings),
+            Shelf(settings),
+            Projected(settings),
+            Recording(Journal(settings)),
+            Queue.of(settings.serve.queries_at_once),
+            file_modes.scratch(settings, "serve"),
+        )
+
+    @property
+    def serve(self) -> ServeSettings:
+        """The limits."""
+        return self.settings.serve
+
+    async def grant(self, request: Request) -> Grant:
+        """What the reader who asks may read. Raises Problem for anybody else."""
+        return await asyncio.to_thread(self.guests.of, request.headers)
+
+    async def reader(self, grant: Grant, asked: Asked) -> Reader:
+        """An edition as somebody may see it. Raises Problem where there is none."""
+        return await asyncio.to_thread(self.shelf.reader, grant, asked)
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Has a task end before the server does."""
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def close(self) -> None:
+        """Ends what is at work, and records it."""
+        await self.queue.close()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.recording.close()

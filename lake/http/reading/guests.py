@@ -1,0 +1,51 @@
+"""Who reads: by a token, whose grant is looked at anew a few times a second, so that a revoked one is soon refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from threading import Lock
+from typing import Final
+
+from lake.config import Settings
+from lake.http.problems import Problem
+from lake.http.shown import shown_token
+from lake.store.ledger import grants
+from lake.store.ledger.grants import Grant
+
+LOOK_SECONDS: Final = 0.5
+
+
+@dataclass
+class Guests:
+    """The readers of a project. Many threads may ask."""
+
+    settings: Settings
+    _grants: list[Grant] = field(default_factory=list)
+    _looked: float = 0.0
+    _lock: Lock = field(default_factory=Lock)
+
+    def of(self, headers: Mapping[str, str]) -> Grant:
+        """The grant whose token a request shows. Raises Problem where that is none, or one that holds no longer."""
+        shown = shown_token(headers)
+        if not shown:
+            raise Problem("no-reader", "no token")
+        found = grants.of_token(self._now(), shown)
+        if found is None:
+            raise Problem("no-reader", "a wrong token, or one that was revoked")
+        if not found.holds(datetime.now(UTC)):
+            raise Problem("no-reader", f"the token of {found.name} has expired")
+        return found
+
+    def named(self, name: str, schema: str, table: str) -> bool:
+        """Whether the reader `name` may read a table by now."""
+        now = datetime.now(UTC)
+        return any(one.name == name and one.holds(now) and one.covers(schema, table) for one in self._now())
+
+    def _now(self) -> list[Grant]:
+        with self._lock:
+            if time.monotonic() - self._looked >= LOOK_SECONDS:
+                self._grants, self._looked = grants.grants(self.settings), time.monotonic()
+            return self._grants

@@ -1,0 +1,72 @@
+"""`GET /tables`: what a reader may read, with its sentences, for programs and for people."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from lake.errors import LakeError
+from lake.http.reading import pages
+from lake.http.reading.asking import PRIVATE, of_edition
+from lake.http.reading.desk import Desk
+from lake.http.reading.faults import problem_of
+from lake.http.reading.forms import asked, parameters
+from lake.read.relation import Relation
+from lake.read.sql import Reader
+from lake.store.snapshot import Published
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The list of tables."""
+
+    desk: Desk
+
+    async def tables(self, request: Request) -> Response:
+        """The tables, logs and ledgers of an edition that a reader may read: JSON, or a page for a browser."""
+        grant = await self.desk.grant(request)
+        with self.desk.shelf.held():
+            reader = await self.desk.reader(grant, asked(parameters(request, "edition", "cut")))
+            try:
+                listed = await asyncio.to_thread(_listed, reader)
+            except LakeError as error:
+                raise problem_of(error) from error
+        headers = PRIVATE | of_edition(reader, reader.edition.cut)
+        if "text/html" in request.headers.get("accept", ""):
+            base = str(request.base_url).rstrip("/")
+            return HTMLResponse(pages.tables(base, grant.name, listed), 200, headers)
+        return JSONResponse(listed, 200, headers)
+
+
+def _listed(reader: Reader) -> dict[str, Any]:
+    edition = reader.edition
+    beside = [_beside(relation) for relation in reader.beside.readable(but=())]
+    return {
+        "edition": edition.number,
+        "cut": edition.cut,
+        "published_at": edition.published_at.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "tables": [*(_table(reader, name) for name in edition.tables), *beside],
+    }
+
+
+def _table(reader: Reader, name: str) -> dict[str, Any]:
+    entry, table = reader.edition.tables[name], reader.table(name)
+    said = {"table": table.title, "name": name, "layer": entry.layer, "description": table.doc}
+    return said | {"rows": entry.rows, "cut": reader.edition.cut_of(name), "queried_only": False, **_columns(table)}
+
+
+def _beside(relation: Relation) -> dict[str, Any]:
+    said = {"table": relation.title, "name": relation.title, "layer": relation.schema, "description": relation.doc}
+    return said | {"rows": None, "cut": None, "queried_only": True, **_columns(relation)}
+
+
+def _columns(table: Published | Relation) -> dict[str, Any]:
+    return {
+        "columns": [
+            {"name": column.name, "type": column.type, "description": column.description} for column in table.columns
+        ]
+    }

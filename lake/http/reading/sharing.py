@@ -1,0 +1,269 @@
+"""Delta Sharing: an edition's tables as shares, schemas and tables; a version of a table is the number of an edition.
+
+So whoever names one version for several tables reads them as of one moment. The protocol is
+github.com/delta-io/delta-sharing/blob/main/PROTOCOL.md; files are handed out by addresses that hold for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+
+from lake.errors import LakeError, did_you_mean
+from lake.http.problems import Problem
+from lake.http.reading.asking import PRIVATE, of_edition
+from lake.http.reading.desk import Desk
+from lake.http.reading.faults import problem_of
+from lake.http.reading.forms import parameters
+from lake.http.reading.links import Link, Links
+from lake.http.reading.shelf import Asked
+from lake.http.reading.snapshots import Snapshot, stable_id
+from lake.read.projected import Part
+from lake.read.sql import Reader
+from lake.store.ledger.editions import edition_by, edition_since
+from lake.store.ledger.grants import Grant
+from lake.store.ledger.reads import Read
+from lake.store.warehouse import LAYERS
+
+PREFIX: Final = "/delta-sharing"
+LINES: Final = "application/x-ndjson; charset=utf-8"
+BODY_BYTES: Final = 1 << 20
+CURRENT: Final = Asked()
+PARQUET: Final = "responseformat=parquet"
+DELTA: Final = "responseformat=delta"
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """The share of a project."""
+
+    desk: Desk
+    links: Links
+
+    async def shares(self, request: Request) -> Response:
+        """The one share, for whoever may read any table."""
+        reader = await self._reader(request)
+        return _listed(request, [self._share] if reader.edition.tables else [])
+
+    async def share(self, request: Request) -> Response:
+        """The share."""
+        self._must_be_there(request, await self._reader(request))
+        return JSONResponse({"share": self._share}, headers=PRIVATE)
+
+    async def schemas(self, request: Request) -> Response:
+        """The layers that have tables for this reader."""
+        reader = await self._reader(request)
+        self._must_be_there(request, reader)
+        found = sorted({entry.layer for entry in reader.edition.tables.values()})
+        return _listed(request, [{"name": layer, "share": self._share["name"]} for layer in found])
+
+    async def tables(self, request: Request) -> Response:
+        """The tables of a layer, or of all of them."""
+        reader = await self._reader(request)
+        self._must_be_there(request, reader)
+        layer = str(request.path_params.get("schema", "")).lower()
+        if layer and layer not in LAYERS:
+            raise Problem("no-share", f"no schema {layer!r}")
+        tables = reader.edition.tables.items()
+        return _listed(
+            request, [self._table(name, entry.layer) for name, entry in tables if layer in {"", entry.layer}]
+        )
+
+    async def version(self, request: Request) -> Response:
+        """Which version there is: by `startingTimestamp`, the first that was published then or later."""
+        reader, _ = await self._found(request, CURRENT)
+        since = request.query_params.get("startingTimestamp")
+        number = reader.edition.number
+        if since is not None:
+            after = await asyncio.to_thread(edition_since, self.desk.settings, _moment(since))
+            if after is None:
+                raise Problem("no-edition", f"no edition was published at {since} or later")
+            number = after.number
+        return Response(None, 200, PRIVATE | {"delta-table-version": str(number)})
+
+    async def metadata(self, request: Request) -> Response:
+        """What a table is."""
+        reader, name = await self._found(request, await self._asked(request.query_params))
+        return await self._lines(request, reader, name, ())
+
+    async def query(self, request: Request) -> Response:
+        """What a table is, and addresses of its files."""
+        said = await _json(request)
+        grant = await self.desk.grant(request)
+        seconds = self.desk.serve.link_seconds
+        with self.desk.shelf.held(seconds=seconds):
+            reader, name = await self._found(request, await self._asked(said))
+            try:
+                parts = await asyncio.to_thread(self.desk.projected.parts, reader, name)
+            except LakeError as error:
+                raise problem_of(error) from error
+            edition, cut = reader.edition.number, reader.edition.cut_of(name)
+            answer = await self._lines(request, reader, name, parts, grant)
+            read = Read(grant.name, "share", (name,), None, edition, cut, "parquet")
+            rows, size = sum(part.rows for part in parts), sum(part.size for part in parts)
+            await self.desk.recording.record(read.ended("answered", rows=rows, size=size))
+        return answer
+
+    async def changes(self, request: Request) -> Response:
+        """Changes are not shared."""
+        await self._found(request, CURRENT)
+        raise Problem("not-shared", "changes are not shared: read one version, then another; or lake changes")
+
+    async def file(self, request: Request) -> Response:
+        """A file, by an address that was handed out."""
+        link = self.links.opened(str(request.path_params["link"]))
+        if not await asyncio.to_thread(self.desk.guests.named, link.reader, link.schema, link.table):
+            raise Problem("expired", "the reader may read the table no longer")
+        path = self.desk.projected.path(link.place)
+        if not path.is_file():
+            raise Problem("expired", "the file has gone: its edition has expired")
+        return FileResponse(path, headers=PRIVATE, media_type="application/vnd.apache.parquet")
+
+    @property
+    def _share(self) -> dict[str, str]:
+        name = self.desk.serve.share
+        return {"name": name, "id": stable_id(name)}
+
+    def _table(self, name: str, layer: str) -> dict[str, str]:
+        share = self._share
+        shared = {"name": name, "schema": layer, "share": share["name"], "shareId": share["id"]}
+        return shared | {"id": stable_id(share["name"], layer, name)}
+
+    async def _reader(self, request: Request, asked: Asked = CURRENT) -> Reader:
+        return await self.desk.reader(await self.desk.grant(request), asked)
+
+    def _must_be_there(self, request: Request, reader: Reader) -> None:
+        share = str(request.path_params["share"])
+        if share.lower() != self._share["name"].lower() or not reader.edition.tables:
+            raise Problem("no-share", f"no share {share!r}")
+
+    async def _found(self, request: Request, asked: Asked) -> tuple[Reader, str]:
+        """The reader and the table that the address names. Raises Problem where there is none for this reader."""
+        reader = await self._reader(request, asked)
+        self._must_be_there(request, reader)
+        layer, name = (str(request.path_params[part]).lower() for part in ("schema", "table"))
+        for known, entry in reader.edition.tables.items():
+            if (known.lower(), entry.layer) == (name, layer):
+                return reader, known
+        hint = did_you_mean(name, reader.edition.tables)
+        raise Problem("no-table", f"no table {layer}.{name} in {reader.label}", hint=hint)
+
+    async def _asked(self, said: Mapping[str, Any]) -> Asked:
+        """Which version a request names, or by its timestamp the one that readers saw then."""
+        version, moment = said.get("version"), said.get("timestamp")
+        if version is not None and moment is not None:
+            raise Problem("bad-request", "version and timestamp cannot be combined")
+        if version is not None:
+            if not str(version).isdigit() or len(str(version)) > 18:
+                raise Problem("bad-request", f"version {str(version)[:40]!r} is no whole number")
+            return Asked(int(version))
+        if moment is None:
+            return CURRENT
+        edition = await asyncio.to_thread(edition_by, self.desk.settings, _moment(str(moment)))
+        if edition is None:
+            raise Problem("no-edition", f"no edition had been published at {moment}")
+        return Asked(edition.number)
+
+    async def _lines(
+        self, request: Request, reader: Reader, name: str, parts: Sequence[Part], grant: Grant | None = None
+    ) -> Response:
+        """The lines that say what a table is and where its files are, in a format that the client knows."""
+        try:
+            shown = await asyncio.to_thread(Snapshot.of, reader, name)
+        except LakeError as error:
+            raise problem_of(error) from error
+        told = request.headers.get("delta-sharing-capabilities", "").lower()
+        if not shown.plain and "delta" not in told:
+            raise Problem("not-shared", f"{name} has a timestamp without a zone: the client has to take {DELTA}")
+        lines = [shown.protocol, shown.metadata(parts)]
+        if grant is not None:
+            ends = int(time.time() + self.desk.serve.link_seconds)
+            layer = reader.edition.tables[name].layer
+            link = partial(Link, reader=grant.name, schema=layer, table=name, ends=ends)
+            base = str(request.base_url).rstrip("/")
+            for part in parts:
+                url = f"{base}{PREFIX}/files/{self.links.signed(link(place=part.place))}"
+                lines.append(shown.file(part, url, ends))
+        headers = PRIVATE | of_edition(reader, reader.edition.cut_of(name))
+        headers |= {
+            "delta-table-version": str(reader.edition.number),
+            "delta-sharing-capabilities": PARQUET if shown.plain else DELTA,
+        }
+        return Response("".join(f"{json.dumps(line)}\n" for line in lines), 200, headers, LINES)
+
+
+def _listed(request: Request, items: Sequence[Mapping[str, str]]) -> Response:
+    """A page of a list."""
+    given = parameters(request, "maxResults", "pageToken")
+    try:
+        first, most = int(given.get("pageToken") or 0), int(given.get("maxResults") or 500)
+    except ValueError:
+        first, most = -1, 0
+    if first < 0 or most < 0:
+        raise Problem("bad-request", "maxResults and pageToken are whole numbers")
+    page: dict[str, Any] = {"items": list(items[first : first + most])}
+    if first + most < len(items):
+        page["nextPageToken"] = str(first + most)
+    return JSONResponse(page, headers=PRIVATE)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise Problem("bad-request", f"{text[:40]!r} is no instant as 2024-01-31T09:30:00Z") from None
+    if moment.tzinfo is None:
+        raise Problem("bad-request", f"{text!r} has no zone: write 2024-01-31T09:30:00Z")
+    return moment
+
+
+async def _json(request: Request) -> dict[str, Any]:
+    """The body of a query. Raises Problem for one that is no JSON object."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_BYTES:
+            raise Problem("too-long", f"more than {BODY_BYTES:,} bytes")
+    try:
+        said = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        raise Problem("bad-request", "the body is no JSON object")
+    return said
+
+
+async def answer(sharing: Sharing, name: str, request: Request) -> Response:
+    """The answer called so; problems are told as the protocol has them too: `errorCode` and `message`."""
+    try:
+        response: Response = await getattr(sharing, name)(request)
+    except Problem as problem:
+        problem.more |= {"errorCode": problem.kind.upper().replace("-", "_"), "message": problem.detail}
+        raise
+    return response
+
+
+_SHARE: Final = f"{PREFIX}/shares/{{share}}"
+_TABLE: Final = f"{_SHARE}/schemas/{{schema}}/tables/{{table}}"
+ROUTES: Final = (
+    (f"{PREFIX}/shares", "shares", "GET"),
+    (_SHARE, "share", "GET"),
+    (f"{_SHARE}/schemas", "schemas", "GET"),
+    (f"{_SHARE}/schemas/{{schema}}/tables", "tables", "GET"),
+    (f"{_SHARE}/all-tables", "tables", "GET"),
+    (f"{_TABLE}/version", "version", "GET"),
+    (f"{_TABLE}/metadata", "metadata", "GET"),
+    (f"{_TABLE}/query", "query", "POST"),
+    (f"{_TABLE}/changes", "changes", "GET"),
+    (f"{PREFIX}/files/{{link}}", "file", "GET"),
+)
+"""Each address of the protocol: path, the answer of Sharing, and method."""

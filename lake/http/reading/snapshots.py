@@ -1,0 +1,82 @@
+"""A version of a table in the words of Delta Sharing: protocol, metadata and files, without state columns.
+
+There are two formats. All clients know `parquet`; a timestamp without a zone can only be told in `delta`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lake.read.projected import Part
+from lake.read.sql import Reader
+from lake.store.snapshot import Published
+
+WITHOUT_ZONE: Final = re.compile(r"\bTIMESTAMP\b")
+FEATURES: Final = ("timestampNtz",)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table in an edition, which was published at `published_at` (milliseconds since 1970)."""
+
+    id: str
+    table: Published
+    edition: int
+    published_at: int
+
+    @classmethod
+    def of(cls, reader: Reader, name: str) -> Snapshot:
+        """Table `name` of the reader's edition. Raises LakeError where it cannot be opened."""
+        edition = reader.edition
+        published_at = int(edition.published_at.timestamp() * 1000)
+        return cls(stable_id(edition.tables[name].path), reader.table(name), edition.number, published_at)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is told in the format `parquet`."""
+        return not any(WITHOUT_ZONE.search(column.type) for column in self.table.columns)
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """What a client has to know."""
+        if self.plain:
+            return {"protocol": {"minReaderVersion": 1}}
+        features = {"readerFeatures": FEATURES, "writerFeatures": FEATURES}
+        return {"protocol": {"deltaProtocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}}
+
+    def metadata(self, parts: Sequence[Part]) -> dict[str, Any]:
+        """What it is, and how large."""
+        said: dict[str, Any] = {
+            "id": self.id,
+            "name": self.table.name,
+            "description": self.table.doc,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": self.table.schema,
+            "partitionColumns": [],
+            "configuration": {},
+        }
+        sizes = {"size": sum(part.size for part in parts), "numFiles": len(parts)} if parts else {}
+        if self.plain:
+            return {"metaData": said | sizes}
+        return {"metaData": {"deltaMetadata": said | {"createdTime": self.published_at}, **sizes}}
+
+    def file(self, part: Part, url: str, ends: int) -> dict[str, Any]:
+        """A file, by an address that holds until `ends` (seconds since 1970)."""
+        known: dict[str, Any] = {"id": stable_id(part.place), "size": part.size, "expirationTimestamp": ends * 1000}
+        stats, partition = json.dumps({"numRecords": part.rows}), dict[str, str]()
+        if self.plain:
+            return {
+                "file": {"url": url, "partitionValues": partition, "stats": stats, "version": self.edition, **known}
+            }
+        add = {"path": url, "partitionValues": partition, "size": part.size, "stats": stats, "dataChange": True}
+        return {"file": {**known, "deltaSingleAction": {"add": {**add, "modificationTime": self.published_at}}}}
+
+
+def stable_id(*parts: str) -> str:
+    """An id that stays the same."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, "/".join(["headwater", *parts])))
