@@ -139,9 +139,11 @@ def connect(shell: Shell, port: int) -> None:
 )
 @shared
 def http(shell: Shell, source: str | None, host: str, port: int) -> None:
-    """Take events by HTTP for SOURCE, declared in sources/SOURCE.toml (default: the only one of kind http).
+    """Serve published tables to readers by HTTP, and take events for SOURCE, declared in sources/SOURCE.toml.
 
-    Acknowledged events are on disk. Prints its address when it is ready; a page there says how to post.
+    SOURCE is by default the only one of kind http; a project without one is read from only. Acknowledged events are on
+    disk. lake reader add lets somebody read. Prints its address when it is ready; a page there says how to post and
+    how to read.
 
     \b
     Example: lake serve http --port 8480
@@ -151,10 +153,11 @@ def http(shell: Shell, source: str | None, host: str, port: int) -> None:
     def ready(serving: Serving) -> None:
         shell.emit(asdict(serving), serving.url)
         token = f"$(cat {serving.token_file})" if serving.token_file else "from the environment"
-        shell.say(f"pid {serving.pid}; token {token}; streams {', '.join(serving.streams)}")
+        posted = f"token {token}; streams {', '.join(serving.streams)}" if serving.streams else "no events are taken"
+        shell.say(f"pid {serving.pid}; {posted}; for readers: lake reader add")
         if serving.shared:
             shell.say(
-                f"{host} is reachable from other machines: anyone with a token may post, and there is no TLS;"
+                f"{host} is reachable from other machines: anyone with a token may post or read, and there is no TLS;"
                 " put a proxy before it"
             )
 

@@ -99,7 +99,7 @@ READS: Final[Columns] = (
     ("id", "VARCHAR", "of the read"),
     ("reader", "VARCHAR", "who, as lake reader list has it"),
     ("started_at", "TIMESTAMPTZ", "when it was asked"),
-    ("by", "VARCHAR", "sql, table, or share: addresses of files, by Delta Sharing"),
+    ("kind", "VARCHAR", "sql, table (all of it), or share (addresses of its files, by Delta Sharing)"),
     ("tables", "VARCHAR[]", "tables, logs and ledgers that were read"),
     ("query", "VARCHAR", "the SQL, with ? for every value; null where none could be read"),
     ("edition", "BIGINT", "of which edition"),

@@ -79,7 +79,7 @@ class Projected:
     def path(self, place: str) -> Path:
         """Where a part is."""
         root, _, within = place.partition("/")
-        return (self._settings.warehouse_path if root == "w" else _folder(self._settings)) / within
+        return (Warehouse(self._settings).root.local if root == "w" else _folder(self._settings)) / within
 
     def _as_it_is(self, table: Published) -> list[Part] | None:
         """The table's own files; None where any of them has another column, or one of another type."""

@@ -427,18 +427,21 @@ def test_the_openapi_document_describes_every_path_that_there_is(tmp_path: Path)
 
     from lake.http.access import Access
     from lake.http.app import Intake
+    from lake.http.reading.app import Reading
+    from lake.http.site import Site
 
     settings = shop(tmp_path / "shop")
     contracts = load_contracts(settings)
     declared = declarations.declared(settings, contracts, "web")
     with closing(Writer(declared.folder)) as writer:
-        intake = Intake(settings, declared, contracts, Access.of(settings, declared), writer)
+        taking = Intake(settings, declared, contracts, Access.of(settings, declared), writer)
+        site = Site(Reading(settings), taking)
         there = set[tuple[str, str]]()
-        for route in intake.app.routes:
+        for route in site.app.routes:
             assert isinstance(route, Route)
             paths = [route.path.replace("{stream}", stream) for stream in declared.streams]
             there |= {(path, method) for path in paths for method in route.methods or () if method != "HEAD"}
-    described = {(path, method.upper()) for path, of in intake.described["paths"].items() for method in of}
+    described = {(path, method.upper()) for path, of in site.described["paths"].items() for method in of}
     assert described == there
 
 

@@ -35,6 +35,7 @@ LOCAL: Final = {
     "store/torn.py": "only on a disk is a commit cut short",
     "store/locks/lease.py": "a lease is a lock of this machine",
     "store/locks/activity.py": "so is being on the list of processes at work",
+    "store/ledger/reads.py": "reads are noted on this machine's disk before they are booked",
     "store/keys.py": "the key store is a SQLite file beside the warehouse",
     "ingest/landing.py": "landing files, and where they are archived",
     "ingest/records/formats.py": "the beginning of a landing file is looked at",
@@ -55,6 +56,7 @@ LOCAL: Final = {
     "read/shell.py": "so do those of its shell, whose screen has a size",
     "read/database.py": "so does a whole edition",
     "read/open.py": "a project is named by its folder",
+    "read/projected.py": "copies without state columns lie beside the warehouse",
     "read/sql.py": "a large query spills to this machine's disk",
     "report/doctor.py": "this machine is what is examined",
 }
@@ -63,7 +65,7 @@ NAMING: Final = {"backup.py", "config.py", "file_modes.py", "process.py", "repor
     f"store/{name}" for name in ("warehouse.py", "locks/lease.py", "locks/activity.py")
 }
 """The modules that name the warehouse's folder on this machine: all others have its addresses."""
-LOCALLY: Final = {"store/copy.py", "store/disk.py", "store/torn.py"}
+LOCALLY: Final = {"store/copy.py", "store/disk.py", "store/torn.py", "read/projected.py"}
 """The modules that take an address for a path of this machine."""
 
 

@@ -6,7 +6,7 @@ import logging
 
 import duckdb
 
-from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.http.problems import Problem
 
 
@@ -22,5 +22,5 @@ def problem_of(error: BaseException) -> Problem:
     logging.getLogger("lake").warning("a read failed: %s", error)
     if isinstance(error, Unavailable):
         return Problem("busy", error.what, after=10)
-    what = error.what if isinstance(error, LakeError) else "an unexpected fault"
+    what = "a stored file is damaged or gone" if isinstance(error, StorageError) else "an unexpected fault"
     return Problem("unreadable", what)

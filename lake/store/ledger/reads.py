@@ -28,7 +28,7 @@ READS: Final = Book(
         "id": "VARCHAR",
         "reader": "VARCHAR",
         "at": "TIMESTAMPTZ",
-        "by": "VARCHAR",
+        "kind": "VARCHAR",
         "tables": "VARCHAR",
         "query": "VARCHAR",
         "edition": "BIGINT",
@@ -44,13 +44,13 @@ READS: Final = Book(
 
 @dataclass(frozen=True)
 class Read:
-    """What `reader` was given: by `sql`, `table` or `share`, from `tables`; `query` has no values.
+    """What `reader` was given from `tables`; `kind` is `sql`, `table` or `share`, and `query` has no values.
 
     `outcome` is None while an answer is on its way; the same id is told again once it has ended.
     """
 
     reader: str
-    by: str
+    kind: str
     tables: Sequence[str] = ()
     query: str | None = None
     edition: int | None = None
@@ -112,6 +112,7 @@ class Journal:
     def close(self) -> None:
         """Ends the file; what it has is booked by `book`, then or later."""
         os.close(self._file)
+        self.lines = 0
 
     def _begun(self) -> int:
         folder = file_modes.scratch(self._settings, "reads")

@@ -1,0 +1,515 @@
+"""`lake serve http` as readers meet it: tables and queries in every form, tokens, limits, and who hangs up."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import csv
+import io
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import httpx
+import pyarrow.parquet as pq
+import pytest
+
+from lake.config import load_settings
+from lake.http.problems import KINDS
+from lake.read import granting
+from lake.read.export import export
+from lake.read.sql import reader
+from lake.store.ledger import editions
+from lake.store.locks import activity
+from tests import intake
+from tests.processes import until
+from tests.reading import Served, append, served, small
+from tests.servers.http import installed, shop
+
+pytestmark = pytest.mark.http
+FORMS = ("csv", "json", "jsonl", "parquet")
+MEDIA = {
+    "csv": "text/csv",
+    "json": "application/json",
+    "jsonl": "application/x-ndjson",
+    "parquet": "application/vnd.apache.parquet",
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server whose project has no source, that the tests only read from."""
+    installed()
+    with served(tmp_path_factory.mktemp("reading") / "shop") as site:
+        yield site
+
+
+def kind(answer: httpx.Response) -> str:
+    """Which problem an answer is, which says what, why and how to mend it."""
+    said = answer.json()
+    assert answer.headers["content-type"] == "application/problem+json", said
+    name = str(said["type"]).removeprefix("/problems#")
+    assert said["status"] == answer.status_code == KINDS[name][0]
+    assert said["detail"]
+    assert said["fix"]
+    return name
+
+
+@pytest.mark.smoke
+def test_a_reader_reads_until_the_token_is_revoked_and_every_read_is_on_record(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop") as site:
+        answer = site.get("/tables/nothing.csv", by="ada")
+        assert (answer.status_code, answer.text, answer.headers["lake-edition"]) == (200, "a,b\n", "1")
+        assert site.sql("select max(n) as m from numbers", by="ada").json() == [{"m": 999}]
+        granting.revoke(site.settings, "ada")
+        until(lambda: site.get("/tables", by="ada").status_code == 401, seconds=5)
+        said = [("table", ["nothing"], None, "answered", 0, 4)]
+        assert site.reads("kind", "tables", "query", "outcome", "rows", "bytes", by="ada") == [
+            *said,
+            ("sql", ["numbers"], "SELECT max(n) AS m FROM numbers", "answered", 1, 14),
+        ]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("table", ["types", "local", "nothing", "numbers"])
+def test_a_table_is_the_same_by_http_by_sql_and_on_the_command_line(
+    site: Served, table: str, form: str, tmp_path: Path
+) -> None:
+    output = tmp_path / f"answer.{form}"
+    export(reader(site.settings), f"FROM {table}", form, output)
+    whole = site.get(f"/tables/{table}.{form}")
+    asked = [
+        site.sql(f"FROM {table}", f"?format={form}"),
+        site.sql(f"FROM {table}", accept=MEDIA[form]),
+        site.sql({"sql": f"FROM {table}", "format": form, "edition": 1}),
+        site.get(f"/tables/{table}", accept=MEDIA[form]),
+        whole,
+    ]
+    for answer in asked:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].partition(";")[0] == MEDIA[form]
+        if form == "parquet":
+            assert pq.read_table(io.BytesIO(answer.content)).equals(pq.read_table(output)) or table == "types"
+            assert pq.read_table(io.BytesIO(answer.content)).schema == pq.read_table(output).schema
+            found = duckdb.sql(f"FROM '{_file(tmp_path, answer.content)}'").fetchall()
+            assert repr(found) == repr(duckdb.sql(f"FROM '{output}'").fetchall())
+        else:
+            assert answer.content == output.read_bytes()
+    assert whole.headers["content-disposition"] == f'attachment; filename="{table}.{form}"'
+
+
+def _file(folder: Path, content: bytes) -> Path:
+    file = folder / "fetched.parquet"
+    file.write_bytes(content)
+    return file
+
+
+def test_values_are_what_they_were_in_the_forms_that_spreadsheets_and_programs_take(site: Served) -> None:
+    one, two, three, four = site.get("/tables/types.json").json()
+    assert Decimal(one["wide"]) == Decimal("12345678901234567890.1234567890")
+    assert (one["money"], one["double"], one["bytes"], one["moment"]) == (
+        "25.15",
+        "nan",
+        "00ff",
+        "2024-03-30T09:12:00.000001Z",
+    )
+    assert (one["items"], one["record"], one["prices"]) == ([1, None, 3], {"a": 1, "b": "x"}, {"k": "1.50"})
+    assert (two["float"], two["text"], two["items"], two["prices"]) == ("inf", 'two\nlines, "quoted"; =1+1', [], {})
+    assert set(three.values()) == {3, None}
+    assert (four["text"], four["record"]["a"], four["day"]) == ("żółć 🌊 null", 9223372036854775807, "9999-12-31")
+    assert "_state" not in one
+    lines = list(csv.DictReader(io.StringIO(site.get("/tables/types.csv").text)))
+    assert [line["text"] for line in lines] == ["plain", 'two\nlines, "quoted"; =1+1', "", "żółć 🌊 null"]
+
+
+def test_a_table_that_did_not_change_is_not_sent_again_whatever_edition_it_is_in(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop") as site:
+        first = site.get("/tables/types.csv")
+        other = site.get("/tables/types.json")
+        assert first.headers["etag"] != other.headers["etag"]
+        again = site.get("/tables/types.csv", if_none_match=f'"x", W/{first.headers["etag"]}')
+        assert (again.status_code, again.content, again.headers["lake-edition"]) == (304, b"", "1")
+        append(site.settings, 1000, 5)
+        until(lambda: site.get("/tables").headers["lake-edition"] == "2")
+        tag, numbers = first.headers["etag"], site.get("/tables/numbers.csv?edition=1").headers["etag"]
+        unchanged = site.get("/tables/types.csv", if_none_match=tag)
+        assert (unchanged.status_code, unchanged.headers["lake-edition"]) == (304, "2")
+        assert site.get("/tables/numbers.csv", if_none_match=numbers).status_code == 200
+        head = httpx.head(
+            f"{site.serving.url}/tables/types.csv", headers={"authorization": f"Bearer {site.reader('all')}"}
+        )
+        assert (head.status_code, head.headers["etag"], head.content) == (200, tag, b"")
+        assert ("unchanged",) in site.reads("outcome")
+
+
+def test_what_is_wrong_with_a_request_is_told(site: Served) -> None:
+    everybody = {"authorization": "Bearer nobody"}
+    asked = {
+        "no-reader": [
+            httpx.get(f"{site.serving.url}/tables"),
+            site.get("/tables", **everybody),
+            site.get("/tables", authorization="Basic !!"),
+            site.get("/tables/types.csv", authorization="Digest x"),
+            site.sql("select 1", **everybody),
+        ],
+        "no-table": [site.get("/tables/nume.csv"), site.get("/tables/silver.numbers.csv"), site.get("/tables/x")],
+        "no-edition": [site.get("/tables?edition=7"), site.sql("select 1", "?edition=0"), site.get("/tables?cut=0")],
+        "not-acceptable": [
+            site.get("/tables/types.csv?format=xlsx"),
+            site.get("/tables/types", accept="image/png"),
+            site.sql("select 1", accept="text/html;q=0.9"),
+        ],
+        "bad-request": [
+            site.get("/tables/types.csv?edtion=1"),
+            site.get("/tables/types.csv?edition=1&cut=1"),
+            site.get("/tables/types.csv?edition=1&edition=1"),
+            site.get("/tables?edition=-1"),
+            site.get("/tables?edition=" + "9" * 30),
+            site.sql({"sql": "select 1", "edition": 1}, "?edition=1"),
+            site.sql({"query": "select 1"}),
+            site.sql([1]),
+            site.sql("{", content_type="application/json"),
+            site.sql(b"select '\xff'"),
+            site.sql("select '\0'"),
+            site.sql({"sql": "select 1", "rows": 5}),
+        ],
+        "bad-query": [
+            site.sql(""),
+            site.sql("selec"),
+            site.sql("select 1; select 2"),
+            site.sql("delete from numbers"),
+            site.sql("explain from numbers"),
+            site.sql("select nn from numbers"),
+            site.sql("from lake.runs"),
+            site.sql("from log.orders"),
+            site.sql("select 'x'::int"),
+        ],
+        "too-long": [site.sql(f"select '{'x' * (1 << 20)}'")],
+        "wrong-method": [site.get("/sql"), site.post("/tables", {})],
+        "no-page": [site.get("/tablets")],
+    }
+    for name, answers in asked.items():
+        assert [kind(answer) for answer in answers] == [name] * len(answers)
+    assert asked["no-table"][0].json()["hint"] == "did you mean 'numbers'?"
+    assert "line 1, column 8" in asked["bad-query"][5].json()["detail"]
+    assert asked["no-reader"][0].headers["www-authenticate"].startswith("Bearer")
+
+
+def test_a_reader_of_some_tables_sees_no_sign_of_others(site: Served) -> None:
+    site.reader("some", "silver.*", "types")
+    site.reader("ledgers", "lake.runs", "log.*")
+    assert [each["table"] for each in site.get("/tables", by="some").json()["tables"]] == [
+        "silver.local",
+        "silver.nothing",
+        "gold.types",
+    ]
+    for query in (
+        "show tables",
+        "show all tables",
+        "from information_schema.tables",
+        "from information_schema.columns",
+    ):
+        assert "numbers" not in site.sql(query, by="some").text
+    for answer in (
+        site.sql("from numbers", by="some"),
+        site.sql("from gold.numbers", by="some"),
+        site.sql("select * from types, lateral (from numbers)", by="some"),
+    ):
+        assert (kind(answer), "no table" in answer.json()["detail"]) == ("bad-query", True)
+        assert "known: local, nothing, types" in answer.json()["hint"] or "did you mean" in answer.json()["hint"]
+    assert kind(site.get("/tables/numbers.csv", by="some")) == "no-table"
+    assert site.sql("select count(*) as n from lake.runs", by="ledgers").json() == [{"n": 0}]
+    assert kind(site.sql("from lake.editions", by="ledgers")) == "bad-query"
+    assert kind(site.sql("from lake.reads", by="ledgers")) == "bad-query"
+    assert kind(site.sql("from types", by="ledgers")) == "bad-query"
+    assert "lake.runs" in site.sql("show tables", by="ledgers").text
+
+
+def test_a_token_is_a_bearers_or_a_password_and_ends_with_its_days(site: Served) -> None:
+    token = site.reader("brief", days=2 / 86_400)
+    shown = base64.b64encode(f"anybody:{token}".encode()).decode()
+    assert site.get("/tables", authorization=f"basic {shown}").status_code == 200
+    assert site.get("/tables", authorization=f"bearer {token}").status_code == 200
+    until(lambda: site.get("/tables", by="brief").status_code == 401, seconds=10)
+    assert site.get("/tables", by="brief").json()["detail"] == "the token of brief has expired"
+    files = [file for file in site.settings.path(".lake").rglob("*") if file.is_file()]
+    assert not [file for file in files if token.encode() in file.read_bytes()]
+
+
+def test_no_query_gets_at_a_file_or_at_a_state_column(site: Served) -> None:
+    [file] = reader(site.settings).table("types").files
+    for query in (
+        f"FROM '{file}'",
+        f"FROM types, '{file}'",
+        f"FROM read_parquet('{file}')",
+        f"FROM parquet_scan(['{file}'])",
+        f"SELECT * FROM types, (FROM read_parquet('{file}'))",
+        f"SELECT (SELECT max(_state) FROM read_parquet('{file}')) FROM types",
+        f'WITH "{file}" AS (SELECT 1) SELECT (SELECT max(_state) FROM "{file}") FROM types',
+        f"FROM types SEMI JOIN '{file}' USING (id)",
+        f"DESCRIBE FROM types, '{file}'",
+        f"SUMMARIZE '{file}'",
+        f"SHOW '{file}'",
+        f"FROM query('FROM ''{file}'' -- types')",
+        f"FROM query_table('{file}'), types",
+        f"SELECT list_transform([1], lambda x: (SELECT max(_state) FROM '{file}')) FROM types",
+        f"FROM (PIVOT '{file}' ON id IN (1) USING max(_state)), types",
+        f"FROM parquet_metadata('{file}'), types",
+        f"FROM glob('{file}'), types",
+        f"FROM json_execute_serialized_sql(json_serialize_sql('FROM ''{file}'' -- types'))",
+        f"FROM read_text('{site.settings.path('pyproject.toml')}')",
+        f"COPY types TO '{site.settings.path('out.csv')}'",
+        "SELECT _state FROM types",
+        "SELECT current_setting('temp_directory')",
+        "FROM duckdb_settings()",
+        "FROM duckdb_views()",
+        "FROM duckdb_views",
+        "FROM information_schema.views",
+        "FROM pg_catalog.pg_views",
+        "PRAGMA database_list",
+        "SET memory_limit = '10GB'",
+        "ATTACH ':memory:'",
+        "SELECT getenv('HOME')",
+    ):
+        answer = site.sql(query)
+        assert kind(answer) == "bad-query", (query, answer.text)
+    for listing in ("DESCRIBE types", "SHOW ALL TABLES", "SUMMARIZE types", "FROM types", "SHOW types"):
+        answer = site.sql(listing)
+        assert (answer.status_code, "_state" in answer.text, str(file) in answer.text) == (200, False, False)
+
+
+def test_the_values_of_a_query_are_not_kept(site: Served) -> None:
+    site.sql("select text from types where text = 'ada lovelace' and id in (4711) -- for Mr Babbage", by="private")
+    site.sql("selec 'ada lovelace'", by="private")
+    site.sql("from nosuch where a = 'ada lovelace'", by="private")
+    said = site.reads("outcome", "query", by="private")
+    assert said == [
+        ("answered", "SELECT \"text\" FROM \"types\" WHERE ((\"text\" = '?') AND (id IN ('?')))"),
+        ("refused", None),
+        ("refused", "SELECT * FROM nosuch WHERE (a = '?')"),
+    ]
+    files = [file for file in site.settings.path(".lake").rglob("*") if file.is_file()]
+    assert not [file for file in files if b"lovelace" in file.read_bytes()]
+
+
+LIMITS = "[tool.lake.serve]\nquery_rows = 100\nquery_bytes = 20000\nquery_seconds = 1.5\nquery_memory = 67108864\n"
+SLOW = "select count(*) as n from range(100000000000) t(i) where hash(i) = 1"
+
+
+def test_a_query_beyond_a_limit_is_told_which_and_the_server_goes_on(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop", LIMITS + "query_disk = 1000000\n") as site:
+        assert len(site.sql("from numbers limit 100").json()) == 100
+        over = site.sql("from numbers limit 101")
+        assert (kind(over), over.json()["detail"]) == ("too-large", "more than 100 rows")
+        long = site.sql("select repeat('x', 30000) as x")
+        assert (kind(long), long.json()["detail"]) == ("too-large", "more than 20,000 bytes")
+        began = time.monotonic()
+        slow = site.sql(SLOW)
+        assert (kind(slow), slow.json()["detail"]) == ("too-slow-query", "more than 1.5 seconds")
+        assert time.monotonic() - began < 10
+        large = site.sql("select count(*) from (select distinct i || 'abcdefghijklmnop' from range(20000000) t(i))")
+        assert kind(large) in {"too-much", "too-slow-query"}
+        assert len(site.get("/tables/numbers.json").json()) == 1000
+        assert [each for (each,) in site.reads("outcome")] == [
+            "answered",
+            "refused",
+            "refused",
+            "time",
+            *["refused"] * 1,
+            "answered",
+        ] or large.json()["type"].endswith("slow-query")
+
+
+def test_a_query_that_nobody_waits_for_ends(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop", "[tool.lake.serve]\nqueries_at_once = 1\n") as site:
+        token = site.reader("all")
+        head = f"POST /sql HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-length: {len(SLOW)}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", site.serving.port)) as client:
+            client.sendall(f"{head}{SLOW}".encode())
+            time.sleep(1)
+        began = time.monotonic()
+        assert site.sql("select 1 as one").json() == [{"one": 1}]
+        assert time.monotonic() - began < 5
+        until(lambda: ("gone",) in site.reads("outcome"), seconds=5)
+
+
+def test_a_download_that_nobody_takes_ends_and_gives_its_thread_back(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop", "[tool.lake.serve]\nqueries_at_once = 1\n") as site:
+        append(site.settings, 1000, 2_000_000)
+        until(lambda: site.get("/tables").headers["lake-edition"] == "2")
+        head = f"GET /tables/numbers.csv HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {site.reader('all')}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", site.serving.port)) as client:
+            client.sendall(head.encode())
+            assert client.recv(1000).startswith(b"HTTP/1.1 200")
+            time.sleep(0.5)
+            assert (None,) in site.reads("outcome")
+        assert site.sql("select 1 as one").json() == [{"one": 1}]
+        until(lambda: ("gone",) in site.reads("outcome"), seconds=5)
+        whole = site.get("/tables/numbers.csv")
+        assert whole.text.count("\n") == 2_001_001
+        until(lambda: ("answered", 2_001_000, len(whole.content)) in site.reads("outcome", "rows", "bytes"))
+
+
+def slowly(answer: httpx.Response) -> None:
+    """Takes an answer, the first of it slowly."""
+    taken = 0
+    for block in answer.iter_raw():
+        taken += len(block)
+        time.sleep(0.05 if taken < 20_000_000 else 0)
+
+
+def test_a_download_that_takes_too_long_is_cut_off_and_not_taken_for_whole(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop", "[tool.lake.serve]\ndownload_seconds = 4\n") as site:
+        append(site.settings, 1000, 3_000_000)
+        until(lambda: site.get("/tables").headers["lake-edition"] == "2")
+        headers = {"authorization": f"Bearer {site.reader('all')}"}
+        with httpx.stream("GET", f"{site.serving.url}/tables/numbers.json", headers=headers) as answer:
+            assert answer.status_code == 200
+            with pytest.raises(httpx.RemoteProtocolError):
+                slowly(answer)
+        until(lambda: ("time",) in site.reads("outcome"), seconds=5)
+
+
+def test_a_hundred_readers_at_once_are_all_answered_and_all_on_record(site: Served) -> None:
+    token = site.reader("many")
+
+    async def ask() -> list[httpx.Response]:
+        limits = httpx.Limits(max_connections=100)
+        headers = {"authorization": f"Bearer {token}"}
+        async with httpx.AsyncClient(base_url=site.serving.url, headers=headers, limits=limits, timeout=120) as client:
+            queries = (client.post("/sql", content=f"select sum(n) + {i} as s from numbers") for i in range(50))
+            tables = (client.get("/tables/numbers.jsonl") for _ in range(50))
+            return await asyncio.gather(*queries, *tables)
+
+    answers = asyncio.run(ask())
+    assert [answer.status_code for answer in answers] == [200] * 100
+    assert [answer.json()[0]["s"] for answer in answers[:50]] == [499500 + i for i in range(50)]
+    assert len({answer.content for answer in answers[50:]}) == 1
+    until(lambda: len([1 for each in site.reads("outcome", by="many") if each == ("answered",)]) == 100)
+
+
+def test_who_pages_by_an_edition_sees_one_while_new_ones_are_published(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop") as site:
+        first = site.sql("select count(*) as n from numbers")
+        edition, pages, total = first.headers["lake-edition"], list[int](), first.json()[0]["n"]
+        for page in range(5):
+            query = f"select n from numbers order by n desc limit 200 offset {page * 200}"
+            pages += [row["n"] for row in site.sql(query, f"?edition={edition}").json()]
+            append(site.settings, 1000 + page * 10, 10)
+        assert pages == list(range(total - 1, -1, -1))
+        until(lambda: site.sql("select count(*) as n from numbers").json() == [{"n": 1050}])
+        assert site.get("/tables/numbers.csv?cut=1").text.count("\n") == 1001
+        editions.expire_editions(site.settings, [1, 2])
+        assert kind(site.sql("from numbers", "?edition=1")) == "no-edition"
+
+
+def test_what_was_answered_is_on_record_though_the_server_is_killed(tmp_path: Path) -> None:
+    installed()
+    project = small(tmp_path / "shop")
+    with intake.start(project.project) as process:
+        site = Served(project, intake.ready(process))
+        for number in range(5):
+            assert site.sql(f"select {number}").status_code == 200
+        os.kill(site.serving.pid, signal.SIGKILL)
+        process.wait()
+    assert site.reads("outcome") == [("answered",)] * 5
+    with intake.serving(project.project) as serving:
+        site.serving = serving
+        assert site.sql("select 6").status_code == 200
+    assert site.reads("outcome") == [("answered",)] * 6
+    assert not list(project.path(".lake/reads").iterdir())
+
+
+def test_what_is_not_recorded_is_not_answered(tmp_path: Path) -> None:
+    installed()
+    project = small(tmp_path / "shop")
+    limited = ["prlimit", "--fsize=4096"]
+    with intake.serving(project.project, under=limited) as serving:
+        site = Served(project, serving)
+        answers = [site.sql("select 1 as one") for _ in range(30)]
+        statuses = [answer.status_code for answer in answers]
+        refused = [answer for answer in answers if answer.status_code != 200]
+        assert statuses[0] == 200
+        assert {kind(answer) for answer in refused} == {"unrecorded"}
+    assert len(site.reads("outcome")) == statuses.count(200)
+
+
+def test_files_stay_while_they_are_read_and_no_longer(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop", "[tool.lake.serve]\nlink_seconds = 5\n") as site:
+        shared = "/delta-sharing/shares/lake/schemas/gold/tables/numbers/query"
+        assert site.post(shared, {}).status_code == 200
+        append(site.settings, 1000, 10)
+        time.sleep(3)
+        [server] = activity.others(load_settings(site.settings.project))
+        assert (server.command, server.seen) == ("lake serve http", 1)
+        until(lambda: activity.others(site.settings)[0].seen == 2, seconds=10)
+
+
+def test_damage_is_told_without_places_of_the_server(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop") as site:
+        [file] = reader(site.settings).table("numbers").files
+        Path(file).write_bytes(b"PAR1 no more PAR1")
+        for answer in (site.get("/tables/numbers.csv"), site.sql("from numbers")):
+            assert kind(answer) == "unreadable"
+            assert str(tmp_path) not in answer.text
+        assert site.sql("select count(*) as n from types").json() == [{"n": 4}]
+
+
+def test_one_port_takes_events_and_answers_readers(tmp_path: Path) -> None:
+    installed()
+    project = shop(tmp_path / "shop")
+    with intake.serving(project.project) as serving:
+        site = Served(project, serving)
+        posted = httpx.post(
+            f"{serving.url}/streams/readings", headers=serving.allowed, json={"station": "a", "number": 1}
+        )
+        assert posted.status_code == 202
+        assert kind(site.get("/tables")) == "nothing-published"
+        assert kind(httpx.get(f"{serving.url}/tables", headers=serving.allowed)) == "no-reader"
+        token = {"authorization": f"Bearer {site.reader('all')}"}
+        assert kind(httpx.post(f"{serving.url}/streams/readings", headers=token, json={})) == "no-token"
+        page = httpx.get(serving.url).text
+        assert "Read tables" in page
+        assert "Post events to web" in page
+
+
+def test_on_an_address_that_others_reach_pages_need_a_token_too(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop", words=["--host", "0.0.0.0"]) as site:
+        url = f"http://127.0.0.1:{site.serving.port}"
+        for page in ("/", "/problems", "/openapi.json"):
+            assert httpx.get(f"{url}{page}").status_code == 401
+            assert (
+                httpx.get(f"{url}{page}", headers={"authorization": f"Bearer {site.reader('all')}"}).status_code == 200
+            )
+        assert httpx.get(f"{url}/health").json() == {"status": "ok"}
+
+
+def test_the_pages_show_what_may_be_read_and_their_commands_work(site: Served) -> None:
+    page = site.get("/tables", accept="text/html,*/*")
+    assert page.headers["content-type"].startswith("text/html")
+    for said in ("gold.types", "<code>wide</code>", "DECIMAL(38,10)", "/tables/types.parquet"):
+        assert said in page.text
+    assert "_state" not in page.text
+    home = httpx.get(site.serving.url).text
+    assert "Read tables" in home
+    assert "types" not in home
+    document: Any = json.loads(httpx.get(f"{site.serving.url}/openapi.json").text)
+    assert {"/sql", "/tables", "/tables/{table}"} <= document["paths"].keys()
+    assert "/streams" not in document["paths"]
