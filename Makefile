@@ -22,7 +22,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer laws soak lint docs audit bench bench-kinds bench-large bench-http bench-sources load workloads airflow kafka postgres lock clean
+.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer test-sharing laws soak lint docs audit bench bench-kinds bench-large bench-http bench-sources load workloads airflow kafka postgres lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -62,6 +62,10 @@ test-http: setup ## intake by HTTP: what is acknowledged is on the disk, and sta
 test-singer: setup ## a real Singer tap, in an environment of its own
 	infra/singer/install.sh
 	$(BIN)/pytest -m singer
+
+test-sharing: setup ## the official client of Delta Sharing, in an environment of its own, reads from lake serve http
+	infra/sharing/install.sh
+	$(BIN)/pytest -m sharing
 
 laws: setup $(VENV)/.kafka ## the tests, and all further turns of the laws
 	$(PYTEST) -m ""
@@ -121,6 +125,7 @@ postgres: ## PostgreSQL on this machine whose changes can be read, loopback only
 
 lock: $(VENV)/.packages ## resolve pyproject.toml anew into the lock files
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock pyproject.toml
+	$(COMPILE) --upgrade --output-file infra/sharing/requirements.lock infra/sharing/requirements.in
 	printf 'setuptools\nuv\n' | $(COMPILE) --upgrade --constraint requirements.lock --output-file infra/bootstrap.lock -
 
 clean: ## remove .venv, the warehouse, landing files and caches

@@ -16,6 +16,7 @@ from lake.read.sql import reader
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.editions import Edition, EditionTable
 from tests import intake
+from tests.servers.http import installed
 from tests.shop import contract, declare, empty
 from tests.warehouse import write
 
@@ -108,6 +109,7 @@ class Served:
 @contextmanager
 def served(folder: Path, settings: str = "", words: Sequence[str] = ()) -> Iterator[Served]:
     """A server of its own, over the small project."""
+    installed()
     project = small(folder, settings)
     with intake.serving(project.project, *words) as serving:
         yield Served(project, serving)

@@ -162,7 +162,8 @@ def wheel(folder: Path, name: str) -> None:
 
 def test_lock_pins_each_package_with_its_hash_and_no_address(folder: Path) -> None:
     """From a folder of packages, in place of a registry."""
-    (folder / "infra").mkdir()
+    (folder / "infra/sharing").mkdir(parents=True)
+    (folder / "infra/sharing/requirements.in").write_text("setuptools\nuv\n")
     (folder / "pyproject.toml").write_text(
         '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["setuptools"]\n'
         '[project.optional-dependencies]\ndev = ["uv"]\n'
@@ -171,7 +172,7 @@ def test_lock_pins_each_package_with_its_hash_and_no_address(folder: Path) -> No
         wheel(folder, name)
     done = make("lock", folder=folder, UV_OFFLINE="1", UV_FIND_LINKS=str(folder), UV_CACHE_DIR=str(folder / "cache"))
     assert done.returncode == 0, done.stderr
-    for lock in ("requirements.lock", "infra/bootstrap.lock"):
+    for lock in ("requirements.lock", "infra/bootstrap.lock", "infra/sharing/requirements.lock"):
         text = (folder / lock).read_text()
         assert re.findall(r"^(\S+) \\\n    --hash=sha256:[0-9a-f]{64}$", text, re.MULTILINE) == [
             "setuptools==1",

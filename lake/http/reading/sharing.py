@@ -120,7 +120,7 @@ class Sharing:
 
     async def file(self, request: Request) -> Response:
         """A file, by an address that was handed out."""
-        link = self.links.opened(str(request.path_params["link"]))
+        link = self.links.opened(str(request.path_params["link"]), request.query_params.get("sig", ""))
         if not await asyncio.to_thread(self.desk.guests.named, link.reader, link.schema, link.table):
             raise Problem("expired", "the reader may read the table no longer")
         path = self.desk.projected.path(link.place)
