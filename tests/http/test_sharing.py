@@ -39,52 +39,56 @@ def files(site: Served, table: str, **said: Any) -> list[str]:
 @pytest.mark.smoke
 def test_the_official_client_reads_an_edition_and_goes_on_reading_it(sharing: Sharing, tmp_path: Path) -> None:
     with served(tmp_path / "shop") as site:
-        assert sharing.ask(site, "[[t.share, t.schema, t.name] for t in client.list_all_tables()]") == [
+        append(site.settings, 1000, 10)
+        until(lambda: site.get("/tables").headers["lake-edition"] == "2")
+        counts = "[len(load('lake.gold.numbers', version=v)) for v in (1, 2)] + [len(load('lake.gold.numbers'))]"
+        tables, rows = sharing.ask(site, "[[t.share, t.schema, t.name] for t in client.list_all_tables()]", counts)
+        assert rows == [1000, 1010, 1010]
+        assert tables == [
             ["lake", "silver", "local"],
             ["lake", "silver", "nothing"],
             ["lake", "gold", "numbers"],
             ["lake", "gold", "types"],
         ]
-        append(site.settings, 1000, 10)
-        until(lambda: site.get("/tables").headers["lake-edition"] == "2")
-        counts = "[len(load('lake.gold.numbers', version=v)) for v in (1, 2)] + [len(load('lake.gold.numbers'))]"
-        assert sharing.ask(site, counts) == [1000, 1010, 1010]
 
 
 @pytest.mark.sharing
 def test_the_official_client_gets_every_type_and_no_state_column(sharing: Sharing, tmp_path: Path) -> None:
     with served(tmp_path / "shop") as site:
-        assert sharing.ask(site, "list(load('lake.gold.types').columns)") == [
-            column.name for column in reader(site.settings).table("types").columns
-        ]
-        script = "[[str(v) for v in load('lake.gold.types')[c]] for c in ('wide', 'money', 'text', 'bytes', 'moment')]"
-        wide, money, text, bytes_, moment = sharing.ask(site, script)
+        columns, texts, local, nothing, few = sharing.ask(
+            site,
+            "list(load('lake.gold.types').columns)",
+            "[[str(v) for v in load('lake.gold.types')[c]] for c in ('wide', 'money', 'text', 'bytes', 'moment')]",
+            "rows(load('lake.silver.local'))",
+            "[list(load('lake.silver.nothing').columns), len(load('lake.silver.nothing'))]",
+            "len(load('lake.gold.numbers', limit=7))",
+        )
+        assert columns == [column.name for column in reader(site.settings).table("types").columns]
+        wide, money, text, bytes_, moment = texts
         assert wide[:2] == ["12345678901234567890.1234567890", "-1E-10"]
         assert money == ["25.15", "-0.01", "None", "0.00"]
         assert text == ["plain", 'two\nlines, "quoted"; =1+1', "None", "żółć 🌊 null"]
         assert bytes_[:2] == [str(b"\x00\xff"), str(b"")]
         assert moment[0] == "2024-03-30 09:12:00.000001+00:00"
-        assert sharing.ask(site, "rows(load('lake.silver.local'))")[0]["local_time"].startswith("2024-03-30T09:12:00")
-        assert sharing.ask(site, "[list(load('lake.silver.nothing').columns), len(load('lake.silver.nothing'))]") == [
-            ["a", "b"],
-            0,
-        ]
-        assert len(sharing.ask(site, "rows(load('lake.gold.numbers', limit=7))")) == 7
+        assert local[0]["local_time"].startswith("2024-03-30T09:12:00")
+        assert (nothing, few) == ([["a", "b"], 0], 7)
 
 
 @pytest.mark.sharing
 def test_the_official_client_is_told_what_it_may_not_read(sharing: Sharing, tmp_path: Path) -> None:
     with served(tmp_path / "shop") as site:
-        names = "[t.name for s in client.list_schemas(client.list_shares()[0]) for t in client.list_tables(s)]"
-        assert sharing.ask(site, names, "types") == ["types"]
-        for expression, told in (
-            ("rows(load('lake.gold.numbers'))", "no table gold.numbers in edition 1"),
-            ("rows(load('lake.gold.types', version=9))", "no edition 9"),
-            ("rows(load('other.gold.types'))", "no share 'other'"),
-            ("rows(delta_sharing.load_table_changes_as_pandas(file + '#lake.gold.types', 1, 1))", "not shared"),
-        ):
-            with pytest.raises(AssertionError, match=told):
-                sharing.ask(site, expression, "types")
+        names, *told = sharing.ask(
+            site,
+            "[t.name for s in client.list_schemas(client.list_shares()[0]) for t in client.list_tables(s)]",
+            "fails(lambda: load('lake.gold.numbers'))",
+            "fails(lambda: load('lake.gold.types', version=9))",
+            "fails(lambda: load('other.gold.types'))",
+            "fails(lambda: delta_sharing.load_table_changes_as_pandas(file + '#lake.gold.types', 1, 1))",
+            tables=["types"],
+        )
+        assert names == ["types"]
+        said = ("no table gold.numbers in edition 1", "no edition 9", "no share 'other'", "changes are not shared")
+        assert [words in fault for words, fault in zip(said, told, strict=True)] == [True] * 4
 
 
 @pytest.mark.http

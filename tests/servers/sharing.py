@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,8 +26,13 @@ def load(table, **how):
     return delta_sharing.load_as_pandas(f"{file}#{table}", **how)
 def rows(frame):
     return json.loads(frame.to_json(orient="records", date_format="iso", default_handler=str))
+def fails(call):
+    try:
+        call()
+    except Exception as error:
+        return str(error)
 client = SharingClient(file)
-print(json.dumps(eval(sys.argv[2])))
+print(json.dumps([eval(each) for each in sys.argv[2:]]))
 """
 
 
@@ -36,19 +42,17 @@ class Sharing:
 
     folder: Path
 
-    def ask(self, site: Served, expression: str, *tables: str) -> Any:
-        """What the client makes of a Python expression over `client`, `load` and `rows`, for a reader of tables.
-
-        Raises AssertionError with its last line where it fails.
-        """
+    def ask(self, site: Served, *expressions: str, tables: Sequence[str] = ("*",)) -> list[Any]:
+        """What the client makes of expressions over `client`, `load`, `rows` and `fails`, for a reader of tables."""
         name = f"client-{len(list(self.folder.iterdir()))}"
-        grant, token = granting.grant(site.settings, name, tables or ("*",))
+        grant, token = granting.grant(site.settings, name, tables)
         file = self.folder / f"{name}.share"
         file.write_text(granting.profile(grant, token, site.serving.url))
-        line = [PYTHON, "-W", "ignore", "-c", PROGRAM, str(file), expression]
+        line = [PYTHON, "-W", "ignore", "-c", PROGRAM, str(file), *expressions]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        answers: list[Any] = json.loads(done.stdout)
+        return answers
 
 
 @pytest.fixture

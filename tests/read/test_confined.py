@@ -1,0 +1,229 @@
+"""Readers from elsewhere: what a query may name, what is kept of it, who may read what. No JVM, no server."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lake.cli import lake
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.read import granting
+from lake.read.confined import confined
+from lake.read.sql import Reader, reader
+from lake.store.ledger import grants, reads
+from lake.store.ledger.grants import Grant
+from lake.store.ledger.reads import Journal, Read
+from tests.read.test_sql import WRITES
+from tests.warehouse import published
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A published shop that the tests only read."""
+    return published(tmp_path_factory.mktemp("shop") / "shop").settings
+
+
+@pytest.fixture(scope="module")
+def edition(shop: Settings) -> Reader:
+    return reader(shop)
+
+
+@pytest.mark.parametrize("query", WRITES)
+def test_what_an_owners_query_may_not_a_readers_may_not(edition: Reader, query: str, tmp_path: Path) -> None:
+    query = query.replace("OUT", str(tmp_path)).replace("carrier_daily", "customer_daily")
+    with pytest.raises(DeclarationError), edition.connect(confined(edition, query) and query) as con:
+        con.execute(query).fetchall()  # a table that there is not passes, and is not found
+
+
+ALLOWED = [
+    ("from customer_daily", ["customer_daily"]),
+    ("select * from GOLD.Customer_Daily c join current_order o using (customer)", ["customer_daily", "current_order"]),
+    ("with x as (from current_order) select count(*) from x, x as y", ["current_order"]),
+    ("with recursive r as (select 1 as n union all select n + 1 from r where n < 5) from r", []),
+    ("pivot current_order on status in ('paid') using sum(amount)", ["current_order"]),
+    ("unpivot customer_daily on orders, cancelled", ["customer_daily"]),
+    ("describe customer_daily", ["customer_daily"]),
+    ("summarize customer_daily", ["customer_daily"]),
+    ("show tables", []),
+    ("from information_schema.columns", []),
+    ("values (1, 'a')", []),
+    ("select unnest([1, 2]), * from range(2), generate_series(1, 2)", []),
+    ("select * from log.orders, lake.runs", ["log.orders", "lake.runs"]),
+    ('from "log.orders"', ["log.orders"]),
+    ("select customer, row_number() over (partition by customer) as n from customer_daily qualify n = 1",
+     ["customer_daily"]),
+    ("select {'a': [x for x in [1, 2] if x > 1]} as s, 'x'::varchar, interval 3 days", []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("query", "tables"), ALLOWED, ids=[query for query, _ in ALLOWED])
+def test_what_analysts_write_passes_and_is_what_was_read(edition: Reader, query: str, tables: list[str]) -> None:
+    assert sorted(confined(edition, query).tables) == sorted(tables)
+    edition.relation(query).fetchall()
+
+
+VALUES = st.one_of(
+    st.text(min_size=3).filter(lambda text: "\0" not in text).map(lambda text: "'" + text.replace("'", "''") + "'"),
+    st.integers(10_000, 10**15).map(str),
+    st.decimals(1000, 10**9, places=3).map(str),
+    st.dates().map(lambda day: f"DATE '{day}'"),
+)
+SHAPES = (
+    "select * from customer_daily where customer = {}",
+    "select * from customer_daily where customer in ({}) and day > {}",
+    "select case when customer = {} then {} end as a from customer_daily limit 3",
+    "with x as (select {} as a, [{}] as b, {{'k': {}}} as c) from x",
+    "values ({}, {})",
+    "select list_filter([{}], x -> x = {}) from customer_daily -- {}",
+    "select * from current_order pivot (count(*) for status in ({}))",
+    "select customer || {} || /* {} */ {} from customer_daily order by {}",
+)
+
+
+@pytest.mark.slow
+@given(st.sampled_from(SHAPES), st.lists(VALUES, min_size=4, max_size=4))
+def test_no_value_of_a_query_is_kept(edition: Reader, shape: str, values: list[str]) -> None:
+    query = shape.format(*values[: shape.count("{}")])
+    try:
+        text = confined(edition, query).text
+    except DeclarationError:  # a comment that a value ends
+        return
+    for value in values[: shape.count("{}")]:
+        plain = value.removeprefix("DATE ").strip("'")
+        assert len(plain) < 6 or plain not in text or plain in shape
+
+
+def test_what_is_denied_is_told_as_it_is_called(edition: Reader) -> None:
+    for query, told in (
+        ("from '/etc/passwd.csv'", "'/etc/passwd.csv' is not allowed"),
+        ("from read_csv('x')", "the function read_csv in a FROM is not allowed"),
+        ("from system.main.tables", "the database 'system' is not allowed"),
+        ("explain from customer_daily", "EXPLAIN, or PIVOT without its values, is not allowed"),
+        ("select current_setting('threads')", "the function current_setting is not allowed"),
+        ("select 1" + " + 1" * 600, "nested so deeply"),
+    ):
+        with pytest.raises(DeclarationError, match=told.replace("(", r"\(")):
+            confined(edition, query)
+
+
+GRANTED = [
+    (["*"], {"silver.a", "gold.b"}),
+    (["gold.*"], {"gold.b"}),
+    (["a"], {"silver.a"}),
+    (["silver.b"], set()),
+    (["log.*"], {"log.orders"}),
+    (["log.orders", "lake.runs"], {"log.orders", "lake.runs"}),
+    (["orders", "runs"], set()),
+]
+
+
+@pytest.mark.parametrize(("tables", "seen"), GRANTED, ids=[" ".join(tables) for tables, _ in GRANTED])
+def test_a_grant_covers_what_it_names(tables: Sequence[str], seen: set[str]) -> None:
+    grant = Grant("bi", tables, "", datetime.now(UTC))
+    every = ("silver.a", "gold.b", "log.orders", "lake.runs")
+    assert {title for title in every if grant.covers(*title.split("."))} == seen
+
+
+def test_a_reader_sees_a_log_or_a_ledger_only_if_granted(edition: Reader) -> None:
+    grant = Grant("bi", ["lake.runs"], "", datetime.now(UTC))
+    theirs = replace(edition, besides=lambda title: grant.covers(*title.split(".", 1)))
+    assert theirs.beside.titles == ("lake.runs",)
+    for title in ("log.orders", "lake.reads"):
+        with pytest.raises(DeclarationError):
+            theirs.relation(f"from {title}")
+
+
+def test_a_token_is_told_once_and_only_its_hash_is_kept(tmp_path: Path) -> None:
+    settings = published(tmp_path / "shop").settings
+    grant, token = granting.grant(settings, "bi", ["customer_daily"], days=1)
+    assert len(token) == 43
+    listed = grants.grants(settings)
+    assert grants.of_token(listed, token) == grant == listed[0]
+    assert grants.of_token(listed, token[:-1]) is None
+    assert grants.of_token(listed, "") is None
+    assert (grant.holds(grant.granted_at), grant.holds(grant.granted_at + timedelta(days=1))) == (True, False)
+    assert not [
+        file for file in settings.path(".lake").rglob("*") if file.is_file() and token.encode() in file.read_bytes()
+    ]
+    with pytest.raises(DeclarationError, match="there is a reader 'bi'"):
+        granting.grant(settings, "bi", ["*"])
+    granting.revoke(settings, "bi")
+    assert grants.of_token(grants.grants(settings), token) is None
+
+
+def test_the_command_grants_lists_and_revokes(tmp_path: Path) -> None:
+    project = str(published(tmp_path / "shop").settings.project)
+
+    def run(*words: str) -> str:
+        done = CliRunner().invoke(lake, ["reader", *words, "--project", project], catch_exceptions=False)
+        return done.stdout
+
+    assert run("list") == "no readers\n"
+    said = json.loads(run("add", "bi", "--table", "gold.*", "--days", "2", "--json"))
+    assert (said["reader"], said["tables"], len(said["token"])) == ("bi", ["gold.*"], 43)
+    profile = json.loads(run("add", "pandas", "--table", "*", "--profile", "--url", "https://lake.example.org/"))
+    assert profile["endpoint"] == "https://lake.example.org/delta-sharing/"
+    assert "bi      gold.*" in run("list")
+    assert run("revoke", "bi") == "bi: revoked\n"
+    for words, told in (
+        (("revoke", "bi"), "no reader 'bi'"),
+        (("add", "x", "--table", "customer"), "no table 'customer' to grant"),
+        (("add", "no name", "--table", "*"), "is not a valid name of a reader"),
+    ):
+        with pytest.raises(DeclarationError, match=told):
+            run(*words)
+
+
+def noted(settings: Settings) -> list[tuple[object, ...]]:
+    query = "SELECT reader, outcome, rows, bytes FROM lake.reads ORDER BY started_at"
+    return reader(settings).relation(query).fetchall()
+
+
+def test_a_read_is_on_record_at_once_and_booked_later_and_once(tmp_path: Path) -> None:
+    settings = published(tmp_path / "shop").settings
+    journal = Journal(settings)
+    read = Read("bi", "table", ("customer_daily",), None, 1, 1, "csv")
+    journal.add([read])
+    assert noted(settings) == [("bi", None, None, None)]
+    journal.add([read.ended("answered", rows=2, size=90)])
+    assert noted(settings) == [("bi", "answered", 2, 90)]
+    [file] = settings.path(".lake/reads").iterdir()
+    again = file.read_bytes()
+    journal.book()
+    assert noted(settings) == [("bi", "answered", 2, 90)]
+    journal.close()
+    (settings.path(".lake/reads") / "1-dead.jsonl").write_bytes(again + b'{"id": "torn')  # of a process that was killed
+    assert noted(settings) == [("bi", "answered", 2, 90)]
+    other = Journal(settings)
+    other.book()
+    other.close()
+    assert noted(settings) == [("bi", "answered", 2, 90)]
+    assert [path for path in settings.path(".lake/reads").iterdir() if path.stat().st_size] == []
+
+
+def test_a_record_for_which_there_is_no_room_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = published(tmp_path / "shop").settings
+    journal = Journal(settings)
+    read = Read("bi", "sql").ended("answered")
+    written = os.write
+    monkeypatch.setattr(reads.os, "write", lambda file, lines: written(file, lines[:20]) and _full())
+    with pytest.raises(OSError, match="No space"):
+        journal.add([read])
+    monkeypatch.undo()
+    journal.add([read])
+    assert noted(settings) == [("bi", "answered", None, None)]
+    journal.close()
+
+
+def _full() -> int:
+    raise OSError(28, "No space left on device")
