@@ -162,7 +162,7 @@ def _counted(batch: pa.RecordBatch) -> list[tuple[str, int]]:
 
 
 def _images(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any]]:
-    for row in batch.to_pylist():
+    for row in batch.to_pylist(maps_as_pydicts="strict"):
         yield row["before"] if row["after"] is None else row["after"]
 
 

@@ -1,0 +1,282 @@
+"""Rows as JSON for targets that keep text, and back into their types: nothing is lost on either way.
+
+The JSON of a row is `json.dumps(plain(row), ensure_ascii=False)` of lake.text, byte for byte, and made in DuckDB:
+decimals, dates and instants (in UTC, with Z) are texts, binary is hexadecimal, so are numbers that are not finite; a map
+is an object whose keys are texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+
+from lake.quoting import literal, quoted
+from lake.sinks.sink import FarTable, TableChanges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from duckdb.sqltypes import DuckDBPyType
+
+COLUMNS: Final = ("change", "key", "name", "before", "after")
+NULL: Final = "%null"
+GATHERED_ROWS: Final = 50_000
+GATHERED_BYTES: Final = 32 << 20
+UPPER: Final = r"\x0B\x0E\x0F\x1A-\x1F"
+"""Characters that DuckDB escapes by capital letters, and Python by small ones."""
+
+
+def json_rows(changes: TableChanges) -> Iterator[pa.RecordBatch]:
+    """The changes of a table as texts: `change`, `key` (by `key_of`), `name`, and JSON of the rows `before`, `after`.
+
+    `name` is the identity for people and addresses: the values of its columns in their order with `:` in between, each
+    as its JSON without quotes. Within a value `%` is %25 and `:` is %3A; a null is %null.
+    """
+    with closing(_connection()) as con:
+        for some in _gathered(changes.batches()):
+            yield from _as_json(con, some, changes.table.identity)
+
+
+def typed_rows(table: FarTable, texts: Iterable[list[str]]) -> pa.RecordBatchReader:
+    """Batches of rows, each the JSON of a row by `json_rows`, in the columns and types of the table."""
+    import pyarrow as pa
+
+    batches = _typed(table, texts)
+    return pa.RecordBatchReader.from_batches(next(batches).schema, batches)
+
+
+def _connection() -> duckdb.DuckDBPyConnection:
+    con = duckdb.connect()
+    con.execute("SET TimeZone = 'UTC'")
+    return con
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Several batches at a time: to make SQL ready takes as long as to answer it for ten thousand rows."""
+    import pyarrow as pa
+
+    some, rows, size = list[Any](), 0, 0
+    for batch in batches:
+        some.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= GATHERED_ROWS or size >= GATHERED_BYTES:
+            yield pa.Table.from_batches(some)
+            some, rows, size = [], 0, 0
+    if some:
+        yield pa.Table.from_batches(some)
+
+
+def _as_json(con: duckdb.DuckDBPyConnection, some: pa.Table, identity: tuple[str, ...]) -> list[pa.RecordBatch]:
+    rows = con.from_arrow(some)
+    types = dict(zip(rows.columns, rows.types, strict=True))
+    columns = {
+        "change": "change",
+        "key": _of_row(types, lambda side, kind: _object(side, _chosen(kind, identity), 0)),
+        "name": _of_row(types, lambda side, kind: _name(side, _chosen(kind, identity))),
+        **{side: _image(side, types[side]) for side in ("before", "after")},
+    }
+    listed = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
+    return list(rows.query("changes", f"SELECT {listed} FROM changes").to_arrow_table().combine_chunks().to_batches())
+
+
+def _of_row(types: Mapping[str, DuckDBPyType], sql: Callable[[str, DuckDBPyType], str]) -> str:
+    """SQL of what there is of the row after the change, or of the one before where it goes."""
+    of = {side: sql(side, types[side]) for side in ("after", "before") if _is_struct(types[side])}
+    if len(of) < 2:
+        return next(iter(of.values()), "NULL::VARCHAR")
+    return f"CASE WHEN after IS NOT NULL THEN {of['after']} ELSE {of['before']} END"
+
+
+def _chosen(kind: DuckDBPyType, identity: tuple[str, ...]) -> list[tuple[str, DuckDBPyType]]:
+    fields = dict(_fields(kind))
+    return [(name, fields[name]) for name in identity]
+
+
+def _name(x: str, fields: list[tuple[str, DuckDBPyType]]) -> str:
+    parts = []
+    for name, kind in fields:
+        text = _text(_field(x, name), kind, 0)
+        if kind.id not in TAME:
+            text = f"replace(replace({text}, '%', '%25'), ':', '%3A')"
+        parts.append(f"coalesce({text}, '{NULL}')")
+    return f"concat_ws(':', {', '.join(parts)})"
+
+
+def _image(side: str, kind: DuckDBPyType) -> str:
+    return _json(side, kind, 0) if _is_struct(kind) else "NULL::VARCHAR"
+
+
+def _is_struct(kind: DuckDBPyType) -> bool:
+    return kind.id == "struct"
+
+
+def _fields(kind: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+    return list(kind.children) if _is_struct(kind) else []
+
+
+def _field(x: str, name: str) -> str:
+    return f"struct_extract({x}, {literal(name)})"
+
+
+def _json(x: str, kind: DuckDBPyType, depth: int) -> str:
+    """SQL of the JSON of a value, null where it is."""
+    text = _text(x, kind, depth)
+    match kind.id:
+        case "varchar":
+            return _string(x)
+        case "float" | "double":
+            return f"CASE WHEN isfinite({x}) THEN {x}::DOUBLE::VARCHAR ELSE '\"' || {text} || '\"' END"
+        case name if name in BARE or name in {"struct", "list", "map"}:
+            return text
+    return f"('\"' || {text} || '\"')"
+
+
+def _text(x: str, kind: DuckDBPyType, depth: int) -> str:
+    """SQL of a value as a text, null where it is; the JSON of what is nested."""
+    match kind.id:
+        case "struct":
+            return f"CASE WHEN {x} IS NOT NULL THEN {_object(x, _fields(kind), depth)} END"
+        case "list":
+            item = f"x{depth}"
+            inner = f"coalesce({_json(item, kind.children[0][1], depth + 1)}, 'null')"
+            return f"('[' || array_to_string(list_transform({x}, lambda {item}: {inner}), ', ') || ']')"
+        case "map":
+            return _pairs(x, kind, depth)
+        case name if name in BARE:
+            return f"{x}::VARCHAR"
+        case name if name in LEAVES:
+            return LEAVES[name](x, kind)
+    raise ValueError(f"no JSON is known of type {kind}")
+
+
+def _object(x: str, fields: Iterable[tuple[str, DuckDBPyType]], depth: int) -> str:
+    parts = [
+        f"{literal(json.dumps(name, ensure_ascii=False))} || ': ' ||"
+        f" coalesce({_json(_field(x, name), kind, depth)}, 'null')"
+        for name, kind in fields
+    ]
+    listed = " || ', ' || ".join(parts or ["''"])
+    return f"('{{' || {listed} || '}}')"
+
+
+def _pairs(x: str, kind: DuckDBPyType, depth: int) -> str:
+    """A map as an object: a key that is no text is one as `lake.text.text` makes it."""
+    pair = f"x{depth}"
+    (_, of_key), (_, of_value) = kind.children
+    key = _string(_text(_field(pair, "key"), of_key, depth + 1))
+    value = f"coalesce({_json(_field(pair, 'value'), of_value, depth + 1)}, 'null')"
+    pairs = f"list_transform(map_entries({x}), lambda {pair}: {key} || ': ' || {value})"
+    return f"('{{' || array_to_string({pairs}, ', ') || '}}')"
+
+
+def _string(x: str) -> str:
+    """A text in quotes, escaped as Python escapes it."""
+    each = f"regexp_extract_all({x}, '[{UPPER}]|[^{UPPER}]+')"
+    one = f"CASE WHEN regexp_full_match(p, '[{UPPER}]') THEN lower(to_json(p)::VARCHAR) ELSE to_json(p)::VARCHAR END"
+    parts = f"list_transform({each}, lambda p: ({one})[2:-2])"
+    rare = f"'\"' || array_to_string({parts}, '') || '\"'"
+    json_ = f"to_json({x})::VARCHAR"
+    return f"CASE WHEN contains({json_}, '\\u00') THEN {rare} ELSE {json_} END"
+
+
+def _double(x: str, _: DuckDBPyType) -> str:
+    return f"replace({x}::DOUBLE::VARCHAR, '-nan', 'nan')"
+
+
+def _decimal(x: str, kind: DuckDBPyType) -> str:
+    """DuckDB writes .5 where no digit may come before the point."""
+    (_, precision), (_, scale) = kind.children
+    text = f"{x}::VARCHAR"
+    if precision != scale:
+        return text
+    return f"CASE WHEN {x} < 0 THEN '-0' || substr({text}, 2) ELSE '0' || {text} END"
+
+
+def _instant(x: str, _: DuckDBPyType) -> str:
+    """Without its zone: the same whatever that of the session is."""
+    text = f"replace(make_timestamp(epoch_us({x}))::VARCHAR, ' ', 'T')"
+    return f"CASE WHEN epoch_us({x}) % 1000000 = 0 THEN {text} ELSE rpad({text}, {MICROS}, '0') END"
+
+
+MICROS: Final = len("2024-03-30T09:12:00.000000")
+BARE: Final = frozenset({"boolean", "tinyint", "smallint", "integer", "bigint"})
+"""Types that are written alike in SQL and in JSON."""
+TAME: Final = BARE | {"decimal", "float", "double", "date", "blob"}
+"""Types in whose texts there is neither % nor a colon."""
+LEAVES: Final[Mapping[str, Callable[[str, Any], str]]] = {
+    "varchar": lambda x, _: x,
+    "float": _double,
+    "double": _double,
+    "decimal": _decimal,
+    "date": lambda x, _: f"{x}::VARCHAR",
+    "timestamp": _instant,
+    "timestamp with time zone": lambda x, kind: f"({_instant(x, kind)} || 'Z')",
+    "blob": lambda x, _: f"lower(hex({x}))",
+}
+
+
+def _typed(table: FarTable, texts: Iterable[list[str]]) -> Iterator[pa.RecordBatch]:
+    """An empty batch, which tells the columns, then those with rows."""
+    import pyarrow as pa
+
+    with closing(_connection()) as con:
+        declared = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in table.types.items())
+        kinds = dict(zip(table.types, con.sql(f"SELECT {declared}").types, strict=True))
+        columns = ", ".join(f"{_value(_field('row', name), kind, 0)} AS {quoted(name)}" for name, kind in kinds.items())
+        shape = ", ".join(f"{quoted(name)} {_texts(kind)}" for name, kind in kinds.items())
+        query = f"SELECT {columns} FROM (SELECT from_json(text, {_structure(f'STRUCT({shape})')}) AS row FROM texts)"
+        yield pa.RecordBatch.from_pylist([], schema=_queried(con, query, []).schema)
+        for batch in texts:
+            yield from _queried(con, query, batch).combine_chunks().to_batches()
+
+
+def _queried(con: duckdb.DuckDBPyConnection, query: str, texts: list[str]) -> pa.Table:
+    import pyarrow as pa
+
+    rows = con.from_arrow(pa.table({"text": pa.array(texts, pa.string())}))
+    return rows.query("texts", query).to_arrow_table()
+
+
+def _structure(kind: str) -> str:
+    return literal(json.dumps(kind, ensure_ascii=False))
+
+
+def _texts(kind: DuckDBPyType) -> str:
+    """The type of a value whose leaves are texts."""
+    match kind.id:
+        case "struct":
+            return f"STRUCT({', '.join(f'{quoted(name)} {_texts(inner)}' for name, inner in _fields(kind))})"
+        case "list":
+            return f"{_texts(kind.children[0][1])}[]"
+        case "map":
+            return f"MAP(VARCHAR, {_texts(kind.children[1][1])})"
+    return "VARCHAR"
+
+
+def _value(x: str, kind: DuckDBPyType, depth: int) -> str:
+    """SQL of the value that a text, or what is nested of texts, is of."""
+    match kind.id:
+        case "struct":
+            fields = (f"{literal(name)}: {_value(_field(x, name), inner, depth)}" for name, inner in _fields(kind))
+            return f"CASE WHEN {x} IS NOT NULL THEN {{{', '.join(fields)}}} END"
+        case "list":
+            item = f"x{depth}"
+            return f"list_transform({x}, lambda {item}: {_value(item, kind.children[0][1], depth + 1)})"
+        case "map":
+            pair = f"x{depth}"
+            (_, of_key), (_, of_value) = kind.children
+            key = _field(pair, "key")
+            if of_key.id in {"struct", "list", "map"}:
+                key = f"from_json({key}, {_structure(_texts(of_key))})"
+            key = _value(key, of_key, depth + 1)
+            entry = f"{{'k': {key}, 'v': {_value(_field(pair, 'value'), of_value, depth + 1)}}}"
+            entries = f"list_transform(map_entries({x}), lambda {pair}: {entry})"
+            return f"CASE WHEN {x} IS NOT NULL THEN map_from_entries({entries}) END"
+        case "blob":
+            return f"unhex({x})"
+        case "varchar":
+            return x
+    return f"{x}::{kind}"
