@@ -28,6 +28,7 @@ from lake.sources.declared import NAME, filled_in
 
 KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "postgres": ("lake.sinks.postgres", "postgres"),
+    "redis": ("lake.sinks.redis", "redis"),
 }
 """What fills a sink of each kind, and the extra whose packages it needs.
 

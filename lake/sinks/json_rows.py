@@ -1,19 +1,20 @@
 """Rows as JSON for targets that keep text, and back into their types: nothing is lost on either way.
 
 The JSON of a row is `json.dumps(plain(row), ensure_ascii=False)` of lake.text, byte for byte, and made in DuckDB:
-decimals, dates and instants (in UTC, with Z) are texts, binary is hexadecimal, so are numbers that are not finite; a map
-is an object whose keys are texts.
+decimals, dates and instants (in UTC, with Z) are texts, and so are numbers that are not finite; what is binary is
+hexadecimal, and a map is an object whose keys are texts.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
+from lake.errors import LakeError
 from lake.quoting import literal, quoted
 from lake.sinks.sink import FarTable, TableChanges
 
@@ -41,10 +42,25 @@ def json_rows(changes: TableChanges) -> Iterator[pa.RecordBatch]:
 
 
 def typed_rows(table: FarTable, texts: Iterable[list[str]]) -> pa.RecordBatchReader:
-    """Batches of rows, each the JSON of a row by `json_rows`, in the columns and types of the table."""
+    """Batches of rows, each the JSON of a row by `json_rows`, in the columns and types of the table.
+
+    What is no value of its type, as where somebody else has written it, is null.
+    """
+    return named_rows(table, ([("", text) for text in some] for some in texts), None)
+
+
+def named_rows(
+    table: FarTable,
+    rows: Iterable[Sequence[tuple[str, str]]],
+    wrong: Callable[[FarTable, str], LakeError] | None,
+) -> pa.RecordBatchReader:
+    """Rows as `typed_rows` gives them, of batches of (name, JSON).
+
+    Raises what is `wrong` with a row where its name is another.
+    """
     import pyarrow as pa
 
-    batches = _typed(table, texts)
+    batches = _typed(table, rows, wrong)
     return pa.RecordBatchReader.from_batches(next(batches).schema, batches)
 
 
@@ -218,26 +234,41 @@ LEAVES: Final[Mapping[str, Callable[[str, Any], str]]] = {
 }
 
 
-def _typed(table: FarTable, texts: Iterable[list[str]]) -> Iterator[pa.RecordBatch]:
+def _typed(
+    table: FarTable, rows: Iterable[Sequence[tuple[str, str]]], wrong: Callable[[FarTable, str], LakeError] | None
+) -> Iterator[pa.RecordBatch]:
     """An empty batch, which tells the columns, then those with rows."""
-    import pyarrow as pa
-
     with closing(_connection()) as con:
         declared = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in table.types.items())
         kinds = dict(zip(table.types, con.sql(f"SELECT {declared}").types, strict=True))
-        columns = ", ".join(f"{_value(_field('row', name), kind, 0)} AS {quoted(name)}" for name, kind in kinds.items())
-        shape = ", ".join(f"{quoted(name)} {_texts(kind)}" for name, kind in kinds.items())
-        query = f"SELECT {columns} FROM (SELECT from_json(text, {_structure(f'STRUCT({shape})')}) AS row FROM texts)"
-        yield pa.RecordBatch.from_pylist([], schema=_queried(con, query, []).schema)
-        for batch in texts:
-            yield from _queried(con, query, batch).combine_chunks().to_batches()
+        values = ", ".join(f"{literal(c)}: {_value(_field('texts', c), kind, 0)}" for c, kind in kinds.items())
+        shape = _structure(f"STRUCT({', '.join(f'{quoted(name)} {_texts(kind)}' for name, kind in kinds.items())})")
+        texts = f"SELECT name, CASE WHEN json_valid(text) THEN from_json(text, {shape}) END AS texts FROM rows"
+        name = _name("row", [(column, kinds[column]) for column in table.identity])
+        columns = ", ".join(f"{_field('row', column)} AS {quoted(column)}" for column in kinds)
+        is_wrong = f"{name} IS DISTINCT FROM name" if wrong else "false"
+        typed = f"SELECT name, {{{values}}} AS row FROM ({texts})"
+        query = f"SELECT {columns}, CASE WHEN {is_wrong} THEN name END FROM ({typed})"
+        yield _queried(con, query, [])[0]
+        for some in rows:
+            batch, names = _queried(con, query, some)
+            if wrong and (name := next(filter(None, names), None)) is not None:
+                raise wrong(table, name)
+            yield batch
 
 
-def _queried(con: duckdb.DuckDBPyConnection, query: str, texts: list[str]) -> pa.Table:
+def _queried(
+    con: duckdb.DuckDBPyConnection, query: str, rows: Sequence[tuple[str, str]]
+) -> tuple[pa.RecordBatch, list[str | None]]:
+    """The rows that a query gives, without its last column, and that."""
     import pyarrow as pa
 
-    rows = con.from_arrow(pa.table({"text": pa.array(texts, pa.string())}))
-    return rows.query("texts", query).to_arrow_table()
+    names, texts = zip(*rows, strict=True) if rows else ((), ())
+    given = pa.table({"name": pa.array(names, pa.string()), "text": pa.array(texts, pa.string())})
+    found = con.from_arrow(given).query("rows", query).to_arrow_table().combine_chunks()
+    batches = found.select(range(found.num_columns - 1)).to_batches()
+    batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=found.schema.remove(found.num_columns - 1))
+    return batch, found.column(found.num_columns - 1).to_pylist()
 
 
 def _structure(kind: str) -> str:
@@ -276,7 +307,7 @@ def _value(x: str, kind: DuckDBPyType, depth: int) -> str:
             entries = f"list_transform(map_entries({x}), lambda {pair}: {entry})"
             return f"CASE WHEN {x} IS NOT NULL THEN map_from_entries({entries}) END"
         case "blob":
-            return f"unhex({x})"
+            return f"TRY(unhex({x}))"
         case "varchar":
             return x
-    return f"{x}::{kind}"
+    return f"TRY_CAST({x} AS {kind})"

@@ -1,0 +1,156 @@
+"""The connection to a server, and what it says in words of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.sources.source import FromEnvironment
+
+SCHEMES: Final = ("redis", "rediss", "unix")
+CAUSED: Final = "of pipeline caused error: "
+"""What stands before it is the command, with the row that it was to set."""
+REFUSED: Final[Mapping[str, tuple[type[LakeError], str]]] = {
+    "NOAUTH": (DeclarationError, 'give it a password: password = "env:NAME"'),
+    "WRONGPASS": (DeclarationError, "look at username and password"),
+    "NOPERM": (
+        DeclarationError,
+        "allow the user the commands and the keys that it needs: see docs/how-to/sink-redis.md",
+    ),
+    "OOM": (Unavailable, "raise its maxmemory, or leave out columns or tables"),
+    "READONLY": (Unavailable, "name the primary: this is a replica, or was made one"),
+    "MISCONF": (Unavailable, "it cannot write to its disk, and refuses all changes: see its log"),
+    "LOADING": (Unavailable, "it is loading its data: try again"),
+    "BUSY": (Unavailable, "a script of somebody's keeps it busy: try again"),
+    "MASTERDOWN": (Unavailable, "try again"),
+    "TRYAGAIN": (Unavailable, "try again"),
+    "CLUSTERDOWN": (Unavailable, "try again"),
+    "NOREPLICAS": (Unavailable, "it has too few replicas to take changes"),
+    **dict.fromkeys(
+        ("MOVED", "ASK", "CROSSSLOT"),
+        (DeclarationError, "deliver to a server that is no cluster: rows of one edition cannot change at once in one"),
+    ),
+}
+"""The first word of what a server refuses with, what it is, and what to do."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a server is, who we are there, and how long it may take to answer."""
+
+    url: str = field(repr=False)
+    username: str
+    password: str = field(repr=False)
+    certificates: str
+    seconds: int
+    where: str
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], where: str) -> Server:
+        """As a sink's file says. Raises DeclarationError that lists every fault."""
+        if faults := list(_faults(options, where)):
+            raise DeclarationError.all(faults)
+        told = (options[name] for name in ("url", "username", "password", "certificates", "seconds"))
+        return cls(*told, where)
+
+    @cached_property
+    def client(self) -> redis.Redis:
+        """A client, which connects when it first asks. What it does is not repeated: deliveries are."""
+        more: dict[str, Any] = {"username": self.username or None, "password": self.password or None}
+        if self.certificates:
+            more["ssl_ca_certs"] = self.certificates
+        return redis.Redis.from_url(
+            self.url,
+            socket_timeout=self.seconds,
+            socket_connect_timeout=self.seconds,
+            retry=Retry(NoBackoff(), 0),
+            client_name="headwater",
+            **{name: value for name, value in more.items() if value is not None},
+        )
+
+    def close(self) -> None:
+        """Lets go of connections."""
+        if "client" in self.__dict__:
+            self.client.close()
+
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """Raises what the server says as an error that says what to do."""
+        try:
+            yield
+        except redis.exceptions.RedisError as error:
+            raise self._as_error(error) from None
+        except OSError as error:
+            raise DeclarationError(
+                f"certificates: {error.strerror}", where=self.where, fix="name a PEM file of certificates"
+            ) from None
+
+    def _as_error(self, error: redis.exceptions.RedisError) -> LakeError:
+        message = str(error).rpartition(CAUSED)[2].strip() or type(error).__name__
+        for word, (kind, fix) in REFUSED.items():
+            if _begins(error, message, word):
+                return kind(f"{self.place} refuses: {message}", where=self.where, fix=fix)
+        if isinstance(error, redis.exceptions.TimeoutError):
+            return Unavailable(
+                f"{self.place} does not answer within {self.seconds} s",
+                where=self.where,
+                fix="try again, or give it more `seconds`",
+            )
+        if isinstance(error, redis.exceptions.ConnectionError):
+            return Unavailable(
+                f"{self.place} does not answer: {message}", where=self.where, fix="try again when it does"
+            )
+        return LakeError(f"{self.place} failed: {message}", where=self.where, fix="see the server's log")
+
+    @property
+    def place(self) -> str:
+        """What it is called where a message may be read by anyone."""
+        parts = urlsplit(self.url)
+        return f"Redis at {parts.hostname}:{parts.port or 6379}" if parts.hostname else f"Redis at {parts.path}"
+
+
+def _begins(error: redis.exceptions.RedisError, message: str, word: str) -> bool:
+    """The client leaves out the first word of answers that it knows."""
+    known = {
+        "NOAUTH": (redis.exceptions.AuthenticationError,),
+        "WRONGPASS": (redis.exceptions.AuthenticationError,),
+        "OOM": (redis.exceptions.OutOfMemoryError,),
+        "READONLY": (redis.exceptions.ReadOnlyError,),
+        "NOPERM": (redis.exceptions.NoPermissionError,),
+        "LOADING": (redis.exceptions.BusyLoadingError,),
+        "MOVED": (redis.exceptions.AskError, redis.exceptions.ClusterCrossSlotError),
+    }
+    return f"{word} " in f"{message} " or isinstance(error, known.get(word, ()))
+
+
+def _faults(options: Mapping[str, Any], where: str) -> Iterator[DeclarationError]:
+    url = options["url"]
+    parts = urlsplit(url)
+    if parts.scheme not in SCHEMES:
+        yield DeclarationError(
+            "url: it does not begin with redis://, rediss:// or unix://",
+            where=where,
+            fix="for example redis://127.0.0.1:6379/0",
+        )
+    elif parts.password and not isinstance(url, FromEnvironment):
+        yield DeclarationError(
+            "url: it has a password", where=where, fix='take it from the environment: url = "env:NAME"'
+        )
+    if options["password"] and not isinstance(options["password"], FromEnvironment):
+        yield DeclarationError(
+            "password: it is in the file", where=where, fix='take it from the environment: "env:NAME"'
+        )
+    if options["certificates"] and parts.scheme != "rediss":
+        yield DeclarationError("certificates: the url is not of TLS", where=where, fix="begin it with rediss://")
+    for name in ("at_once", "seconds"):
+        if options[name] < 1:
+            yield DeclarationError(f"{name}: found {options[name]}", where=where, fix="give a number from 1 on")
