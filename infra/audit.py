@@ -26,7 +26,8 @@ from license_expression import ExpressionError, get_spdx_licensing
 from lake.jars import faults, listed
 
 LOCK: Final = Path(__file__).parents[1] / "requirements.lock"
-BROKER: Final = Path(__file__).parent / "kafka/jars.txt"  # of a broker that tests start; the product does not
+HERE: Final = Path(__file__).parent
+SERVERS: Final = (HERE / "kafka/jars.txt", HERE / "opensearch/jars.txt")  # that tests start; the product does not
 
 # Licences under which a dependency may be used by, and passed on with, a program under Apache-2.0. The Mozilla one asks
 # for the source of its own files where they are changed, and they are not.
@@ -148,7 +149,7 @@ def licences(packages: Iterable[str], read: Callable[[str], PackageMetadata] = m
     found: dict[str, list[str]] = defaultdict(list)
     for name in packages:
         found[_licence(name, read)].append(name)
-    for jar in (*listed(), *listed(BROKER)):
+    for jar in (*listed(), *(jar for file in SERVERS for jar in listed(file))):
         found[jar.licence].append(jar.file)
     for licence, names in sorted(found.items()):
         told = f"{licence or 'none declared'}: {', '.join(names)}"

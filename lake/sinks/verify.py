@@ -175,12 +175,21 @@ class Comparison:
         return [found for found in fields_of(schema) if not only or found[0] in only]
 
     def _read_theirs(self) -> None:
+        failures: list[LakeError] = []
+        try:
+            self._copy_theirs(failures)
+        except duckdb.Error:
+            if failures:  # raised in the stream, it is told in words of DuckDB's
+                raise failures[0] from None
+            raise
+
+    def _copy_theirs(self, failures: list[LakeError]) -> None:
         if isinstance(self.target, Hashed):
-            self.con.register("read", self.target.hashes(self.table))
+            self.con.register("read", _noting(self.target.hashes(self.table), failures))
             unsigned = ", ".join(f"(({n}::HUGEINT + {MODULUS}) % {MODULUS})::UBIGINT AS {n}" for n in ("_key", "_hash"))
             self.con.execute(f"CREATE TEMP TABLE theirs AS SELECT * REPLACE ({unsigned}) FROM read")
         elif isinstance(self.target, Readable):
-            self.con.register("read", self.target.rows(self.table))
+            self.con.register("read", _noting(self.target.rows(self.table), failures))
             typed = ", ".join(f"CAST({quoted(c)} AS {kind}) AS {quoted(c)}" for c, kind in self.table.types.items())
             self.con.execute(f"CREATE TEMP TABLE back AS SELECT {typed} FROM read")
             self.con.execute(f"CREATE TEMP TABLE theirs AS {self._hashes(self._held, 'FROM back')}")
@@ -206,6 +215,20 @@ class Comparison:
             )
             known = [row["_key"] for row in rows if key_of(row, self.table.identity) in keys]
             self.con.execute("DELETE FROM wrong WHERE list_contains(?, _key)", [known])
+
+
+def _noting(rows: pa.RecordBatchReader, failures: list[LakeError]) -> pa.RecordBatchReader:
+    """The same rows; where reading them fails, that is noted."""
+    import pyarrow as pa
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from rows
+        except LakeError as failure:
+            failures.append(failure)
+            raise
+
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,6 @@ def of_two_one_is_refused(settings: Settings, sink: Declared) -> None:
     assert identical(settings, sink) == 3
     edition(settings, 4, "id", one=every_type(16))
     call = [*CALL, "deliver", sink.name, "--project", str(settings.project)]
-    processes = [subprocess.Popen(call, stderr=subprocess.PIPE) for _ in range(3)]
+    processes = [subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(3)]
     assert [process.wait() for process in processes] == [0, 0, 0]
     assert identical(settings, sink) == 4

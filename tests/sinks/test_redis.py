@@ -24,6 +24,7 @@ from lake.sinks.redis import switch
 from lake.sinks.redis.target import Redis as Target
 from lake.sinks.verify import repair, verify_sink
 from lake.store.ledger import editions
+from tests.processes import until
 from tests.read.things import NAME
 from tests.servers.redis import Redis
 from tests.sinks.followed import each_point_kills, each_trip_dies, identical, of_two_one_is_refused, whatever_happens
@@ -132,11 +133,13 @@ def test_of_two_with_leases_of_their_own_the_slower_is_refused_wherever_it_is(
     assert refused >= 2
 
 
-def overtaken(send: Callable[..., Any], trips: Iterator[int], nth: int, other: Callable[[], Any], *args: Any) -> Any:
+def overtaken(
+    send: Callable[..., Any], trips: Iterator[int], nth: int, other: Callable[[], Any], *args: Any, **options: Any
+) -> Any:
     """Sends, once another has delivered where it is the nth time."""
     if next(trips) == nth:
         other()
-    return send(*args)
+    return send(*args, **options)
 
 
 def test_readers_see_one_edition_whole_while_it_is_delivered_in_one_step(project: Settings, redis: Redis) -> None:
@@ -196,10 +199,11 @@ def test_a_server_that_is_killed_and_comes_back_has_one_edition(
 ) -> None:
     with another(tmp_path, monkeypatch) as server:
         cache = sink(project, "cache", f"{URL}at_once = {at_once}\nseconds = 5\n[tables.one]\n")
-        edition(project, 1, "id", one=every_type(200))
+        words = "SELECT range AS id, 'w' || range * {} AS word FROM range({})"
+        edition(project, 1, "id", one=words.format(1, 200))
         deliver(project, cache)
         for number in range(2, 8):
-            edition(project, number, "id", one=every_type(200 + number, shift=number))
+            edition(project, number, "id", one=words.format(number, 200 + number))
             dying = partial(put_and_die, switch.put, count(1), number // 2, server)
             with monkeypatch.context() as patch:
                 patch.setattr(switch, "put", dying)
@@ -324,11 +328,11 @@ def test_a_row_without_a_value_is_no_hash_and_is_told(project: Settings, redis: 
 @pytest.mark.parametrize(
     "case",
     [
-        (["--requirepass", "good"], "redis://127.0.0.1:{port}/0", "Authentication required", 2),
+        (["--requirepass", "good"], "redis://127.0.0.1:{port}/0", "password = .env:NAME", 2),
         (["--requirepass", "good"], "redis://:secret123@127.0.0.1:{port}/0", "refuses: .*invalid", 2),
         (["--maxmemory", "1mb"], "redis://127.0.0.1:{port}/0", "maxmemory", 75),
         (["--replicaof", "127.0.0.1 1"], "redis://127.0.0.1:{port}/0", "name the primary|MASTERDOWN|refuses", 75),
-        (["--cluster-enabled", "yes"], "redis://127.0.0.1:{port}/0", "CLUSTERDOWN|no cluster|not served", 75),
+        (["--cluster-enabled", "yes"], "redis://127.0.0.1:{port}/0", "Hash slot not served", 75),
         ([], "redis://:secret123@127.0.0.1:1/0", "does not answer", 75),
         ([], "redis://127.0.0.1:{port}/99", "DB index", 1),
     ],
@@ -344,3 +348,15 @@ def test_a_server_that_refuses_is_quoted_and_a_password_is_never_told(
         assert (done.returncode, re.search(said, done.stderr) is not None) == (code, True), done.stderr
         assert "secret123" not in done.stdout + done.stderr
         assert "xxx" not in done.stderr, "no row is told"
+
+
+def test_a_cluster_is_refused(project: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with another(tmp_path, monkeypatch, "--cluster-enabled", "yes") as server:
+        server.client().execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+        edition(project, 1, "id", one=every_type(20))
+        until(lambda: bool(re.search(r"state\W+ok", str(server.client().execute_command("CLUSTER INFO")))))
+        cache = sink(project, "cache", f"{URL}[tables.one]\n")
+        with pytest.raises(DeclarationError, match="same slot") as refused:
+            deliver(project, cache)
+        assert "deliver to a server that is no cluster" in refused.value.fix
+        assert server.client().dbsize() == 0

@@ -127,6 +127,7 @@ def _begins(error: redis.exceptions.RedisError, message: str, word: str) -> bool
         "READONLY": (redis.exceptions.ReadOnlyError,),
         "NOPERM": (redis.exceptions.NoPermissionError,),
         "LOADING": (redis.exceptions.BusyLoadingError,),
+        "CLUSTERDOWN": (redis.exceptions.ClusterDownError,),
         "MOVED": (redis.exceptions.AskError, redis.exceptions.ClusterCrossSlotError),
     }
     return f"{word} " in f"{message} " or isinstance(error, known.get(word, ()))

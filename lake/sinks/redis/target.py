@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 64 << 20
 """The most of one step: the server has it in its memory twice while it is applied."""
+LOST: Final = "while watching"
+"""What the client says where the connection is lost in a transaction."""
 EMPTY: Final = "all of its columns are null, and a hash has a field for each that is not"
 
 
@@ -144,7 +146,9 @@ class Redis:
             pipe.set(self.keys.position, position.to_json())
             try:
                 pipe.execute()
-            except redis.exceptions.WatchError:
+            except redis.exceptions.WatchError as error:
+                if LOST in str(error):
+                    raise redis.exceptions.ConnectionError(str(error)) from None
                 raise self._beaten() from None
 
     def _beaten(self) -> Unavailable:
