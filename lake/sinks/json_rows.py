@@ -46,17 +46,17 @@ def typed_rows(table: FarTable, texts: Iterable[list[str]]) -> pa.RecordBatchRea
 
     What is no value of its type, as where somebody else has written it, is null.
     """
-    return named_rows(table, ([("", text) for text in some] for some in texts), None)
+    return named_rows(table, ([(None, text) for text in some] for some in texts), None)
 
 
 def named_rows(
     table: FarTable,
-    rows: Iterable[Sequence[tuple[str, str]]],
+    rows: Iterable[Sequence[tuple[str | None, str]]],
     wrong: Callable[[FarTable, str], LakeError] | None,
 ) -> pa.RecordBatchReader:
     """Rows as `typed_rows` gives them, of batches of (name, JSON).
 
-    Raises what is `wrong` with a row where its name is another.
+    Raises what is `wrong` with a row where its name, if one is given, is another.
     """
     import pyarrow as pa
 
@@ -235,7 +235,9 @@ LEAVES: Final[Mapping[str, Callable[[str, Any], str]]] = {
 
 
 def _typed(
-    table: FarTable, rows: Iterable[Sequence[tuple[str, str]]], wrong: Callable[[FarTable, str], LakeError] | None
+    table: FarTable,
+    rows: Iterable[Sequence[tuple[str | None, str]]],
+    wrong: Callable[[FarTable, str], LakeError] | None,
 ) -> Iterator[pa.RecordBatch]:
     """An empty batch, which tells the columns, then those with rows."""
     with closing(_connection()) as con:
@@ -246,7 +248,7 @@ def _typed(
         texts = f"SELECT name, CASE WHEN json_valid(text) THEN from_json(text, {shape}) END AS texts FROM rows"
         name = _name("row", [(column, kinds[column]) for column in table.identity])
         columns = ", ".join(f"{_field('row', column)} AS {quoted(column)}" for column in kinds)
-        is_wrong = f"{name} IS DISTINCT FROM name" if wrong else "false"
+        is_wrong = f"name IS NOT NULL AND {name} IS DISTINCT FROM name" if wrong else "false"
         typed = f"SELECT name, {{{values}}} AS row FROM ({texts})"
         query = f"SELECT {columns}, CASE WHEN {is_wrong} THEN name END FROM ({typed})"
         yield _queried(con, query, [])[0]
@@ -258,7 +260,7 @@ def _typed(
 
 
 def _queried(
-    con: duckdb.DuckDBPyConnection, query: str, rows: Sequence[tuple[str, str]]
+    con: duckdb.DuckDBPyConnection, query: str, rows: Sequence[tuple[str | None, str]]
 ) -> tuple[pa.RecordBatch, list[str | None]]:
     """The rows that a query gives, without its last column, and that."""
     import pyarrow as pa

@@ -88,8 +88,8 @@ class OpenSearch:
     def empty(self) -> None:
         """Removes all that it has."""
         client = self.client()
-        if names := list(client.indices.get_alias("*")):
-            client.indices.delete(",".join(names))
+        if names := list(client.indices.get_alias(index="*")):
+            client.indices.delete(index=",".join(names))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,85 @@
+"""How the columns of a table are mapped: what is searched is made of them; what is read back is the source, untouched.
+
+Text is analysed, with a `keyword` beside it; of the identity it is a keyword alone. Decimals of up to 15 digits are
+scaled whole numbers, others doubles; dates and times are `date`, to the millisecond. What is binary, maps, and numbers
+that are not finite are kept and not searched. Lists are what their elements are; a list of structs is flattened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import duckdb
+
+from lake.errors import DeclarationError, did_you_mean
+from lake.quoting import quoted
+from lake.sinks.sink import FarTable
+
+KEYWORD_CHARACTERS: Final = 8191
+"""So many are never more than the 32,766 bytes that a keyword may have."""
+EXACT_DIGITS: Final = 15
+SIMPLE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "boolean": {"type": "boolean"},
+    "tinyint": {"type": "byte"},
+    "smallint": {"type": "short"},
+    "integer": {"type": "integer"},
+    "bigint": {"type": "long"},
+    "float": {"type": "float", "ignore_malformed": True},
+    "double": {"type": "double", "ignore_malformed": True},
+    "date": {"type": "date", "format": "strict_date_optional_time"},
+    "timestamp": {"type": "date", "format": "strict_date_optional_time"},
+    "timestamp with time zone": {"type": "date", "format": "strict_date_optional_time"},
+    "blob": {"type": "keyword", "index": False, "doc_values": False},
+    "varchar": {
+        "type": "text",
+        "fields": {"keyword": {"type": "keyword", "ignore_above": KEYWORD_CHARACTERS}},
+    },
+    "map": {"type": "object", "enabled": False},
+}
+
+
+def body(table: FarTable, where: str) -> dict[str, Any]:
+    """What the index of a table is made with. Raises DeclarationError where it names columns that are not there."""
+    given: Mapping[str, Any] = table.options["mapping"]
+    for column in given:
+        if column not in table.types:
+            raise DeclarationError(
+                f"{table.name}: mapping: no column {column!r}", where=where, fix=did_you_mean(column, table.types)
+            )
+    with duckdb.connect() as con:
+        declared = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in table.types.items())
+        kinds = dict(zip(table.types, con.sql(f"SELECT {declared}").types, strict=True))
+    properties = {name: given.get(name) or _of(kind, name in table.identity) for name, kind in kinds.items()}
+    described = {"table": table.name, "doc": table.doc}
+    mappings = {"dynamic": False, "_meta": described, "properties": properties}
+    return {"settings": {"gc_deletes": "1h", **table.options["settings"]}, "mappings": mappings}
+
+
+def _of(kind: Any, is_key: bool = False) -> Mapping[str, Any]:
+    match kind.id:
+        case "list":
+            return _of(kind.children[0][1])
+        case "struct":
+            return {"type": "object", "properties": {name: _of(inner) for name, inner in kind.children}}
+        case "decimal":
+            (_, precision), (_, scale) = kind.children
+            if precision > EXACT_DIGITS:
+                return {"type": "double"}
+            return {"type": "scaled_float", "scaling_factor": 10**scale}
+        case "varchar" if is_key:
+            return {"type": "keyword"}
+    return SIMPLE[kind.id]
+
+
+def reason(error: Mapping[str, Any]) -> str:
+    """Why a document is not taken, without the value: that may be somebody's."""
+    innermost = error
+    while isinstance(innermost.get("caused_by"), dict):
+        innermost = innermost["caused_by"]
+    said = str(error.get("reason", ""))
+    field = re.search(r"field \[([^\]]+)\]|field=\"([^\"]+)\"", said)
+    about = f"{field[1] or field[2]}: " if field else ""
+    told = re.sub(r"[\"'].*[\"']|\[[^\]]{40,}\]", "…", str(innermost.get("reason") or innermost.get("type", "")))
+    return f"{about}{told}"[:300]

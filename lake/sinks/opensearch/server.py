@@ -1,0 +1,234 @@
+"""The connection to a server: requests in bulk, and what it says in words of ours."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from opensearchpy import OpenSearch, exceptions
+
+from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.sinks.opensearch.names import id_of
+from lake.sources.source import FromEnvironment
+
+T = TypeVar("T")
+SCHEMES: Final = ("http", "https")
+BULK_BYTES: Final = 8 << 20
+BULK_ROWS: Final = 5000
+PAUSES: Final = (0.5, 1, 2, 4, 8)
+"""Seconds to wait where the server has too much to do; after them the delivery ends."""
+MALFORMED, NOT_FOUND, CONFLICT, TOO_LARGE, TOO_MANY = 400, 404, 409, 413, 429
+PASSING: Final = frozenset({429, 500, 502, 503, 504})
+REFUSED: Final = frozenset({401, 403})
+BLOCKED: Final = "cluster_block_exception"
+
+
+class Document(NamedTuple):
+    """What becomes of a document: its JSON, or None where it goes."""
+
+    name: str
+    json: str | None
+
+
+class Failed(NamedTuple):
+    """A document that was not taken, and what the server says of it."""
+
+    document: Document
+    error: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a server is, who we are there, and how long a request may take."""
+
+    url: str = field(repr=False)
+    username: str
+    password: str = field(repr=False)
+    certificates: str
+    seconds: int
+    where: str
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], where: str) -> Server:
+        """As a sink's file says. Raises DeclarationError that lists every fault."""
+        if faults := list(_faults(options, where)):
+            raise DeclarationError.all(faults)
+        told = (options[name] for name in ("url", "username", "password", "certificates", "seconds"))
+        return cls(*told, where)
+
+    @cached_property
+    def client(self) -> OpenSearch:
+        """A client, which connects when it first asks. What it does is not repeated: deliveries are."""
+        more: dict[str, Any] = {"http_auth": (self.username, self.password)} if self.username else {}
+        if self.certificates:
+            more["ca_certs"] = self.certificates
+        if urlsplit(self.url).scheme == "https":
+            more["ssl_show_warn"] = False
+        return OpenSearch(self.url, timeout=self.seconds, max_retries=0, http_compress=False, **more)
+
+    def close(self) -> None:
+        """Lets go of connections."""
+        if "client" in self.__dict__:
+            self.client.close()
+
+    @property
+    def place(self) -> str:
+        """What it is called where a message may be read by anyone."""
+        parts = urlsplit(self.url)
+        return f"OpenSearch at {parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 9200)}"
+
+    def bulk(self, alias: str, documents: Sequence[Document], version: int) -> list[Failed]:
+        """Writes documents by an alias, each unless it has a later version there; those that are not taken.
+
+        Raises Unavailable where the server has too much to do, or the alias is gone.
+        """
+        pauses, failed = iter(PAUSES), list[Failed]()
+        while documents:
+            answer = self._sent(alias, documents, version)
+            if answer is None:
+                if len(documents) == 1:
+                    return [*failed, Failed(documents[0], {"reason": "it is larger than a request may be"})]
+                half = len(documents) // 2
+                return [
+                    *failed,
+                    *(f for some in (documents[:half], documents[half:]) for f in self.bulk(alias, some, version)),
+                ]
+            again = []
+            for document, item in zip(documents, answer, strict=True):
+                status, error = item.get("status", 200), item.get("error") or {}
+                if status == TOO_MANY:
+                    again.append(document)
+                elif status >= MALFORMED and status != CONFLICT and not (status == NOT_FOUND and not error):
+                    self._must_be_of_the_document(error, status)
+                    failed.append(Failed(document, error))
+            documents = again
+            if documents:
+                self._pause(pauses)
+        return failed
+
+    def _sent(self, alias: str, documents: Sequence[Document], version: int) -> list[Mapping[str, Any]] | None:
+        """What the server says of each document; None where the request is too large for it."""
+        lines = []
+        for name, text in documents:
+            about = {"_id": id_of(name), "version": version, "version_type": "external_gte", "require_alias": True}
+            lines.append(json.dumps({"delete" if text is None else "index": about}))
+            if text is not None:
+                lines.append(text)
+        text = "\n".join(lines) + "\n"
+        filtered = {"filter_path": "errors,items.*.status,items.*.error"}
+        try:
+            answer = self.retried(lambda: self.client.bulk(body=text, index=alias, params=filtered))
+        except exceptions.TransportError as error:
+            if error.status_code == TOO_LARGE:
+                return None
+            raise
+        return [next(iter(item.values())) for item in answer["items"]]
+
+    def retried(self, ask: Callable[[], T]) -> T:
+        """What is answered, once the server has not too much to do. Raises Unavailable where that takes too long."""
+        pauses = iter(PAUSES)
+        while True:
+            try:
+                return ask()
+            except exceptions.TransportError as error:
+                if error.status_code != TOO_MANY:
+                    raise
+                self._pause(pauses)
+
+    def _pause(self, pauses: Iterator[float]) -> None:
+        pause = next(pauses, None)
+        if pause is None:
+            raise Unavailable(
+                f"{self.place} has too much to do", where=self.where, fix="try again later, or give it more room"
+            )
+        time.sleep(pause)
+
+    def _must_be_of_the_document(self, error: Mapping[str, Any], status: int) -> None:
+        kind, why = error.get("type", ""), error.get("reason", "")
+        if kind == "index_not_found_exception" or (status == NOT_FOUND and kind):
+            raise Unavailable(
+                "somebody else delivers to the same indexes, and is ahead, or has removed them",
+                where=self.where,
+                fix="run one `lake deliver` for each target, and try again",
+            )
+        if status in PASSING or kind == BLOCKED:
+            raise Unavailable(
+                f"{self.place} takes no documents: {why}", where=self.where, fix="see its log, and try again"
+            )
+        if status in REFUSED:
+            raise DeclarationError(
+                f"{self.place} refuses: {why}", where=self.where, fix="allow the user to write the indexes"
+            )
+
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """Raises what the server says as an error that says what to do."""
+        try:
+            yield
+        except exceptions.OpenSearchException as error:
+            raise self._as_error(error) from None
+        except OSError as error:
+            raise DeclarationError(
+                f"certificates: {error.strerror or error}", where=self.where, fix="name a PEM file of certificates"
+            ) from None
+
+    def _as_error(self, error: exceptions.OpenSearchException) -> LakeError:
+        if isinstance(error, exceptions.ConnectionTimeout):
+            what, fix = f"does not answer within {self.seconds} s", "try again, or give it more `seconds`"
+            return Unavailable(f"{self.place} {what}", where=self.where, fix=fix)
+        if isinstance(error, exceptions.SSLError):
+            what, fix = f"TLS: {error.error}", "name the authority's file: certificates = …"
+            return DeclarationError(f"{self.place}: {what}", where=self.where, fix=fix)
+        if isinstance(error, exceptions.ConnectionError):
+            return Unavailable(f"{self.place} does not answer", where=self.where, fix="try again when it does")
+        if isinstance(error, exceptions.TransportError):
+            return self._answered(error)
+        return LakeError(f"{self.place} failed: {type(error).__name__}", where=self.where, fix="see the server's log")
+
+    def _answered(self, error: exceptions.TransportError) -> LakeError:
+        why, status = _reason(error), error.status_code
+        if status in PASSING or BLOCKED in str(error.error):
+            return Unavailable(f"{self.place} could not answer: {why}", where=self.where, fix="try again; see its log")
+        if status in REFUSED:
+            fix = "look at the user's name, password and rights"
+            return DeclarationError(f"{self.place} refuses: {why}", where=self.where, fix=fix)
+        if status == MALFORMED:
+            fix = "look at `mapping` and `settings` in the sink's file"
+            return DeclarationError(f"{self.place} refuses: {why}", where=self.where, fix=fix)
+        return LakeError(f"{self.place} failed: {why}", where=self.where, fix="see the server's log")
+
+
+def _reason(error: exceptions.TransportError) -> str:
+    with suppress(AttributeError, TypeError, KeyError, IndexError):
+        cause = error.info["error"]
+        while isinstance(cause.get("caused_by"), dict):
+            cause = cause["caused_by"]
+        return str(cause["reason"])
+    return str(error.error)
+
+
+def _faults(options: Mapping[str, Any], where: str) -> Iterator[DeclarationError]:
+    url = options["url"]
+    parts = urlsplit(url)
+    if parts.scheme not in SCHEMES or not parts.hostname:
+        yield DeclarationError(
+            "url: it does not begin with http:// or https://", where=where, fix="for example http://127.0.0.1:9200"
+        )
+    elif parts.password and not isinstance(url, FromEnvironment):
+        yield DeclarationError(
+            "url: it has a password", where=where, fix='take it from the environment: url = "env:NAME"'
+        )
+    if options["password"] and not isinstance(options["password"], FromEnvironment):
+        yield DeclarationError(
+            "password: it is in the file", where=where, fix='take it from the environment: "env:NAME"'
+        )
+    if options["certificates"] and parts.scheme != "https":
+        yield DeclarationError("certificates: the url is not of TLS", where=where, fix="begin it with https://")
+    if options["seconds"] < 1:
+        yield DeclarationError(f"seconds: found {options['seconds']}", where=where, fix="give a number from 1 on")
