@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -104,3 +105,12 @@ def of_two_one_is_refused(settings: Settings, sink: Declared) -> None:
     processes = [subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(3)]
     assert [process.wait() for process in processes] == [0, 0, 0]
     assert identical(settings, sink) == 4
+
+
+def overtaken(
+    send: Callable[..., Any], trips: Iterator[int], nth: int, other: Callable[[], Any], *args: Any, **options: Any
+) -> Any:
+    """Sends, once another has delivered where it is the nth time."""
+    if next(trips) == nth:
+        other()
+    return send(*args, **options)

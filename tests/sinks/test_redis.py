@@ -27,7 +27,14 @@ from lake.store.ledger import editions
 from tests.processes import until
 from tests.read.things import NAME
 from tests.servers.redis import Redis
-from tests.sinks.followed import each_point_kills, each_trip_dies, identical, of_two_one_is_refused, whatever_happens
+from tests.sinks.followed import (
+    each_point_kills,
+    each_trip_dies,
+    identical,
+    of_two_one_is_refused,
+    overtaken,
+    whatever_happens,
+)
 from tests.sinks.killed import POINTS
 from tests.sinks.trips import Moment
 from tests.sinks.walks import command, edition, every_type, lake, sink
@@ -131,15 +138,6 @@ def test_of_two_with_leases_of_their_own_the_slower_is_refused_wherever_it_is(
         deliver(project, cache)
         assert identical(project, cache) == reader(project).edition.number
     assert refused >= 2
-
-
-def overtaken(
-    send: Callable[..., Any], trips: Iterator[int], nth: int, other: Callable[[], Any], *args: Any, **options: Any
-) -> Any:
-    """Sends, once another has delivered where it is the nth time."""
-    if next(trips) == nth:
-        other()
-    return send(*args, **options)
 
 
 def test_readers_see_one_edition_whole_while_it_is_delivered_in_one_step(project: Settings, redis: Redis) -> None:

@@ -26,7 +26,7 @@ LOST: Final = "while watching"
 EMPTY: Final = "all of its columns are null, and a hash has a field for each that is not"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Redis:
     """The target of sink `name`: the keys that begin with `prefix`."""
 

@@ -1,0 +1,145 @@
+"""Rows a second into each target: a first sync, and changes, beside the plainest program by hand for the same.
+
+    python -m tests.bench.sinks --rows 1000000 --changes 10000 --targets redis opensearch
+
+By hand: DuckDB reads the rows of the edition's files, Python writes each as JSON, and the target's own client sends
+them as its documentation says; of changes, DuckDB's EXCEPT finds the rows that are others. It keeps no position, refuses
+nothing, and leaves what it has sent when it dies. Both are timed in turns in one process, the servers on this machine.
+
+A target is a line of `TARGETS`: who serves it, what a sink's file says, and what sends rows by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lake.config import Settings
+from lake.read.sql import reader
+from lake.sinks.deliver import deliver
+from lake.sinks.verify import verify_sink
+from tests.bench.times import Times, heading, line
+from tests.servers.opensearch import OpenSearch
+from tests.servers.redis import Redis
+from tests.shop import empty
+from tests.sinks.walks import edition, sink
+
+NAME: Final = "reading"
+ROWS: Final = """SELECT range AS number, 'M' || range % 10007 AS meter,
+    TIMESTAMPTZ '2024-01-01 00:00Z' + to_seconds(range) AS read_at, (range % 997 + {})::DECIMAL(12, 2) AS amount, 'a reading of ' || range AS said FROM range({})"""
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of target: its server, given a folder; what a sink says of it; and what sends rows to it by hand."""
+
+    served: Callable[[Path], Any]
+    text: str
+    sent: Callable[[Any, Iterable[Row]], None]
+
+
+@contextmanager
+def running(server: Any) -> Iterator[Any]:
+    """A server while the block lasts."""
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def to_redis(server: Redis, rows: Iterable[Row]) -> None:
+    """As redis-py's documentation has it: pipelines of SET."""
+    client = server.client()
+    pipe = client.pipeline(transaction=False)
+    for count, row in enumerate(rows, start=1):
+        pipe.set(f"hand:{row['number']}", json.dumps(row, default=str))
+        if count % 10_000 == 0:
+            pipe.execute()
+    pipe.execute()
+
+
+def to_opensearch(server: OpenSearch, rows: Iterable[Row]) -> None:
+    """As opensearch-py's documentation has it: its helper for bulk requests, into an index that it maps itself."""
+    from opensearchpy import helpers
+
+    actions = ({"_index": "hand", "_id": row["number"], **json.loads(json.dumps(row, default=str))} for row in rows)
+    helpers.bulk(server.client(), actions, chunk_size=5000, request_timeout=120)
+    server.client().indices.refresh(index="hand")
+
+
+TARGETS: Final[Mapping[str, Target]] = {
+    "redis": Target(Redis, 'kind = "redis"\nseconds = 60\n', to_redis),
+    "opensearch": Target(OpenSearch, 'kind = "opensearch"\nseconds = 120\n', to_opensearch),
+}
+
+
+def main() -> None:
+    """Prints the figures."""
+    parser = argparse.ArgumentParser(description="Editions into targets, beside programs by hand.")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the table (default: 1000000)")
+    parser.add_argument("--changes", type=int, default=10_000, help="to it (default: 10000)")
+    parser.add_argument("--repeat", type=int, default=3, help="turns (default: 3)")
+    parser.add_argument("--targets", nargs="*", default=list(TARGETS), choices=list(TARGETS), help="(default: all)")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-", dir=Path.cwd()) as folder:
+        for name in given.targets:
+            with running(TARGETS[name].served(Path(folder) / name)) as server:
+                settings = empty(Path(folder) / f"project-{name}")
+                bench(name, server, settings, rows=given.rows, changes=given.changes, repeat=given.repeat)
+
+
+def bench(name: str, server: Any, settings: Settings, *, rows: int, changes: int, repeat: int) -> Times:
+    """Times a target."""
+    os.environ["BENCH_URL"] = server.url
+    target, times, cut = TARGETS[name], Times(), 0
+    far = sink(settings, "bench", f'{target.text}url = "env:BENCH_URL"\n[tables.{NAME}]\n')
+    for _ in range(repeat):
+        edition(settings, cut + 1, "number", **{NAME: ROWS.format(cut, rows)})
+        with times.timed("ours, first sync"):
+            deliver(settings, far, resync=True)
+        with times.timed("by hand, first sync"):
+            target.sent(server, rows_of(settings, f"FROM {NAME}"))
+        others = f"{ROWS.format(cut, rows)} WHERE range >= {changes} UNION ALL {ROWS.format(cut + 1, changes)}"
+        edition(settings, cut + 2, "number", **{NAME: others})
+        with times.timed("ours, changes"):
+            [sent] = deliver(settings, far).tables
+        assert sent.updated == changes
+        with times.timed("by hand, changes"):
+            target.sent(server, rows_of(settings, f"FROM {NAME}", since=cut + 1))
+        cut += 2
+    [verdict] = verify_sink(settings, far)[1]
+    assert verdict.verdict == "identical"
+    heading(f"{name}: {rows:,} rows, then {changes:,} changes")
+    for what, count in (("first sync", rows), ("changes", changes)):
+        ours, hand = times[f"ours, {what}"], times[f"by hand, {what}"]
+        line(f"ours, {what}", ours, f"{count / ours:10,.0f} a second")
+        line(f"by hand, {what}", hand, f"{count / hand:10,.0f} a second  ours {ours / hand:.2f} of it")
+    return times
+
+
+def rows_of(settings: Settings, query: str, *, since: int | None = None) -> Iterator[Row]:
+    """The rows of the newest edition; with `since`, those that are not in that one."""
+    rows = reader(settings).relation(query).to_arrow_table()
+    if since is not None:
+        import duckdb
+
+        before = reader(settings, since).relation(query).to_arrow_table()
+        with duckdb.connect() as con:
+            con.register("rows", rows)
+            con.register("before", before)
+            rows = con.sql("FROM rows EXCEPT FROM before").to_arrow_table()
+    for batch in rows.to_batches(10_000):
+        yield from batch.to_pylist()
+
+
+if __name__ == "__main__":
+    main()
