@@ -34,6 +34,12 @@ def test_every_frame_is_made_with_its_types_told() -> None:
                 assert node.func.attr != "createDataFrame" or len(node.args) == 2, f"{path}:{node.lineno}"
 
 
+def test_duckdb_is_connected_to_in_one_place() -> None:
+    """Elsewhere a query that takes a while would show a bar on stdout, in the middle of an answer."""
+    files = [path for path in (ROOT / "lake").rglob("*.py") if "duckdb.connect" in path.read_text("utf-8")]
+    assert files == [ROOT / "lake/duck.py"]
+
+
 def test_a_module_that_is_named_in_prose_is_there() -> None:
     files = [*(ROOT / "lake").rglob("*.py")]
     names = {file.name for file in files}

@@ -17,6 +17,7 @@ from typing import Final
 
 import duckdb
 
+from lake.duck import connect
 from lake.errors import DeclarationError, LakeError
 from lake.quoting import literal, quoted
 from lake.read.export import is_device, writing
@@ -39,8 +40,7 @@ def as_database(
     tables = [*{table.name: table for table in named}.values()]
     with writing(str(file)), _placed(file) as part:
         try:
-            with closing(duckdb.connect(str(part))) as con:
-                con.execute("SET TimeZone = 'UTC'")
+            with closing(connect(str(part))) as con:
                 con.execute(f"SET temp_directory = {literal(str(spill(reader.settings)))}")
                 con.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
                 if note := reader.across_cuts([table.name for table in tables]):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 
 from lake.config import Settings
+from lake.duck import connect
 from lake.quoting import literal, quoted
 from lake.read.sql import Reader, select, spill
 from lake.store.comparison import changed_pairs
@@ -128,8 +129,7 @@ class NetChanges:
         """An empty batch, which tells the columns, then those with rows."""
         import pyarrow as pa
 
-        with duckdb.connect() as con:
-            con.execute("SET TimeZone = 'UTC'")
+        with connect() as con:
             con.execute(f"SET temp_directory = {literal(str(spill(self.settings)))}")
             try:
                 reader = con.sql(self._sql(con)).to_arrow_reader(BATCH_ROWS)

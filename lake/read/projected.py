@@ -21,6 +21,7 @@ import duckdb
 
 from lake import file_modes
 from lake.config import Settings
+from lake.duck import connect
 from lake.errors import Unavailable
 from lake.quoting import literal
 from lake.read.sql import Bounds, Reader, select, spill
@@ -138,7 +139,7 @@ def _copy(reader: Reader, table: Published, folder: Path) -> None:
     bounds = Bounds(settings.serve.query_memory, settings.serve.copies_bytes)
     new.mkdir(mode=0o700)
     try:
-        with duckdb.connect() as con:
+        with connect() as con:
             con.execute(f"SET TimeZone = 'UTC'; SET memory_limit = '{bounds.memory}B'")
             con.execute(f"SET temp_directory = {literal(str(spill(settings)))}")
             options = f"FORMAT parquet, COMPRESSION snappy, FILE_SIZE_BYTES {FILE_BYTES}, OVERWRITE_OR_IGNORE true"

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 import click
-import duckdb
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -29,6 +28,7 @@ from pygments.lexers.sql import PostgresLexer
 
 from lake import file_modes
 from lake.config import Settings
+from lake.duck import connect
 from lake.errors import DeclarationError, LakeError
 from lake.read import export
 from lake.read.answer import ask
@@ -224,7 +224,7 @@ class Names(Completer):
 @cache
 def _functions() -> list[str]:
     """DuckDB's functions that have a name."""
-    with duckdb.connect() as con:
+    with connect() as con:
         names = con.execute("SELECT DISTINCT function_name FROM duckdb_functions() ORDER BY 1").fetchall()
     return [name for (name,) in names if re.fullmatch(r"[a-z]\w+", name)]
 

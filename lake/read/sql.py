@@ -18,6 +18,7 @@ import duckdb
 
 from lake import file_modes
 from lake.config import Settings
+from lake.duck import connect
 from lake.errors import DeclarationError, LakeError, StorageError, did_you_mean
 from lake.quoting import literal, quoted
 from lake.session import first_line
@@ -186,8 +187,7 @@ class Reader:
         copies = [relation for relation in relations if relation.copied]
         views = [relation for relation in relations if not relation.copied]
         sources: list[Published | Relation] = [*tables, *views]
-        con = duckdb.connect()
-        con.execute("SET TimeZone = 'UTC'")
+        con = connect()
         con.execute(f"SET temp_directory = {literal(str(spill(self.settings)))}")
         if self.bounds:
             con.execute(f"SET memory_limit = '{self.bounds.memory}B'")

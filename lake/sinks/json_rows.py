@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
+from lake.duck import connect
 from lake.errors import LakeError
 from lake.quoting import literal, quoted
 from lake.sinks.sink import FarTable, TableChanges
@@ -65,8 +66,7 @@ def named_rows(
 
 
 def _connection() -> duckdb.DuckDBPyConnection:
-    con = duckdb.connect()
-    con.execute("SET TimeZone = 'UTC'")
+    con = connect()
     return con
 
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING
 
-import duckdb
-
 from lake.config import Settings
+from lake.duck import connect
 from lake.errors import DeclarationError, StartOver, did_you_mean
 from lake.quoting import literal, quoted
 from lake.read.net_changes import NetChanges, Side
@@ -47,8 +46,7 @@ class Selected:
         """An empty batch, which tells the columns, then those with rows."""
         import pyarrow as pa
 
-        with duckdb.connect() as con:
-            con.execute("SET TimeZone = 'UTC'")
+        with connect() as con:
             con.register("changes", self.net.arrow())
             reader = con.sql(
                 f"FROM (SELECT change, {self._image('before')}, {self._image('after')} FROM changes)"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import duckdb
 
 from lake.config import Settings
+from lake.duck import connect
 from lake.errors import DeclarationError, LakeError
 from lake.quoting import literal, quoted
 from lake.read.net_changes import Side
@@ -71,10 +72,9 @@ class Comparison:
     table: FarTable
     side: Side
     position: Position
-    con: duckdb.DuckDBPyConnection = field(default_factory=duckdb.connect, init=False)
+    con: duckdb.DuckDBPyConnection = field(default_factory=connect, init=False)
 
     def __post_init__(self) -> None:
-        self.con.execute("SET TimeZone = 'UTC'")
         self.con.execute(f"SET temp_directory = {literal(str(spill(self.settings)))}")
 
     def verdict(self) -> FarVerdict:

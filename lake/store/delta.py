@@ -22,6 +22,7 @@ from arro3.core import Table
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from lake.duck import connect, settled
 from lake.errors import LakeError, StorageError
 from lake.quoting import literal, quoted
 from lake.store.storage import Address, Entry
@@ -323,14 +324,12 @@ def _metadata(commit: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect()
+    return connect()
 
 
 def connection() -> duckdb.DuckDBPyConnection:
     """A DuckDB that reads and writes timestamps in UTC. What is registered, and temporary tables, are its own."""
-    con = _database().cursor()
-    con.execute("SET TimeZone = 'UTC'")
-    return con
+    return settled(_database().cursor())
 
 
 @contextmanager

@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import duckdb
-
+from lake.duck import connect
 from lake.errors import DeclarationError, did_you_mean
 from lake.quoting import quoted
 from lake.sinks.sink import FarTable
@@ -48,7 +47,7 @@ def body(table: FarTable, where: str) -> dict[str, Any]:
             raise DeclarationError(
                 f"{table.name}: mapping: no column {column!r}", where=where, fix=did_you_mean(column, table.types)
             )
-    with duckdb.connect() as con:
+    with connect() as con:
         declared = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in table.types.items())
         kinds = dict(zip(table.types, con.sql(f"SELECT {declared}").types, strict=True))
     properties = {name: given.get(name) or _of(kind, name in table.identity) for name, kind in kinds.items()}

@@ -216,7 +216,9 @@ def _show(positions: Positions, state: State) -> None:
         alias = positions.names.alias(staged.table)
         if staged.whole:
             there = (
-                client.indices.get_alias(index=alias, params={"ignore_unavailable": "true"}) if _exists(client, alias) else {}
+                client.indices.get_alias(index=alias, params={"ignore_unavailable": "true"})
+                if _exists(client, alias)
+                else {}
             )
             actions += [{"remove_index": {"index": old}} for old in there if old != staged.index]
             if staged.index not in there:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import duckdb
-
+from lake.duck import connect
 from lake.errors import DeclarationError
 from lake.quoting import literal, quoted
 from lake.sinks.postgres.values import JSON, pg_type, reason, text
@@ -164,8 +163,7 @@ class PgTable:
 
     def _texts(self, changes: TableChanges, columns: Sequence[str], edition: int) -> Iterator[pa.Table]:
         """The rows to copy, as text. What cannot be taken is rejected: of an update, what is there goes."""
-        with duckdb.connect() as con:
-            con.execute("SET TimeZone = 'UTC'")
+        with connect() as con:
             for batch in changes.batches():
                 con.register("batch", batch)
                 con.execute(self._looked_at)

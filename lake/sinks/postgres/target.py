@@ -5,16 +5,14 @@ Readers there see one edition, never half of one. Whoever delivers holds the loc
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.quoting import literal, quoted
-from lake.sinks.postgres import values
+from lake.sinks.postgres import fingerprints, values
 from lake.sinks.postgres.tables import NAME_BYTES, PgTable
 from lake.sinks.sink import Delivery, FarTable, Position, TableChanges
 from lake.sources.postgres.connection import connect, failed, is_passing, unavailable
@@ -50,7 +48,6 @@ class Postgres:
     readers: Sequence[str]
     where: str
     _open: Connection | None = field(default=None, repr=False)
-    _has_functions: Connection | None = field(default=None, repr=False)
 
     @property
     def connection(self) -> Connection:
@@ -108,10 +105,7 @@ class Postgres:
     def fingerprint(self, table: FarTable) -> str:
         """The fingerprint of a table's columns, as PostgreSQL computes it."""
         with self._asking():
-            total = f"sum({self._hash(table)})"
-            return str(
-                self._rows(f"SELECT {self._own('fingerprint')}(count(*), {total}) FROM {self._title(table)}")[0][0]
-            )
+            return str(self._rows(fingerprints.fingerprint(table.types, self._title(table)))[0][0])
 
     def hashes(self, table: FarTable) -> pa.RecordBatchReader:
         """The key of each row as the texts of its columns, with its hash, and that of the row."""
@@ -127,7 +121,8 @@ class Postgres:
         key = ", ".join(f"{quoted(name)}::text" for name in table.identity)
         with self._asking(), self.connection.transaction(), self.connection.cursor("lake_hashes") as cursor:
             cursor.itersize = 10_000
-            hashes = f"{self._hash(table, table.identity)}, {self._hash(table)}"
+            identity = {name: table.types[name] for name in table.identity}
+            hashes = f"{fingerprints.row_hash(identity)}, {fingerprints.row_hash(table.types)}"
             cursor.execute(f"SELECT {key}, {hashes} FROM {self._title(table)}".encode())
             while rows := cursor.fetchmany(10_000):
                 columns = zip(*rows, strict=True)
@@ -210,24 +205,6 @@ class Postgres:
 
     def _title(self, table: FarTable) -> str:
         return f"{quoted(self.schema)}.{quoted(table.far)}"
-
-    def _hash(self, table: FarTable, of: Collection[str] = ()) -> str:
-        """SQL of the hash of some columns of a row, or all, by functions that last as long as the connection."""
-        columns = sorted(of or table.types, key=str.encode)
-        named = ", ".join(f"{self._own('named')}({literal(c)}, {self._hashed(table, c)})" for c in columns)
-        return f"{self._own('hash')}(concat({named}))"
-
-    def _hashed(self, table: FarTable, column: str) -> str:
-        is_json = values.pg_type(table.types[column]) == values.JSON
-        return f"{quoted(column)}::text" if is_json else quoted(column)
-
-    def _own(self, function: str) -> str:
-        """The name of a function of docs/fingerprints.md, which is made for this connection alone."""
-        if self._has_functions is not self.connection:
-            sql = files("lake.sinks.postgres").joinpath("fingerprints.sql").read_text("utf-8")
-            self._rows(re.sub(r"\blake_(?=\w+\()", "pg_temp.lake_", sql))
-            self._has_functions = self.connection
-        return f"pg_temp.lake_{function}"
 
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         cursor = self.connection.execute(sql.encode(), parameters or None)
