@@ -28,6 +28,8 @@ RUNTIME_CONF = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.variable.substitute": "false",  # ${env:…} in a name or a text would be this machine's environment
     "spark.sql.sources.partitionColumnTypeInference.enabled": "true",
+    # Landing files are named one by one: from 33 on, Spark looks at each in a task of its own, here in one go.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.localRelationThreshold": "2MB",  # rows as objects take ten times the heap
     "spark.sql.codegen.hugeMethodLimit": "8000",  # bytes: HotSpot compiles no longer method, such a stage runs in parts
