@@ -49,6 +49,7 @@ CALLED: Final[Mapping[str, str]] = {
 }
 # Packages that do not say it of themselves, or say more than one: the licence that is taken, and why.
 EXCEPTIONS: Final[Mapping[str, tuple[str, str]]] = {
+    "async-timeout": ("Apache-2.0", "for Python before 3.11.3 only, where redis needs it: not installed here"),
     "colorama": ("BSD-3-Clause", "for Windows only: not installed here"),
     "httpx2-jsfetch": ("BSD-3-Clause", "for Python in a browser only: not installed here"),
     "psycopg": ("LGPL-3.0-only", "of the extra postgres alone; is used unchanged, and can be replaced"),

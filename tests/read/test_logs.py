@@ -147,6 +147,7 @@ def widened(spark: SparkSession, project: Settings, **more: Any) -> Lakehouse:
     return again.land("things", {"id": 99, "small": 1 << 40, "share": 0.3, "title": "t", "day": "2024-05-05"})
 
 
+@pytest.mark.long
 def test_older_events_are_read_in_a_log_as_spark_reads_them(spark: SparkSession, project: Settings) -> None:
     lakehouse = widened(spark, project, **KINDS)
     lakehouse.run()

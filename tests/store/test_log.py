@@ -89,6 +89,7 @@ def test_numbering_redeliveries_and_conflicts(
     assert by == {"delta-rs"}, "what Spark writes may be committed when its client is dead"
 
 
+@pytest.mark.long
 def test_a_crash_before_the_log_leaves_nothing_behind(
     project: Settings, spark: SparkSession, land: Land, monkeypatch: pytest.MonkeyPatch
 ) -> None:
