@@ -53,8 +53,8 @@ def sql(
     """Query the published edition, or open a shell. Without a query: a shell on a terminal, else standard input.
 
     Tables are named as in `lake tables`: carrier_daily or gold.carrier_daily. log.<stream> has the events up to the
-    edition's cut, without what is void or personal. lake.runs, lake.checks, lake.cuts, lake.editions and
-    lake.quarantine say what was done. The dialect is DuckDB's, read only.
+    edition's cut, without what is void or personal. lake.runs, lake.checks, lake.cuts, lake.editions,
+    lake.quarantine and lake.reads say what was done. The dialect is DuckDB's, read only.
     Decimals are exact, but avg(decimal) and a division of decimals are DOUBLE in DuckDB: cast the result, for
     instance avg(fare)::DECIMAL(10, 2). Times are in UTC. In JSON, decimals are strings.
 

@@ -104,6 +104,8 @@ class Problem(Exception):
         headers = {}
         if self.after is not None:
             headers["retry-after"] = str(max(1, round(self.after)))
-        if status == 401:
-            headers["www-authenticate"] = 'Bearer, Basic realm="headwater"'
-        return Response(json.dumps(body | self.more, ensure_ascii=False), status, headers, MEDIA_TYPE)
+        answer = Response(json.dumps(body | self.more, ensure_ascii=False), status, headers, MEDIA_TYPE)
+        if status == 401:  # a line each: browsers know no second challenge in one
+            answer.headers.append("www-authenticate", "Bearer")
+            answer.headers.append("www-authenticate", 'Basic realm="headwater"')
+        return answer

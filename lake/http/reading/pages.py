@@ -27,7 +27,7 @@ def examples(base: str, table: str = "TABLE") -> list[str]:
     return [
         f"curl {shown} {base}/tables",
         f"curl {shown} {base}/tables/{table}.csv",
-        f"curl {shown} '{base}/sql?format=csv' --data-binary 'select * from {table} limit 10'",
+        f"curl {shown} '{base}/sql?format=csv' \\\n  --data-binary 'select * from {table} limit 10'",
     ]
 
 
