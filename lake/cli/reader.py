@@ -14,7 +14,9 @@ DAYS: click.FloatRange = click.FloatRange(min=0, min_open=True, max=36_500)
 @shared
 @click.pass_context
 def reader(ctx: click.Context, shell: Shell) -> None:
-    """Let readers read published tables by lake serve http, each by a token of its own.
+    """Grant readers published tables, by lake serve http.
+
+    Each has a token of its own, and reads as CSV, JSON and Parquet, by SQL, and by Delta Sharing.
 
     \b
     lake reader add power-bi --table customer_daily

@@ -133,7 +133,11 @@ def opened(path: Address, version: int | None = None) -> Iterator[DeltaTable]:
     and LakeError where `version` is that of a commit that was cut short.
     """
     idle = _kept[path, _born(path)]
-    table = _brought_up(path, *idle.pop()) if idle else _newest(path)
+    try:
+        kept = idle.pop()
+    except IndexError:  # none yet, or other threads have them
+        kept = None
+    table = _brought_up(path, *kept) if kept else _newest(path)
     newest = commit_file(path, table.version()).head()
     if version is not None and version > table.version():
         must_be_whole(path, version)

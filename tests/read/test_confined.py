@@ -20,7 +20,7 @@ from lake.errors import DeclarationError
 from lake.read import granting
 from lake.read.confined import confined
 from lake.read.sql import Reader, reader
-from lake.store.ledger import grants, reads
+from lake.store.ledger import grants
 from lake.store.ledger.grants import Grant
 from lake.store.ledger.reads import Journal, Read
 from tests.read.test_sql import WRITES
@@ -38,11 +38,18 @@ def edition(shop: Settings) -> Reader:
     return reader(shop)
 
 
+def asked(edition: Reader, query: str) -> object:
+    """What a reader is answered: a table that there is not passes, and is not found."""
+    confined(edition, query)
+    with edition.connect(query) as con:
+        return con.execute(query).fetchall()
+
+
 @pytest.mark.parametrize("query", WRITES)
 def test_what_an_owners_query_may_not_a_readers_may_not(edition: Reader, query: str, tmp_path: Path) -> None:
     query = query.replace("OUT", str(tmp_path)).replace("carrier_daily", "customer_daily")
-    with pytest.raises(DeclarationError), edition.connect(confined(edition, query) and query) as con:
-        con.execute(query).fetchall()  # a table that there is not passes, and is not found
+    with pytest.raises(DeclarationError):
+        asked(edition, query)
 
 
 ALLOWED = [
@@ -216,7 +223,7 @@ def test_a_record_for_which_there_is_no_room_leaves_nothing(tmp_path: Path, monk
     journal = Journal(settings)
     read = Read("bi", "sql").ended("answered")
     written = os.write
-    monkeypatch.setattr(reads.os, "write", lambda file, lines: written(file, lines[:20]) and _full())
+    monkeypatch.setattr(os, "write", lambda file, lines: written(file, lines[:20]) and _full())
     with pytest.raises(OSError, match="No space"):
         journal.add([read])
     monkeypatch.undo()

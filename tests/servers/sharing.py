@@ -48,7 +48,7 @@ class Sharing:
         grant, token = granting.grant(site.settings, name, tables)
         file = self.folder / f"{name}.share"
         file.write_text(granting.profile(grant, token, site.serving.url))
-        line = [PYTHON, "-W", "ignore", "-c", PROGRAM, str(file), *expressions]
+        line = [str(PYTHON), "-W", "ignore", "-c", PROGRAM, str(file), *expressions]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         answers: list[Any] = json.loads(done.stdout)
