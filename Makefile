@@ -22,7 +22,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer test-sharing laws soak lint docs audit bench bench-kinds bench-large bench-http bench-sources load workloads airflow kafka postgres lock clean
+.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer test-sharing test-redis test-opensearch test-sinks laws soak lint docs audit bench bench-kinds bench-large bench-http bench-sources bench-sinks load workloads airflow kafka postgres opensearch lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -42,7 +42,7 @@ demo-kafka: setup $(VENV)/.kafka ## the same flights by a Kafka broker, with abo
 quick: lint ## linters, then the tests that take neither a JVM nor a second: under a minute
 	$(PYTEST) -m "not long and not spark and not smoke and not slow"
 
-test: lint $(VENV)/.kafka ## linters, then the tests
+test: lint $(VENV)/.kafka $(VENV)/.opensearch ## linters, then the tests
 	$(PYTEST)
 
 test-airflow: setup ## what asks Airflow: whole runs of every DAG
@@ -67,7 +67,19 @@ test-sharing: setup ## the official client of Delta Sharing, in an environment o
 	infra/sharing/install.sh
 	$(BIN)/pytest -m sharing
 
-laws: setup $(VENV)/.kafka ## the tests, and all further turns of the laws
+test-redis: setup ## what asks Redis, which is installed where it is missing: keys of one edition, whoever dies
+	@infra/redis/install.sh
+	$(BIN)/pytest -m redis
+
+test-opensearch: setup $(VENV)/.opensearch ## what asks OpenSearch: an index of one edition, whoever dies
+	$(BIN)/pytest -m opensearch
+
+test-sinks: setup $(VENV)/.kafka $(VENV)/.opensearch $(VENV)/.pgjdbc ## all that fills what sinks and alerts are declared for
+	@infra/postgres/install.sh
+	@infra/redis/install.sh
+	$(BIN)/pytest -m "" tests/sinks
+
+laws: setup $(VENV)/.kafka $(VENV)/.opensearch ## the tests, and all further turns of the laws
 	$(PYTEST) -m ""
 
 soak: setup ## processes and JVMs killed at every point of their writing, a state machine, hostile files: MINUTES=30, SEED=1
@@ -105,6 +117,10 @@ bench-sources: setup $(VENV)/.kafka ## the figures: Kafka and PostgreSQL into th
 	@infra/postgres/install.sh
 	$(BIN)/python -m tests.bench.sources
 
+bench-sinks: setup $(VENV)/.opensearch ## the figures: a first sync and changes into each target, beside programs by hand
+	@infra/redis/install.sh
+	$(BIN)/python -m tests.bench.sinks
+
 load: setup ## ten minutes of lake run --follow beside a producer that never waits; MINUTES=60 for an hour
 	$(BIN)/python -m tests.bench.load --minutes $(or $(MINUTES),10)
 
@@ -122,6 +138,9 @@ kafka: setup $(VENV)/.kafka ## a Kafka broker on this machine, loopback only: PO
 postgres: ## PostgreSQL on this machine whose changes can be read, loopback only; installed where it is missing
 	@infra/postgres/install.sh
 	infra/postgres/server.sh
+
+opensearch: setup $(VENV)/.opensearch ## OpenSearch on this machine, loopback only: PORT=9200
+	$(BIN)/python infra/opensearch/server.py $(if $(PORT),--port $(PORT))
 
 lock: $(VENV)/.packages ## resolve pyproject.toml anew into the lock files
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock pyproject.toml
@@ -152,6 +171,10 @@ $(VENV)/.kafka: infra/kafka/jars.txt infra/kafka/broker.py $(VENV)/.headwater
 
 $(VENV)/.pgjdbc: infra/postgres/jars.txt infra/fetch.py $(VENV)/.headwater
 	@$(BIN)/python infra/fetch.py infra/postgres/jars.txt $(VENV)/share/headwater/pgjdbc
+	@touch $@
+
+$(VENV)/.opensearch: infra/opensearch/jars.txt infra/opensearch/server.py $(VENV)/.headwater
+	@$(BIN)/python infra/opensearch/server.py --fetch
 	@touch $@
 
 $(VENV)/.jars: lake/jars.txt lake/jars.py $(VENV)/.headwater

@@ -98,7 +98,7 @@ def test_every_program_takes_the_arguments_that_it_is_given(monkeypatch: pytest.
                 monkeypatch.setattr("sys.argv", words[1:])
                 with pytest.raises(Taken):
                     module.main()
-    benches = [f"tests.bench.{name}" for name in ("http", "kinds", "large", "load", "sources")]
+    benches = [f"tests.bench.{name}" for name in ("http", "kinds", "large", "load", "sinks", "sources")]
     crashes = [f"tests.crash.{name}" for name in ("commands", "costs", "intake")]
     workloads = ["tests.workloads.kafka", "tests.workloads.postgres"]
     assert sorted(modules) == ["tests.bench", *benches, "tests.crash", *crashes, *workloads]
@@ -108,7 +108,7 @@ def test_marks_that_choose_tests_are_those_of_tests() -> None:
     options = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
     marks = {text.partition(":")[0] for text in options["markers"]}
     chosen = re.findall(r'-m "([^"]*)"', MAKEFILE) + re.findall(r"-m '([^']*)'", options["addopts"])
-    assert {word for words in chosen for word in words.split()} <= marks | {"not", "and", "or"}
+    assert {word for words in chosen for word in words.split()} <= marks | {*servers.NAMES, "not", "and", "or"}
 
 
 def test_each_server_has_a_target_and_one_smoke_test() -> None:

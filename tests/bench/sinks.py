@@ -3,8 +3,8 @@
     python -m tests.bench.sinks --rows 1000000 --changes 10000 --targets redis opensearch
 
 By hand: DuckDB reads the rows of the edition's files, Python writes each as JSON, and the target's own client sends
-them as its documentation says; of changes, DuckDB's EXCEPT finds the rows that are others. It keeps no position, refuses
-nothing, and leaves what it has sent when it dies. Both are timed in turns in one process, the servers on this machine.
+them as its documentation says; of changes, DuckDB's EXCEPT finds the rows that are others. It keeps no position,
+refuses nothing, and leaves half of it where it dies. Both are timed in turns, the servers on this machine.
 
 A target is a line of `TARGETS`: who serves it, what a sink's file says, and what sends rows by hand.
 """
@@ -33,7 +33,8 @@ from tests.sinks.walks import edition, sink
 
 NAME: Final = "reading"
 ROWS: Final = """SELECT range AS number, 'M' || range % 10007 AS meter,
-    TIMESTAMPTZ '2024-01-01 00:00Z' + to_seconds(range) AS read_at, (range % 997 + {})::DECIMAL(12, 2) AS amount, 'a reading of ' || range AS said FROM range({})"""
+    TIMESTAMPTZ '2024-01-01 00:00Z' + to_seconds(range) AS read_at,
+    (range % 997 + {})::DECIMAL(12, 2) AS amount, 'a reading of ' || range AS said FROM range({})"""
 Row = Mapping[str, Any]
 
 

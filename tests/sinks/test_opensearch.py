@@ -328,7 +328,7 @@ def test_modes_mappings_columns_and_tables_that_come_and_go(project: Settings, c
 BAD = [
     ('mapping = { nothing = { type = "date" } }\n', "one: mapping: no column 'nothing'", 2),
     ('mapping = { id = { type = "dat" } }\n', "No handler for type", 2),
-    ('settings = { number_of_shards = "many" }\n', "Failed to parse value", 2),
+    ('settings = { number_of_shards = "many" }\n', "For input string", 2),
     ('name = "Ten"\n', "one cannot be called 'Ten' in OpenSearch", 2),
     ('mode = "append"\n', "mode: found 'append'", 2),
 ]

@@ -198,6 +198,9 @@ class Server:
         if status in REFUSED:
             fix = "look at the user's name, password and rights"
             return DeclarationError(f"{self.place} refuses: {why}", where=self.where, fix=fix)
+        if status == NOT_FOUND:
+            fix = "run one `lake deliver` for each target, and try again; if it was removed, --resync makes it anew"
+            return Unavailable(f"{self.place} has not what was there: {why}", where=self.where, fix=fix)
         if status == MALFORMED:
             fix = "look at `mapping` and `settings` in the sink's file"
             return DeclarationError(f"{self.place} refuses: {why}", where=self.where, fix=fix)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -215,21 +216,14 @@ def _show(positions: Positions, state: State) -> None:
     for staged in state.staged:
         alias = positions.names.alias(staged.table)
         if staged.whole:
-            there = (
-                client.indices.get_alias(index=alias, params={"ignore_unavailable": "true"})
-                if _exists(client, alias)
-                else {}
-            )
+            is_there = client.indices.exists(index=alias)
+            there = client.indices.get_alias(index=alias) if is_there else {}
             actions += [{"remove_index": {"index": old}} for old in there if old != staged.index]
             if staged.index not in there:
                 actions.append({"add": {"index": staged.index, "alias": alias}})
     if actions:
         positions.must_be(state)
         client.indices.update_aliases(body={"actions": actions})
-
-
-def _exists(client: Any, name: str) -> bool:
-    return bool(client.indices.exists(index=name))
 
 
 def pages(server: Server, index: str) -> Iterator[list[tuple[str, str]]]:
@@ -243,7 +237,8 @@ def pages(server: Server, index: str) -> Iterator[list[tuple[str, str]]]:
             scroll = {"scroll_id": found["_scroll_id"], "scroll": KEPT}
             found = server.retried(partial(client.scroll, body=scroll))
     finally:
-        client.clear_scroll(body={"scroll_id": [found["_scroll_id"]]}, params={"ignore": "404"})
+        with suppress(exceptions.OpenSearchException):  # it is forgotten by itself
+            client.clear_scroll(body={"scroll_id": [found["_scroll_id"]]})
 
 
 def _page(server: Server, index: str) -> int:
