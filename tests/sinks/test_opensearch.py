@@ -6,6 +6,8 @@ import json
 from contextlib import closing
 from functools import partial
 from itertools import count
+from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -22,7 +24,10 @@ from lake.sinks.opensearch.target import OpenSearch as Target
 from lake.sinks.plan import Plan
 from lake.sinks.verify import repair, verify_sink
 from lake.store.ledger import editions
+from lake.testing import Commands
+from tests.docs.sessions import play
 from tests.read.things import NAME
+from tests.servers import needed
 from tests.servers.opensearch import OpenSearch
 from tests.sinks.followed import (
     each_point_kills,
@@ -394,3 +399,8 @@ def test_a_switch_is_finished_by_who_asks_for_the_position(project: Settings, mo
     with closing(cast(Target, search.open())) as target:
         assert finish(target.positions).next is None
     assert identical(project, search) == 2
+
+
+def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, opensearch: OpenSearch) -> None:
+    needed(which("curl"), "curl is missing: apt install curl")
+    play("docs/how-to/sink-opensearch.md", tmp_path, {**commands.environment, "SEARCH_URL": opensearch.url})

@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
+from shutil import which
 from typing import Any, cast
 
 import pytest
@@ -24,8 +25,11 @@ from lake.sinks.redis import switch
 from lake.sinks.redis.target import Redis as Target
 from lake.sinks.verify import repair, verify_sink
 from lake.store.ledger import editions
+from lake.testing import Commands
+from tests.docs.sessions import play
 from tests.processes import until
 from tests.read.things import NAME
+from tests.servers import needed
 from tests.servers.redis import Redis
 from tests.sinks.followed import (
     each_point_kills,
@@ -358,3 +362,8 @@ def test_a_cluster_is_refused(project: Settings, tmp_path: Path, monkeypatch: py
             deliver(project, cache)
         assert "deliver to a server that is no cluster" in refused.value.fix
         assert server.client().dbsize() == 0
+
+
+def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, redis: Redis) -> None:
+    needed(which("redis-cli"), "redis-cli is missing: apt install redis-tools")
+    play("docs/how-to/sink-redis.md", tmp_path, {**commands.environment, "CACHE_URL": redis.url})

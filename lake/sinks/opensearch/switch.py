@@ -36,8 +36,9 @@ GONE: Final = '{"_change": "delete"}'
 STAGED: Final = {"refresh_interval": "-1", "number_of_replicas": 0, "number_of_shards": 1}
 UNPACKED: Final = 4
 """A document takes about so many times the room that it has on the disk."""
-KEPT: Final = "2m"
+KEPT: Final = "5m"
 """How long a server remembers how far a scroll is."""
+SCROLLED: Final = {"scroll": KEPT, "allow_partial_search_results": "false"}
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,7 @@ def pages(server: Server, index: str) -> Iterator[list[tuple[str, str]]]:
     """The documents of an index, as it is when that begins: their `_id` and JSON, some at a time."""
     client = server.client
     body = {"size": _page(server, index), "sort": ["_doc"], "query": {"match_all": {}}}
-    found = server.retried(lambda: client.search(body=body, index=index, params={"scroll": KEPT}))
+    found = server.retried(lambda: client.search(body=body, index=index, params=SCROLLED))
     try:
         while hits := found["hits"]["hits"]:
             yield [(hit["_id"], json.dumps(hit["_source"], ensure_ascii=False)) for hit in hits]
