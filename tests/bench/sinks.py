@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import duckdb
 
 from lake.config import Settings
 from lake.read.sql import reader
@@ -100,9 +101,8 @@ def main() -> None:
 
 def bench(name: str, server: Any, settings: Settings, *, rows: int, changes: int, repeat: int) -> Times:
     """Times a target."""
-    os.environ["BENCH_URL"] = server.url
     target, times, cut = TARGETS[name], Times(), 0
-    far = sink(settings, "bench", f'{target.text}url = "env:BENCH_URL"\n[tables.{NAME}]\n')
+    far = sink(settings, "bench", f'{target.text}url = "{server.url}"\n[tables.{NAME}]\n')
     for _ in range(repeat):
         edition(settings, cut + 1, "number", **{NAME: ROWS.format(cut, rows)})
         with times.timed("ours, first sync"):
@@ -131,8 +131,6 @@ def rows_of(settings: Settings, query: str, *, since: int | None = None) -> Iter
     """The rows of the newest edition; with `since`, those that are not in that one."""
     rows = reader(settings).relation(query).to_arrow_table()
     if since is not None:
-        import duckdb
-
         before = reader(settings, since).relation(query).to_arrow_table()
         with duckdb.connect() as con:
             con.register("rows", rows)

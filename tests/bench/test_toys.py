@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.testing import Commands
 from tests.bench import __main__ as flights
-from tests.bench import http, sources, tables
+from tests.bench import http, sinks, sources, tables
 from tests.bench import load as loading
 from tests.bench.growth import copied, growth
 from tests.bench.kinds import Bench
@@ -21,7 +21,9 @@ from tests.decide.accounts import DECIDE, accounts
 from tests.intake import serving
 from tests.servers.http import installed
 from tests.servers.kafka import Kafka
+from tests.servers.opensearch import OpenSearch
 from tests.servers.postgres import Postgres
+from tests.servers.redis import Redis
 from tests.sources.shop import VARIABLE, Shop
 
 KINDS = [declaration.name for declaration in tables.KINDS.values()]
@@ -110,3 +112,15 @@ def test_http(tmp_path: Path) -> None:
     with serving(accounts(tmp_path / "bank", f"{DECIDE}free_bytes = 0\n").project) as server:
         assert http.decided(server, 2, 2, 0.5)[0] > 0
     assert latency > 0
+
+
+@pytest.mark.redis
+def test_sink_redis(project: Settings, redis: Redis, capsys: pytest.CaptureFixture[str]) -> None:
+    sinks.bench("redis", redis, project, rows=300, changes=20, repeat=2)
+    assert "redis: 300 rows, then 20 changes" in capsys.readouterr().out
+
+
+@pytest.mark.opensearch
+def test_sink_opensearch(project: Settings, opensearch: OpenSearch, capsys: pytest.CaptureFixture[str]) -> None:
+    sinks.bench("opensearch", opensearch, project, rows=300, changes=20, repeat=1)
+    assert "ours, changes" in capsys.readouterr().out
