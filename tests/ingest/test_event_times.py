@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -45,9 +46,16 @@ def append(settings: Settings, hours: Sequence[float], *, digests: bool = True) 
     head = log.head()
     values = ", ".join(f"(TIMESTAMPTZ '{EPOCH + hour * HOUR}')" for hour in hours)
     counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
-    prints = {0: (Fingerprint(len(hours), int(1000 * sum(hours)) % 997),)}
+    prints: dict[int, tuple[Fingerprint, ...]] = {0: (Fingerprint(len(hours), int(1000 * sum(hours)) % 997),)}
     content = chain.entry(head.content, head.batch + 1, prints, []) if digests else {}
-    said = {"offsets": {}, "watermark": None, "counts": counts, "files": [], "contract": 1, "content": content}
+    said: dict[str, Any] = {
+        "offsets": {},
+        "watermark": None,
+        "counts": counts,
+        "files": [],
+        "contract": 1,
+        "content": content,
+    }
     commit(
         log.path,
         f"""SELECT 'a' AS device, taken, {head.batch + 1}::BIGINT AS _batch, taken AS _time,

@@ -161,7 +161,9 @@ def _false(kind: type) -> Any:
 
 
 def test_sqlalchemy_reflects_the_table_and_reads_it(served: Served) -> None:
-    sqlalchemy = needed(find_spec("sqlalchemy") and __import__("sqlalchemy"), "SQLAlchemy is missing: make setup")
+    needed(find_spec("sqlalchemy"), "SQLAlchemy is missing: make setup")
+    import sqlalchemy
+
     engine = sqlalchemy.create_engine(f"postgresql+psycopg://tool:its%20own@{served.url.removeprefix('postgresql://')}")
     try:
         table = sqlalchemy.Table("one", sqlalchemy.MetaData(schema="lake"), autoload_with=engine)
