@@ -27,6 +27,7 @@ from lake.sinks.sink import Mode, Target
 from lake.sources.declared import NAME, filled_in
 
 KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "kafka": ("lake.sinks.kafka", "kafka"),
     "opensearch": ("lake.sinks.opensearch", "opensearch"),
     "postgres": ("lake.sinks.postgres", "postgres"),
     "redis": ("lake.sinks.redis", "redis"),

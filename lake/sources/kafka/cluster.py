@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
 from contextlib import suppress
@@ -74,7 +74,7 @@ class Cluster:
 
     def __init__(self, options: Options, *, consumer: Client | None = None, admin: Any = None) -> None:
         self.options = options
-        self._error: KafkaError | None = None
+        self.heard: KafkaError | None = None
         self._written: tuple[KafkaError | None, list[Any]] | None = None
         if consumer is None:
             consumer, admin = self._connected()
@@ -87,23 +87,23 @@ class Cluster:
                 where=self.options.where,
                 fix='pip install "headwater[kafka]"',
             )
-        from confluent_kafka import Consumer, KafkaException
+        from confluent_kafka import Consumer
         from confluent_kafka.admin import AdminClient
 
-        common: dict[str, Any] = {
-            **{name: str(value) for name, value in self.options.client.items()},
-            "bootstrap.servers": self.options.bootstrap,
-            "error_cb": self._heard,
-        }
-        reading: dict[str, Any] = {
-            **FETCHING,
-            **common,
-            **READING,
-            "group.id": self.options.group,
-            "on_commit": self._committed,
-        }
+        reading = {**READING, "group.id": self.options.group, "on_commit": self._committed}
+        return self.client(Consumer, FETCHING, reading), self.client(AdminClient, {}, {})
+
+    def client(self, kind: Callable[..., T], defaults: Mapping[str, Any], ours: Mapping[str, Any]) -> T:
+        """A client of the cluster, with `defaults` that the declared settings may change, and those that are `ours`.
+
+        Raises DeclarationError where librdkafka refuses a setting.
+        """
+        from confluent_kafka import KafkaException
+
+        said = {name: str(value) for name, value in self.options.client.items()}
+        about = {"bootstrap.servers": self.options.bootstrap, "error_cb": self._heard}
         try:
-            return Consumer(reading, logger=Log(self.options)), AdminClient(common, logger=Log(self.options))
+            return kind({**defaults, **said, **about, **ours}, logger=Log(self.options))
         except KafkaException as error:
             reason = self.options.redacted(INVALID.sub("Invalid value ", error.args[0].str()))
             raise DeclarationError(
@@ -121,7 +121,7 @@ class Cluster:
 
     def topics(self, names: Iterable[str]) -> dict[str, Here]:
         """The topics of these names, with what their partitions have. Raises DeclarationError where one is missing."""
-        names, end, self._error = list(names), time.monotonic() + self.options.seconds, None
+        names, end, self.heard = list(names), time.monotonic() + self.options.seconds, None
         while True:
             try:
                 return self._topics(names)
@@ -161,7 +161,7 @@ class Cluster:
         """Raises Unavailable where a topic is another by now: what was read may be of either."""
         for name, topic in self._described(list(here)).items():
             if str(topic.topic_id) != here[name].id:
-                raise self._unavailable(f"the topic {name!r} was recreated while it was being read")
+                raise self.unavailable(f"the topic {name!r} was recreated while it was being read")
 
     def _described(self, names: list[str]) -> dict[str, Any]:
         from confluent_kafka import TopicCollection
@@ -182,7 +182,7 @@ class Cluster:
                 yield messages, at
                 heard = time.monotonic()
             elif time.monotonic() - heard > self.options.seconds:
-                raise self._unavailable(f"no records received from {_shown(wanted)} after offset {at}")
+                raise self.unavailable(f"no records received from {_shown(wanted)} after offset {at}")
 
     def _consumed(self, wanted: Range, at: int) -> tuple[list[Message], int]:
         """The next records before the end of a range, and where the consumer is: beyond holes that follow them."""
@@ -214,7 +214,7 @@ class Cluster:
         if may_pass(error):
             self._heard(error)
             return 0
-        raise self._meant(error, f"{_shown(wanted)}: ")
+        raise self.meant(error, f"{_shown(wanted)}: ")
 
     def oldest(self, waiting: Sequence[Range]) -> float | None:
         """When the oldest record came of those that are `waiting`, in seconds since 1970. None where none tells."""
@@ -247,16 +247,16 @@ class Cluster:
         self._consumer.commit(offsets=places, asynchronous=True)
         end = time.monotonic() + self.options.seconds
         while self._written is None:
-            if self._error is not None and not may_pass(self._error):
-                raise self._meant(self._error)
+            if self.heard is not None and not may_pass(self.heard):
+                raise self.meant(self.heard)
             if time.monotonic() > end:
-                raise self._unavailable(f"the offsets of the group {self.options.group} were not written")
+                raise self.unavailable(f"the offsets of the group {self.options.group} were not written")
             with suppress(KafkaException):
                 self._consumer.poll(POLL_SECONDS)
         error, written = self._written
         errors = [fault for fault in (error, *(place.error for place in written)) if fault]
         if passing := [fault for fault in errors if may_pass(fault)]:
-            raise self._meant(passing[0], f"the offsets of the group {self.options.group} were not written: ")
+            raise self.meant(passing[0], f"the offsets of the group {self.options.group} were not written: ")
         if errors:
             logging.getLogger("lake").warning(
                 "%s: the offsets of the group %s were not written: %s",
@@ -271,7 +271,7 @@ class Cluster:
 
     def _heard(self, error: KafkaError) -> None:
         """Keeps why nothing comes."""
-        self._error = error
+        self.heard = error
 
     def _answer(self, future: Future[T], about: str = "") -> T:
         """What a request brings. Raises Unavailable where nothing comes, and at once where no wait can help."""
@@ -283,21 +283,23 @@ class Cluster:
                 return future.result(timeout=POLL_SECONDS)
             except NoAnswer:
                 self._admin.poll(0)
-                if self._error is not None and not may_pass(self._error):
-                    raise self._meant(self._error, about) from None
+                if self.heard is not None and not may_pass(self.heard):
+                    raise self.meant(self.heard, about) from None
                 if time.monotonic() > end:
-                    raise self._unavailable(f"{about}no answer") from None
+                    raise self.unavailable(f"{about}no answer") from None
             except KafkaException as error:
                 self._admin.poll(0)
                 reason: KafkaError = error.args[0]
-                hard = self._error is not None and not may_pass(self._error)
-                raise self._meant(self._error if hard and self._error else reason, about) from None
+                hard = self.heard is not None and not may_pass(self.heard)
+                raise self.meant(self.heard if hard and self.heard else reason, about) from None
 
-    def _meant(self, error: KafkaError, about: str = "") -> LakeError:
+    def meant(self, error: KafkaError, about: str = "") -> LakeError:
+        """What to raise for an error."""
         return meant(error, self.options, about)
 
-    def _unavailable(self, what: str) -> Unavailable:
-        why = f": {self.options.redacted(self._error.str())}" if self._error else ""
+    def unavailable(self, what: str) -> Unavailable:
+        """What to raise where nothing comes, with the reason that was heard."""
+        why = f": {self.options.redacted(self.heard.str())}" if self.heard else ""
         return unavailable(f"{what}{why}", self.options)
 
 

@@ -16,6 +16,8 @@ LASTING: Final = (
     REFUSING
     | UNKNOWN
     | {"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "INVALID_GROUP_ID"}
+    | {"TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "INVALID_TRANSACTION_TIMEOUT", "POLICY_VIOLATION"}
+    | {"INVALID_REPLICATION_FACTOR", "INVALID_PARTITIONS", "INVALID_CONFIG"}
     | {"_INVALID_ARG", "INVALID_REQUEST", "UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "_NOT_IMPLEMENTED"}
 )
 """Errors that are there until somebody changes what is declared, or what a user may do."""
@@ -28,6 +30,10 @@ MOVING: Final = frozenset(
 
 class Moving(Unavailable):
     """A partition that has no leader for a moment."""
+
+
+class Unknown(DeclarationError):
+    """A topic that is not there."""
 
 
 def may_pass(error: KafkaError) -> bool:
@@ -46,7 +52,7 @@ def meant(error: KafkaError, options: Options, about: str = "") -> LakeError:
     if _is(error, REFUSING):
         message, fix = f"authentication failed: {message}", "correct the sasl.… and ssl.… settings in [client]"
     elif _is(error, UNKNOWN):
-        fix = "correct its name, or make the topic first"
+        return Unknown(message, where=options.where, fix="correct its name, or make the topic first")
     return DeclarationError(message, where=options.where, fix=fix)
 
 

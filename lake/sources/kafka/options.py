@@ -93,8 +93,8 @@ def options_of(name: str, options: Mapping[str, Any], contracts: Mapping[str, Co
         topics,
         group=options.get("group", Options.group),
         **{bound: options.get(bound, most) for bound, most in MOST.items()},
-        client={setting: _text(value) for setting, value in options.get("client", {}).items()},
-        registry={setting: _text(value) for setting, value in options.get("registry", {}).items()},
+        client={setting: as_text(value) for setting, value in options.get("client", {}).items()},
+        registry={setting: as_text(value) for setting, value in options.get("registry", {}).items()},
     )
 
 
@@ -109,7 +109,7 @@ def _renamed(options: Mapping[str, str]) -> dict[str, str]:
     return {"name" if option == "topic" else option: value for option, value in options.items()}
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A setting as librdkafka reads it."""
     if isinstance(value, str):
         return value
@@ -130,14 +130,15 @@ def _faults(options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> It
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             yield f"{name} must be a whole number of at least 1, found {value!r}", f"its default is {most}"
     for table in ("client", "registry"):
-        yield from _faults_of_settings(table, options.get(table, {}))
+        yield from faults_of_settings(table, options.get(table, {}))
     yield from _faults_of_streams(options, contracts)
 
 
 _EXAMPLES: Final = {"bootstrap": "localhost:9092", "group": Options.group}
 
 
-def _faults_of_settings(table: str, settings: Any) -> Iterator[tuple[str, str]]:
+def faults_of_settings(table: str, settings: Any, ours: Mapping[str, str] = OURS) -> Iterator[tuple[str, str]]:
+    """What is wrong with the settings of a client, some of which are `ours` to make, and how to put it right."""
     if not isinstance(settings, Mapping):
         yield f"{table} must be a table", f"write [{table}], and below it setting = value"
         return
@@ -146,8 +147,8 @@ def _faults_of_settings(table: str, settings: Any) -> Iterator[tuple[str, str]]:
             yield f"[{table}] {name!r} must be text, a number, true or false", 'a secret is "env:NAME"'
         if _is_secret(name, value) and not isinstance(value, FromEnvironment):
             yield f"[{table}] {name!r} is a secret, and must come from the environment", f'"{name}" = "env:NAME"'
-        if table == "client" and name in OURS:
-            yield f"[client] {name!r} cannot be set", OURS[name]
+        if table == "client" and name in ours:
+            yield f"[client] {name!r} cannot be set", ours[name]
 
 
 def _is_secret(name: str, value: Any) -> bool:

@@ -1,0 +1,242 @@
+"""What a Kafka cluster has of the editions: rows by their keys, and the position, moved by one transaction."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.sinks.json_rows import json_rows, typed_rows
+from lake.sinks.kafka.topics import COMPACTED, KEPT, Topic, Topics, Wanted, is_decided
+from lake.sinks.kafka.transaction import Headers, Transaction, headers_of
+from lake.sinks.sink import Delivery, FarTable, Position, TableChanges
+from lake.sources.kafka.options import Options
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+GONE: Final = ""
+"""The shape of a table whose topic is not the one that was filled: that of no table."""
+CHANGES: Final = ("insert", "update", "delete")
+BATCH: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The position as the cluster has it: which cluster it was, and of each table the topic, its id, its partitions."""
+
+    cluster: str
+    topics: dict[str, tuple[str, str, int]]
+    position: Position
+
+    def to_json(self) -> str:
+        """As a record's value."""
+        position = json.loads(self.position.to_json())
+        return json.dumps({"cluster": self.cluster, "topics": self.topics, "position": position}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """What a record's value is of. Raises LakeError where it is none."""
+        try:
+            said = json.loads(text)
+            topics = {name: (topic, str(id), int(count)) for name, (topic, id, count) in said["topics"].items()}
+            return cls(str(said["cluster"]), topics, Position.from_json(json.dumps(said["position"])))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise LakeError(
+                f"the position in the cluster cannot be read: {text[:100]!r}",
+                fix="delete its topic: the next delivery begins anew",
+            ) from None
+
+
+@dataclass
+class Kafka:
+    """The target of a sink; its transactional id is the `group` of the options."""
+
+    options: Options
+    transaction_seconds: int
+    create: bool
+    replication: int
+
+    @cached_property
+    def topics(self) -> Topics:
+        """The cluster, connected to."""
+        return Topics(self.options)
+
+    @property
+    def id(self) -> str:
+        return self.options.group
+
+    @property
+    def place(self) -> str:
+        """The topic of the position."""
+        return f"{self.id}-position"
+
+    def close(self) -> None:
+        """Lets go of connections."""
+        if "topics" in self.__dict__:
+            self.topics.close()
+
+    def position(self) -> Position | None:
+        """What is committed. A table whose topic is another by now, or gone, has no shape there, which is told."""
+        stored = self._stored()
+        found = self._found(stored)
+        if stored is None or found is None:
+            return None
+        for name, (topic, *_) in stored.topics.items():
+            if found.tables[name] != stored.position.tables[name]:
+                which = (
+                    f"the topic {topic!r} is not the one that was filled: it is gone, recreated or of another cluster"
+                )
+                logging.getLogger("lake").warning("%s: %s", self.options.name, which)
+        return found
+
+    def _found(self, stored: Stored | None) -> Position | None:
+        if stored is None:
+            return None
+        cluster = self.topics.id
+        there = self.topics.ids(topic for topic, *_ in stored.topics.values())
+        tables = dict(stored.position.tables)
+        for name, (topic, id, _) in stored.topics.items():
+            if (cluster, there.get(topic, ("",))[0]) != (stored.cluster, id):
+                tables[name] = GONE, tables[name][1]
+        return replace(stored.position, tables=tables)
+
+    def _stored(self, *, decided: bool = False) -> Stored | None:
+        """The newest record of the position, as far as it is committed; where `decided`, nothing may be undecided."""
+        if self.place not in self.topics.ids([self.place]):
+            return None
+        here = self.topics.settled(self.place)
+        if decided and not is_decided(here):
+            raise Unavailable(
+                f"a transaction that is not of this sink is open in the topic {self.place!r}",
+                where=self.options.where,
+                fix="let nothing else write to it, and try again",
+            )
+        newest = self.topics.newest(self.place, here)
+        if newest is None:
+            return None
+        if newest.key() != self.id.encode():
+            raise DeclarationError(
+                f"the topic {self.place!r} has records of others",
+                where=self.options.where,
+                fix="it must be the sink's own: let the sink have another id",
+            )
+        return Stored.from_json((newest.value() or b"").decode(errors="replace"))
+
+    def deliver(self, delivery: Delivery) -> Position:
+        """Sends the rows of all tables and the position in one transaction. Raises as the protocol says."""
+        there = self._prepared(delivery)
+        most = {name: topic.most for name, topic in there.items()}
+        with Transaction(self.topics, self.id, self.transaction_seconds, most) as transaction:
+            delivery.must_lead_on_from(self._found(self._stored(decided=True)))
+            for changes in delivery.tables:
+                _Sender(self.topics, transaction, changes, delivery).send()
+            position = delivery.position()
+            stored = Stored(self.topics.id, _filled(delivery, there), position)
+            self._send(transaction, stored)
+        self.topics.settled(self.place)
+        return position
+
+    def _prepared(self, delivery: Delivery) -> dict[str, Topic]:
+        """The topics of the delivery. Raises DeclarationError where one has got partitions since it was filled."""
+        wanted = [Wanted(self.place, COMPACTED)]
+        for changes in delivery.tables:
+            table = changes.table
+            policy = KEPT if table.mode == "append" else COMPACTED
+            wanted.append(Wanted(table.far, policy, table.options["partitions"]))
+        there = self.topics.prepared(wanted, create=self.create, replication=self.replication)
+        stored = self._stored()
+        for topic, id, partitions in stored.topics.values() if stored else ():
+            if topic in there and there[topic].id == id and there[topic].partitions != partitions:
+                raise DeclarationError(
+                    f"the topic {topic!r} has {there[topic].partitions} partitions now, and had {partitions}: the"
+                    " keys of the rows that it has lie in others now",
+                    where=self.options.where,
+                    fix="delete it, or name another: the next delivery fills it anew",
+                )
+        return there
+
+    def _send(self, transaction: Transaction, stored: Stored) -> None:
+        key, value = self.id.encode(), stored.to_json().encode()
+        if not transaction.takes(self.place, key, value, []):
+            raise LakeError(
+                f"the position has {len(value):,} bytes, more than the topic {self.place!r} takes",
+                where=self.options.where,
+                fix="raise its max.message.bytes; or have fewer rows that are not taken",
+            )
+        transaction.send(self.place, key, value, [], partition=0)
+
+    def rows(self, table: FarTable) -> pa.RecordBatchReader:
+        """The newest committed row of each key. Raises DeclarationError for a table of changes, which has none."""
+        if table.mode == "append":
+            raise DeclarationError(
+                f"the topic {table.far!r} has changes, no rows",
+                where=self.options.where,
+                fix="compare tables of mode mirror",
+            )
+        return typed_rows(table, self._texts(table))
+
+    def _texts(self, table: FarTable) -> Iterator[list[str]]:
+        with self.topics.latest(table.far) as con:
+            rows = con.execute("SELECT value FROM latest")
+            while batch := rows.fetchmany(BATCH):
+                yield [value.decode() for (value,) in batch]
+
+
+def _filled(delivery: Delivery, there: dict[str, Topic]) -> dict[str, tuple[str, str, int]]:
+    return {
+        changes.table.name: (changes.table.far, there[changes.table.far].id, there[changes.table.far].partitions)
+        for changes in delivery.tables
+    }
+
+
+class _Sender:
+    """Sends what becomes of the rows of one table."""
+
+    def __init__(self, topics: Topics, transaction: Transaction, changes: TableChanges, delivery: Delivery) -> None:
+        self.topics, self.transaction, self.changes, self.table = topics, transaction, changes, changes.table
+        at: list[tuple[str, Any]] = [("edition", delivery.edition), ("cut", delivery.cut)]
+        self.headers: dict[str, Headers] = {change: headers_of([("change", change), *at]) for change in CHANGES}
+
+    def send(self) -> None:
+        """All of it. With `whole`, what the topic has beside it goes."""
+        if not self.changes.whole or self.table.mode == "append":
+            self._rows(None)
+            return
+        with self.topics.latest(self.table.far) as con:
+            con.execute("CREATE TABLE sent (key BLOB)")
+            self._rows(con)
+            gone = con.execute("SELECT key FROM latest EXCEPT SELECT key FROM sent ORDER BY key")
+            while batch := gone.fetchmany(BATCH):
+                for (key,) in batch:
+                    self.transaction.send(self.table.far, key, None, self.headers["delete"])
+
+    def _rows(self, con: duckdb.DuckDBPyConnection | None) -> None:
+        """Sends the changes; notes the keys in the table `sent`."""
+        import pyarrow as pa
+
+        for batch in json_rows(self.changes):
+            columns = [batch.column(name).to_pylist() for name in ("change", "key", "before", "after")]
+            sent = [row[1].encode() for row in zip(*columns, strict=True) if self._row(*row)]
+            if con is not None and sent:
+                con.from_arrow(pa.table({"key": pa.array(sent, pa.binary())})).insert_into("sent")
+
+    def _row(self, change: str, key: str, before: str | None, after: str | None) -> bool:
+        """Sends a change; whether the topic takes it."""
+        if change == "delete" and self.table.mode == "upsert":
+            return True
+        text = f'{{"before": {before or "null"}, "after": {after or "null"}}}' if self.table.mode == "append" else after
+        far, name, value = self.table.far, key.encode(), None if text is None else text.encode()
+        if self.transaction.takes(far, name, value, self.headers[change]):
+            self.transaction.send(far, name, value, self.headers[change])
+            return True
+        size = len(name) + len(value or b"")
+        self.changes.reject(key, f"a record of {size:,} bytes, more than the topic takes")
+        if change == "update" and self.table.mode != "append" and self.transaction.takes(far, name, None, []):
+            self.transaction.send(far, name, None, self.headers["delete"])
+        return False

@@ -1,0 +1,188 @@
+"""The topics of a sink: made where they are missing, looked at, and read up to where all is decided."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+
+from lake.errors import DeclarationError, Unavailable
+from lake.quoting import literal
+from lake.sources.kafka.cluster import POLL_SECONDS, Cluster
+from lake.sources.kafka.faults import Unknown
+from lake.sources.kafka.ranges import Here, Range
+from lake.sources.source import Gap
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+COMPACTED: Final = "compact"
+KEPT: Final = "delete"
+SETTLES: Final = 2.0
+"""So many seconds at most the markers of a transaction that has ended are waited for."""
+BATCH: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A topic that a sink fills: with what cleanup policy, and with how many partitions it is made."""
+
+    name: str
+    policy: str
+    partitions: int = 1
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the cluster has it: its id, its partitions, and the most bytes that a record may have."""
+
+    id: str
+    partitions: int
+    most: int
+
+
+class Topics(Cluster):
+    """A cluster whose topics are filled."""
+
+    def ids(self, names: Iterable[str]) -> dict[str, tuple[str, int]]:
+        """Id and number of partitions of those topics of these names that are there."""
+        found = {}
+        for name in names:
+            try:
+                described = self._described([name])[name]
+            except Unknown:
+                continue
+            found[name] = str(described.topic_id), len(described.partitions)
+        return found
+
+    def prepared(self, wanted: Iterable[Wanted], *, create: bool, replication: int) -> dict[str, Topic]:
+        """The topics; makes those that are missing, where it may. Raises DeclarationError where one does not do."""
+        wanted = list(wanted)
+        there = self.ids(topic.name for topic in wanted)
+        if missing := [topic for topic in wanted if topic.name not in there]:
+            if not create:
+                raise DeclarationError(
+                    f"no topic {missing[0].name!r}",
+                    where=self.options.where,
+                    fix=f"make it, with cleanup.policy={missing[0].policy}; or say create = true",
+                )
+            self._make(missing, replication)
+            there |= self.topics_made(missing)
+        return {topic.name: Topic(*there[topic.name], self._most(topic)) for topic in wanted}
+
+    def topics_made(self, made: Iterable[Wanted]) -> dict[str, tuple[str, int]]:
+        """Those that were just made, once every partition has a leader."""
+        names, end = [topic.name for topic in made], time.monotonic() + self.options.seconds
+        while True:
+            try:
+                return {name: (here.id, len(here.partitions)) for name, here in self.topics(names).items()}
+            except Unknown:
+                if time.monotonic() > end:
+                    raise
+                self._admin.poll(POLL_SECONDS)
+
+    def _make(self, missing: Iterable[Wanted], replication: int) -> None:
+        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # its stub forgets to export it
+
+        asked = self._admin.create_topics(
+            [
+                NewTopic(topic.name, topic.partitions, replication, config={"cleanup.policy": topic.policy})
+                for topic in missing
+            ],
+            request_timeout=self.options.seconds,
+        )
+        for name, future in asked.items():
+            self._answer(future, f"the topic {name!r} could not be made: ")
+
+    def _most(self, topic: Wanted) -> int:
+        """The most bytes of a record. Raises DeclarationError where the topic is not cleaned up as it has to be."""
+        from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # as above
+
+        resource = ConfigResource(ResourceType.TOPIC, topic.name)
+        asked = self._admin.describe_configs([resource], request_timeout=self.options.seconds)
+        said = self._answer(asked[resource], f"the topic {topic.name!r}: ")
+        policy = {word.strip() for word in (said["cleanup.policy"].value or "").split(",")}
+        if (COMPACTED in policy) != (topic.policy == COMPACTED):
+            raise DeclarationError(
+                f"the topic {topic.name!r} has cleanup.policy={said['cleanup.policy'].value}, which loses rows here",
+                where=self.options.where,
+                fix=f"set cleanup.policy={topic.policy}, or name another topic",
+            )
+        return int(said["max.message.bytes"].value)
+
+    def settled(self, name: str) -> Here:
+        """What a topic has, once the transactions in it are decided; as it is, where one stays open."""
+        end = time.monotonic() + min(SETTLES, self.options.seconds)
+        while True:
+            here = self.topics([name])[name]
+            if is_decided(here) or time.monotonic() > end:
+                return here
+            self._admin.poll(POLL_SECONDS)
+
+    def records(self, name: str, here: Here) -> Iterator[Message]:
+        """The committed records of a topic, one partition after another."""
+        for partition, bounds in sorted(here.partitions.items()):
+            yield from self._records(Range(name, partition, bounds.low, bounds.end))
+
+    def _records(self, wanted: Range) -> Iterator[Message]:
+        try:
+            for messages, _ in self.read(wanted):
+                yield from messages
+        except Gap:
+            what = f"Kafka is unavailable: the topic {wanted.topic!r} was cleaned up while it was being read"
+            raise Unavailable(what, where=self.options.where, fix="try again in a moment") from None
+
+    def newest(self, name: str, here: Here) -> Message | None:
+        """The newest committed record of a topic's first partition, looked for from its end on."""
+        bounds, back = here.partitions[0], 16
+        first = bounds.end
+        while first > bounds.low:
+            first = max(bounds.low, bounds.end - back)
+            newest = None
+            for newest in self._records(Range(name, 0, first, bounds.end)):  # noqa: B007 - the last is wanted
+                pass
+            if newest is not None:
+                return newest
+            back *= 16
+        return None
+
+    @contextmanager
+    def latest(self, name: str) -> Iterator[duckdb.DuckDBPyConnection]:
+        """DuckDB with what is committed in a topic: `latest`, each key with its newest `value`, unless that is null."""
+        with tempfile.TemporaryDirectory() as spill, closing(duckdb.connect()) as con:
+            con.execute(f"SET temp_directory = {literal(spill)}")
+            con.execute("CREATE TABLE records (n BIGINT, key BLOB, value BLOB)")
+            for batch in _batches(self.records(name, self.settled(name))):
+                con.from_arrow(batch).insert_into("records")
+            con.execute(
+                """CREATE TABLE latest AS FROM records
+                QUALIFY row_number() OVER (PARTITION BY key ORDER BY n DESC) = 1; DROP TABLE records;
+                DELETE FROM latest WHERE value IS NULL OR key IS NULL"""
+            )
+            yield con
+
+
+def is_decided(here: Here) -> bool:
+    """Whether no transaction is open in a topic."""
+    return all(bounds.end == bounds.high for bounds in here.partitions.values())
+
+
+def _batches(messages: Iterator[Message]) -> Iterator[Any]:
+    """Arrow tables of number, key and value."""
+    import pyarrow as pa
+
+    columns: Mapping[str, list[Any]] = {"n": [], "key": [], "value": []}
+    types = {"n": pa.int64(), "key": pa.binary(), "value": pa.binary()}
+    for number, message in enumerate(messages):
+        for column, value in zip(columns.values(), (number, message.key(), message.value()), strict=True):
+            column.append(value)
+        if number % BATCH == BATCH - 1:
+            yield pa.table({name: pa.array(column, types[name]) for name, column in columns.items()})
+            for column in columns.values():
+                column.clear()
+    yield pa.table({name: pa.array(column, types[name]) for name, column in columns.items()})

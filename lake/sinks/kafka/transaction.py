@@ -1,0 +1,176 @@
+"""One transaction of a Kafka cluster: all records of it are committed, or none is seen.
+
+Whoever begins one under a transactional id fences off every earlier one of that id, and aborts what it has left open.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.sinks.kafka.topics import Topics
+from lake.sources.kafka.faults import may_pass
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+SLICE: Final = 1.0
+"""So many seconds librdkafka works before signals are looked at."""
+POLL_EVERY: Final = 1000
+SENDING: Final[Mapping[str, Any]] = {
+    "linger.ms": 20,
+    "queue.buffering.max.kbytes": 64 << 10,
+}
+"""Defaults that a sink's file may change."""
+OVERHEAD: Final = 512
+"""So many bytes at most a batch of one record has beside its key, its value and its headers' values."""
+BATCH_BYTES: Final = 1_000_000
+Headers = list[tuple[str, str | bytes | None]]
+
+
+class Transaction:
+    """A transaction under `id`, of at most so many `seconds`, in topics that take records of up to `most` bytes.
+
+    Committed at the end of the block, aborted where that raises.
+    """
+
+    def __init__(self, topics: Topics, id: str, seconds: int, most: Mapping[str, int]) -> None:
+        self._topics, self._id, self._seconds, self._most = topics, id, seconds, most
+        self._fault: KafkaError | None = None
+        self._producer = self._connected()
+        self._count = 0
+
+    def _connected(self) -> Producer:
+        from confluent_kafka import Producer
+
+        least, most = min(self._most.values()), max(self._most.values())
+        ours = {
+            "transactional.id": self._id,
+            "transaction.timeout.ms": self._seconds * 1000,
+            "message.timeout.ms": min(self._seconds, self._topics.options.seconds) * 1000,
+            "partitioner": "murmur2_random",
+            "batch.size": max(1, min(BATCH_BYTES, least - OVERHEAD)),
+            "message.max.bytes": max(1000, most),
+            "delivery.report.only.error": True,
+        }
+        return self._topics.client(Producer, SENDING, ours)
+
+    def __enter__(self) -> Self:
+        from confluent_kafka import KafkaException
+
+        try:
+            self._patiently(self._producer.init_transactions)
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise self._meant(error.args[0]) from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._abort()
+            return
+        from confluent_kafka import KafkaException
+
+        try:
+            self._patiently(self._producer.commit_transaction)
+        except KafkaException as refused:
+            meant = self._meant(refused.args[0])
+            self._abort()
+            raise meant from None
+        except BaseException:
+            self._abort()
+            raise
+
+    def takes(self, topic: str, key: bytes, value: bytes | None, headers: Headers) -> bool:
+        """Whether a record is small enough for its topic."""
+        told = sum(len(name) + len(text or "") for name, text in headers)
+        return len(key) + len(value or b"") + told + OVERHEAD <= self._most[topic]
+
+    def send(self, topic: str, key: bytes, value: bytes | None, headers: Headers, partition: int | None = None) -> None:
+        """A record; with a null value, a tombstone. Raises where the transaction cannot be committed any more."""
+        from confluent_kafka import KafkaException
+
+        where: dict[str, Any] = {} if partition is None else {"partition": partition}
+        heard = time.monotonic()
+        while True:
+            try:
+                self._producer.produce(topic, value, key, headers=headers, on_delivery=self._failed, **where)
+                break
+            except BufferError:
+                before = len(self._producer)
+                self._producer.poll(0.05)
+                heard = heard if len(self._producer) >= before else time.monotonic()
+                self._must_be_sound()
+                if time.monotonic() - heard > self._topics.options.seconds:
+                    raise self._topics.unavailable("no record is acknowledged") from None
+            except KafkaException as error:
+                raise self._meant(error.args[0]) from None
+        self._count += 1
+        if self._count % POLL_EVERY == 0:
+            self._producer.poll(0)
+            self._must_be_sound()
+
+    def _failed(self, error: KafkaError | None, _: Message) -> None:
+        """Keeps why the first record was not taken."""
+        self._fault = self._fault or error
+
+    def _must_be_sound(self) -> None:
+        if self._fault is not None:
+            raise self._meant(self._fault)
+
+    def _patiently(self, work: Callable[[float], None]) -> None:
+        """Has librdkafka go on until it is done, nothing comes for too long, or no wait can help."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        left, heard = len(self._producer), time.monotonic()
+        while True:
+            try:
+                return work(SLICE)
+            except KafkaException as error:
+                reason: KafkaError = error.args[0]
+                if not (reason.retriable() or reason.code() == KafkaError._TIMED_OUT):
+                    raise
+                if (hard := self._topics.heard) is not None and not may_pass(hard):
+                    raise self._topics.meant(hard) from None
+                if len(self._producer) != left:
+                    left, heard = len(self._producer), time.monotonic()
+                if time.monotonic() - heard > self._topics.options.seconds:
+                    raise self._topics.unavailable(f"the transaction {self._id}: {reason.str()}") from None
+
+    def _abort(self) -> None:
+        """Takes back what was sent. Where nobody answers, the cluster does so, or who delivers next."""
+        from confluent_kafka import KafkaException
+
+        with suppress(KafkaException, LakeError):
+            self._producer.purge()
+            self._producer.abort_transaction(SLICE)
+
+    def _meant(self, error: KafkaError) -> LakeError:
+        from confluent_kafka import KafkaError as Codes
+
+        options = self._topics.options
+        if error.code() in {Codes._FENCED, Codes.PRODUCER_FENCED, Codes.INVALID_PRODUCER_EPOCH}:
+            return Unavailable(
+                f"the transaction {self._id} was ended by another of that id, or took longer than {self._seconds} s",
+                where=options.where,
+                fix="run one `lake deliver` for each sink; or raise transaction_seconds",
+            )
+        if error.code() == Codes.INVALID_TRANSACTION_TIMEOUT:
+            return DeclarationError(
+                f"the cluster allows no transaction of {self._seconds} s",
+                where=options.where,
+                fix="lower transaction_seconds, or raise transaction.max.timeout.ms of the cluster",
+            )
+        reason = self._fault if self._fault is not None else error
+        return self._topics.meant(reason, f"the transaction {self._id}: ")
+
+
+def headers_of(values: Iterable[tuple[str, object]]) -> Headers:
+    """Headers as texts."""
+    return [(name, str(value).encode()) for name, value in values]

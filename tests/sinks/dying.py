@@ -1,0 +1,81 @@
+"""A delivery that dies by SIGKILL at a point: `python -m tests.sinks.dying PROJECT SINK POINT NTH`.
+
+`before` the target's transaction, `inside` it, at the nth thing that is sent, `after` it, before that is noted here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import wraps
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from lake.config import load_settings
+from lake.sinks.declared import declared_sinks
+from lake.sinks.deliver import deliver
+from tests.processes import ROOT
+
+POINTS: Final = ("before", "inside", "after")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def then(owner: Any, name: str, work: Callable[[Any], None]) -> None:
+    """Has a method followed by some work, which is given its object."""
+    own = getattr(owner, name)
+
+    @wraps(own)
+    def followed(self: Any, *args: Any, **options: Any) -> Any:
+        done = own(self, *args, **options)
+        work(self)
+        return done
+
+    setattr(owner, name, followed)
+
+
+def kafka(point: str, nth: int) -> None:
+    from lake.sinks.kafka.transaction import Transaction
+
+    sent = count(1)
+
+    def sending(transaction: Any) -> None:
+        if next(sent) == nth:
+            transaction._producer.flush(10)
+            die()
+
+    match point:
+        case "before":
+            then(Transaction, "__enter__", lambda _: die())
+        case "inside":
+            then(Transaction, "send", sending)
+        case "after":
+            then(Transaction, "__exit__", lambda _: die())
+
+
+ARMED: Final = {"kafka": kafka}
+
+
+def killed(project: Path, sink: str, point: str, nth: int = 1) -> bool:
+    """Whether a delivery, in a process of its own, died at the point."""
+    command: list[str | Path] = [sys.executable, "-m", "tests.sinks.dying", project, sink, point, str(nth)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
+    return done.returncode != 0
+
+
+def main(project: str, name: str, point: str, nth: str) -> None:
+    settings = load_settings(Path(project))
+    [sink] = declared_sinks(settings, [name])
+    ARMED[sink.kind](point, int(nth))
+    deliver(settings, sink)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
