@@ -7,6 +7,8 @@ begin = "snapshot"                 what a target that has nothing gets: all rows
 [tables.customer_daily]            {} takes all columns, under the table's own name
 name = "daily"                     how it is called there
 columns = ["customer", "day"]      those that are delivered, with those that tell rows apart
+on = ["insert"]                    of mode append: the changes that are delivered, and a condition on them, see
+when = "after.orders > 10"         lake.sinks.condition
 mode = "mirror"                    mirror: the rows of the edition; upsert: what is gone stays; append: a row a change
 """
 
@@ -16,6 +18,7 @@ import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +26,7 @@ from typing import Any, Final, Literal, get_args
 
 from lake.config import Settings
 from lake.errors import DeclarationError, did_you_mean
+from lake.sinks.condition import Condition, condition_of
 from lake.sinks.sink import Mode, Target
 from lake.sources.declared import NAME, filled_in
 
@@ -31,14 +35,18 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "opensearch": ("lake.sinks.opensearch", "opensearch"),
     "postgres": ("lake.sinks.postgres", "postgres"),
     "redis": ("lake.sinks.redis", "redis"),
+    "webhook": ("lake.sinks.webhook", "webhook"),
 }
 """What fills a sink of each kind, and the extra whose packages it needs.
 
 Each is a module with `MODES`, the modes that tables may have there, the default first; `OPTIONS` and `TABLE_OPTIONS`,
 the keys of its own of a sink and of a table, {name: (type, default)}, where a default of None says that a key must be
 there; and `of(name, options, where)`, which makes its Target. One whose targets keep what was changed or deleted says
-so in `KEEPS`.
+so in `KEEPS`. It may have `BEGIN`, the default of `begin`, and `LOOSE`, the modes in which tables take rows of any
+shape.
 """
+WITHIN: Final = ("webhook",)
+"""Kinds whose targets keep their position in the warehouse: `of` is given the settings as well."""
 NOUNS: Final = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "a table"}
 SEE: Final = "see docs/how-to/sinks.md"
 Begin = Literal["snapshot", "now"]
@@ -46,13 +54,18 @@ Begin = Literal["snapshot", "now"]
 
 @dataclass(frozen=True)
 class DeclaredTable:
-    """A table of a sink: `name` is ours, `far` its name there; no `columns` are all. `options` are its kind's own."""
+    """A table of a sink: `name` is ours, `far` its name there; no `columns` are all. `options` are its kind's own.
+
+    One that is not `shaped` takes rows of any shape. Delivered are changes that meet the `condition`.
+    """
 
     name: str
     far: str
     columns: tuple[str, ...] = ()
     mode: Mode = "mirror"
     options: Mapping[str, Any] = field(default_factory=dict)
+    shaped: bool = True
+    condition: Condition = field(default_factory=Condition)
 
 
 @dataclass(frozen=True)
@@ -164,7 +177,8 @@ def _read(settings: Settings, file: Path) -> Declared:
         what = "names no kind" if kind is None else f"unknown kind {kind!r}"
         raise DeclarationError(what, where=where, fix=did_you_mean(str(kind), KINDS))
     module = _module(kind, where)
-    common = {"tables": (dict, None), "after_publish": (bool, False), "begin": (str, "snapshot")}
+    begins = getattr(module, "BEGIN", "snapshot")
+    common = {"tables": (dict, None), "after_publish": (bool, False), "begin": (str, begins)}
     options = _Keys({**common, **module.OPTIONS}, where).read(dict(filled_in(given, where)))
     after_publish, begin = options.pop("after_publish"), options.pop("begin")
     _must_be_one_of("begin", begin, get_args(Begin), where)
@@ -181,7 +195,7 @@ def _read(settings: Settings, file: Path) -> Declared:
         kind,
         tables,
         where,
-        lambda: module.of(file.stem, options, where),
+        partial(module.of, file.stem, options, where, *((settings,) if kind in WITHIN else ())),
         after_publish,
         begin,
         getattr(module, "KEEPS", ""),
@@ -206,12 +220,21 @@ def _tables(module: ModuleType, given: Mapping[str, Any], where: str) -> Iterato
         if not isinstance(options, dict):
             raise DeclarationError(f"expected a table, found {options!r}", where=place, fix=f"write [tables.{name}]")
         common = {"name": (str, name), "columns": (list, []), "mode": (str, module.MODES[0])}
+        common |= {"on": (list, []), "when": (str, "")}
         read = _Keys({**common, **module.TABLE_OPTIONS}, place).read(options)
         far, columns, mode = read.pop("name"), read.pop("columns"), read.pop("mode")
         _must_be_one_of("mode", mode, module.MODES, place)
         if not all(isinstance(column, str) for column in columns) or len(set(columns)) < len(columns):
             raise DeclarationError(f"columns: expected names, each once, found {columns!r}", where=place, fix=SEE)
-        yield name, DeclaredTable(name, far, tuple(columns), mode, read)
+        condition = condition_of(read.pop("on"), read.pop("when"), place)
+        if condition and mode != "append":
+            raise DeclarationError(
+                f"on and when choose among changes, but mode {mode} takes rows",
+                where=place,
+                fix='leave them out, or say mode = "append"',
+            )
+        shaped = mode not in getattr(module, "LOOSE", ())
+        yield name, DeclaredTable(name, far, tuple(columns), mode, read, shaped, condition)
 
 
 def _must_be_one_of(key: str, value: str, allowed: Collection[str], where: str) -> None:

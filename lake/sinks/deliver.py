@@ -16,8 +16,8 @@ from lake.read.sql import reader
 from lake.read.wait import POLL_SECONDS
 from lake.sinks.declared import Declared
 from lake.sinks.plan import Plan
-from lake.sinks.sink import Position
-from lake.store.ledger import consumers, editions, runs
+from lake.sinks.sink import Position, Stepwise, Target
+from lake.store.ledger import consumers, editions, runs, sent
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
@@ -71,24 +71,37 @@ def deliver(settings: Settings, sink: Declared, *, resync: bool = False) -> Deli
         step(VERB, sink.name) as work,
         closing(sink.open()) as target,
     ):
+        if not resync and (begun := _begun(settings, target)):
+            _deliver(settings, Plan(settings, sink, target.position(), begun), target)
         plan = Plan(settings, sink, target.position(), reader(settings).edition, resync)
         if plan.is_done:
             _remember(settings, sink, plan.edition)
             runs.nothing_to_do(settings, VERB, sink.name, plan.edition.cut, began)
             return _delivered(plan, plan.position, changed=False)
-        with _held(settings, sink, plan):
-            delivery = plan.delivery()
-            position = target.deliver(delivery)
-        sent = tuple(
-            Sent(one.table.name, one.whole, one.counts["insert"], one.counts["update"], one.counts["delete"])
-            for one in delivery.tables
-        )
-        work.rows = sum(table.inserted + table.updated + table.deleted for table in sent)
+        position, told = _deliver(settings, plan, target)
+        work.rows = sum(table.inserted + table.updated + table.deleted for table in told)
         runs.note(
-            settings, VERB, sink.name, plan.edition.cut, began, edition=position.edition, tables=[*map(asdict, sent)]
+            settings, VERB, sink.name, plan.edition.cut, began, edition=position.edition, tables=[*map(asdict, told)]
         )
         seconds = (datetime.now(UTC) - began).total_seconds()
-        return _delivered(plan, position, sent, seconds=round(seconds, 3))
+        return _delivered(plan, position, told, seconds=round(seconds, 3))
+
+
+def _begun(settings: Settings, target: Target) -> Edition | None:
+    """The edition of a delivery to a target that was cut short, while it is kept."""
+    begun = target.underway() if isinstance(target, Stepwise) else None
+    return editions.get_edition(settings, begun) if begun and editions.is_kept(settings, begun) else None
+
+
+def _deliver(settings: Settings, plan: Plan, target: Target) -> tuple[Position, tuple[Sent, ...]]:
+    """Applies a plan; both of its editions are kept meanwhile."""
+    with _held(settings, plan.sink, plan):
+        delivery = plan.delivery()
+        position = target.deliver(delivery)
+    return position, tuple(
+        Sent(one.table.name, one.whole, one.counts["insert"], one.counts["update"], one.counts["delete"])
+        for one in delivery.tables
+    )
 
 
 def preview(settings: Settings, sink: Declared, *, resync: bool = False) -> Delivered:
@@ -97,13 +110,13 @@ def preview(settings: Settings, sink: Declared, *, resync: bool = False) -> Deli
         plan = Plan(settings, sink, target.position(), reader(settings).edition, resync)
     if plan.is_done:
         return _delivered(plan, plan.position, changed=False)
-    sent = []
+    told = []
     for one in plan.delivery().tables:
         counts = Counter[str]()
         for batch in one.source.batches():
             counts.update(batch.column("change").to_pylist())
-        sent.append(Sent(one.table.name, one.whole, counts["insert"], counts["update"], counts["delete"]))
-    return _delivered(plan, plan.position, tuple(sent))
+        told.append(Sent(one.table.name, one.whole, counts["insert"], counts["update"], counts["delete"]))
+    return _delivered(plan, plan.position, tuple(told))
 
 
 def follow(
@@ -129,9 +142,10 @@ def follow(
 def forget_sink(settings: Settings, name: str) -> None:
     """Takes a sink off the list, so that no edition is kept for it; its target is left alone.
 
-    Raises DeclarationError where it is not on it.
+    One whose position is in the warehouse begins anew. Raises DeclarationError where it is not on the list.
     """
-    if not consumers.forget(settings, name, consumers.SINK):
+    was_sent = sent.forget(settings, name)
+    if not consumers.forget(settings, name, consumers.SINK) and not was_sent:
         listed = (one.name for one in consumers.consumers(settings) if one.is_sink)
         raise DeclarationError(f"nothing was delivered to a sink {name!r}", fix=did_you_mean(name, listed))
 
@@ -141,8 +155,9 @@ def _held(settings: Settings, sink: Declared, plan: Plan) -> Iterator[None]:
     """Both editions of the delivery are kept while the block runs, and the one that was delivered after it."""
     before = consumers.consumer(settings, sink.name, consumers.SINK)
     base = plan.base
-    if (before.edition, before.offered) != (base.number if base else None, None):
-        before = consumers.begin(settings, before, base.number if base else None)
+    has = base.number if base else None
+    if before.edition != has or before.offered not in {None, plan.edition.number}:
+        before = consumers.begin(settings, before, has)
     offered = consumers.offer(settings, before, plan.edition.number)
     if offered is None:
         raise DeclarationError(f"edition {plan.edition.number} has expired meanwhile", fix="try again")

@@ -7,7 +7,7 @@ and append) cannot be made anew from it: that has to be asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING
@@ -17,8 +17,9 @@ from lake.duck import connect
 from lake.errors import DeclarationError, StartOver, did_you_mean
 from lake.quoting import literal, quoted
 from lake.read.net_changes import NetChanges, Side
+from lake.sinks.condition import Filtered
 from lake.sinks.declared import Declared, DeclaredTable
-from lake.sinks.sink import Delivery, FarTable, Position, TableChanges
+from lake.sinks.sink import Delivery, FarTable, Position, Rows, TableChanges
 from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition
 
@@ -37,7 +38,7 @@ class Selected:
         """As lake.sinks.sink.Rows has it."""
         import pyarrow as pa
 
-        if not self.columns:
+        if not (self.columns or self._common):
             return self.net.arrow()
         batches = self._batches()
         return pa.RecordBatchReader.from_batches(next(batches).schema, batches)
@@ -48,16 +49,35 @@ class Selected:
 
         with connect() as con:
             con.register("changes", self.net.arrow())
+            was, now = (_image(row, self._common or self.columns) for row in ("before", "after"))
+            images = ", ".join(f"{_image(row, self._named(side))} AS {row}" for row, side in self._sides)
             reader = con.sql(
-                f"FROM (SELECT change, {self._image('before')}, {self._image('after')} FROM changes)"
-                " WHERE change <> 'update' OR before IS DISTINCT FROM after"
+                f"SELECT change, {images} FROM changes WHERE change <> 'update' OR {was} IS DISTINCT FROM {now}"
             ).to_arrow_reader(10_000)
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)
             yield from reader
 
-    def _image(self, row: str) -> str:
-        fields = ", ".join(f"{literal(column)}: {row}.{quoted(column)}" for column in self.columns)
-        return f"CASE WHEN {row} IS NOT NULL THEN {{{fields}}} END AS {row}"
+    @property
+    def _sides(self) -> tuple[tuple[str, Side | None], tuple[str, Side | None]]:
+        return ("before", self.net.before), ("after", self.net.after)
+
+    @property
+    def _common(self) -> list[str]:
+        """The columns by which an update is told, where both sides are there and have others besides."""
+        before, after = self.net.before, self.net.after
+        if before is None or after is None or before.types == after.types:
+            return []
+        return [column for column in self.columns or after.types if column in before.types]
+
+    def _named(self, side: Side | None) -> list[str]:
+        """The columns that are delivered of a side."""
+        types = (side or self.net.after or self.net.before).types  # type: ignore[union-attr]  # one of them is there
+        return [column for column in self.columns or types if column in types]
+
+
+def _image(row: str, columns: Iterable[str]) -> str:
+    fields = ", ".join(f"{literal(column)}: {row}.{quoted(column)}" for column in columns)
+    return f"CASE WHEN {row} IS NOT NULL THEN {{{fields}}} END"
 
 
 @dataclass(frozen=True)
@@ -140,7 +160,8 @@ class Plan:
                 fix=f"name all of {', '.join(side.identity)}",
             )
         chosen = tuple(columns[column] for column in named)
-        return FarTable(table.name, table.far, chosen, side.identity, side.table.doc, table.mode, table.options)
+        about = (side.table.doc, table.mode, table.options, table.shaped)
+        return FarTable(table.name, table.far, chosen, side.identity, *about)
 
     def _changes(self, table: DeclaredTable, far: FarTable, side: Side, base: Edition | None) -> TableChanges:
         had = self.position.tables.get(table.name) if self.position else None
@@ -151,7 +172,9 @@ class Plan:
         is_first = had is None and not self.resync
         if is_first and self.sink.begin == "now":
             before, whole = side, False
-        source = Selected(NetChanges(self.settings, None if whole else before, side), table.columns)
+        source: Rows = Selected(NetChanges(self.settings, None if whole else before, side), table.columns)
+        if table.condition:
+            source = Filtered(source, table.condition)
         known = () if self.position is None else self.position.rejected
         keys = frozenset(row.key for row in known if row.table == table.name)
         described = whole or is_first or (had is not None and had[1] != far.description)
@@ -159,7 +182,8 @@ class Plan:
 
     def _start_over(self, table: DeclaredTable, *, expired: bool) -> StartOver:
         assert self.position is not None
-        why = f"edition {self.position.edition}, which it has, has expired" if expired else "its columns are others now"
+        has = f"edition {self.position.edition}, which it has, has expired"
+        why = has if expired else "what is there has other columns, or is another table"
         return StartOver(
             f"sink {self.sink.name} must begin anew with {table.name}, of mode {table.mode}: {why}",
             where=self.sink.where,

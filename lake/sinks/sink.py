@@ -86,6 +86,8 @@ class FarTable:
     doc: str = ""
     mode: Mode = "mirror"
     options: Mapping[str, Any] = field(default_factory=dict)
+    shaped: bool = True
+    """Whether it has a shape that rows of another shape would not fit."""
 
     @property
     def types(self) -> dict[str, str]:
@@ -95,7 +97,8 @@ class FarTable:
     @cached_property
     def shape(self) -> str:
         """Tells what the table is there; rows of another shape are of no use to it."""
-        return _digest([self.far, self.mode, self.types, self.identity, sorted(self.options.items())])
+        shape = [self.types, self.identity, sorted(self.options.items())] if self.shaped else [self.identity]
+        return _digest([self.far, self.mode, *shape])
 
     @cached_property
     def description(self) -> str:
@@ -220,6 +223,14 @@ class Target(Protocol):
 
     def close(self) -> None:
         """Lets go of connections."""
+
+
+@runtime_checkable
+class Stepwise(Protocol):
+    """A target that moves by steps, and goes on where a delivery was cut short: to the edition that it was of."""
+
+    def underway(self) -> int | None:
+        """The edition of a delivery that was begun and not ended; None where there is none."""
 
 
 @runtime_checkable

@@ -59,7 +59,20 @@ def kafka(point: str, nth: int) -> None:
             then(Transaction, "__exit__", lambda _: die())
 
 
-ARMED: Final = {"kafka": kafka}
+def webhook(point: str, nth: int) -> None:
+    from lake.sinks.webhook.target import WebhookTarget
+
+    told = count(1)
+    match point:
+        case "before":
+            then(WebhookTarget, "_begun", lambda _: die())
+        case "inside":
+            then(WebhookTarget, "_window", lambda _: die() if next(told) == nth else None)
+        case "after":
+            then(WebhookTarget, "deliver", lambda _: die())
+
+
+ARMED: Final = {"kafka": kafka, "webhook": webhook}
 
 
 def killed(project: Path, sink: str, point: str, nth: int = 1) -> bool:

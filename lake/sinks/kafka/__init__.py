@@ -36,6 +36,7 @@ from lake.sinks.sink import Mode, Target
 from lake.sources.kafka.options import OURS, Options, as_text, faults_of_settings
 
 MODES: Final[tuple[Mode, ...]] = ("mirror", "upsert", "append")
+LOOSE: Final[tuple[Mode, ...]] = ("append",)
 OPTIONS: Final[Mapping[str, tuple[type, Any]]] = {
     "bootstrap": (str, None),
     "id": (str, ""),

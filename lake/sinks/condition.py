@@ -1,0 +1,118 @@
+"""Conditions on changes: SQL over `change` and the rows `before` and `after`, of which either may be null.
+
+    on = ["insert", "update"]
+    when = "after.amount > 1000 and (before is null or before.amount <= 1000)"
+
+A condition is evaluated by DuckDB, which reads nothing but the changes: no file, no other table, no extension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import duckdb
+
+from lake.errors import DeclarationError, did_you_mean
+from lake.quoting import literal
+from lake.session import first_line
+from lake.sinks.sink import Rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHANGES: Final = ("insert", "update", "delete")
+LOCKED: Final = """SET TimeZone = 'UTC'; SET enable_external_access = false; SET autoinstall_known_extensions = false;
+    SET autoload_known_extensions = false; SET python_enable_replacements = false; SET lock_configuration = true"""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Changes of the kinds `on`, all where none are named, that meet `when`; declared at `where`."""
+
+    on: tuple[str, ...] = ()
+    when: str = ""
+    where: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.on or self.when)
+
+    def faults(self) -> Iterator[DeclarationError]:
+        """What is wrong with it, as far as that is known without the columns."""
+        for change in self.on:
+            if change not in CHANGES:
+                fix = did_you_mean(str(change), CHANGES)
+                yield DeclarationError(f"on: no change is called {change!r}", where=self.where, fix=fix)
+        if self.when:
+            with closing(_locked()) as con:
+                try:
+                    if len(con.extract_statements(self._sql)) != 1:
+                        yield self._fault("it is more than one condition")
+                except duckdb.Error as error:
+                    yield self._fault(first_line(error))
+
+    @property
+    def _sql(self) -> str:
+        kinds = f"change IN ({', '.join(map(literal, self.on))})" if self.on else "true"
+        return f"SELECT * FROM changes WHERE {kinds} AND (\n{self.when or 'true'}\n)"
+
+    def of(self, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """Those of the changes that meet it; an empty batch, which tells the columns, first.
+
+        Raises DeclarationError where it does not fit them.
+        """
+        import pyarrow as pa
+
+        with closing(_locked()) as con:
+            yield self._met(con, pa.RecordBatch.from_pylist([], schema=batches.schema))
+            for batch in batches:
+                if met := self._met(con, batch):
+                    yield met
+
+    def _met(self, con: duckdb.DuckDBPyConnection, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        try:
+            met = con.from_arrow(pa.Table.from_batches([batch])).query("changes", self._sql)
+            parts = met.to_arrow_table().combine_chunks().to_batches()  # type: ignore[union-attr]  # it is a query
+        except duckdb.Error as error:
+            raise self._fault(first_line(error)) from None
+        return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=batch.schema)
+
+    def _fault(self, what: str) -> DeclarationError:
+        return DeclarationError(
+            f"when: {what}",
+            where=self.where,
+            fix="write SQL over change, before and after, as in after.amount > 10 and before is null",
+        )
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """The changes of `rows` that meet a condition."""
+
+    rows: Rows
+    condition: Condition
+
+    def batches(self) -> pa.RecordBatchReader:
+        """As lake.sinks.sink.Rows has it."""
+        import pyarrow as pa
+
+        batches = self.condition.of(self.rows.batches())
+        return pa.RecordBatchReader.from_batches(next(batches).schema, batches)
+
+
+def condition_of(on: Collection[str], when: str, where: str) -> Condition:
+    """A condition. Raises DeclarationError with every fault."""
+    condition = Condition(tuple(on), when, where)
+    if faults := [*condition.faults()]:
+        raise DeclarationError.all(faults)
+    return condition
+
+
+def _locked() -> duckdb.DuckDBPyConnection:
+    con = duckdb.connect()
+    con.execute(LOCKED)
+    return con

@@ -1,0 +1,173 @@
+"""What a receiver of messages has of the editions, as far as it has answered: kept in the warehouse, step by step."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Final
+
+from lake.config import Settings
+from lake.errors import LakeError, StartOver
+from lake.sinks.condition import Filtered
+from lake.sinks.sink import Delivery, Position
+from lake.sinks.webhook.changes import About, Changed, Form, as_event, changed_rows, message
+from lake.sinks.webhook.receiver import Receiver
+from lake.store.ledger import sent
+from lake.store.ledger.sent import State, Undelivered, Underway
+
+WINDOW: Final = 16
+"""So many messages for each that may be under way are sent before it is looked what became of them."""
+NOTED_EVERY: Final = 1.0
+"""So many seconds at most pass before it is noted how far a delivery has come."""
+Row = tuple[str, str]
+
+
+@dataclass
+class WebhookTarget:
+    """The target of the sink `name`: messages of up to `batch` changes. `ordered`: a row's later changes wait."""
+
+    settings: Settings
+    name: str
+    receiver: Receiver
+    batch: int = 1
+    ordered: bool = True
+    form: Form = as_event
+    _noted: float = field(default=0.0, init=False)
+
+    def position(self) -> Position | None:
+        """What the receiver has, but for what it has not taken."""
+        position = sent.state(self.settings, self.name).position
+        return None if position is None else Position.from_json(position)
+
+    def underway(self) -> int | None:
+        """The edition of a delivery that was cut short."""
+        underway = sent.state(self.settings, self.name).underway
+        return underway.edition if underway else None
+
+    def close(self) -> None:
+        """Lets go of connections."""
+        self.receiver.close()
+
+    def deliver(self, delivery: Delivery) -> Position:
+        """Sends the changes, those of a delivery that was cut short from there on. Raises as the protocol says."""
+        delivery.must_lead_on_from(self.position())
+        state = self._begun(delivery)
+        about = About(self.name, state.number, delivery.edition, delivery.cut, delivery.published_at)
+        waiting = {(row.table, row.key): row for row in sent.undelivered(self.settings, self.name)}
+        self._must_have_room(waiting)
+        since = delivery.expected.edition if delivery.expected else None
+        ahead = state.underway.table if state.underway else ""
+        for changes in delivery.tables:
+            name = changes.table.name
+            skipped = 0
+            if ahead:
+                if name != ahead:
+                    sum(batch.num_rows for batch in changes.batches())  # they are counted as they are read
+                    continue
+                skipped, ahead = state.underway.done if state.underway else 0, ""
+            rows = changed_rows(changes, about)
+            for _ in islice(rows, skipped):
+                pass
+            state = self._sent(rows, _at(state, name, skipped), waiting, since)
+        position = delivery.position()
+        sent.note(self.settings, self.name, State(position.to_json(), state.number + 1))
+        return position
+
+    def _begun(self, delivery: Delivery) -> State:
+        """What was noted of the delivery, where it was begun; else that it is. Raises StartOver for another's rest."""
+        before = sent.state(self.settings, self.name)
+        digest = _digest(delivery)
+        if before.underway and before.underway.edition != delivery.edition and not delivery.anew:
+            raise StartOver(
+                f"part of edition {before.underway.edition} was sent to sink {self.name}, and it has expired",
+                where=self.receiver.where,
+                fix=f"lake deliver {self.name} --resync sends all rows of the edition",
+            )
+        if before.underway and (before.underway.edition, before.underway.digest) == (delivery.edition, digest):
+            return before
+        begun = replace(before, underway=Underway(delivery.edition, digest))
+        sent.note(self.settings, self.name, begun)
+        return begun
+
+    def _sent(self, rows: Iterator[Changed], state: State, waiting: dict[Row, Undelivered], since: int | None) -> State:
+        """Sends the changes of a table; notes now and then how far it has come."""
+        self._noted = time.monotonic()
+        missed: list[Undelivered] = []
+        window = WINDOW * self.receiver.limits.parallel * self.batch
+        while part := [*islice(rows, window)]:
+            try:
+                missed += self._window(part, waiting, since)
+            except LakeError:
+                sent.note(self.settings, self.name, state, missed)
+                raise
+            assert state.underway is not None
+            state = replace(state, underway=replace(state.underway, done=state.underway.done + len(part)))
+            if missed or time.monotonic() - self._noted > NOTED_EVERY:
+                sent.note(self.settings, self.name, state, missed)
+                self._noted, missed = time.monotonic(), []
+                self._must_have_room(waiting)
+        return state
+
+    def _window(self, part: Sequence[Changed], waiting: dict[Row, Undelivered], since: int | None) -> list[Undelivered]:
+        """Sends some changes; the rows that are undelivered now, which become `waiting`."""
+        missed: dict[Row, Undelivered] = {}
+        going: list[Changed] = []
+        for changed in part:
+            before = waiting.get((changed.table, changed.key)) if self.ordered else None
+            if before is None:
+                going.append(changed)
+            else:
+                later = {"upto": changed.about.edition, "number": changed.about.number, "change": changed.change}
+                missed[changed.table, changed.key] = before.now(**later, action="waiting")
+        for changed, reason in self.tell(going):
+            missed[changed.table, changed.key] = _undelivered(self, changed, since, reason)
+        waiting |= missed
+        return [*missed.values()]
+
+    def tell(self, changes: Sequence[Changed]) -> Iterator[tuple[Changed, str]]:
+        """Sends changes as messages; those that are not taken, and why."""
+        batches = [changes[first : first + self.batch] for first in range(0, len(changes), self.batch)]
+        messages = [message(batch, is_array=self.batch > 1, form=self.form) for batch in batches]
+        reasons = self.receiver.tell(messages)
+        for batch, told in zip(batches, messages, strict=True):
+            if told.id in reasons:
+                yield from ((changed, reasons[told.id]) for changed in batch)
+
+    def _must_have_room(self, waiting: Iterable[object]) -> None:
+        """Raises LakeError where too many rows are undelivered."""
+        most = self.receiver.limits.undelivered
+        if (count := sum(1 for _ in waiting)) >= most:
+            raise LakeError(
+                f"{count:,} rows are undelivered, so sink {self.name} stops",
+                where=self.receiver.where,
+                fix=f"lake deliver {self.name} --retry once the receiver takes them, or --give-up;"
+                " lake sql 'from lake.undelivered' tells why",
+            )
+
+
+def _at(state: State, table: str, done: int) -> State:
+    """The state in which so many changes of a table are through."""
+    assert state.underway is not None
+    return replace(state, underway=replace(state.underway, table=table, done=done))
+
+
+def _undelivered(target: WebhookTarget, changed: Changed, since: int | None, reason: str) -> Undelivered:
+    about = changed.about
+    row = Undelivered(
+        target.name, changed.table, changed.key, since, about.edition, about.number, changed.change, reason
+    )
+    return row.now(attempts=1)
+
+
+def _digest(delivery: Delivery) -> str:
+    """Tells the deliveries apart whose changes are others."""
+    expected = delivery.expected.to_json() if delivery.expected else None
+    tables = []
+    for one in delivery.tables:
+        condition = repr(one.source.condition) if isinstance(one.source, Filtered) else ""
+        tables.append((one.table.name, one.table.types, one.whole, condition))
+    return hashlib.sha256(json.dumps([expected, tables]).encode()).hexdigest()[:16]

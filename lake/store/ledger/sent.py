@@ -1,0 +1,139 @@
+"""What was sent to receivers that cannot say themselves what they have, such as webhooks. A book under `meta/`.
+
+Of each sink: the position that it has, how far a delivery that is under way has come, and the rows whose changes the
+receiver did not take, with the edition that it has of them. Progress and what was not taken are one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from lake.config import Settings
+from lake.store.book import Book, instant
+from lake.store.delta import opened
+
+Action = Literal["failed", "waiting", "taken", "dropped"]
+OPEN: Final = ("failed", "waiting")
+COMPACT_EVERY: Final = 64
+NEVER: Final = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True)
+class Undelivered:
+    """A row of `table`, told apart by `key` (JSON), of which the receiver has edition `since`, None for nothing.
+
+    `change` is what became of it until edition `upto`, which delivery `number` of the sink was to tell. What came later
+    waits for it (`waiting`). `reason` is why the receiver did not take it, after so many `attempts`.
+    """
+
+    sink: str
+    table: str
+    key: str
+    since: int | None
+    upto: int
+    number: int
+    change: str
+    reason: str
+    action: Action = "failed"
+    attempts: int = 0
+    at: datetime = NEVER
+
+    def now(self, **what: Any) -> Undelivered:
+        """The same, changed at this time."""
+        return replace(self, at=datetime.now(UTC), **what)
+
+
+@dataclass(frozen=True)
+class Underway:
+    """A delivery that has begun: to `edition`, of what `digest` tells; of `table`, `done` changes are through."""
+
+    edition: int
+    digest: str
+    table: str = ""
+    done: int = 0
+
+
+@dataclass(frozen=True)
+class State:
+    """What a sink's receiver has: the position, as text; how many deliveries were ended; and what is under way."""
+
+    position: str | None = None
+    number: int = 0
+    underway: Underway | None = None
+
+
+SENT: Final = Book(
+    "sent",
+    {
+        "sink": "VARCHAR",
+        "table": "VARCHAR",
+        "key": "VARCHAR",
+        "since": "BIGINT",
+        "upto": "BIGINT",
+        "number": "BIGINT",
+        "change": "VARCHAR",
+        "reason": "VARCHAR",
+        "action": "VARCHAR",
+        "attempts": "BIGINT",
+        "at": "TIMESTAMPTZ",
+    },
+)
+NEWEST: Final = """QUALIFY row_number() OVER (PARTITION BY sink, "table", key, since ORDER BY "at" DESC) = 1"""
+
+
+def state(settings: Settings, sink: str) -> State:
+    """What is noted of a sink."""
+    said = SENT.head(settings).data.get("sinks", {}).get(sink)
+    if said is None:
+        return State()
+    underway = Underway(**said["underway"]) if said["underway"] else None
+    return State(said["position"], said["number"], underway)
+
+
+def note(settings: Settings, sink: str, now: State, rows: Iterable[Undelivered] = ()) -> None:
+    """Notes the state of a sink, and what became of rows that were not taken, in one commit."""
+    with SENT.written(settings):
+        head = SENT.head(settings)
+        sinks = {**head.data.get("sinks", {}), sink: asdict(now)}
+        SENT.append(settings, [[*asdict(row).values()] for row in rows], head.next(sinks=sinks))
+        if (head.txn + 1) % COMPACT_EVERY == 0:
+            with opened(SENT.location(settings).path) as table:
+                table.optimize.compact()
+
+
+def forget(settings: Settings, sink: str) -> bool:
+    """Forgets a sink, so that it begins anew; rows that were not taken are dropped. False where it is not known."""
+    rows = [row.now(action="dropped") for row in undelivered(settings, sink)]
+    with SENT.written(settings):
+        head = SENT.head(settings)
+        sinks = {name: said for name, said in head.data.get("sinks", {}).items() if name != sink}
+        known = len(sinks) < len(head.data.get("sinks", {}))
+        if known:
+            SENT.append(settings, [[*asdict(row).values()] for row in rows], head.next(sinks=sinks))
+        return known
+
+
+def undelivered(settings: Settings, sink: str) -> list[Undelivered]:
+    """The rows of a sink that its receiver has not taken, the longest waiting first."""
+    open_ = f"SELECT * FROM t WHERE sink = $1 {NEWEST}"
+    rows = SENT.rows(
+        settings,
+        f"""SELECT * REPLACE (epoch_us("at") AS "at") FROM ({open_}) WHERE list_contains($2, action)
+        ORDER BY upto, "table", key""",
+        sink,
+        list(OPEN),
+    )
+    return [Undelivered(**{**row, "at": instant(row["at"])}) for row in rows]
+
+
+def counts(settings: Settings) -> dict[str, int]:
+    """How many rows the receiver of each sink has not taken."""
+    rows = SENT.rows(
+        settings,
+        f"SELECT sink, count(*) AS n FROM (SELECT * FROM t {NEWEST}) WHERE list_contains($1, action) GROUP BY sink",
+        list(OPEN),
+    )
+    return {row["sink"]: row["n"] for row in rows}

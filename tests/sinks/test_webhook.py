@@ -1,0 +1,447 @@
+"""Whoever applies the messages that it has taken, each once by its id, has the edition, whatever went wrong."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lake.errors import DeclarationError, LakeError, StartOver, Unavailable
+from lake.read.sql import reader
+from lake.sinks.declared import declared_sinks
+from lake.sinks.deliver import forget_sink
+from lake.sinks.webhook import receiver as receivers
+from lake.sinks.webhook import retry as retries
+from lake.sinks.webhook.target import WebhookTarget
+from lake.store.ledger import sent
+from tests.read.things import NAME
+from tests.servers.webhook import SECRET, VARIABLE, Answer, Got, Webhook, slowly
+from tests.shop import empty
+from tests.sinks.dying import killed
+from tests.sinks.webhook_sink import SINK, Shop
+
+ALL = 'begin = "snapshot"\n'
+
+
+@pytest.fixture
+def shop(webhook: Webhook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """A table of two rows, which the receiver has; nobody waits long before another attempt."""
+    monkeypatch.setattr(receivers, "FIRST_PAUSE", 0.01)
+    shop = Shop.made(webhook, tmp_path, f"{ALL}seconds = 1\n")
+    shop.things.change({1: 1, 2: 2})
+    shop.deliver()
+    return shop
+
+
+@pytest.mark.smoke
+def test_messages_are_signed_and_replayed_they_are_the_edition(shop: Shop) -> None:
+    assert shop.in_step()
+    shop.things.change({1: 1, 2: 5, None: 4})
+    assert shop.deliver().tables[0].updated == 1
+    assert shop.in_step()
+    [insert, update] = sorted((got.body for got in shop.receiver.taken[2:]), key=lambda body: str(body["type"]))
+    assert (insert["type"], update["type"]) == ("thing.insert", "thing.update")
+    assert update["data"]["before"] | {"k": 2} == update["data"]["before"]
+    assert {update["data"]["edition"], update["data"]["cut"]} == {2}
+    shop.things.publish()
+    shop.deliver()
+    assert len(shop.receiver.tried) == 4, "a rebuild tells nothing"
+
+
+def test_by_default_only_what_changes_from_now_on_is_told(webhook: Webhook, tmp_path: Path) -> None:
+    shop = Shop.made(webhook, tmp_path)
+    shop.things.change({1: 1, 2: 2})
+    shop.deliver()
+    assert not webhook.tried
+    shop.things.change({1: 3, 2: 2})
+    shop.deliver()
+    [change] = webhook.changes()
+    assert (change["change"], change["key"]) == ("update", {"k": 1})
+
+
+def moody(chance: random.Random, most: float) -> Any:
+    """Fails in one way or another, now and then."""
+    lock = threading.Lock()
+
+    def behave(_: Got) -> Answer:
+        with lock:
+            way = chance.random() / most if chance.random() < most else 1.0
+        if way < 0.25:
+            return 500
+        if way < 0.5:
+            return 429, {"retry-after": "0"}
+        if way < 0.75:
+            return None
+        return 408 if way < 0.9 else 200
+
+    return behave
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_editions_come_and_however_it_fails_the_receiver_follows(
+    webhook: Webhook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(receivers, "FIRST_PAUSE", 0.001)
+    chance = random.Random(seed)
+    batch = chance.choice([1, 1, 3])
+    shop = Shop.made(webhook, tmp_path, f"{ALL}batch = {batch}\nseconds = 2\n")
+    shop.things.change({1: 1, 2: 2})
+    for _ in range(25):
+        shop.things.step(chance)
+        webhook.behave = moody(random.Random(seed), 0.4)
+        if chance.random() < 0.4:
+            continue
+        try:
+            shop.deliver()
+        except Unavailable:
+            continue
+        except (DeclarationError, StartOver):
+            pass  # as below
+        webhook.behave = lambda _: 204
+        try:
+            shop.deliver()
+        except StartOver:
+            webhook.reset()
+            forget_sink(shop.things.settings, SINK)
+            shop.deliver()
+        except DeclarationError:
+            assert NAME not in reader(shop.things.settings).edition.tables
+            continue
+        retries.retry(shop.things.settings, shop.sink)
+        assert not shop.undelivered
+        assert without_more(shop.receiver.rows()) == without_more(shop.published)
+
+
+def without_more(rows: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows without the column that comes and goes by deploys, of which nobody is told until the row itself changes."""
+    return sorted(({**row, "more": None} for row in rows.values()), key=repr)
+
+
+def test_a_deploy_that_adds_a_column_tells_nothing_of_rows_that_stay(shop: Shop) -> None:
+    told = len(shop.receiver.tried)
+    shop.things.deploy()
+    shop.deliver()
+    assert len(shop.receiver.tried) == told
+    shop.things.rows[1] = 9
+    shop.things.publish()
+    shop.deliver()
+    [change] = [got.body["data"] for got in shop.receiver.tried[told:]]
+    assert "more" in change["after"]
+    assert change["key"] == {"k": 1}
+
+
+@pytest.mark.parametrize("point", ["before", "inside", "after"])
+def test_a_delivery_that_is_killed_goes_on_with_the_same_ids(shop: Shop, point: str) -> None:
+    shop.declare(f"{ALL}parallel = 1\n")
+    for number in range(3, 8):
+        rows = {key: key + number for key in range(100)}
+        shop.things.change(rows)
+        before = len(shop.receiver.taken)
+        assert killed(shop.things.settings.project, SINK, point, nth=1 + number % 3)
+        died = len(shop.receiver.taken)
+        assert died - before in {"before": {0}, "inside": {16, 32, 48}, "after": {98, 100}}[point]
+        shop.things.change(rows | {1: 77 + number})
+        shop.deliver()
+        assert shop.in_step()
+    again = len(shop.receiver.taken) - len({got.id for got in shop.receiver.taken})
+    assert again <= (16 + 32 + 48 + 16 + 32 if point == "inside" else 0)
+
+
+def test_a_delivery_that_was_cut_short_goes_on_where_it_was_though_another_edition_came(shop: Shop) -> None:
+    """A row that changed, was told, and changed back, is told once more: the net change alone would hide it."""
+    taken = set[str]()
+
+    def few(got: Got) -> Answer:
+        if len(taken) >= 20 and got.id not in taken:
+            return 503
+        taken.add(got.id)
+        return 200
+
+    shop.declare(f"{ALL}parallel = 1\nattempts = 1\n")
+    shop.receiver.behave = few
+    shop.things.change({key: key + 10 for key in range(100)})
+    with pytest.raises(Unavailable, match="the receiver is unavailable: status 503, 1 times"):
+        shop.deliver()
+    state = sent.state(shop.things.settings, SINK)
+    assert state.underway is not None
+    assert (state.underway.edition, state.underway.done) == (2, 16)
+    assert len(shop.receiver.taken) == 22
+    shop.things.change({1: 1, 2: 2})
+    shop.receiver.behave = lambda _: 200
+    shop.deliver()
+    assert shop.in_step()
+
+
+def test_what_is_refused_is_kept_and_what_comes_later_of_its_row_waits(shop: Shop) -> None:
+    shop.receiver.behave = lambda got: 422 if got.body["data"]["key"] == {"k": 1} else 200
+    shop.things.change({1: 5, 2: 6})
+    shop.deliver()
+    [row] = shop.undelivered
+    assert (row.key, row.since, row.upto, row.change, row.reason) == ('{"k": 1}', 1, 2, "update", "status 422")
+    shop.things.change({1: 7, 2: 8})
+    shop.receiver.behave = lambda _: 200
+    shop.deliver()
+    assert shop.receiver.changes()[-1]["key"] == {"k": 2}
+    [row] = shop.undelivered
+    assert (row.since, row.upto, row.action) == (1, 3, "waiting")
+    before = shop.published
+    assert retries.retry(shop.things.settings, shop.sink) == retries.Retried(SINK, 1, 0)
+    change = shop.receiver.changes()[-1]
+    assert (change["before"]["amount"], change["after"]) == ("0.25", before['{"k": 1}'])
+    assert shop.in_step()
+
+
+def test_a_message_that_is_tried_again_later_has_its_id(shop: Shop) -> None:
+    shop.receiver.behave = lambda _: 400
+    shop.things.change({1: 5, 2: 2})
+    shop.deliver()
+    [tried] = shop.receiver.tried[2:]
+    assert retries.retry(shop.things.settings, shop.sink).left == 1
+    assert shop.undelivered[0].attempts == 2
+    shop.receiver.behave = lambda _: 200
+    retries.retry(shop.things.settings, shop.sink)
+    assert [got.id for got in shop.receiver.tried[2:]] == [tried.id] * 3
+    assert shop.receiver.taken[-1].body == tried.body
+    assert shop.in_step()
+
+
+def test_where_rows_need_not_wait_their_later_changes_are_told(shop: Shop) -> None:
+    shop.declare(f"{ALL}ordered = false\n")
+    shop.receiver.behave = lambda _: 400
+    shop.things.change({1: 5, 2: 2})
+    shop.deliver()
+    shop.receiver.behave = lambda _: 200
+    shop.things.change({1: 6, 2: 2})
+    shop.deliver()
+    assert shop.receiver.changes()[-1]["after"]["amount"] == "1.50"
+    retries.retry(shop.things.settings, shop.sink)
+    assert shop.receiver.changes()[-1]["after"]["amount"] == "1.25"
+    assert not shop.undelivered
+
+
+def test_a_row_whose_editions_have_expired_is_told_as_it_is(shop: Shop) -> None:
+    shop.receiver.behave = lambda _: 400
+    shop.things.change({1: 5})
+    shop.deliver()
+    assert len(shop.undelivered) == 2
+    shop.things.change({1: 6})
+    shop.deliver()
+    shop.things.expire()
+    shop.receiver.behave = lambda _: 200
+    retries.retry(shop.things.settings, shop.sink)
+    update, delete = sorted(shop.receiver.changes()[2:], key=lambda change: str(change["key"]))
+    assert (update["change"], update["before"], update["after"]["amount"]) == ("insert", None, "1.50")
+    assert (delete["change"], delete["before"], delete["after"]) == ("delete", {"k": 2}, None)
+    assert not shop.undelivered
+
+
+def test_what_is_undelivered_can_be_given_up(shop: Shop) -> None:
+    shop.receiver.behave = lambda _: 400
+    shop.things.change({1: 5})
+    shop.deliver()
+    assert retries.give_up(shop.things.settings, shop.sink).taken == 2
+    assert not shop.undelivered
+    shop.receiver.behave = lambda _: 200
+    shop.things.change({1: 6})
+    shop.deliver()
+    assert shop.receiver.changes()[-1]["after"]["amount"] == "1.50"
+
+
+def test_a_delivery_stops_where_too_much_is_undelivered(shop: Shop) -> None:
+    shop.declare(f"{ALL}undelivered = 5\nparallel = 1\n")
+    shop.receiver.behave = lambda _: 400
+    shop.things.change({key: key for key in range(3, 100)})
+    with pytest.raises(LakeError, match="16 rows are undelivered, so sink crm stops"):
+        shop.deliver()
+    tried = len(shop.receiver.tried)
+    with pytest.raises(LakeError, match="16 rows are undelivered"):
+        shop.deliver()
+    assert len(shop.receiver.tried) == tried
+    shop.receiver.behave = lambda _: 200
+    retries.retry(shop.things.settings, shop.sink)
+    shop.deliver()
+    assert shop.in_step()
+
+
+def test_a_message_that_alone_is_failed_at_is_undelivered_and_all_others_are_taken(shop: Shop) -> None:
+    shop.receiver.behave = lambda got: None if got.body["data"]["key"] == {"k": 7} else slowly(0.02)(got)
+    shop.things.change({key: key for key in range(100)})
+    shop.deliver()
+    [row] = shop.undelivered
+    assert (row.key, row.reason) == ('{"k": 7}', "no answer: ReadError, 5 times")
+    assert len(shop.receiver.rows()) == 99
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (None, "no answer"),
+        (503, "status 503, 5 times"),
+        (429, "status 429, 5 times"),
+        ((503, {"retry-after": "3600"}), "asks to be left alone for 3600 s"),
+    ],
+)
+def test_where_nobody_takes_anything_the_delivery_stops_and_nothing_is_lost(
+    shop: Shop, answer: Answer, found: str
+) -> None:
+    shop.receiver.behave = lambda _: answer
+    shop.things.change({1: 5, 2: 6})
+    with pytest.raises(Unavailable, match=found):
+        shop.deliver()
+    assert not shop.undelivered
+    shop.receiver.behave = lambda _: 200
+    shop.deliver()
+    assert shop.in_step()
+
+
+def test_a_receiver_that_is_not_there_stops_the_delivery(shop: Shop) -> None:
+    shop.receiver.stop()
+    shop.things.change({1: 5, 2: 6})
+    try:
+        with pytest.raises(Unavailable, match="no answer: ConnectError"):
+            shop.deliver()
+    finally:
+        shop.receiver.start()
+    shop.deliver()
+    assert shop.in_step()
+
+
+def test_a_receiver_that_is_too_slow_stops_the_delivery(shop: Shop) -> None:
+    shop.declare(f"{ALL}seconds = 1\nattempts = 2\n")
+    shop.receiver.behave = slowly(2)
+    shop.things.change({1: 5, 2: 2})
+    with pytest.raises(Unavailable, match="no answer: ReadTimeout, 2 times"):
+        shop.deliver()
+    shop.receiver.behave = lambda _: 200
+    shop.deliver()
+    assert shop.in_step()
+
+
+def test_what_a_receiver_asks_for_is_waited(shop: Shop) -> None:
+    when = format_datetime(datetime.now(UTC) + timedelta(seconds=3), usegmt=True)
+    answers = iter([(429, {"retry-after": "1"}), (503, {"retry-after": when})])
+    shop.receiver.behave = lambda _: next(answers, 200)
+    shop.things.change({1: 5, 2: 2})
+    began = time.monotonic()
+    shop.deliver()
+    assert time.monotonic() - began > 1.5
+    assert shop.in_step()
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"), [(410, "gone for good"), ((302, {"location": "http://127.0.0.1:1/elsewhere"}), "elsewhere")]
+)
+def test_a_receiver_that_is_gone_or_elsewhere_stops_the_sink(shop: Shop, answer: Answer, found: str) -> None:
+    shop.receiver.behave = lambda _: answer
+    shop.things.change({1: 5, 2: 6})
+    with pytest.raises(DeclarationError, match=found) as stopped:
+        shop.deliver()
+    assert "127.0.0.1" not in str(stopped.value)
+    assert not shop.undelivered
+
+
+def test_a_message_that_is_too_large_is_undelivered(shop: Shop) -> None:
+    shop.declare(f"{ALL}bytes = 10\n")
+    shop.things.change({1: 5, 2: 2})
+    shop.deliver()
+    assert "more than 10" in shop.undelivered[0].reason
+
+
+def test_neither_address_nor_secrets_are_logged(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    shop.receiver.behave = lambda _: 503
+    shop.things.change({1: 5})
+    with caplog.at_level(logging.INFO), pytest.raises(Unavailable) as stopped:
+        shop.deliver()
+    said = caplog.text + str(stopped.value) + repr(shop.sink.open()) + repr(stopped.value.__dict__)
+    assert "a-secret-of-the-address" not in said
+    assert SECRET not in said
+
+
+def test_only_changes_that_meet_the_condition_are_told(shop: Shop) -> None:
+    shop.declare(ALL, 'on = ["update"]\nwhen = "after.amount > 1 and before.amount <= 1"\n')
+    told = len(shop.receiver.tried)
+    shop.things.change({1: 5, 2: 3, 7: 19})
+    assert shop.deliver().tables[0].updated == 1
+    [change] = [got.body["data"] for got in shop.receiver.tried[told:]]
+    assert change["key"] == {"k": 1}
+    shop.things.change({1: 6, 2: 3, 7: 19})
+    shop.deliver()
+    assert len(shop.receiver.tried) == told + 1
+
+
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        ("after.nothing > 1", 'Could not find key "nothing"'),
+        ("(select count(*) from read_csv('/etc/passwd')) > 1", "file system operations are disabled"),
+        ("getenv('HOME') is not null", "getenv"),
+        ("(select max(amount) from thing) > 1", "thing"),
+    ],
+)
+def test_a_condition_sees_the_changes_and_nothing_else(shop: Shop, condition: str, found: str) -> None:
+    shop.declare(ALL, f'when = "{condition}"')
+    shop.things.change({1: 5})
+    with pytest.raises(DeclarationError, match="when: ") as fault:
+        shop.deliver()
+    assert found in str(fault.value)
+    assert "sinks/crm.toml, table thing" in str(fault.value)
+
+
+GOOD = f'url = "http://127.0.0.1:1/"\nsecret = "env:{VARIABLE}"\n'
+BAD = [
+    ("", "", "url is missing"),
+    ('url = "ftp://x/y"\n' + GOOD.partition("\n")[2], "", "url is none of http or https"),
+    ('url = "http://x:99999/"\n' + GOOD.partition("\n")[2], "", "url is none of http or https"),
+    (f'url = "http://x/"\nsecret = "{SECRET}"', "", "secret must come from the environment"),
+    ('url = "http://x/"\nsecret = "env:NO_SECRET_AT_ALL"', "", "secret is none of Standard Webhooks"),
+    (f"{GOOD}batch = 0", "", "batch must be at least 1, found 0"),
+    (f"{GOOD}parallel = -1", "", "parallel must be at least 1, found -1"),
+    (f"{GOOD}attempts = true", "", "attempts: expected a whole number, found bool"),
+    (f"{GOOD}retries = 1", "", "unknown key 'retries'"),
+    (f'{GOOD}[headers]\nAuthorization = "Bearer x"', "", "is a secret, and must come from the environment"),
+    (f'{GOOD}[headers]\nwebhook-id = "x"', "", "cannot be set"),
+    (f'{GOOD}[headers]\nX = "a\\nb"', "", "must be a text on one line"),
+    (GOOD, 'mode = "mirror"', "mode: found 'mirror'"),
+    (GOOD, 'on = ["upsert"]', "no change is called 'upsert'"),
+    (GOOD, 'when = "after.x >"', "when: syntax error"),
+    (GOOD, 'when = "true); select (1"', "it is more than one condition"),
+]
+
+
+@pytest.mark.parametrize(("options", "table", "found"), BAD)
+def test_what_cannot_be_is_told_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, table: str, found: str
+) -> None:
+    monkeypatch.setenv(VARIABLE, SECRET)
+    monkeypatch.setenv("NO_SECRET_AT_ALL", "")
+    settings = empty(tmp_path / "shop")
+    settings.path("sinks").mkdir()
+    settings.path("sinks/crm.toml").write_text(f'kind = "webhook"\n{options}\n[tables.thing]\n{table}\n')
+    with pytest.raises(DeclarationError) as fault:
+        declared_sinks(settings)[0].open()
+    assert found in str(fault.value)
+    assert "sinks/crm.toml" in str(fault.value)
+    assert SECRET not in str(fault.value)
+
+
+def test_nothing_is_kept_for_other_sinks_to_be_sent_again(webhook: Webhook, tmp_path: Path) -> None:
+    settings = empty(tmp_path / "shop")
+    settings.path("sinks").mkdir()
+    settings.path("sinks/crm.toml").write_text('kind = "kafka"\nbootstrap = "x:1"\n[tables.thing]\n')
+    with pytest.raises(DeclarationError, match="of kind kafka"):
+        retries.retry(settings, declared_sinks(settings)[0])
+
+
+def test_a_target_says_what_is_under_way(shop: Shop) -> None:
+    target = shop.sink.open()
+    assert isinstance(target, WebhookTarget)
+    assert target.underway() is None
+    assert json.loads(target.position().to_json())["edition"] == 1  # type: ignore[union-attr]  # it has one
