@@ -84,7 +84,8 @@ class Settings:
     """Everything a project can set. Relative paths are relative to the project folder.
 
     The warehouse is for its owner, and for the members of `group` to read. Events come from the folders of `landing`,
-    one for each stream, and by what the files in `sources` declare; tables go to what those in `sinks` declare.
+    one for each stream, and by what the files in `sources` declare; tables go to what those in `sinks` declare, and
+    whoever those in `alerts` name is told of changes.
     `keys` is the file with the encryption keys of personal data, by default `keys.sqlite` beside the warehouse;
     `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine, and the
     whole file if a line is sixteen times as long;
@@ -100,6 +101,7 @@ class Settings:
     landing: Path = Path("landing")
     sources: Path = Path("sources")
     sinks: Path = Path("sinks")
+    alerts: Path = Path("alerts")
     group: str = ""
     archive: Path | None = None
     keys: Path | None = None

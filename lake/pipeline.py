@@ -11,6 +11,7 @@ from datetime import datetime
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from lake.alerts import tell as tell_alerts
 from lake.config import Settings
 from lake.contracts.contract import Contract, sound_contracts
 from lake.engine.advance import advance_all
@@ -31,6 +32,7 @@ from lake.publish.cut import cut
 from lake.publish.held import Held, failure_of, stop
 from lake.publish.publish import publish
 from lake.session import first_line, let_go
+from lake.sinks.alerts import sound_alerts
 from lake.sinks.declared import sound_sinks
 from lake.sinks.deliver import deliver
 from lake.sources.declared import names as source_names
@@ -157,6 +159,13 @@ def _deliver(settings: Settings, tell: Tell, on_failure: Callable[[str, LakeErro
                     tell(f"deliver {done}")
             except LakeError as failure:
                 failed(sink.name, failure)
+    alerts, wrong = sound_alerts(settings)
+    for name, fault in wrong.items():
+        failed(f"alert {name}", fault)
+    wanted = [alert for alert in alerts.values() if alert.after_publish]
+    for told in tell_alerts(settings, wanted, lambda name, failure: failed(f"alert {name}", failure)):
+        if told.sent:
+            tell(f"alert   {told}")
 
 
 def forget(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str, tell: Tell) -> Forgotten:

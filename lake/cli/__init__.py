@@ -62,6 +62,7 @@ COMMANDS = {
     "export": "readers",
     "changes": "changes",
     "deliver": "deliver",
+    "alert": "alert",
     "tables": "readers",
     "status": "readers",
     "graph": "readers",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 @click.option("--resync", is_flag=True, help="Send all rows, in the place of what the target has.")
 @click.option("--repair", is_flag=True, help="Put right what `lake verify --sink` finds, without moving on.")
 @click.option("--follow", is_flag=True, help="Go on with editions to come, until SIGINT or SIGTERM.")
+@click.option("--retry", is_flag=True, help="Send again what the receiver of a webhook has not taken.")
+@click.option("--give-up", is_flag=True, help="Never send what the receiver of a webhook has not taken.")
 @click.option(
     "--forget", is_flag=True, help="Keep no edition for these sinks any more; their targets stay as they are."
 )
@@ -34,6 +36,8 @@ def deliver(
     resync: bool,
     repair: bool,
     follow: bool,
+    retry: bool,
+    give_up: bool,
     forget: bool,
 ) -> None:
     """Bring the targets of sinks (default: all) to the edition that readers see. They are declared in sinks/NAME.toml.
@@ -47,6 +51,7 @@ def deliver(
     lake deliver crm --follow
     """
     ways = {"--dry-run": dry_run, "--resync": resync, "--repair": repair, "--follow": follow, "--forget": forget}
+    ways |= {"--retry": retry, "--give-up": give_up}
     _must_go_together([way for way, given in ways.items() if given], sinks)
     from lake.sinks import deliver as verb
     from lake.sinks.declared import declared_sinks
@@ -60,6 +65,8 @@ def deliver(
     declared = declared_sinks(shell.settings, sinks)
     if repair:
         return _repair(shell, declared)
+    if retry or give_up:
+        return _again(shell, declared, given_up=give_up)
     if follow:
         return verb.follow(
             shell.settings,
@@ -113,8 +120,18 @@ def _repair(shell: Shell, sinks: Sequence[Declared]) -> None:
     shell.emit({"repaired": rows}, table(rows, "sink", "edition", "table", "inserted", "deleted"))
 
 
+def _again(shell: Shell, sinks: Sequence[Declared], *, given_up: bool) -> None:
+    from lake.sinks.webhook.retry import give_up, retry
+
+    done = [(give_up if given_up else retry)(shell.settings, sink) for sink in sinks]
+    what = "given up" if given_up else "taken"
+    rows = [{"sink": one.sink, what: one.taken, "left": one.left} for one in done]
+    shell.emit({"again": [asdict(one) for one in done]}, table(rows, "sink", what, "left"))
+
+
 def _must_go_together(ways: Sequence[str], sinks: Sequence[str]) -> None:
     if len(ways) > 1 and set(ways) != {"--dry-run", "--resync"}:
         raise DeclarationError(f"{' and '.join(ways[:2])} cannot be combined", fix="use only one of them")
-    if ways in (["--repair"], ["--forget"], ["--resync"]) and not sinks:
+    alone = (["--repair"], ["--forget"], ["--resync"], ["--retry"], ["--give-up"])
+    if ways in alone and not sinks:
         raise DeclarationError(f"{ways[0]} needs the name of a sink", fix=f"lake deliver NAME {ways[0]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lake.project import Project
+from lake.sinks.alerts import row_sinks
 from lake.sinks.declared import Declared, sound_sinks
 from lake.store import erasures
 from lake.store.ledger import consumers
@@ -16,6 +17,7 @@ KEPT = {"upsert": "keeps rows that went from the table", "append": "keeps a row 
 def unproven(project: Project, stream: str) -> Iterator[str]:
     """A line for each sink, or table of one, that may still have what was delivered of the people of `stream`."""
     sinks, faults = sound_sinks(project.settings)
+    sinks |= row_sinks(project.settings)
     for name in faults:
         yield f"sink {name}, whose declaration is faulty"
     for sink in sinks.values():

@@ -1,5 +1,5 @@
 """The ledgers in `lake sql`, flat: `lake.runs`, `lake.checks`, `lake.cuts`, `lake.editions`, `lake.quarantine`,
-`lake.reads`.
+`lake.reads`, `lake.undelivered`.
 
 They are copied before the connection is locked, so a query sees nothing else that their files have: no text of a record
 that was refused, no examples of rows that failed an expectation. They say what is booked now, but for the quarantine,
@@ -18,7 +18,7 @@ from lake.quoting import literal, quoted
 from lake.read.relation import Relation, stored, stored_files
 from lake.store import quarantine
 from lake.store.book import Book
-from lake.store.ledger import checks, cuts, editions, reads, runs
+from lake.store.ledger import checks, cuts, editions, reads, runs, sent
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
 from lake.store.snapshot import Column
@@ -113,6 +113,17 @@ READS: Final[Columns] = (
     ("rows", "BIGINT", "rows of the answer, or of the files whose addresses were handed out"),
     ("bytes", "BIGINT", "bytes of it"),
     ("seconds", "DOUBLE", "how long it took"),
+)
+UNDELIVERED: Final[Columns] = (
+    ("sink", "VARCHAR", "the sink, or the alert"),
+    ("table_name", "VARCHAR", "the table"),
+    ("key", "VARCHAR", "the columns by which the row is told apart, as JSON"),
+    ("change", "VARCHAR", "insert, update or delete: what the receiver has not taken"),
+    ("since", "BIGINT", "the edition that the receiver has of the row; null where it has none"),
+    ("upto", "BIGINT", "the edition with the last change of the row that waits"),
+    ("reason", "VARCHAR", "why the receiver did not take it"),
+    ("attempts", "BIGINT", "how often it was sent, by how many deliveries and retries"),
+    ("tried_at", "TIMESTAMPTZ", "when that was noted last"),
 )
 COUNTS: Final = ("inserted", "updated", "deleted", "batch", "read", "accepted", "duplicates", "quarantined", "rows")
 UNNEST: Final = "unnest(CASE WHEN len(members) = 0 THEN [NULL] ELSE members END)"
@@ -218,6 +229,16 @@ def _reads(settings: Settings, _: Cut) -> tuple[list[str], str]:
     )
 
 
+def _undelivered(settings: Settings, _: Cut) -> tuple[list[str], str]:
+    files, rows = _book(settings, sent.SENT)
+    waiting = ", ".join(map(literal, sent.OPEN))
+    return (
+        files,
+        f"""SELECT *, "table" AS table_name, "at" AS tried_at FROM (FROM {rows} AS t {sent.NEWEST})
+        WHERE action IN ({waiting})""",
+    )
+
+
 def _book(settings: Settings, book: Book) -> tuple[list[str], str]:
     """The files of a book, and SQL of its rows."""
     files = stored_files(book.location(settings).path)
@@ -238,5 +259,6 @@ LEDGERS: Final[Mapping[str, tuple[str, Columns, Callable[[Settings, Cut], tuple[
     "editions": ("One row per edition and table.", EDITIONS, _editions),
     "quarantine": ("One row per record that was refused, without its text.", QUARANTINE, _quarantine),
     "reads": ("One row per read of a reader of lake serve http.", READS, _reads),
+    "undelivered": ("One row per row whose changes a receiver has not taken.", UNDELIVERED, _undelivered),
 }
 """Each ledger: what a row is, its columns, and how its files and the SQL of its rows are had."""

@@ -44,6 +44,7 @@ def as_data(status: Status) -> dict[str, Any]:
         "sources": [asdict(source) for source in status.sources],
         "consumers": [asdict(consumer) for consumer in status.consumers],
         "sinks": [asdict(sink) for sink in status.sinks],
+        "firing": [asdict(episode) for episode in status.firing],
         "unordered": status.unordered,
         "faults": status.faults,
         "streams": [asdict(stream) for stream in status.streams],
@@ -83,6 +84,8 @@ def as_text(status: Status) -> Iterator[str]:
             upto, reason = stream.accepted["batch"], stream.accepted["reason"]
             yield f"accepted what {stream.name} refused up to batch {upto}: {reason}"
     yield from (f"warning  {line}" for line in status.unordered)
+    for episode in status.firing:
+        yield f"alert    {episode.alert}, since {episode.began}: {printable(episode.what)}"
     if status.checks:
         checks = status.checks
         yield f"checks   {checks.passed} of {checks.total} checks passed, at cut {checks.cut}"
@@ -107,7 +110,7 @@ def _outside(status: Status) -> Iterator[str]:
         yield from as_table(names, map(_consumer, status.consumers))
     if status.sinks:
         yield ""
-        names = ["sink", "kind", "edition", "editions behind", "for", "rejected", "trouble"]
+        names = ["sink", "kind", "edition", "editions behind", "for", "rejected", "undelivered", "trouble"]
         yield from as_table(names, map(_sink, status.sinks))
 
 
@@ -158,8 +161,8 @@ def _quarantined_ones(status: Status) -> Iterator[str]:
         if count := sum(stream.quarantined.values()):
             yield f"{counted(count, 'record')} of {stream.name}"
     for sink in status.sinks:
-        if sink.rejected:
-            yield f"{counted(len(sink.rejected), 'row')} that sink {sink.name} cannot take"
+        if lacking := len(sink.rejected) + sink.undelivered:
+            yield f"{counted(lacking, 'row')} that sink {sink.name} cannot take, or has not taken"
 
 
 def _missing_ones(status: Status) -> Iterator[str]:
@@ -267,6 +270,7 @@ def _sink(sink: SinkStatus) -> list[Any]:
         sink.editions,
         "" if sink.seconds is None else span(timedelta(seconds=sink.seconds)),
         len(sink.rejected),
+        sink.undelivered,
         sink.error or reasons,
     ]
 

@@ -9,16 +9,19 @@ from datetime import datetime
 
 from lake.config import Settings
 from lake.errors import LakeError
+from lake.sinks.alerts import row_sinks, sink_of, sound_alerts
 from lake.sinks.declared import Declared, sound_sinks
 from lake.sinks.sink import Rejected
-from lake.store.ledger import consumers, editions
+from lake.store.ledger import consumers, editions, episodes, sent
+from lake.store.ledger.episodes import Episode
 
 
 @dataclass(frozen=True)
 class SinkStatus:
     """A sink whose target has `edition`, None where it has none yet: so many `editions` and `seconds` behind.
 
-    `rejected` are the rows that it cannot take; `error` is why nothing is known of it.
+    `rejected` are the rows that it cannot take, `undelivered` is how many its receiver has not taken; `error` is why
+    nothing is known of it.
     """
 
     name: str
@@ -27,12 +30,15 @@ class SinkStatus:
     editions: int = 0
     seconds: float | None = None
     rejected: tuple[Rejected, ...] = ()
+    undelivered: int = 0
     error: str = ""
 
 
 def sinks(settings: Settings, now: datetime) -> Iterator[SinkStatus]:
     """Every sink that is declared, or was. Each target is asked, which takes as long as it takes to answer."""
     sound, faults = sound_sinks(settings)
+    sound |= row_sinks(settings)
+    faults |= {sink_of(name): fault for name, fault in sound_alerts(settings)[1].items()}
     yield from (_status(settings, sink, now) for sink in sound.values())
     yield from (SinkStatus(name, error=" ".join(str(fault).split())) for name, fault in faults.items())
     for one in consumers.consumers(settings):
@@ -58,4 +64,10 @@ def _status(settings: Settings, sink: Declared, now: datetime) -> SinkStatus:
         abs(shown.number - position.edition) if shown else 0,
         max((now - later.published_at).total_seconds(), 0.0) if later else None,
         position.rejected,
+        sent.counts(settings).get(sink.name, 0),
     )
+
+
+def firing(settings: Settings) -> Iterator[Episode]:
+    """What alerts of the project's state have begun to tell, and is not over."""
+    yield from (episode for episode in episodes.newest(settings).values() if episode.ended is None)

@@ -22,12 +22,13 @@ from lake.ingest.horizon import Horizon
 from lake.ingest.unordered import unordered
 from lake.project import Project
 from lake.report.consumers import ConsumerStatus, consumer_statuses
-from lake.report.sinks import SinkStatus, sinks
+from lake.report.sinks import SinkStatus, firing, sinks
 from lake.report.sources import SourceStatus, sources
 from lake.session import first_line
 from lake.store import delta, quarantine, recovery
 from lake.store.damage import Damage, damage, damages
 from lake.store.ledger import checks, cuts, editions, runs
+from lake.store.ledger.episodes import Episode
 from lake.store.log import Log, LogHead
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
@@ -169,6 +170,8 @@ class Status:
     sources: tuple[SourceStatus, ...] = ()
     consumers: tuple[ConsumerStatus, ...] = ()
     sinks: tuple[SinkStatus, ...] = ()
+    firing: tuple[Episode, ...] = ()
+    """What alerts have told of the state, and is not over."""
     unordered: tuple[str, ...] = ()
     """What goes by an order of events that nothing says."""
     faults: tuple[str, ...] = ()
@@ -228,6 +231,7 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         sources=tuple(sources(settings, project.contracts)),
         consumers=tuple(looks.at(book("consumers"), _consumers, settings) or ()),
         sinks=tuple(looks.at(book("editions"), _sinks, settings) or ()),
+        firing=tuple(looks.at(book("alerts"), _firing, settings) or ()),
         unordered=tuple(unordered(project, walks)),
         faults=tuple(f"{fault.what} ({fault.where})" if fault.where else fault.what for fault in faults),
         groups=tuple(looks.at(book("editions"), _groups, project, newest) or ()),
@@ -308,6 +312,10 @@ def _consumers(settings: Settings) -> list[ConsumerStatus]:
 
 def _sinks(settings: Settings) -> list[SinkStatus]:
     return list(sinks(settings, datetime.now(UTC)))
+
+
+def _firing(settings: Settings) -> list[Episode]:
+    return list(firing(settings))
 
 
 def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run | None) -> Stream:

@@ -88,7 +88,7 @@ class Declared:
 
 
 @dataclass(frozen=True)
-class _Keys:
+class Keys:
     """What a table of a file may say: {key: (type, default)}, or None for one that must be there."""
 
     of: Mapping[str, tuple[type, Any]]
@@ -176,10 +176,10 @@ def _read(settings: Settings, file: Path) -> Declared:
     if kind not in KINDS:
         what = "names no kind" if kind is None else f"unknown kind {kind!r}"
         raise DeclarationError(what, where=where, fix=did_you_mean(str(kind), KINDS))
-    module = _module(kind, where)
+    module = module_of(kind, where)
     begins = getattr(module, "BEGIN", "snapshot")
     common = {"tables": (dict, None), "after_publish": (bool, False), "begin": (str, begins)}
-    options = _Keys({**common, **module.OPTIONS}, where).read(dict(filled_in(given, where)))
+    options = Keys({**common, **module.OPTIONS}, where).read(dict(filled_in(given, where)))
     after_publish, begin = options.pop("after_publish"), options.pop("begin")
     _must_be_one_of("begin", begin, get_args(Begin), where)
     tables = dict(_tables(module, options.pop("tables"), where))
@@ -202,7 +202,8 @@ def _read(settings: Settings, file: Path) -> Declared:
     )
 
 
-def _module(kind: str, where: str) -> ModuleType:
+def module_of(kind: str, where: str) -> ModuleType:
+    """The module of a kind. Raises DeclarationError where its extra is not installed."""
     name, extra = KINDS[kind]
     try:
         return import_module(name)
@@ -221,7 +222,7 @@ def _tables(module: ModuleType, given: Mapping[str, Any], where: str) -> Iterato
             raise DeclarationError(f"expected a table, found {options!r}", where=place, fix=f"write [tables.{name}]")
         common = {"name": (str, name), "columns": (list, []), "mode": (str, module.MODES[0])}
         common |= {"on": (list, []), "when": (str, "")}
-        read = _Keys({**common, **module.TABLE_OPTIONS}, place).read(options)
+        read = Keys({**common, **module.TABLE_OPTIONS}, place).read(options)
         far, columns, mode = read.pop("name"), read.pop("columns"), read.pop("mode")
         _must_be_one_of("mode", mode, module.MODES, place)
         if not all(isinstance(column, str) for column in columns) or len(set(columns)) < len(columns):

@@ -30,7 +30,7 @@ from lake.testing import Lakehouse
 from tests.shop import contract, declare, job, new_shop, order
 from tests.warehouse import EVENTS, commit, fall_behind, published
 
-LEDGERS = ["lake.checks", "lake.cuts", "lake.editions", "lake.quarantine", "lake.runs"]
+LEDGERS = ["lake.checks", "lake.cuts", "lake.editions", "lake.quarantine", "lake.runs", "lake.undelivered"]
 RESULT = {
     "type": "expect_column_values_to_not_be_null", "kwargs": {"column": "customer"}, "severity": "stop",
     "where": "quality/customer_daily.json:2", "success": False, "rows": 3, "failed": 1, "observed": "ada lovelace",

@@ -142,7 +142,7 @@ def test_a_deploy_that_adds_a_column_tells_nothing_of_rows_that_stay(shop: Shop)
 def test_a_delivery_that_is_killed_goes_on_with_the_same_ids(shop: Shop, point: str) -> None:
     shop.declare(f"{ALL}parallel = 1\n")
     for number in range(3, 8):
-        rows = {key: key + number for key in range(100)}
+        rows: dict[int | None, int] = {key: key + number for key in range(100)}
         shop.things.change(rows)
         before = len(shop.receiver.taken)
         assert killed(shop.things.settings.project, SINK, point, nth=1 + number % 3)

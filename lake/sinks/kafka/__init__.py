@@ -46,6 +46,7 @@ OPTIONS: Final[Mapping[str, tuple[type, Any]]] = {
     "transaction_seconds": (int, 900),
     "client": (dict, {}),
 }
+KEEPS: Final = "records of before stay in its topics until these are compacted, and those of mode append as retained"
 TABLE_OPTIONS: Final[Mapping[str, tuple[type, Any]]] = {"partitions": (int, 1)}
 SET_HERE: Final[Mapping[str, str]] = {
     **{name: fix for name, fix in OURS.items() if name != "group.id"},

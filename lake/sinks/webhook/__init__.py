@@ -68,7 +68,7 @@ OPTIONS: Final[Mapping[str, tuple[type, Any]]] = {
     **{name: (int, default) for name, default in LEAST.items()},
 }
 TABLE_OPTIONS: Final[Mapping[str, tuple[type, Any]]] = {}
-KEEPS: Final = "what was sent to it"
+KEEPS: Final = "its receiver keeps what it was sent"
 PRIVATE: Final = ("authorization", "cookie", "token", "secret", "key", "password")
 """Parts of the names of headers that are secrets."""
 

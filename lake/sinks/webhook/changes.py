@@ -57,7 +57,7 @@ class Changed:
     @property
     def data(self) -> str:
         """As JSON."""
-        said = {"id": self.id, "table": self.far, "change": self.change}
+        said: dict[str, str | int] = {"id": self.id, "table": self.far, "change": self.change}
         said |= {"edition": self.about.edition, "cut": self.about.cut}
         rows = f'"key": {self.key}, "before": {self.before or "null"}, "after": {self.after or "null"}'
         return f"{json.dumps(said)[:-1]}, {rows}}}"

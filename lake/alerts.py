@@ -1,0 +1,244 @@
+"""Alerts: whoever is declared is told of rows that changed so, and of a state that is not as it should be.
+
+Of rows it is a delivery: told are the net changes of an edition that meet the condition, at least once, always with the
+same id. A recomputation that gives the same rows tells nothing. What was there before the first look is not told.
+
+Of the state, each episode is told twice: when the measure is too high, and when it is not any more. Looked is when this
+is called; what came and went in between is not told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import islice
+from typing import Any, Final
+
+from lake.config import Settings
+from lake.errors import LakeError
+from lake.project import sound
+from lake.read.sql import reader
+from lake.report.report import FAILS, wrong
+from lake.report.status import Status, status
+from lake.sinks.alerts import Alert, RowAlert, StateAlert, sink_of, state_body
+from lake.sinks.deliver import deliver
+from lake.sinks.plan import Plan
+from lake.store.ledger import episodes, runs, sent
+from lake.store.ledger.episodes import Episode
+from lake.store.locks import activity
+from lake.store.locks.lease import lease
+
+VERB: Final = "alert"
+SHOWN: Final = 20
+"""So many messages are shown of those that would be sent."""
+LOOK_SECONDS: Final = 5.0
+FIRING, RESOLVED = "firing", "resolved"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What became of an alert: so many messages were sent, or would be: `messages` are the first of them, as text."""
+
+    alert: str
+    about: str
+    sent: int
+    state: str = ""
+    messages: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.alert}: {self.sent} sent{f', {self.state}' if self.state else ''}"
+
+
+@dataclass
+class Look:
+    """The state of a project, asked for when it is first needed."""
+
+    settings: Settings
+
+    @cached_property
+    def status(self) -> Status:
+        return status(*sound(self.settings))
+
+    def measured(self, alert: StateAlert) -> tuple[float | None, str]:
+        """The value of an alert's measure, None where there is none; and what it is, for people."""
+        values = [(value, what) for name, value, what in self._values(alert.measure) if alert.of in {"", name}]
+        if alert.measure in COUNTED:
+            return float(len(values)), "; ".join(what for _, what in values)[: runs.SHOWN]
+        return max(values, default=(None, ""), key=lambda each: each[0])
+
+    def _values(self, measure: str) -> Iterator[tuple[str, float, str]]:
+        """Of what, how much, and what that is."""
+        now = self.status
+        if measure in COUNTED:
+            lines = wrong(now, [measure])  # those of damage are told as well
+            yield from (("", 1.0, line) for line in lines if measure == "stopped" or line.startswith(f"{measure}: "))
+        for name, value, what in MEASURED[measure](now) if measure in MEASURED else ():
+            yield name, value, f"{name} {what}".strip()
+
+
+def _lag(now: Status) -> Iterator[tuple[str, float, str]]:
+    for table in now.tables:
+        if table.lag is not None:
+            yield table.name, table.lag.total_seconds(), f"is {table.lag} behind"
+
+
+def _age(now: Status) -> Iterator[tuple[str, float, str]]:
+    if now.edition is not None:
+        age = now.at - now.edition.published_at
+        yield "", age.total_seconds(), f"edition {now.edition.number} is {age} old"
+
+
+def _pending(now: Status) -> Iterator[tuple[str, float, str]]:
+    yield from ((stream.name, float(stream.pending), f"has {stream.pending} files waiting") for stream in now.streams)
+
+
+def _quarantine(now: Status) -> Iterator[tuple[str, float, str]]:
+    for stream in now.streams:
+        count = sum(stream.quarantined.values())
+        yield stream.name, float(count), f"has {count} records in quarantine"
+
+
+def _sink(now: Status) -> Iterator[tuple[str, float, str]]:
+    yield from ((sink.name, sink.seconds or 0.0, f"is {sink.editions} editions behind") for sink in now.sinks)
+
+
+def _undelivered(now: Status) -> Iterator[tuple[str, float, str]]:
+    for sink in now.sinks:
+        count = len(sink.rejected) + sink.undelivered
+        yield sink.name, float(count), f"lacks {count} rows"
+
+
+MEASURED: Final[dict[str, Callable[[Status], Iterator[tuple[str, float, str]]]]] = {
+    "lag": _lag,
+    "age": _age,
+    "pending": _pending,
+    "quarantine": _quarantine,
+    "sink": _sink,
+    "undelivered": _undelivered,
+}
+COUNTED: Final = frozenset(FAILS) - set(MEASURED)
+"""Measures that are the number of lines that `lake status --fail-if` tells."""
+
+
+def tell(settings: Settings, alerts: Iterable[Alert], on_failure: Callable[[str, LakeError], None]) -> Iterator[Told]:
+    """Tells what is to be told; of an alert that fails, `on_failure` is."""
+    look = Look(settings)
+    for alert in alerts:
+        try:
+            yield _rows(settings, alert) if isinstance(alert, RowAlert) else _state(settings, alert, look)
+        except LakeError as failure:
+            on_failure(alert.name, failure)
+
+
+def preview(settings: Settings, alerts: Iterable[Alert]) -> Iterator[Told]:
+    """What would be told; nobody is, and nothing is noted."""
+    look = Look(settings)
+    for alert in alerts:
+        yield _rows_to_come(settings, alert) if isinstance(alert, RowAlert) else _state_to_come(settings, alert, look)
+
+
+def _rows(settings: Settings, alert: RowAlert) -> Told:
+    done = deliver(settings, alert.sink)
+    count = sum(table.inserted + table.updated + table.deleted for table in done.tables)
+    return Told(alert.name, next(iter(alert.sink.tables)), count)
+
+
+def _rows_to_come(settings: Settings, alert: RowAlert) -> Told:
+    from lake.sinks.webhook.changes import About, changed_rows
+    from lake.sinks.webhook.target import WebhookTarget
+
+    with closing(alert.sink.open()) as target:
+        assert isinstance(target, WebhookTarget)
+        plan = Plan(settings, alert.sink, target.position(), reader(settings).edition)
+        [changes] = plan.delivery().tables
+        number, edition = sent.state(settings, alert.sink.name).number, plan.edition
+        about = About(alert.sink.name, number, edition.number, edition.cut, edition.published_at)
+        rows = changed_rows(changes, about)
+        bodies = tuple(target.form(changed) for changed in islice(rows, SHOWN))
+        return Told(alert.name, changes.table.name, len(bodies) + sum(1 for _ in rows), messages=bodies)
+
+
+def _state(settings: Settings, alert: StateAlert, look: Look) -> Told:
+    with lease(settings, f"sink.{sink_of(alert.name)}"), runs.failing(settings, VERB, alert.name):
+        before, count = episodes.newest(settings).get(alert.name), 0
+        now = _next(alert, before, look)
+        while now is not None and (now != before or now.waits):
+            if now != before:
+                episodes.note(settings, now)
+            before = _told(settings, alert, now)
+            now, count = _next(alert, before, look), count + 1
+        runs.nothing_to_do(settings, VERB, alert.name, None, datetime.now(UTC))
+        return Told(alert.name, alert.measure, count, _shown(now))
+
+
+def _state_to_come(settings: Settings, alert: StateAlert, look: Look) -> Told:
+    now = _next(alert, episodes.newest(settings).get(alert.name), look)
+    if now is None or not now.waits:
+        return Told(alert.name, alert.measure, 0, _shown(now))
+    states = ([FIRING] if now.told == 0 else []) + ([RESOLVED] if now.ended else [])
+    bodies = tuple(_body(alert, now, state) for state in states)
+    return Told(alert.name, alert.measure, len(bodies), _shown(now), bodies)
+
+
+def _next(alert: StateAlert, before: Episode | None, look: Look) -> Episode | None:
+    """The episode as it is by now, or a new one where nothing of that before waits to be told."""
+    value, what = look.measured(alert)
+    holds = value is not None and value > alert.above
+    at = look.status.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if before is not None and before.ended is None:
+        return before if holds else replace(before, ended=at)
+    if value is None or not holds or (before is not None and before.waits):
+        return before
+    return Episode(alert.name, before.number + 1 if before else 1, at, value, what[: runs.SHOWN])
+
+
+def _told(settings: Settings, alert: StateAlert, episode: Episode) -> Episode:
+    """Tells the next thing of an episode, and notes that. Raises LakeError where the receiver does not take it."""
+    from lake.sinks.webhook.receiver import Message
+
+    state = FIRING if episode.told == 0 else RESOLVED
+    id = _id(alert, episode, state)
+    with closing(alert.receiver()) as receiver:
+        refused = receiver.tell([Message(id, (alert.name,), _body(alert, episode, state).encode())])
+    if refused:
+        raise LakeError(
+            f"the receiver does not take what alert {alert.name} tells: {refused[id]}",
+            where=alert.where,
+            fix="it is told again with the next look",
+        )
+    return episodes.note(settings, replace(episode, told=episode.told + 1))
+
+
+def _id(alert: StateAlert, episode: Episode, state: str) -> str:
+    of = f"{alert.name} {episode.number} {episode.began} {state}"
+    return f"alert_{hashlib.sha256(of.encode()).hexdigest()[:32]}"
+
+
+def _body(alert: StateAlert, episode: Episode, state: str) -> str:
+    at = episode.began if state == FIRING else episode.ended or episode.began
+    told: dict[str, Any] = {"state": state, "value": episode.value, "what": episode.what, "since": episode.began}
+    return state_body(alert, _id(alert, episode, state), at, told)
+
+
+def _shown(episode: Episode | None) -> str:
+    return f"{FIRING} since {episode.began}: {episode.what}" if episode and episode.ended is None else ""
+
+
+def follow(
+    settings: Settings,
+    alerts: list[Alert],
+    on_told: Callable[[Told], None],
+    on_failure: Callable[[str, LakeError], None],
+) -> None:
+    """Looks again and again, without an end. An alert that fails is told, and tried again with the next look."""
+    while True:
+        activity.renew(settings)
+        for told in tell(settings, alerts, on_failure):
+            if told.sent:
+                on_told(told)
+        time.sleep(LOOK_SECONDS)

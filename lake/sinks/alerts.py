@@ -1,0 +1,254 @@
+"""Alerts as a project declares them: `alerts/<name>.toml`. Whoever is named there is told by a signed webhook.
+
+    url = "env:ALERTS_URL"             the receiver has the options of lake.sinks.webhook, but for batch and ordered
+    secret = "env:ALERTS_SECRET"
+    message = "{after.customer}: {after.amount} on {after.day}"
+    format = "event"                   or "text": {"text": message} and nothing else, as chats want it
+    after_publish = true               `lake run` looks after it has published; default: `lake alert` alone does
+
+Of rows, which is a sink of one table, whose changes from now on are told:
+
+    table = "customer_daily"
+    on = ["insert", "update"]          the default
+    when = "after.amount > 1000 and (before is null or before.amount <= 1000)"
+
+Of the state of the project, which is told when it begins, and when it is over:
+
+    measure = "lag"                    see lake.alerts
+    of = "customer_daily"              the table, stream or sink; left out: the worst of all
+    above = 3600
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from lake.config import Settings
+from lake.errors import DeclarationError, did_you_mean
+from lake.sinks.condition import condition_of
+from lake.sinks.declared import Declared, DeclaredTable, Keys, module_of
+from lake.sinks.sink import Target
+from lake.sources.declared import NAME, filled_in
+
+SEE: Final = "see docs/how-to/alerts.md"
+KIND: Final = "webhook"
+FORMATS: Final = ("event", "text")
+MEASURES: Final[Mapping[str, str]] = {
+    "lag": "seconds that a table is behind its logs, in event time",
+    "age": "seconds since the edition that readers see was published",
+    "pending": "files of a stream that wait to be ingested",
+    "quarantine": "records of a stream in quarantine",
+    "sink": "seconds that a sink is behind the edition",
+    "undelivered": "rows that a sink cannot take, or has not taken",
+    "stopped": "what `lake status --fail-if stopped` tells",
+    "behind": "what `lake status --fail-if behind` tells",
+    "stale": "what `lake status --fail-if stale` tells",
+    "missing": "what `lake status --fail-if missing` tells",
+}
+OF_ROWS: Final[Mapping[str, tuple[type, Any]]] = {
+    "table": (str, None),
+    "on": (list, ["insert", "update"]),
+    "when": (str, ""),
+}
+OF_STATE: Final[Mapping[str, tuple[type, Any]]] = {"measure": (str, None), "of": (str, ""), "above": (int, 0)}
+COMMON: Final[Mapping[str, tuple[type, Any]]] = {
+    "message": (str, ""),
+    "format": (str, "event"),
+    "after_publish": (bool, False),
+}
+_PLACE: Final = re.compile(r"\{([^{}]*)\}")
+_ROWS: Final = re.compile(r"alert|table|change|edition|cut|key|(before|after)\..+")
+_STATE: Final = re.compile(r"alert|measure|of|above|value|what|state")
+
+
+@dataclass(frozen=True)
+class Message:
+    """The text of a message: `{after.amount}` and the like stand for values."""
+
+    text: str
+    where: str
+
+    def faults(self, known: re.Pattern[str]) -> Iterator[DeclarationError]:
+        """Places that stand for nothing."""
+        for place in _PLACE.findall(self.text):
+            if not known.fullmatch(place):
+                yield self._fault(f"message: {{{place}}} stands for nothing", known.pattern.replace("|", ", "))
+
+    def filled(self, values: Mapping[str, Any]) -> str:
+        """With the values. Raises DeclarationError where a row has no such column."""
+        return _PLACE.sub(lambda place: self._value(place[1], values), self.text)
+
+    def _value(self, place: str, values: Mapping[str, Any]) -> str:
+        name, _, column = place.partition(".")
+        value = values[name]
+        if column and value is not None:
+            if column not in value:
+                raise self._fault(f"message: no column {column!r} in {name}", did_you_mean(column, value))
+            value = value[column]
+        if value is None:
+            return "none"
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+    def _fault(self, what: str, fix: str) -> DeclarationError:
+        return DeclarationError(what, where=self.where, fix=fix)
+
+
+@dataclass(frozen=True)
+class RowAlert:
+    """An alert of changed rows: a sink of one table."""
+
+    name: str
+    sink: Declared
+
+    @property
+    def where(self) -> str:
+        return self.sink.where
+
+    @property
+    def after_publish(self) -> bool:
+        return self.sink.after_publish
+
+
+@dataclass(frozen=True)
+class StateAlert:
+    """An alert of `measure`, of what is named `of`, being `above` a number; `receiver` makes who is told."""
+
+    name: str
+    measure: str
+    of: str
+    above: int
+    message: Message
+    format: str
+    where: str
+    receiver: Callable[[], Any] = field(repr=False)
+    after_publish: bool = False
+
+
+Alert = RowAlert | StateAlert
+
+
+def sink_of(name: str) -> str:
+    """What an alert's sink is called: as no declared sink can be."""
+    return f"alert-{name}"
+
+
+def names(settings: Settings) -> list[str]:
+    """The alerts that are declared, sound or not."""
+    return sorted(file.stem for file in settings.path(settings.alerts).glob("*.toml"))
+
+
+def sound_alerts(settings: Settings) -> tuple[dict[str, Alert], dict[str, DeclarationError]]:
+    """The alerts that are declared as they should be, by name, and what is wrong with each of the others."""
+    alerts: dict[str, Alert] = {}
+    faults: dict[str, DeclarationError] = {}
+    for file in sorted(settings.path(settings.alerts).glob("*.toml")):
+        try:
+            alerts[file.stem] = _read(settings, file)
+        except DeclarationError as fault:
+            faults[file.stem] = fault
+    return alerts, faults
+
+
+def declared_alerts(settings: Settings, wanted: Collection[str] = ()) -> list[Alert]:
+    """The `wanted` alerts, or all. Raises DeclarationError for an unknown one, and for every one that is faulty."""
+    known = names(settings)
+    unknown = [DeclarationError(f"unknown alert {n!r}", fix=did_you_mean(n, known)) for n in wanted if n not in known]
+    if unknown:
+        raise DeclarationError.all(unknown)
+    if not known:
+        where = str(settings.path(settings.alerts))
+        raise DeclarationError("no alert is declared", where=where, fix=f"write NAME.toml there; {SEE}")
+    alerts, faults = sound_alerts(settings)
+    if wrong := [fault for name, fault in faults.items() if not wanted or name in wanted]:
+        raise DeclarationError.all(wrong)
+    return [alert for name, alert in alerts.items() if not wanted or name in wanted]
+
+
+def row_sinks(settings: Settings) -> dict[str, Declared]:
+    """The sinks that alerts of rows are, by their names as sinks; of the sound ones."""
+    alerts, _ = sound_alerts(settings)
+    return {alert.sink.name: alert.sink for alert in alerts.values() if isinstance(alert, RowAlert)}
+
+
+def _read(settings: Settings, file: Path) -> Alert:
+    where = str(file.relative_to(settings.project)) if file.is_relative_to(settings.project) else str(file)
+    if not NAME.fullmatch(file.stem):
+        raise DeclarationError(
+            f"{file.stem!r} is not a valid name of an alert", where=where, fix="use a-z, digits and _, a letter first"
+        )
+    try:
+        given = dict(filled_in(tomllib.loads(file.read_text("utf-8")), where))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DeclarationError(f"invalid TOML: {error}", where=where, fix=SEE) from None
+    if ("table" in given) == ("measure" in given):
+        raise DeclarationError("it has to name a table or a measure, and not both", where=where, fix=SEE)
+    webhook = module_of(KIND, where)
+    receiving = {name: about for name, about in webhook.OPTIONS.items() if name not in {"batch", "ordered"}}
+    own = OF_ROWS if "table" in given else OF_STATE
+    options = Keys({**COMMON, **own, **receiving}, where).read(given)
+    message = Message(options["message"] or _default(own), where)
+    faults = [*message.faults(_ROWS if own is OF_ROWS else _STATE), *_faults(options, own, where)]
+    if faults:
+        raise DeclarationError.all(faults)
+    receiver = partial(webhook.receiver_of, {**options, "batch": 1}, where)
+    receiver()  # what is wrong with it is told now
+    if own is OF_STATE:
+        told = (options["measure"], options["of"], options["above"], message, options["format"])
+        return StateAlert(file.stem, *told, where, receiver, options["after_publish"])
+    condition = condition_of(options["on"], options["when"], where)
+    table = DeclaredTable(options["table"], options["table"], mode="append", shaped=False, condition=condition)
+    form = partial(row_body, file.stem, message, options["format"])
+    make = partial(_target, webhook, settings, sink_of(file.stem), receiver, form)
+    sink = Declared(
+        sink_of(file.stem), KIND, {table.name: table}, where, make, options["after_publish"], "now", webhook.KEEPS
+    )
+    return RowAlert(file.stem, sink)
+
+
+def _target(webhook: Any, settings: Settings, name: str, receiver: Callable[[], Any], form: Any) -> Target:
+    target: Target = webhook.WebhookTarget(settings, name, receiver(), ordered=False, form=form)
+    return target
+
+
+def _default(own: Mapping[str, Any]) -> str:
+    return "{alert}: {change} of {key} in {table}" if own is OF_ROWS else "{alert}: {state}: {what}"
+
+
+def _faults(options: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Iterator[DeclarationError]:
+    if options["format"] not in FORMATS:
+        fix = did_you_mean(options["format"], FORMATS)
+        yield DeclarationError(f"format: found {options['format']!r}", where=where, fix=fix)
+    if own is OF_STATE and options["measure"] not in MEASURES:
+        fix = did_you_mean(options["measure"], MEASURES)
+        yield DeclarationError(f"unknown measure {options['measure']!r}", where=where, fix=fix)
+    if own is OF_ROWS and not options["on"]:
+        yield DeclarationError("on names no change", where=where, fix='for example on = ["insert"]')
+
+
+def row_body(alert: str, message: Message, format: str, changed: Any) -> str:
+    """The body of a message of a change."""
+    data = changed.data
+    told = {**json.loads(data), "alert": alert}
+    text = message.filled(told)
+    if format == "text":
+        return json.dumps({"text": text}, ensure_ascii=False)
+    about = json.dumps({"alert": alert, "message": text}, ensure_ascii=False)
+    head = json.dumps({"type": f"alert.{alert}", "timestamp": changed.about.at})
+    return f'{head[:-1]}, "data": {about[:-1]}, {data[1:]}}}'
+
+
+def state_body(alert: StateAlert, id: str, at: str, told: Mapping[str, Any]) -> str:
+    """The body of a message of what has begun, or is over, `at` a time."""
+    values = {"alert": alert.name, "measure": alert.measure, "of": alert.of, "above": alert.above, **told}
+    text = alert.message.filled(values)
+    if alert.format == "text":
+        return json.dumps({"text": text}, ensure_ascii=False)
+    data = {"id": id, "message": text, **values}
+    return json.dumps({"type": f"alert.{alert.name}", "timestamp": at, "data": data}, ensure_ascii=False)

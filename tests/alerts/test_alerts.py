@@ -1,0 +1,391 @@
+"""Who is declared is told of every change that meets the condition, and of nothing else, whatever crashes."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lake import pipeline
+from lake.cli import lake
+from lake.config import Settings, load_settings
+from lake.errors import DeclarationError, Unavailable
+from lake.project import load
+from lake.read.sql import reader
+from lake.report.report import as_data, as_text
+from lake.report.status import status
+from lake.sinks.alerts import declared_alerts
+from lake.sinks.webhook import receiver as receivers
+from lake.store.ledger import cuts, episodes
+from tests.processes import ROOT
+from tests.read.things import NAME, Things
+from tests.servers.webhook import SECRET, VARIABLE, Got, Webhook
+from tests.shop import empty
+from tests.warehouse import published
+
+CROSSED = "after.amount > 2 and (before is null or before.amount <= 2)"
+
+
+def alert(settings: Settings, *words: str) -> Result:
+    return CliRunner().invoke(lake, ["alert", "--project", str(settings.project), *words])
+
+
+def told(settings: Settings, *words: str) -> list[dict[str, Any]]:
+    """What `lake alert --json` says."""
+    done = alert(settings, "--json", *words)
+    assert done.exit_code == 0, done.exception
+    alerts: list[dict[str, Any]] = json.loads(done.stdout)["alerts"]
+    return alerts
+
+
+def declare(settings: Settings, receiver: Webhook, name: str, *lines: str) -> None:
+    folder = settings.path(settings.alerts)
+    folder.mkdir(exist_ok=True)
+    about = f'url = "{receiver.url}"\nsecret = "env:{VARIABLE}"\nattempts = 2\n'
+    (folder / f"{name}.toml").write_text(about + "\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def things(webhook: Webhook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Things:
+    """A table of two rows, whose amounts are a fourth of what is given, and an alert where one is above 2."""
+    monkeypatch.setattr(receivers, "FIRST_PAUSE", 0.01)
+    things = Things(empty(tmp_path / "shop"))
+    declare(
+        things.settings,
+        webhook,
+        "large",
+        f'table = "{NAME}"',
+        f'when = "{CROSSED}"',
+        'message = "{key}: {after.amount}"',
+    )
+    things.change({1: 1, 2: 20})
+    return things
+
+
+def messages(webhook: Webhook) -> list[str]:
+    return [got.body["data"]["message"] for got in webhook.taken]
+
+
+@pytest.mark.smoke
+def test_who_crosses_a_threshold_is_told_once_and_nothing_of_before(things: Things, webhook: Webhook) -> None:
+    assert told(things.settings)[0]["sent"] == 0, "what was there before the first look is not told"
+    things.change({1: 12, 2: 21, 3: 1, 4: 16})
+    [shown] = told(things.settings, "--dry-run")
+    assert (shown["sent"], webhook.tried) == (2, [])
+    assert told(things.settings)[0]["sent"] == 2
+    assert sorted(messages(webhook)) == ['{"k": 1}: 3.00', '{"k": 4}: 4.00']
+    by_id = {got.id: got.body for got in webhook.taken}
+    assert {body["data"]["id"]: body for body in map(json.loads, shown["messages"])} == by_id
+    assert [got.id for got in webhook.taken] == [got.body["data"]["id"] for got in webhook.taken]
+    assert {(got.body["type"], got.body["data"]["alert"]) for got in webhook.taken} == {("alert.large", "large")}
+    things.publish()
+    things.change({1: 13, 2: 1, 3: 1, 4: 16})
+    assert told(things.settings)[0]["sent"] == 0, "neither a rebuild nor what stays above is told"
+    assert len(webhook.tried) == 2
+
+
+def test_a_rollback_is_an_edition_like_any_other(things: Things, webhook: Webhook) -> None:
+    from lake.store.ledger import editions
+
+    alert(things.settings)
+    things.change({1: 12, 2: 1})
+    alert(things.settings)
+    editions.pin_edition(things.settings, 1)
+    alert(things.settings)
+    editions.resume_editions(things.settings)
+    alert(things.settings)
+    assert [message[:8] for message in messages(webhook)] == ['{"k": 1}', '{"k": 2}', '{"k": 1}']
+    assert len({got.id for got in webhook.taken}) == 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_told_is_what_a_model_says(things: Things, webhook: Webhook, seed: int) -> None:
+    chance = random.Random(seed)
+    alert(things.settings)
+    expected: list[tuple[int | None, str]] = []
+    seen = shown(things)
+    for _ in range(12):
+        things.advance(chance) if chance.random() < 0.8 else things.publish()
+        if chance.random() < 0.3:
+            continue
+        now = shown(things)
+        up = {k: row for k, row in now.items() if row["amount"] > 2 and (k not in seen or seen[k]["amount"] <= 2)}
+        expected += [(k, f"{row['amount']:.2f}") for k, row in up.items()]
+        seen = now
+        way = chance.choice([200, 500, 503])
+        webhook.behave = lambda _, way=way: way
+        alert(things.settings)
+        webhook.behave = lambda _: 200
+        alert(things.settings)
+        alert(things.settings, "--retry")
+    got = [(change["key"]["k"], change["after"]["amount"]) for change in webhook.changes()]
+    assert sorted(got, key=repr) == sorted(expected, key=repr)
+
+
+def shown(things: Things) -> dict[Any, dict[str, Any]]:
+    return things.as_of(reader(things.settings).edition.number)
+
+
+def test_an_alert_that_nobody_takes_holds_up_no_other(things: Things, webhook: Webhook) -> None:
+    declare(things.settings, webhook, "other", f'table = "{NAME}"')
+    alert(things.settings)
+    things.change({1: 12, 2: 20})
+    webhook.behave = lambda got: 200 if got.body["type"] == "alert.other" else 503
+    done = alert(things.settings)
+    assert isinstance(done.exception, Unavailable)
+    assert [got.body["type"] for got in webhook.taken] == ["alert.other"]
+    webhook.behave = lambda _: 200
+    alert(things.settings)
+    assert [got.body["type"] for got in webhook.taken] == ["alert.other", "alert.large"]
+
+
+def test_after_publication_those_alerts_are_looked_at_that_say_so(things: Things, webhook: Webhook) -> None:
+    """As `lake run` does, which needs Spark for what comes before."""
+    declare(things.settings, webhook, "other", f'table = "{NAME}"', "after_publish = true")
+    declare(things.settings, webhook, "wrong", f'table = "{NAME}"', "after_publish = 7")
+    said: list[str] = []
+    failed: dict[str, Any] = {}
+    pipeline._deliver(things.settings, said.append, failed.__setitem__)
+    things.change({1: 12, 2: 20})
+    pipeline._deliver(things.settings, said.append, failed.__setitem__)
+    assert [got.body["type"] for got in webhook.taken] == ["alert.other"]
+    assert "alert   other: 1 sent" in said
+    assert list(failed) == ["alert wrong"]
+
+
+def test_a_chat_gets_its_text(things: Things, webhook: Webhook) -> None:
+    declare(
+        things.settings, webhook, "large", f'table = "{NAME}"', 'format = "text"', 'message = "{change} {before.word}"'
+    )
+    alert(things.settings)
+    things.change({1: 4, 2: 20, 5: 5})
+    alert(things.settings)
+    assert [got.body for got in webhook.taken] == [{"text": "update w1"}, {"text": "insert none"}]
+
+
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from lake import alerts
+from lake.config import load_settings
+from lake.sinks.alerts import declared_alerts
+from lake.sinks.webhook.receiver import Receiver
+from lake.store.book import Book
+owner, name = {"told": (Receiver, "tell"), "noted": (Book, "append")}[sys.argv[2]]
+own = getattr(owner, name)
+left = int(sys.argv[3])
+def dying(*args, **options):
+    global left
+    done = own(*args, **options)
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return done
+setattr(owner, name, dying)
+settings = load_settings(Path(sys.argv[1]))
+for told in alerts.tell(settings, declared_alerts(settings), lambda _, failure: print(failure)):
+    print(told)
+"""
+
+
+def killed(settings: Settings, point: str, nth: int) -> bool:
+    """Whether a look died after it told somebody, or noted something, for the nth time."""
+    command = [sys.executable, "-c", DYING, str(settings.project), point, str(nth)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
+    return done.returncode != 0
+
+
+@pytest.mark.parametrize(("point", "nth"), [("told", 1), ("noted", 1), ("noted", 2), ("noted", 3)])
+def test_after_a_crash_the_same_message_has_the_same_id(things: Things, webhook: Webhook, point: str, nth: int) -> None:
+    alert(things.settings)
+    landed = 0
+    for number in range(5):
+        things.change({1: 12 * (1 - number % 2), 2: 12 * (number % 2)})
+        before = len(webhook.changes())
+        landed += killed(things.settings, point, nth)
+        alert(things.settings)
+        assert len(webhook.changes()) <= before + 1
+    assert len(webhook.changes()) == landed == 5
+
+
+@pytest.fixture
+def shop(webhook: Webhook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """The published shop of `lake init`, two of whose files wait to be ingested."""
+    monkeypatch.setattr(receivers, "FIRST_PAUSE", 0.01)
+    return published(tmp_path / "shop").settings
+
+
+def land(settings: Settings) -> None:
+    for file in settings.path("landing/orders").glob("*.jsonl"):
+        file.unlink()
+
+
+def test_an_episode_is_told_when_it_begins_and_when_it_is_over(shop: Settings, webhook: Webhook) -> None:
+    declare(shop, webhook, "waiting", 'measure = "pending"', "above = 1", 'message = "{of}{what} is {state}"')
+    [shown] = told(shop, "--dry-run")
+    assert (shown["sent"], webhook.tried, episodes.newest(shop)) == (1, [], {})
+    assert told(shop)[0]["state"].startswith("firing since ")
+    now = status(load(shop))
+    assert as_data(now)["firing"][0]["alert"] == "waiting"
+    assert any(line.startswith("alert    waiting, since ") for line in as_text(now))
+    assert told(shop)[0]["sent"] == 0
+    files = {file: file.read_text() for file in shop.path("landing/orders").glob("*.jsonl")}
+    land(shop)
+    assert told(shop)[0]["sent"] == 1
+    assert [got.body["data"]["state"] for got in webhook.taken] == ["firing", "resolved"]
+    assert messages(webhook) == ["orders has 2 files waiting is firing", "orders has 2 files waiting is resolved"]
+    assert told(shop)[0] == {"alert": "waiting", "about": "pending", "sent": 0, "state": "", "messages": []}
+    for file, text in files.items():
+        file.write_text(text)
+    told(shop)
+    assert len({got.id for got in webhook.taken}) == 3
+
+
+def test_an_episode_that_nobody_took_is_told_later_with_what_came_of_it(shop: Settings, webhook: Webhook) -> None:
+    declare(shop, webhook, "waiting", 'measure = "pending"')
+    webhook.behave = lambda _: 503
+    assert isinstance(alert(shop).exception, Unavailable)
+    land(shop)
+    assert isinstance(alert(shop).exception, Unavailable)
+    webhook.behave = lambda _: 200
+    assert told(shop)[0]["sent"] == 2
+    assert [got.body["data"]["state"] for got in webhook.taken] == ["firing", "resolved"]
+    assert len({got.id for got in webhook.tried}) == 2
+
+
+@pytest.mark.parametrize(("point", "nth"), [("told", 1), ("noted", 1), ("noted", 2)])
+def test_after_a_crash_an_episode_has_the_same_id(shop: Settings, webhook: Webhook, point: str, nth: int) -> None:
+    declare(shop, webhook, "waiting", 'measure = "pending"')
+    assert killed(shop, point, nth)
+    alert(shop)
+    assert len({got.id for got in webhook.taken}) == 1
+
+
+MEASURES = [
+    ("age", "", 0, True),
+    ("age", "", 10**10, False),
+    ("pending", "orders", 1, True),
+    ("pending", "orders", 2, False),
+    ("pending", "nobody", 0, False),
+    ("quarantine", "", 0, False),
+    ("behind", "", 0, True),
+    ("stale", "", 0, False),
+    ("stopped", "", 0, False),
+    ("missing", "", 0, False),
+    ("sink", "", 0, False),
+    ("undelivered", "", 0, False),
+    ("lag", "", 10**9, False),
+]
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize(("measure", "of", "above", "fires"), MEASURES)
+def test_what_is_measured(shop: Settings, webhook: Webhook, measure: str, of: str, above: int, *, fires: bool) -> None:
+    declare(shop, webhook, "watch", f'measure = "{measure}"', f'of = "{of}"', f"above = {above}")
+    assert (told(shop)[0]["sent"] == 1) is fires
+
+
+def test_rows_that_nobody_took_are_shown_and_measured(things: Things, webhook: Webhook) -> None:
+    for _ in range(2):
+        cuts.record_cut(things.settings, {}, 0)
+    declare(things.settings, webhook, "watch", 'measure = "undelivered"', 'of = "alert-large"')
+    alert(things.settings)
+    things.change({1: 12, 2: 20})
+    webhook.behave = lambda got: 200 if got.body["type"] == "alert.watch" else 400
+    alert(things.settings)
+    [sink] = as_data(status(load(things.settings)))["sinks"]
+    assert (sink["name"], sink["undelivered"]) == ("alert-large", 1)
+    alert(things.settings)
+    assert webhook.taken[-1].body["data"]["what"] == "alert-large lacks 1 rows"
+    [row] = reader(things.settings).relation("select sink, key, reason from lake.undelivered").fetchall()
+    assert row == ("alert-large", '{"k": 1}', "status 400")
+    done = alert(things.settings, "large", "--give-up")
+    assert done.stdout.splitlines()[-1].split() == ["alert-large", "1", "0"]
+    alert(things.settings)
+    assert webhook.taken[-1].body["data"]["state"] == "resolved"
+
+
+RECEIVER = f'url = "http://127.0.0.1:1/"\nsecret = "env:{VARIABLE}"\n'
+BAD = [
+    ("", "it has to name a table or a measure"),
+    ('table = "t"\nmeasure = "lag"', "it has to name a table or a measure"),
+    ('table = "t"', "url is missing"),
+    (f'table = "t"\n{RECEIVER}of = "x"', "unknown key 'of'"),
+    (f'table = "t"\n{RECEIVER}on = []', "on names no change"),
+    (f'table = "t"\n{RECEIVER}on = ["inserted"]', "no change is called 'inserted'"),
+    (f'table = "t"\n{RECEIVER}when = "after.x >"', "when: syntax error"),
+    (f'table = "t"\n{RECEIVER}message = "{{row.x}}"', "{row.x} stands for nothing"),
+    (f'table = "t"\n{RECEIVER}format = "xml"', "format: found 'xml'"),
+    (f'table = "t"\n{RECEIVER}batch = 3', "unknown key 'batch'"),
+    (f'measure = "lagg"\n{RECEIVER}', "unknown measure 'lagg'"),
+    (f'measure = "lag"\n{RECEIVER}above = "much"', "above: expected a whole number"),
+    (f'measure = "lag"\n{RECEIVER}message = "{{after.x}}"', "{after.x} stands for nothing"),
+    (f'measure = "lag"\nurl = "http://x/"\nsecret = "{SECRET}"', "secret must come from the environment"),
+    ("measure = ", "invalid TOML"),
+]
+
+
+@pytest.mark.parametrize(("text", "found"), BAD)
+def test_what_cannot_be_is_told_with_its_place(
+    project: Settings, monkeypatch: pytest.MonkeyPatch, text: str, found: str
+) -> None:
+    monkeypatch.setenv(VARIABLE, SECRET)
+    project.path("alerts").mkdir()
+    project.path("alerts/large.toml").write_text(text)
+    with pytest.raises(DeclarationError) as fault:
+        declared_alerts(load_settings(project.project))
+    assert found in str(fault.value)
+    assert "alerts/large.toml" in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("about", "found"),
+    [
+        ('when = "after.nothing > 1"', 'Could not find key "nothing"'),
+        ("when = \"exists (from read_text('/etc/passwd'))\"", "file system operations are disabled"),
+        ('message = "{after.nothing}"', "no column 'nothing' in after"),
+    ],
+)
+def test_what_does_not_fit_the_table_is_told_and_nobody_is_told_anything(
+    things: Things, webhook: Webhook, about: str, found: str
+) -> None:
+    declare(things.settings, webhook, "large", f'table = "{NAME}"')
+    alert(things.settings)
+    declare(things.settings, webhook, "large", f'table = "{NAME}"', about)
+    things.change({1: 30})
+    for words in (("--dry-run",), ()):
+        done = alert(things.settings, *words)
+        assert isinstance(done.exception, DeclarationError)
+        assert found in str(done.exception)
+        assert "alerts/large.toml" in str(done.exception)
+    assert not webhook.tried
+
+
+def test_options_that_do_not_go_together_and_unknown_alerts_are_told(project: Settings) -> None:
+    assert "cannot be combined" in str(alert(project, "--dry-run", "--retry").exception)
+    assert "no alert is declared" in str(alert(project).exception)
+    project.path("alerts").mkdir()
+    project.path("alerts/large.toml").write_text("")
+    assert "did you mean 'large'?" in str(alert(project, "larg").exception)
+
+
+def test_a_receiver_that_got_it_twice_knows_by_the_id(things: Things, webhook: Webhook) -> None:
+    alert(things.settings)
+    things.change({1: 12, 2: 20})
+    answers: list[Got] = []
+
+    def lost(got: Got) -> int | None:
+        answers.append(got)
+        return None if len(answers) == 1 else 200
+
+    webhook.behave = lost
+    alert(things.settings)
+    assert [got.id for got in webhook.tried] == [webhook.taken[0].id] * 2
