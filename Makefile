@@ -22,7 +22,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer test-sharing test-redis test-opensearch test-sinks laws soak lint docs audit bench bench-kinds bench-large bench-http bench-sources bench-sinks load workloads airflow kafka postgres opensearch lock clean
+.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer test-sharing test-redis test-opensearch test-sinks test-webhook laws soak lint docs audit bench bench-kinds bench-large bench-http bench-sources bench-sinks load workloads airflow kafka postgres opensearch lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -58,6 +58,9 @@ test-postgres: setup $(VENV)/.pgjdbc ## what asks PostgreSQL, which is installed
 test-http: setup ## intake by HTTP: what is acknowledged is on the disk, and stays, whoever is killed
 	infra/strace.sh
 	$(BIN)/pytest -m http
+
+test-webhook: setup ## what asks a receiver of webhooks, which fails in every way: nothing is lost, and every message has one id
+	$(BIN)/pytest -m webhook
 
 test-singer: setup ## a real Singer tap, in an environment of its own
 	infra/singer/install.sh

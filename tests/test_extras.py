@@ -53,6 +53,8 @@ def declarations() -> Iterator[tuple[str, str, str, list[str]]]:
         text = f'kind = "{kind}"\n{OPTIONS.get(kind, "")}\n[tables.current_order]'
         yield extra, "sinks/one.toml", text, ["deliver"]
         yield extra, "sinks/one.toml", text, ["status"]
+    yield "webhook", "alerts/one.toml", 'table = "current_order"', ["alert"]
+    yield "webhook", "alerts/one.toml", 'table = "current_order"', ["status"]
     yield "serve", "sources/web.toml", 'kind = "http"', ["serve", "http"]
 
 

@@ -14,7 +14,7 @@ Of rows, which is a sink of one table, whose changes from now on are told:
 
 Of the state of the project, which is told when it begins, and when it is over:
 
-    measure = "lag"                    see lake.alerts
+    measure = "lag"                    one of MEASURES
     of = "customer_daily"              the table, stream or sink; left out: the worst of all
     above = 3600
 """

@@ -11,12 +11,14 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from confluent_kafka import KafkaError, KafkaException, Producer
+
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.kafka.topics import Topics
 from lake.sources.kafka.faults import may_pass
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
+    from confluent_kafka import Message
 
 SLICE: Final = 1.0
 """So many seconds librdkafka works before signals are looked at."""
@@ -45,8 +47,6 @@ class Transaction:
         self._count = 0
 
     def _connected(self) -> Producer:
-        from confluent_kafka import Producer
-
         least, most = min(self._most.values()), max(self._most.values())
         ours = {
             "transactional.id": self._id,
@@ -60,8 +60,6 @@ class Transaction:
         return self._topics.client(Producer, SENDING, ours)
 
     def __enter__(self) -> Self:
-        from confluent_kafka import KafkaException
-
         try:
             self._patiently(self._producer.init_transactions)
             self._producer.begin_transaction()
@@ -75,8 +73,6 @@ class Transaction:
         if error is not None:
             self._abort()
             return
-        from confluent_kafka import KafkaException
-
         try:
             self._patiently(self._producer.commit_transaction)
         except KafkaException as refused:
@@ -94,8 +90,6 @@ class Transaction:
 
     def send(self, topic: str, key: bytes, value: bytes | None, headers: Headers, partition: int | None = None) -> None:
         """A record; with a null value, a tombstone. Raises where the transaction cannot be committed any more."""
-        from confluent_kafka import KafkaException
-
         where: dict[str, Any] = {} if partition is None else {"partition": partition}
         heard = time.monotonic()
         while True:
@@ -126,8 +120,6 @@ class Transaction:
 
     def _patiently(self, work: Callable[[float], None]) -> None:
         """Has librdkafka go on until it is done, nothing comes for too long, or no wait can help."""
-        from confluent_kafka import KafkaError, KafkaException
-
         left, heard = len(self._producer), time.monotonic()
         while True:
             try:
@@ -145,23 +137,19 @@ class Transaction:
 
     def _abort(self) -> None:
         """Takes back what was sent. Where nobody answers, the cluster does so, or who delivers next."""
-        from confluent_kafka import KafkaException
-
         with suppress(KafkaException, LakeError):
             self._producer.purge()
             self._producer.abort_transaction(SLICE)
 
     def _meant(self, error: KafkaError) -> LakeError:
-        from confluent_kafka import KafkaError as Codes
-
         options = self._topics.options
-        if error.code() in {Codes._FENCED, Codes.PRODUCER_FENCED, Codes.INVALID_PRODUCER_EPOCH}:
+        if error.code() in {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}:
             return Unavailable(
                 f"the transaction {self._id} was ended by another of that id, or took longer than {self._seconds} s",
                 where=options.where,
                 fix="run one `lake deliver` for each sink; or raise transaction_seconds",
             )
-        if error.code() == Codes.INVALID_TRANSACTION_TIMEOUT:
+        if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
             return DeclarationError(
                 f"the cluster allows no transaction of {self._seconds} s",
                 where=options.where,

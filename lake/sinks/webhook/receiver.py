@@ -39,7 +39,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Limits:
-    """What is asked of a receiver, see lake.sinks.webhook."""
+    """What is asked of a receiver: the options of a webhook."""
 
     parallel: int
     attempts: int
