@@ -23,6 +23,8 @@ from lake.sinks.kafka.target import Kafka as Target
 from lake.sinks.plan import Plan
 from lake.sinks.sink import Delivery, Position, Rejected, Rows
 from lake.store.ledger import editions
+from lake.testing import Commands
+from tests.docs.sessions import play
 from tests.read.things import NAME
 from tests.servers.kafka import Kafka, done
 from tests.servers.kafka import installed as kafka_installed
@@ -437,3 +439,7 @@ def test_a_position_that_is_none_is_told() -> None:
     position = Position(1, 1, "2024-03-31T00:00:00+00:00", {"t": ("s", "d")})
     stored = Stored("c", {"t": ("topic", "id", 2)}, position)
     assert Stored.from_json(stored.to_json()) == stored
+
+
+def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, kafka: Kafka) -> None:
+    play("docs/how-to/sink-kafka.md", tmp_path, {**commands.environment, "KAFKA": kafka.bootstrap})

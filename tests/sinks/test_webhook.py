@@ -22,6 +22,8 @@ from lake.sinks.webhook import receiver as receivers
 from lake.sinks.webhook import retry as retries
 from lake.sinks.webhook.target import WebhookTarget
 from lake.store.ledger import sent
+from lake.testing import Commands
+from tests.docs.sessions import play
 from tests.read.things import NAME
 from tests.servers.webhook import SECRET, VARIABLE, Answer, Got, Webhook, slowly
 from tests.shop import empty
@@ -445,3 +447,10 @@ def test_a_target_says_what_is_under_way(shop: Shop) -> None:
     assert isinstance(target, WebhookTarget)
     assert target.underway() is None
     assert json.loads(target.position().to_json())["edition"] == 1  # type: ignore[union-attr]  # it has one
+
+
+def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, webhook: Webhook) -> None:
+    environment = {"CRM_URL": webhook.url, "CRM_SECRET": SECRET}
+    play("docs/how-to/sink-webhook.md", tmp_path, {**commands.environment, **environment})
+    [got] = webhook.taken
+    assert got.body["data"]["after"]["amount"] == "30.00"
