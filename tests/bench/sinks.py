@@ -27,6 +27,7 @@ from lake.read.sql import reader
 from lake.sinks.deliver import deliver
 from lake.sinks.verify import verify_sink
 from tests.bench.times import Times, heading, line
+from tests.servers.kafka import Kafka
 from tests.servers.opensearch import OpenSearch
 from tests.servers.redis import Redis
 from tests.shop import empty
@@ -46,6 +47,7 @@ class Target:
     served: Callable[[Path], Any]
     text: str
     sent: Callable[[Any, Iterable[Row]], None]
+    address: str = "url"
 
 
 @contextmanager
@@ -78,7 +80,24 @@ def to_opensearch(server: OpenSearch, rows: Iterable[Row]) -> None:
     server.client().indices.refresh(index="hand")
 
 
+def to_kafka(server: Kafka, rows: Iterable[Row]) -> None:
+    """As confluent-kafka's documentation has it: produce, poll now and then, flush."""
+    if "hand" not in server.admin.list_topics(timeout=30).topics:
+        server.topic("hand", cleanup_policy="compact")
+    producer = server.producer()
+    for row in rows:
+        while True:
+            try:
+                producer.produce("hand", json.dumps(row, default=str), key=str(row["number"]))
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
 TARGETS: Final[Mapping[str, Target]] = {
+    "kafka": Target(Kafka, 'kind = "kafka"\n', to_kafka, "bootstrap"),
     "redis": Target(Redis, 'kind = "redis"\nseconds = 60\n', to_redis),
     "opensearch": Target(OpenSearch, 'kind = "opensearch"\nseconds = 120\n', to_opensearch),
 }
@@ -102,7 +121,9 @@ def main() -> None:
 def bench(name: str, server: Any, settings: Settings, *, rows: int, changes: int, repeat: int) -> Times:
     """Times a target."""
     target, times, cut = TARGETS[name], Times(), 0
-    far = sink(settings, "bench", f'{target.text}url = "{server.url}"\n[tables.{NAME}]\n')
+    far = sink(settings, "bench", f'{target.text}{target.address} = "{server.url}"
+[tables.{NAME}]
+')
     for _ in range(repeat):
         edition(settings, cut + 1, "number", **{NAME: ROWS.format(cut, rows)})
         with times.timed("ours, first sync"):

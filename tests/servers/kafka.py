@@ -63,6 +63,11 @@ class Kafka:
         return f"127.0.0.1:{self.ports['port']}"
 
     @property
+    def url(self) -> str:
+        """How it is reached, as benchmarks ask any server."""
+        return self.bootstrap
+
+    @property
     def certificate(self) -> Path:
         """A PEM file of the key and the certificate of this machine; it is its own authority."""
         return self.home / "server.pem"
