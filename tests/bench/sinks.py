@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from lake.sinks.verify import verify_sink
 from tests.bench.times import Times, heading, line
 from tests.servers.kafka import Kafka
 from tests.servers.opensearch import OpenSearch
+from tests.servers.postgres import Postgres, home, remove
 from tests.servers.redis import Redis
 from tests.shop import empty
 from tests.sinks.walks import edition, sink
@@ -96,7 +98,42 @@ def to_kafka(server: Kafka, rows: Iterable[Row]) -> None:
     assert producer.flush(60) == 0
 
 
+class Database(Postgres):
+    """A server of PostgreSQL with one database."""
+
+    @cached_property
+    def url(self) -> str:
+        return self.database()
+
+    def stop(self, *_: Any) -> None:
+        super().stop()
+        remove(self.home)
+
+
+def database(_: Path) -> Database:
+    """One in a folder of its own: its server is of a user who may not be root."""
+    folder = home()
+    folder.chmod(0o711)
+    return Database(folder)
+
+
+def to_postgres(server: Database, rows: Iterable[Row]) -> None:
+    """As psycopg's documentation has it: COPY into a table, and from there INSERT … ON CONFLICT."""
+    import psycopg
+
+    columns = "number bigint primary key, meter text, read_at timestamptz, amount numeric(12, 2), said text"
+    values = ", ".join(f"{name} = excluded.{name}" for name in ("meter", "read_at", "amount", "said"))
+    with psycopg.connect(server.url) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE IF NOT EXISTS hand ({columns})".encode())
+        cursor.execute("CREATE TEMP TABLE sent (LIKE hand) ON COMMIT DROP")
+        with cursor.copy("COPY sent FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(tuple(row.values()))
+        cursor.execute(f"INSERT INTO hand SELECT * FROM sent ON CONFLICT (number) DO UPDATE SET {values}".encode())
+
+
 TARGETS: Final[Mapping[str, Target]] = {
+    "postgres": Target(database, 'kind = "postgres"\n', to_postgres),
     "kafka": Target(Kafka, 'kind = "kafka"\n', to_kafka, "bootstrap"),
     "redis": Target(Redis, 'kind = "redis"\nseconds = 60\n', to_redis),
     "opensearch": Target(OpenSearch, 'kind = "opensearch"\nseconds = 120\n', to_opensearch),
@@ -121,9 +158,8 @@ def main() -> None:
 def bench(name: str, server: Any, settings: Settings, *, rows: int, changes: int, repeat: int) -> Times:
     """Times a target."""
     target, times, cut = TARGETS[name], Times(), 0
-    far = sink(settings, "bench", f'{target.text}{target.address} = "{server.url}"
-[tables.{NAME}]
-')
+    text = f'{target.text}{target.address} = "{server.url}"\n[tables.{NAME}]\n'
+    far = sink(settings, "bench", text)
     for _ in range(repeat):
         edition(settings, cut + 1, "number", **{NAME: ROWS.format(cut, rows)})
         with times.timed("ours, first sync"):
