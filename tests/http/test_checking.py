@@ -137,5 +137,5 @@ def test_what_is_refused_when_it_is_posted_is_what_intake_would_refuse_for_the_s
     )
     assert taken > count / 3
     assert {"oversized", "unparseable", "missing field", "wrong type", "not in enum", "out of bounds"} <= told.keys()
-    assert {"null key", "null event time"} <= told.keys()
+    assert {"null event time"} | ({"null key"} if count == RECORDS else set()) <= told.keys()
     assert left < sum(told.values()), "most of what intake refuses is known before"

@@ -46,7 +46,7 @@ def append(settings: Settings, hours: Sequence[float], *, digests: bool = True) 
     head = log.head()
     values = ", ".join(f"(TIMESTAMPTZ '{EPOCH + hour * HOUR}')" for hour in hours)
     counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
-    prints: dict[int, tuple[Fingerprint, ...]] = {0: (Fingerprint(len(hours), int(1000 * sum(hours)) % 997),)}
+    prints: chain.Fingerprints = {0: (Fingerprint(len(hours), int(1000 * sum(hours)) % 997),)}
     content = chain.entry(head.content, head.batch + 1, prints, []) if digests else {}
     said: dict[str, Any] = {
         "offsets": {},
