@@ -95,7 +95,7 @@ def _as_json(con: duckdb.DuckDBPyConnection, some: pa.Table, identity: tuple[str
         **{side: _image(side, types[side]) for side in ("before", "after")},
     }
     listed = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
-    return list(rows.query("changes", f"SELECT {listed} FROM changes").to_arrow_table().combine_chunks().to_batches())
+    return list(_answer(rows, "changes", f"SELECT {listed} FROM changes").to_batches())
 
 
 def _of_row(types: Mapping[str, DuckDBPyType], sql: Callable[[str, DuckDBPyType], str]) -> str:
@@ -129,8 +129,13 @@ def _is_struct(kind: DuckDBPyType) -> bool:
     return kind.id == "struct"
 
 
+def _parts(kind: DuckDBPyType) -> list[tuple[str, Any]]:
+    """What a type is made of: fields; an element; key and value; precision and scale."""
+    return list(kind.children)
+
+
 def _fields(kind: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
-    return list(kind.children) if _is_struct(kind) else []
+    return _parts(kind) if _is_struct(kind) else []
 
 
 def _field(x: str, name: str) -> str:
@@ -157,7 +162,7 @@ def _text(x: str, kind: DuckDBPyType, depth: int) -> str:
             return f"CASE WHEN {x} IS NOT NULL THEN {_object(x, _fields(kind), depth)} END"
         case "list":
             item = f"x{depth}"
-            inner = f"coalesce({_json(item, kind.children[0][1], depth + 1)}, 'null')"
+            inner = f"coalesce({_json(item, _parts(kind)[0][1], depth + 1)}, 'null')"
             return f"('[' || array_to_string(list_transform({x}, lambda {item}: {inner}), ', ') || ']')"
         case "map":
             return _pairs(x, kind, depth)
@@ -181,7 +186,7 @@ def _object(x: str, fields: Iterable[tuple[str, DuckDBPyType]], depth: int) -> s
 def _pairs(x: str, kind: DuckDBPyType, depth: int) -> str:
     """A map as an object: a key that is no text is one as `lake.text.text` makes it."""
     pair = f"x{depth}"
-    (_, of_key), (_, of_value) = kind.children
+    (_, of_key), (_, of_value) = _parts(kind)
     key = _string(_text(_field(pair, "key"), of_key, depth + 1))
     value = f"coalesce({_json(_field(pair, 'value'), of_value, depth + 1)}, 'null')"
     pairs = f"list_transform(map_entries({x}), lambda {pair}: {key} || ': ' || {value})"
@@ -204,7 +209,7 @@ def _double(x: str, _: DuckDBPyType) -> str:
 
 def _decimal(x: str, kind: DuckDBPyType) -> str:
     """DuckDB writes .5 where no digit may come before the point."""
-    (_, precision), (_, scale) = kind.children
+    (_, precision), (_, scale) = _parts(kind)
     text = f"{x}::VARCHAR"
     if precision != scale:
         return text
@@ -254,8 +259,8 @@ def _typed(
         yield _queried(con, query, [])[0]
         for some in rows:
             batch, names = _queried(con, query, some)
-            if wrong and (name := next(filter(None, names), None)) is not None:
-                raise wrong(table, name)
+            if wrong and (of_another := next((n for n in names if n is not None), None)) is not None:
+                raise wrong(table, of_another)
             yield batch
 
 
@@ -267,10 +272,17 @@ def _queried(
 
     names, texts = zip(*rows, strict=True) if rows else ((), ())
     given = pa.table({"name": pa.array(names, pa.string()), "text": pa.array(texts, pa.string())})
-    found = con.from_arrow(given).query("rows", query).to_arrow_table().combine_chunks()
+    found = _answer(con.from_arrow(given), "rows", query)
     batches = found.select(range(found.num_columns - 1)).to_batches()
     batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=found.schema.remove(found.num_columns - 1))
     return batch, found.column(found.num_columns - 1).to_pylist()
+
+
+def _answer(rows: duckdb.DuckDBPyRelation, name: str, query: str) -> pa.Table:
+    """What a query of `rows`, by a name, gives."""
+    found = rows.query(name, query)
+    assert found is not None
+    return found.to_arrow_table().combine_chunks()
 
 
 def _structure(kind: str) -> str:
@@ -283,9 +295,9 @@ def _texts(kind: DuckDBPyType) -> str:
         case "struct":
             return f"STRUCT({', '.join(f'{quoted(name)} {_texts(inner)}' for name, inner in _fields(kind))})"
         case "list":
-            return f"{_texts(kind.children[0][1])}[]"
+            return f"{_texts(_parts(kind)[0][1])}[]"
         case "map":
-            return f"MAP(VARCHAR, {_texts(kind.children[1][1])})"
+            return f"MAP(VARCHAR, {_texts(_parts(kind)[1][1])})"
     return "VARCHAR"
 
 
@@ -297,10 +309,10 @@ def _value(x: str, kind: DuckDBPyType, depth: int) -> str:
             return f"CASE WHEN {x} IS NOT NULL THEN {{{', '.join(fields)}}} END"
         case "list":
             item = f"x{depth}"
-            return f"list_transform({x}, lambda {item}: {_value(item, kind.children[0][1], depth + 1)})"
+            return f"list_transform({x}, lambda {item}: {_value(item, _parts(kind)[0][1], depth + 1)})"
         case "map":
             pair = f"x{depth}"
-            (_, of_key), (_, of_value) = kind.children
+            (_, of_key), (_, of_value) = _parts(kind)
             key = _field(pair, "key")
             if of_key.id in {"struct", "list", "map"}:
                 key = f"from_json({key}, {_structure(_texts(of_key))})"

@@ -58,7 +58,16 @@ class OpenSearch:
     def start(self) -> None:
         """Starts it, and waits until it answers."""
         self.home.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, SERVER, "--home", self.home, "--jars", JARS, "--port", str(self.port)]
+        command: list[str | Path] = [
+            sys.executable,
+            SERVER,
+            "--home",
+            self.home,
+            "--jars",
+            JARS,
+            "--port",
+            str(self.port),
+        ]
         with (self.home / "out.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
         until(self.answers, seconds=180)

@@ -50,23 +50,20 @@ def whatever_happens(settings: Settings, sink: Declared, seed: int, *, steps: in
             assert not deliver(settings, sink).changed
 
 
-def each_trip_dies(
-    settings: Settings, sink: Declared, moment: Moment, *, between: Callable[[], None] = lambda: None
-) -> int:
+def each_trip_dies(settings: Settings, sink: Declared, moment: Moment, *, first: int = 1, step: int = 1) -> int:
     """A deliverer dies at each of its trips, and the edition that the next brings may be a later one; how many died.
 
     What is half there of the edition that it died of must not be left under the later one.
     """
-    for number in count():
+    for number, nth in enumerate(count(first, step)):
         cut = 3 * number
         for shift in (1, 2):
             words = f"SELECT range AS id, 'w' || range * {shift} AS word FROM range({20 + number})"
             edition(settings, cut + shift, "id", one=every_type(30 + number % 7, shift=shift + number), two=words)
             if shift == 1 and number:
                 deliver(settings, sink)
-        if not killed(settings, sink.name, number + 1, moment):
+        if not killed(settings, sink.name, nth, moment):
             return number
-        between()
         if number % 2:
             words = f"SELECT range AS id, 'w' || range AS word FROM range({20 + number})"
             edition(settings, cut + 3, "id", one=every_type(30 + number % 7, shift=1 + number), two=words)

@@ -59,8 +59,8 @@ class Server:
         """As a sink's file says. Raises DeclarationError that lists every fault."""
         if faults := list(_faults(options, where)):
             raise DeclarationError.all(faults)
-        told = (options[name] for name in ("url", "username", "password", "certificates", "seconds"))
-        return cls(*told, where)
+        told = {name: options[name] for name in ("url", "username", "password", "certificates", "seconds")}
+        return cls(**told, where=where)
 
     @cached_property
     def client(self) -> OpenSearch:
@@ -209,7 +209,7 @@ class Server:
 
 def _reason(error: exceptions.TransportError) -> str:
     with suppress(AttributeError, TypeError, KeyError, IndexError):
-        cause = error.info["error"]
+        cause: Any = error.info["error"]  # type: ignore[index] # what else it may be is suppressed
         while isinstance(cause.get("caused_by"), dict):
             cause = cause["caused_by"]
         return str(cause["reason"])

@@ -154,7 +154,7 @@ class Stage:
         """Makes an index for a table; the alias by which it is written."""
         index = self.positions.names.index(table, self.delivery)
         settings = body["settings"] | {"refresh_interval": "-1"} if whole else _without_place(body["settings"]) | STAGED
-        aliases = {Names.writing(index): {}}
+        aliases: dict[str, Any] = {Names.writing(index): {}}
         self.server.client.indices.create(index=index, body={**body, "settings": settings, "aliases": aliases})
         self.staged[table] = Staged(table, index, whole)
         return Names.writing(index)
@@ -245,5 +245,5 @@ def pages(server: Server, index: str) -> Iterator[list[tuple[str, str]]]:
 def _page(server: Server, index: str) -> int:
     """So many documents are about as large as a request may be."""
     about = server.client.indices.stats(index=index, metric="docs,store")["_all"]["primaries"]
-    each = UNPACKED * about["store"]["size_in_bytes"] // max(about["docs"]["count"], 1)
+    each: int = UNPACKED * about["store"]["size_in_bytes"] // max(about["docs"]["count"], 1)
     return max(1, min(BULK_ROWS, BULK_BYTES // max(each, 1)))

@@ -59,8 +59,8 @@ class Server:
         """As a sink's file says. Raises DeclarationError that lists every fault."""
         if faults := list(_faults(options, where)):
             raise DeclarationError.all(faults)
-        told = (options[name] for name in ("url", "username", "password", "certificates", "seconds"))
-        return cls(*told, where)
+        told = {name: options[name] for name in ("url", "username", "password", "certificates", "seconds")}
+        return cls(**told, where=where)
 
     @cached_property
     def client(self) -> redis.Redis:

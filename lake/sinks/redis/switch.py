@@ -70,7 +70,7 @@ def put(pipe: redis.client.Pipeline, rows: Iterable[tuple[str, Row]]) -> None:
             texts[key] = row.json
         else:
             pipe.unlink(key)
-            pipe.hset(key, mapping=fields(row.json))
+            pipe.hset(key, mapping={**fields(row.json)})
     if texts:
         pipe.mset(texts)
 
@@ -145,7 +145,7 @@ def clear(client: redis.Redis, keys: Keys) -> None:
 
 def finish(client: redis.Redis, keys: Keys) -> None:
     """Does what is left of a switch, whoever has begun it; nothing where there is none."""
-    while (found := client.get(keys.switch)) is not None:
+    while (found := read(client, keys.switch)) is not None:
         switch = Switch(**json.loads(found))
         if switch.moving:
             _move(client, keys, switch, found)
@@ -187,11 +187,18 @@ def _each(client: redis.Redis, script: str, keys: Keys, found: bytes, pairs: Ite
         client.eval(script, 1 + len(some), keys.switch, *some, found)
 
 
+def read(client: redis.Redis, key: str) -> bytes | None:
+    """What is at a key."""
+    found: Any = client.get(key)
+    return found if isinstance(found, bytes) else None
+
+
 def scanned(client: redis.Redis, beginning: str) -> Iterator[list[bytes]]:
     """The keys that begin so, some at a time; one may come twice."""
     cursor: Any = 0
     while True:
-        cursor, some = client.scan(cursor, pattern(beginning), STEP)
+        found: Any = client.scan(cursor, pattern(beginning), STEP)
+        cursor, some = found
         if some:
             yield some
         if cursor == 0:

@@ -13,7 +13,7 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.json_rows import NULL, json_rows, named_rows
 from lake.sinks.redis.keys import Keys, fields, must_be_sound, row_of
 from lake.sinks.redis.server import Server
-from lake.sinks.redis.switch import Row, Stage, clear, finish, put, scanned
+from lake.sinks.redis.switch import Row, Stage, clear, finish, put, read, scanned
 from lake.sinks.sink import Delivery, FarTable, Position, TableChanges
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Redis:
         """What it has. Where a deliverer has died while it switched, what is left of that is done first."""
         with self.server.asked():
             finish(self.client, self.keys)
-            return _parsed(self.client.get(self.keys.position))
+            return _parsed(read(self.client, self.keys.position))
 
     def deliver(self, delivery: Delivery) -> Position:
         """Applies all changes in one step, or stages and switches to them."""
@@ -84,7 +84,7 @@ class Redis:
 
     def _must_lead_on(self, delivery: Delivery, client: redis.Redis) -> bytes | None:
         """The position as it is there. Raises Unavailable where it is not the one expected."""
-        found: bytes | None = client.get(self.keys.position)
+        found = read(client, self.keys.position)
         if not delivery.anew:
             delivery.must_lead_on_from(_parsed(found))
         for changes in delivery.tables:
@@ -133,7 +133,7 @@ class Redis:
     def _apply(self, delivery: Delivery, position: Position, stale: list[bytes], rows: list[Row]) -> None:
         """Removes keys and applies rows in one transaction, with the position."""
         with closing(self.client.pipeline()) as pipe:
-            pipe.watch(self.keys.position, self.keys.switch)
+            pipe.watch(self.keys.position, self.keys.switch)  # type: ignore[no-untyped-call] # of the client
             self._must_lead_on(delivery, pipe)
             if pipe.exists(self.keys.switch):
                 raise self._beaten()
@@ -190,7 +190,7 @@ class Redis:
         )
 
 
-def _parsed(found: Any) -> Position | None:
+def _parsed(found: bytes | None) -> Position | None:
     return None if found is None else Position.from_json(found.decode(errors="replace"))
 
 
