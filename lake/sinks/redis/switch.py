@@ -70,7 +70,8 @@ def put(pipe: redis.client.Pipeline, rows: Iterable[tuple[str, Row]]) -> None:
             texts[key] = row.json
         else:
             pipe.unlink(key)
-            pipe.hset(key, mapping={**fields(row.json)})
+            columns: dict[Any, Any] = {**fields(row.json)}
+            pipe.hset(key, mapping=columns)
     if texts:
         pipe.mset(texts)
 
