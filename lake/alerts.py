@@ -20,13 +20,13 @@ from itertools import islice
 from typing import Any, Final
 
 from lake.config import Settings
-from lake.errors import LakeError
+from lake.errors import LakeError, StartOver
 from lake.project import sound
 from lake.read.sql import reader
 from lake.report.report import FAILS, wrong
 from lake.report.status import Status, status
 from lake.sinks.alerts import Alert, RowAlert, StateAlert, sink_of, state_body
-from lake.sinks.deliver import deliver
+from lake.sinks.deliver import deliver, forget_sink
 from lake.sinks.plan import Plan
 from lake.store.ledger import episodes, runs, sent
 from lake.store.ledger.episodes import Episode
@@ -142,8 +142,20 @@ def preview(settings: Settings, alerts: Iterable[Alert]) -> Iterator[Told]:
         yield _rows_to_come(settings, alert) if isinstance(alert, RowAlert) else _state_to_come(settings, alert, look)
 
 
+def begin_now(settings: Settings, alert: RowAlert) -> None:
+    """Has an alert begin anew: told is what changes from the next look on. Raises DeclarationError where it is new."""
+    forget_sink(settings, alert.sink.name)
+
+
 def _rows(settings: Settings, alert: RowAlert) -> Told:
-    done = deliver(settings, alert.sink)
+    try:
+        done = deliver(settings, alert.sink)
+    except StartOver as behind:
+        raise StartOver(
+            f"alert {alert.name} is behind all that is kept: what changed since its last look is not known any more",
+            where=behind.where,
+            fix=f"lake alert {alert.name} --from-now goes on without it",
+        ) from None
     count = sum(table.inserted + table.updated + table.deleted for table in done.tables)
     return Told(alert.name, next(iter(alert.sink.tables)), count)
 

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 @click.argument("alerts", nargs=-1, metavar="[ALERT]...")
 @click.option("--dry-run", is_flag=True, help="Only print the messages that would be sent.")
 @click.option("--follow", is_flag=True, help="Go on looking, until SIGINT or SIGTERM.")
+@click.option("--from-now", is_flag=True, help="Forget what was looked at: rows that change from now on are told.")
 @click.option("--retry", is_flag=True, help="Send again what the receivers have not taken.")
 @click.option("--give-up", is_flag=True, help="Never send what the receivers have not taken.")
 @shared
-def alert(shell: Shell, alerts: tuple[str, ...], *, dry_run: bool, follow: bool, retry: bool, give_up: bool) -> None:
+def alert(
+    shell: Shell, alerts: tuple[str, ...], *, dry_run: bool, follow: bool, from_now: bool, retry: bool, give_up: bool
+) -> None:
     """Tell whom alerts (default: all) name of what has changed, and of what is not as it should be.
 
     They are declared in alerts/NAME.toml. Told are rows that changed since the last look and meet a condition, and when
@@ -31,14 +34,20 @@ def alert(shell: Shell, alerts: tuple[str, ...], *, dry_run: bool, follow: bool,
     lake alert
     lake alert large_day --dry-run
     """
-    ways = {"--dry-run": dry_run, "--follow": follow, "--retry": retry, "--give-up": give_up}
+    ways = {"--dry-run": dry_run, "--follow": follow, "--from-now": from_now, "--retry": retry}
+    ways["--give-up"] = give_up
     if len(given := [way for way, asked in ways.items() if asked]) > 1:
         raise DeclarationError(f"{given[0]} and {given[1]} cannot be combined", fix="use only one of them")
+    from lake.alerts import begin_now, preview, tell
     from lake.alerts import follow as go_on
-    from lake.alerts import preview, tell
-    from lake.sinks.alerts import declared_alerts
+    from lake.sinks.alerts import RowAlert, declared_alerts
 
+    if from_now and not alerts:
+        raise DeclarationError("--from-now needs the name of an alert", fix="lake alert NAME --from-now")
     declared = declared_alerts(shell.settings, alerts)
+    for one in declared if from_now else ():
+        if isinstance(one, RowAlert):
+            begin_now(shell.settings, one)
     if retry or give_up:
         return _again(shell, declared, given_up=give_up)
     failures: dict[str, LakeError] = {}

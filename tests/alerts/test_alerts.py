@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from click.testing import CliRunner, Result
 from lake import pipeline
 from lake.cli import lake
 from lake.config import Settings, load_settings
-from lake.errors import DeclarationError, Unavailable
+from lake.errors import DeclarationError, StartOver, Unavailable
 from lake.project import load
 from lake.read.sql import reader
 from lake.report.report import as_data, as_text
@@ -122,13 +123,17 @@ def test_told_is_what_a_model_says(things: Things, webhook: Webhook, seed: int) 
         expected += [(k, f"{row['amount']:.2f}") for k, row in up.items()]
         seen = now
         way = chance.choice([200, 500, 503])
-        webhook.behave = lambda _, way=way: way
+        webhook.behave = always(way)
         alert(things.settings)
         webhook.behave = lambda _: 200
         alert(things.settings)
         alert(things.settings, "--retry")
     got = [(change["key"]["k"], change["after"]["amount"]) for change in webhook.changes()]
     assert sorted(got, key=repr) == sorted(expected, key=repr)
+
+
+def always(status: int) -> Callable[[Got], int]:
+    return lambda _: status
 
 
 def shown(things: Things) -> dict[Any, dict[str, Any]]:
@@ -162,6 +167,25 @@ def test_after_publication_those_alerts_are_looked_at_that_say_so(things: Things
     assert list(failed) == ["alert wrong"]
 
 
+def test_one_that_is_behind_all_that_is_kept_says_so_and_may_begin_anew(things: Things, webhook: Webhook) -> None:
+    alert(things.settings)
+    with_limits = things.settings.path("pyproject.toml")
+    with_limits.write_text(with_limits.read_text() + "keep_consumer_days = 0\n")
+    things.settings = load_settings(things.settings.project)
+    things.change({1: 12, 2: 20})
+    things.expire()
+    behind = alert(things.settings).exception
+    assert isinstance(behind, StartOver)
+    assert "lake alert large --from-now" in str(behind)
+    assert "needs the name" in str(alert(things.settings, "--from-now").exception)
+    assert told(things.settings, "large", "--from-now")[0]["sent"] == 0
+    things.change({1: 1, 2: 20})
+    alert(things.settings)
+    things.change({1: 12, 2: 20})
+    alert(things.settings)
+    assert len(webhook.taken) == 1
+
+
 def test_a_chat_gets_its_text(things: Things, webhook: Webhook) -> None:
     declare(
         things.settings, webhook, "large", f'table = "{NAME}"', 'format = "text"', 'message = "{change} {before.word}"'
@@ -174,6 +198,7 @@ def test_a_chat_gets_its_text(things: Things, webhook: Webhook) -> None:
 
 DYING = """
 import os, signal, sys
+from collections.abc import Callable
 from pathlib import Path
 from lake import alerts
 from lake.config import load_settings
