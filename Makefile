@@ -59,9 +59,6 @@ test-http: setup ## intake by HTTP: what is acknowledged is on the disk, and sta
 	infra/strace.sh
 	$(BIN)/pytest -m http
 
-test-webhook: setup ## what asks a receiver of webhooks, which fails in every way: nothing is lost, and every message has one id
-	$(BIN)/pytest -m webhook
-
 test-singer: setup ## a real Singer tap, in an environment of its own
 	infra/singer/install.sh
 	$(BIN)/pytest -m singer
@@ -81,6 +78,9 @@ test-sinks: setup $(VENV)/.kafka $(VENV)/.opensearch $(VENV)/.pgjdbc ## all that
 	@infra/postgres/install.sh
 	@infra/redis/install.sh
 	$(BIN)/pytest -m "" tests/sinks
+
+test-webhook: setup ## what asks a receiver of webhooks, which fails in every way: nothing is lost, and every message has one id
+	$(BIN)/pytest -m webhook
 
 laws: setup $(VENV)/.kafka $(VENV)/.opensearch ## the tests, and all further turns of the laws
 	$(PYTEST) -m ""
