@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import duckdb
 
+from lake.duck import connect
 from lake.errors import DeclarationError, did_you_mean
 from lake.quoting import literal
 from lake.session import first_line
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHANGES: Final = ("insert", "update", "delete")
-LOCKED: Final = """SET TimeZone = 'UTC'; SET enable_external_access = false; SET autoinstall_known_extensions = false;
+LOCKED: Final = """SET enable_external_access = false; SET autoinstall_known_extensions = false;
     SET autoload_known_extensions = false; SET python_enable_replacements = false; SET lock_configuration = true"""
 
 
@@ -113,6 +114,6 @@ def condition_of(on: Collection[str], when: str, where: str) -> Condition:
 
 
 def _locked() -> duckdb.DuckDBPyConnection:
-    con = duckdb.connect()
+    con = connect()
     con.execute(LOCKED)
     return con

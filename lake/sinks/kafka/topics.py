@@ -9,8 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import duckdb
-
+from lake.duck import connect
 from lake.errors import DeclarationError, Unavailable
 from lake.quoting import literal
 from lake.sources.kafka.cluster import POLL_SECONDS, Cluster
@@ -19,6 +18,7 @@ from lake.sources.kafka.ranges import Here, Range
 from lake.sources.source import Gap
 
 if TYPE_CHECKING:
+    import duckdb
     from confluent_kafka import Message
 
 COMPACTED: Final = "compact"
@@ -154,7 +154,7 @@ class Topics(Cluster):
     @contextmanager
     def latest(self, name: str) -> Iterator[duckdb.DuckDBPyConnection]:
         """DuckDB with what is committed in a topic: `latest`, each key with its newest `value`, unless that is null."""
-        with tempfile.TemporaryDirectory() as spill, closing(duckdb.connect()) as con:
+        with tempfile.TemporaryDirectory() as spill, closing(connect()) as con:
             con.execute(f"SET temp_directory = {literal(spill)}")
             con.execute("CREATE TABLE records (n BIGINT, key BLOB, value BLOB)")
             for batch in _batches(self.records(name, self.settled(name))):
