@@ -24,6 +24,7 @@ from lake.sinks.webhook.target import WebhookTarget
 from lake.store.ledger import sent
 from lake.testing import Commands
 from tests.docs.sessions import play
+from tests.processes import other_process
 from tests.read.things import NAME
 from tests.servers.webhook import SECRET, VARIABLE, Answer, Got, Webhook, slowly
 from tests.shop import empty
@@ -454,3 +455,15 @@ def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, webho
     play("docs/how-to/sink-webhook.md", tmp_path, {**commands.environment, **environment})
     [got] = webhook.taken
     assert got.body["data"]["after"]["amount"] == "30.00"
+
+
+def test_of_two_deliverers_one_waits(shop: Shop) -> None:
+    """The position is in the warehouse, so its lease keeps them apart."""
+    shop.things.change({1: 5, 2: 2})
+    with other_process(shop.things.settings, f"sink.{SINK}"):
+        for work in (shop.deliver, lambda: retries.retry(shop.things.settings, shop.sink)):
+            with pytest.raises(Unavailable, match="lease"):
+                work()
+    assert len(shop.receiver.tried) == 2
+    shop.deliver()
+    assert shop.in_step()
