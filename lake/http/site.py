@@ -51,7 +51,11 @@ class Site:
         return Starlette(routes=routes, lifespan=self._living, exception_handlers={HTTPException: no_page})
 
     def stop(self) -> None:
-        """Has those who wait for an edition answered now. Called by a signal, while the server runs."""
+        """Has those who wait for an edition answered now, and queries end in time.
+
+        Called by a signal, while the server runs.
+        """
+        self.reading.stop()
         if self.intake:
             self.intake.stop()
 

@@ -382,24 +382,39 @@ def test_a_download_that_nobody_takes_ends_and_gives_its_thread_back(tmp_path: P
         until(lambda: ("answered", 2_001_000, len(whole.content)) in site.reads("outcome", "rows", "bytes"))
 
 
-def slowly(answer: httpx.Response) -> None:
-    """Takes an answer, the first of it slowly."""
-    taken = 0
-    for block in answer.iter_raw():
-        taken += len(block)
-        time.sleep(0.05 if taken < 20_000_000 else 0)
+def test_a_server_that_is_to_end_ends_though_somebody_takes_nothing_more(tmp_path: Path) -> None:
+    installed()
+    project = small(tmp_path / "shop")
+    append(project, 1000, 2_000_000)
+    with intake.start(project.project) as process:
+        site = Served(project, intake.ready(process))
+        head = f"GET /tables/numbers.csv HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {site.reader('all')}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", site.serving.port)) as client:
+            client.sendall(head.encode())
+            assert client.recv(1000).startswith(b"HTTP/1.1 200")
+            os.kill(site.serving.pid, signal.SIGTERM)
+            assert process.wait(60) == 0
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    assert site.reads("outcome") == [("stopping",)]
+
+
+def slowly(answer: httpx.Response, seconds: float) -> None:
+    """Takes an answer, with a pause after its beginning."""
+    for number, _ in enumerate(answer.iter_raw()):
+        time.sleep(0 if number else seconds)
 
 
 def test_a_download_that_takes_too_long_is_cut_off_and_not_taken_for_whole(tmp_path: Path) -> None:
     installed()
-    with served(tmp_path / "shop", "[tool.lake.serve]\ndownload_seconds = 4\n") as site:
-        append(site.settings, 1000, 3_000_000)
+    with served(tmp_path / "shop", "[tool.lake.serve]\ndownload_seconds = 10\n") as site:
+        append(site.settings, 1000, 2_000_000)
         until(lambda: site.get("/tables").headers["lake-edition"] == "2")
         headers = {"authorization": f"Bearer {site.reader('all')}"}
-        with httpx.stream("GET", f"{site.serving.url}/tables/numbers.json", headers=headers) as answer:
+        with httpx.stream("GET", f"{site.serving.url}/tables/numbers.csv", headers=headers) as answer:
             assert answer.status_code == 200
             with pytest.raises(httpx.RemoteProtocolError):
-                slowly(answer)
+                slowly(answer, 12)
         until(lambda: ("time",) in site.reads("outcome"), seconds=5)
 
 

@@ -26,6 +26,8 @@ from lake.http.reading.sharing import Sharing
 
 TICK_SECONDS: Final = 2.0
 SWEEP_TICKS: Final = 30
+STOP_SECONDS: Final = 15.0
+"""Queries and downloads have so long to end once the server is to: less than it waits for them."""
 
 
 @dataclass
@@ -33,6 +35,7 @@ class Reading:
     """What answers readers."""
 
     settings: Settings
+    loop: asyncio.AbstractEventLoop | None = None
     desk: Desk = field(init=False)
 
     def may_look(self, headers: Mapping[str, str]) -> bool:
@@ -67,11 +70,17 @@ class Reading:
             *(Route(path, answering(self._shared(name)), methods=[method]) for path, name, method in sharing.ROUTES),
         ]
 
+    def stop(self) -> None:
+        """Has what is at work end before the server does. Called by a signal, while the server runs."""
+        if self.loop is not None:
+            self.loop.call_soon_threadsafe(self.loop.call_later, STOP_SECONDS, self.desk.queue.stop)
+
     @asynccontextmanager
     async def living(self) -> AsyncIterator[None]:
         """Answers while the block runs."""
         self.desk = await asyncio.to_thread(Desk.of, self.settings)
         self.links = await asyncio.to_thread(Links.of, self.desk.scratch)
+        self.loop = asyncio.get_running_loop()
         await asyncio.to_thread(self.desk.shelf.renew)
         ticking = asyncio.create_task(self._tick())
         try:

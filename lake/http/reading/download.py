@@ -102,7 +102,7 @@ class _Sent(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with suppress(Ended):
+            with suppress(Ended, asyncio.CancelledError):  # the latter where the server ends, and nobody took more
                 await super().__call__(scope, receive, send)
         finally:
             self.download.end()

@@ -34,7 +34,10 @@ class Ended(OSError):
 
 @dataclass(eq=False)
 class Work:
-    """One query: `stop` ends it, for a reason, `time` or `gone`. All but `watch` is called on the event loop."""
+    """One query: `stop` ends it, for a reason: `time`, `gone` or `stopping`.
+
+    All but `watch` is called on the event loop.
+    """
 
     reason: str = ""
     on_stop: Callable[[], None] = lambda: None
@@ -70,6 +73,8 @@ class Work:
         except BaseException as error:  # DuckDB's interrupt is a KeyboardInterrupt to the reader of an edition
             if self.reason == "time":
                 raise Problem("too-slow-query", f"more than {seconds:g} seconds") from error
+            if self.reason == "stopping":
+                raise Problem("stopping", "the server ends") from error
             if self.reason:
                 raise Problem("bad-request", "nobody waits for the answer") from error
             raise problem_of(error) from error
@@ -116,10 +121,14 @@ class Queue:
         """Runs it in a thread."""
         return asyncio.get_running_loop().run_in_executor(self.threads, call)
 
+    def stop(self) -> None:
+        """Ends what is at work."""
+        for work in [*self.working]:
+            work.stop("stopping")
+
     async def close(self) -> None:
         """Ends what is at work, and the threads."""
-        for work in [*self.working]:
-            work.stop("gone")
+        self.stop()
         await asyncio.to_thread(self.threads.shutdown)
 
 
