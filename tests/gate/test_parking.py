@@ -208,6 +208,7 @@ def visits(project: Settings, **bound: str) -> Lakehouse:
     return declare(project, VISITS, jobs={"gold/visited": VISITED})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("bound", "parked"),
     [
@@ -220,7 +221,6 @@ def visits(project: Settings, **bound: str) -> Lakehouse:
         ({"local": "2024-01-02T18:30"}, 6),
     ],
 )
-@pytest.mark.turns
 def test_a_time_parks_in_the_zone_that_the_windows_declare(
     spark: SparkSession, project: Settings, bound: dict[str, str], parked: int
 ) -> None:

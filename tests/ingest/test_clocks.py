@@ -66,6 +66,7 @@ def test_a_time_is_moved_by_what_the_receivers_clock_is_ahead_in_every_combinati
     assert {one.verdict for one in verify_all(lambda: spark, devices.project, tell=lambda _: None)} == {"identical"}
 
 
+@pytest.mark.long
 def test_a_reading_that_comes_again_by_another_way_is_a_duplicate(devices: Lakehouse, spark: SparkSession) -> None:
     devices.land("reading", record("a", NOON, NOON, NOON + timedelta(days=40))).run()
     again = record("a", NOON, NOON + timedelta(hours=1), NOON + timedelta(days=900))

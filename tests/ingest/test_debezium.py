@@ -360,6 +360,7 @@ def plain_decimal(found: Any, scale: int) -> Decimal:
     return Decimal(str(found))
 
 
+@pytest.mark.long
 @samples
 def test_a_schema_change_over_many_lines_is_no_event(lakehouse: Make) -> None:
     shop = lakehouse(PRODUCT, {})

@@ -184,7 +184,7 @@ def test_a_truncate_needs_a_broadcast_and_quarantine_gives_back(
     assert check(project, "customers") == []
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("identity", [["lsn", "op"], "content"])
 def test_a_message_sent_again_is_a_duplicate(project: Settings, spark: SparkSession, land: Land, identity: Any) -> None:
     declare(project, lake={"id": identity})

@@ -300,6 +300,7 @@ def test_a_delivery_is_voided_in_all_of_its_logs(bank: Lakehouse, spark: SparkSe
     assert [sum(row["transfers"] for row in bank.table(f"{stream}_total")) for stream in STREAMS] == [2, 2]
 
 
+@pytest.mark.long
 def test_what_is_refused_comes_back_with_what_its_source_said_of_it(bank: Lakehouse, spark: SparkSession) -> None:
     outside(bank, [[["debits", {"transfer": 1, "account": "a", "pence": "many"}]]])
     run(bank, spark, "ingest")

@@ -229,6 +229,7 @@ def share(sales):
 '''
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("step", "pieces"),
     [

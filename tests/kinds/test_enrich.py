@@ -39,6 +39,7 @@ def both(
     return list(zip(ours, theirs, strict=True))
 
 
+@pytest.mark.long
 def test_an_order_has_the_rate_of_its_time_as_flink_prints_it(spark: SparkSession) -> None:
     from decimal import Decimal
 

@@ -256,6 +256,7 @@ def test_a_changed_key_closes_the_former_one(spark: SparkSession) -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_version_keeps_its_id_whatever_comes_later(spark: SparkSession) -> None:
     kind, schema = History("k", sequence="_at"), "k int, v string, _at int"
     [(before,)] = table(kind, batches(spark, schema, [(1, "a", 1)]), "version_id")

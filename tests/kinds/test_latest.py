@@ -98,6 +98,7 @@ def test_a_sequence_of_several_columns_puts_null_first(spark: SparkSession) -> N
     ]
 
 
+@pytest.mark.long
 def test_first_starts_again_after_a_delete(spark: SparkSession) -> None:
     kind = First("name", deletes="not taken")
     rows = [("joe", "a", True), ("joe", "b", True), ("joe", None, False), ("joe", "c", True), ("joe", "d", True)]

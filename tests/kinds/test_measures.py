@@ -178,6 +178,7 @@ def test_sums_of_sums_lose_no_place(spark: SparkSession, window: Any) -> None:
     }
 
 
+@pytest.mark.long
 def test_the_least_integer_of_a_type_can_go_again(spark: SparkSession) -> None:
     least = -(2**63)
     steps = [[(least, 1)], [(least, -1), (0, 1)], [(0, -1), (least, 1), (1, 1)], [(least, -1)], [(1, -1), (2, 1)]]

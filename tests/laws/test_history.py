@@ -68,10 +68,12 @@ def test_dumps_make_the_history_of_their_differences(spark: SparkSession) -> Non
     assert versions == model.of_dumps([event for event, _ in part] for part in parts)
 
 
+@pytest.mark.long
 def test_every_history_keeps_the_invariants_that_the_gate_checks(spark: SparkSession) -> None:
     assert all_keep(KIND, at_once(KIND, frames(spark, truncated(histories(seed=5), at=4, part=3))))
 
 
+@pytest.mark.long
 def test_type_1_is_the_current_rows_of_type_2(spark: SparkSession) -> None:
     parts = [part.selectExpr(*FUNCTION) for part in frames(spark, histories(seed=6, nulls=False))]
     current = at_once(History("key", **EVERY), parts).where("is_current")
