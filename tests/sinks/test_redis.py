@@ -177,7 +177,8 @@ def test_a_switch_in_steps_shows_rows_of_both_editions_and_the_old_position_unti
     edition(project, 1, "id", one="SELECT range AS id, 1 AS said FROM range(100)")
     deliver(project, cache)
     edition(project, 2, "id", one="SELECT range AS id, 2 AS said FROM range(50, 150)")
-    seen, each = [], switch._each
+    seen: list[tuple[list[int], int, int]] = []
+    each: Any = switch._each
     client = redis.client()
 
     def looked(*args: Any) -> None:
