@@ -303,6 +303,30 @@ def test_what_is_there_by_another_hand_is_replaced_only_when_asked(
     assert client.exists(index="another", id="1")
 
 
+def test_an_index_that_somebody_alters_midway_is_told_and_made_anew(
+    project: Settings, client: opensearchpy.OpenSearch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = sink(project, "search", f"{URL}[tables.one]\n")
+    for harm in ("removed", "altered"):
+        cut = reader(project).edition.number if harm == "altered" else 0
+        edition(project, cut + 1, "id", one="SELECT range AS id, 'a' AS word FROM range(3)")
+        deliver(project, search)
+        edition(project, cut + 2, "id", one="SELECT range AS id, 'b' AS word FROM range(3)")
+        with monkeypatch.context() as patch:
+            patch.setattr("lake.sinks.opensearch.target.finish", lambda positions: positions.read())
+            deliver(project, search)
+        client.indices.delete(index=",".join(client.indices.get_alias(index="search-one")))
+        if harm == "altered":
+            mappings = {"properties": {"word": {"type": "date"}}}
+            client.indices.create(index="theirs", body={"mappings": mappings, "aliases": {"search-one": {}}})
+        edition(project, cut + 3, "id", one="SELECT range AS id, 'c' AS word FROM range(3)")
+        said = {"removed": "the index search-one was removed", "altered": "does not take a document"}[harm]
+        with pytest.raises(LakeError, match=said):
+            deliver(project, search)
+        deliver(project, search, resync=True)
+        assert identical(project, search) == cut + 3
+
+
 def test_modes_mappings_columns_and_tables_that_come_and_go(project: Settings, client: opensearchpy.OpenSearch) -> None:
     first = f'{URL}[tables.one]\nmode = "upsert"\ncolumns = ["id", "word"]\n'
 

@@ -198,10 +198,13 @@ def finish(positions: Positions) -> State:
 def _copy(positions: Positions, state: State, staged: Staged) -> None:
     """Copies changes from a staged index to the live one."""
     server, alias = positions.server, positions.names.alias(staged.table)
+    if not server.client.indices.exists(index=alias):
+        return  # somebody has removed it, which the next delivery says
     for some in pages(server, staged.index):
         positions.must_be(state)
         documents = [Document(name, None if text == GONE else text) for name, text in some]
         if failed := server.bulk(alias, documents, state.number):
+            positions.write(replace(state, position=None, next=None, staged=()))  # what is there is no edition
             raise LakeError(
                 f"{alias} does not take a document that an index like it has taken: {reason(failed[0].error)}",
                 where=server.where,
