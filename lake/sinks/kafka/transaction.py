@@ -143,7 +143,8 @@ class Transaction:
 
     def _meant(self, error: KafkaError) -> LakeError:
         options = self._topics.options
-        if error.code() in {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}:
+        codes = {fault.code() for fault in (error, self._fault) if fault is not None}
+        if codes & {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}:
             return Unavailable(
                 f"the transaction {self._id} was ended by another of that id, or took longer than {self._seconds} s",
                 where=options.where,
