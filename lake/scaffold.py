@@ -13,14 +13,20 @@ from lake.errors import DeclarationError
 from lake.graph import graph
 from lake.project import load
 
-TEMPLATE: Final = Path(__file__).parent / "templates" / "project"
+TEMPLATES: Final = Path(__file__).parent / "templates"
+TEMPLATE: Final = TEMPLATES / "project"
+"""What a project begins as, unless an example is asked for."""
+EXAMPLES: Final = {"social": "timeline"}
+"""The examples, each with the table to look at first."""
 
 LONGEST_NAME: Final = 100
 """Most characters of a project's name in Airflow's ids."""
 
 
-def init(folder: Path) -> list[str]:
-    """Makes a project in `folder`, which must be empty or not there yet. Returns the files, relative to it.
+def init(folder: Path, example: str | None = None) -> list[str]:
+    """Makes a project in `folder`, which must be empty or not there yet; a copy of one of EXAMPLES, where one is named.
+
+    Returns the files, relative to it.
 
     Raises DeclarationError where something is in the way.
     """
@@ -31,7 +37,8 @@ def init(folder: Path) -> list[str]:
             fix="name a new or empty folder",
         )
     try:
-        shutil.copytree(TEMPLATE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        template = TEMPLATES / example if example else TEMPLATE
+        shutil.copytree(template, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     except OSError as error:
         reason = error.strerror or str(error)
         raise DeclarationError(f"cannot be written: {reason}", where=str(folder), fix="name another folder") from None

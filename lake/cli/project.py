@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--example",
+    type=click.Choice(["social"]),
+    help="A worked example instead: social keeps timelines, a search index, a cache and alerts in step.",
+)
 @shared
-def init(shell: Shell, folder: Path) -> None:
+def init(shell: Shell, folder: Path, example: str | None) -> None:
     """Create a project in FOLDER. It has a stream, two tables, their expectations, a few events and a test.
 
     \b
@@ -29,14 +34,16 @@ def init(shell: Shell, folder: Path) -> None:
     """
     from lake import jars
     from lake.config import Settings
+    from lake.scaffold import EXAMPLES
     from lake.scaffold import init as make
 
     if shell.project is not None:
         raise DeclarationError("--project cannot be combined with init", fix=f"lake init {folder}")
-    files = make(folder)
+    files = make(folder, example)
     shell.emit({"project": str(folder.resolve()), "files": files}, files)
     ready = "" if jars.are_in(Settings.jars) else "lake setup && "
-    shell.say(f"next: cd {shlex.quote(str(folder))} && {ready}lake run && lake sql 'select * from customer_daily'")
+    table = EXAMPLES[example] if example else "customer_daily"
+    shell.say(f"next: cd {shlex.quote(str(folder))} && {ready}lake run && lake sql 'select * from {table}'")
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""The project that `lake init` makes: it runs, and its own tests hold."""
+"""The projects that `lake init` makes: they run, and their own tests hold."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.shop import new_shop
+from lake.scaffold import init
+from lake.testing import Lakehouse
 
 
 @pytest.mark.long
-def test_a_new_project_runs_and_passes_its_own_tests(spark: SparkSession, tmp_path: Path) -> None:
-    shop = new_shop(tmp_path).land_samples().run()
-    spec = spec_from_file_location("shop_tests", tmp_path / "shop/tests/test_tables.py")
+@pytest.mark.parametrize(("example", "number"), [(None, 3), ("social", 4)])
+def test_a_new_project_runs_and_passes_its_own_tests(
+    spark: SparkSession, tmp_path: Path, example: str | None, number: int
+) -> None:
+    project = tmp_path / "project"
+    init(project, example)
+    lakehouse = Lakehouse(project, tmp_path).land_samples().run()
+    spec = spec_from_file_location(f"tests_of_{example}", project / "tests/test_tables.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     tests = [each for name, each in vars(module).items() if name.startswith("test_")]
-    assert len(tests) == 3
+    assert len(tests) == number
     for test in tests:
-        test(shop)
+        test(lakehouse)
