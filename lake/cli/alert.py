@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 def alert(
     shell: Shell, alerts: tuple[str, ...], *, dry_run: bool, follow: bool, from_now: bool, retry: bool, give_up: bool
 ) -> None:
-    """Tell whom alerts (default: all) name of what has changed, and of what is not as it should be.
+    """Tell people of changed rows, and of what should not be.
 
-    They are declared in alerts/NAME.toml. Told are rows that changed since the last look and meet a condition, and when
-    a measure of the project's state is too high, and is no more.
+    Default: all alerts that alerts/*.toml declare. Told are rows that changed since the last look and meet a condition,
+    and when a measure of the project's state is too high, and is no more.
 
     \b
     lake alert

@@ -40,10 +40,11 @@ def deliver(
     give_up: bool,
     forget: bool,
 ) -> None:
-    """Bring the targets of sinks (default: all) to the edition that readers see. They are declared in sinks/NAME.toml.
+    """Bring the targets of sinks to the edition that readers see.
 
-    What a target has, it says itself: it is sent the net changes from there, of all tables of the sink at once, so
-    that a crash or a repetition does no harm. One that has nothing is sent all rows.
+    Default: of all sinks that sinks/*.toml declare. What a target has, it says itself: it is sent the net changes from
+    there, of all tables of the sink at once, so that a crash or a repetition does no harm. One that has nothing is sent
+    all rows.
 
     \b
     lake deliver

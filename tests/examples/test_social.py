@@ -125,7 +125,7 @@ class Network:
     lakehouse: Lakehouse
     commands: Commands
     chance: random.Random
-    environment: dict[str, str]
+    environment: dict[str, Any]
     kills: int = 0
     arrived: list[Arrived] = field(default_factory=list)
 
