@@ -24,12 +24,15 @@ reveal_type(lake.open)
 lake.open("shop").nothing()
 """
 EXTRAS = {
-    "airflow": "dags/lake_airflow/",
-    "kafka": "lake/sources/kafka/",
-    "polars": "lake/read/open.py",
-    "postgres": "lake/sources/postgres/",
-    "serve": "lake/http/",
-    "shell": "lake/read/shell.py",
+    "airflow": ("dags/lake_airflow/",),
+    "kafka": ("lake/sources/kafka/", "lake/sinks/kafka/"),
+    "opensearch": ("lake/sinks/opensearch/",),
+    "polars": ("lake/read/open.py",),
+    "postgres": ("lake/sources/postgres/", "lake/sinks/postgres/"),
+    "redis": ("lake/sinks/redis/",),
+    "serve": ("lake/http/",),
+    "shell": ("lake/read/shell.py",),
+    "webhook": ("lake/sinks/webhook/",),
 }
 """Of each extra that code needs, where the code is that needs it."""
 NOT_IMPORTED = {"apache-airflow": "what runs the DAGs", "delta-spark": "its version is that of the jars"}
@@ -125,7 +128,7 @@ def test_what_code_imports_is_declared_where_it_is_needed() -> None:
         f"{path} imports {module}, of {', '.join(sorted(names))}"
         for path, module, names in imported
         if not names & declared[""]
-        and not any(names & declared[extra] for extra, place in EXTRAS.items() if path.startswith(place))
+        and not any(names & declared[extra] for extra, places in EXTRAS.items() if path.startswith(places))
     }
     assert not missing
     used = frozenset[str]().union(*(names for *_, names in imported))

@@ -76,6 +76,11 @@ WANTS = {
     ("append", "--id"): "--decide",
     ("append", "--new"): "--decide",
 }
+# What only one of can be asked for at a time.
+WAYS = {
+    "deliver": ("--dry-run", "--follow", "--forget", "--give-up", "--repair", "--resync", "--retry"),
+    "alert": ("--dry-run", "--follow", "--from-now", "--give-up", "--retry"),
+}
 APART = {
     ("publish", "--cut", "--edition"),
     ("publish", "--cut", "--resume"),
@@ -110,6 +115,9 @@ APART = {
     ("sql", "--json", "--output"),
     ("ingest", "--again", "--give-up"),
     ("init", "--project"),
+    *(("verify", *sorted(("--sink", other))) for other in ("--all", "--edition", "--shallow", "--source")),
+    *(("deliver", *pair) for pair in combinations(WAYS["deliver"], 2) if pair != ("--dry-run", "--resync")),
+    *(("alert", *pair) for pair in combinations(WAYS["alert"], 2)),
 }
 
 

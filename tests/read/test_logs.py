@@ -30,7 +30,7 @@ from lake.testing import Lakehouse
 from tests.shop import contract, declare, job, new_shop, order
 from tests.warehouse import EVENTS, commit, fall_behind, published
 
-LEDGERS = ["lake.checks", "lake.cuts", "lake.editions", "lake.quarantine", "lake.runs", "lake.undelivered"]
+LEDGERS = [f"lake.{name}" for name in ("checks", "cuts", "editions", "quarantine", "reads", "runs", "undelivered")]
 RESULT = {
     "type": "expect_column_values_to_not_be_null", "kwargs": {"column": "customer"}, "severity": "stop",
     "where": "quality/customer_daily.json:2", "success": False, "rows": 3, "failed": 1, "observed": "ada lovelace",
@@ -243,7 +243,7 @@ def test_the_shell_shows_and_completes_logs_and_ledgers(shop: Settings) -> None:
         return [completion.text for completion in offered]
 
     assert completed("from log.or") == ["orders"]
-    assert completed("from lake.r") == ["runs"]
+    assert completed("from lake.r") == ["runs", "reads"]
     assert completed("from lake.runs where subj") == ["subject"]
     assert completed("select * from log.orders where _pl") == ["_place"]
     assert completed("\\d lake.ed") == ["editions"]
