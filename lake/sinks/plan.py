@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lake.config import Settings
@@ -90,7 +91,7 @@ class Plan:
     edition: Edition
     resync: bool = False
 
-    @property
+    @cached_property
     def base(self) -> Edition | None:
         """The edition that the target has; None where it has none that is kept."""
         return self.base_of(self.settings, self.position) if self.position else None
@@ -111,7 +112,7 @@ class Plan:
     def _goal(self) -> Position:
         """What the target will have, as far as that is known before its rows are read."""
         assert self.position is not None
-        tables = {table.name: (far.shape, far.description) for table, far, _ in self._tables()}
+        tables = {table.name: (far.shape, far.description) for table, far, _ in self._tables}
         return Position(
             self.edition.number, self.edition.cut, _moment(self.edition), tables, rejected=self.position.rejected
         )
@@ -119,7 +120,7 @@ class Plan:
     def delivery(self) -> Delivery:
         """What is to be applied. Raises DeclarationError for tables that the edition has not, StartOver as above."""
         base = self.base
-        changes = [self._changes(table, far, side, base) for table, far, side in self._tables()]
+        changes = [self._changes(table, far, side, base) for table, far, side in self._tables]
         return Delivery(
             self.sink.name,
             self.position,
@@ -132,9 +133,12 @@ class Plan:
 
     def sides(self) -> list[tuple[FarTable, Side]]:
         """The tables as the sink has them, and as the edition does."""
-        return [(far, side) for _, far, side in self._tables()]
+        return [(far, side) for _, far, side in self._tables]
 
-    def _tables(self) -> Iterator[tuple[DeclaredTable, FarTable, Side]]:
+    @cached_property
+    def _tables(self) -> list[tuple[DeclaredTable, FarTable, Side]]:
+        """The tables of the sink, each opened once: it is asked for what there is to do, and for how to do it."""
+        tables = []
         for table in self.sink.tables.values():
             side = Side.of(self.settings, table.name, self.edition)
             if side is None:
@@ -143,7 +147,8 @@ class Plan:
                     where=self.sink.where,
                     fix=did_you_mean(table.name, self.edition.tables),
                 )
-            yield table, self._far(table, side), side
+            tables.append((table, self._far(table, side), side))
+        return tables
 
     def _far(self, table: DeclaredTable, side: Side) -> FarTable:
         columns = {column.name: column for column in side.table.columns}
