@@ -313,7 +313,7 @@ def test_modes_keep_what_goes_or_every_change_and_begin_anew_only_when_asked(
     assert verdicts == {"one": "identical", "two": "unproven"}
     nine = "SELECT 9 AS id, 'w' AS word, 1 AS other"
     edition(project, 5, "id", one=f"{nine}, 'm' AS more", two=nine)
-    with pytest.raises(StartOver, match="must begin anew with one, of mode upsert: its columns are others now"):
+    with pytest.raises(StartOver, match="must begin anew with one, of mode upsert: what is there has other columns"):
         deliver(project, crm)
     edition(project, 6, "id", one="SELECT 9 AS id, 'w' AS word, 1 AS other", two=nine)
     editions.expire_editions(project, [4])
