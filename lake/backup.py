@@ -21,11 +21,11 @@ from typing import Final
 from lake.errors import DeclarationError, full
 from lake.ingest.personal import BLANKED
 from lake.project import Project
-from lake.store.copy import copy_blanked, copy_table
 from lake.store.damage import damages
 from lake.store.keys import copy_store, has_store
 from lake.store.ledger.editions import kept_editions
 from lake.store.storage import Address
+from lake.store.upkeep.copy import copy_blanked, copy_table
 from lake.store.warehouse import Location, Warehouse
 
 BEFORE_TABLES: Final = ("editions", "numbers", "checks", "runs")

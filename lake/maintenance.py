@@ -20,8 +20,7 @@ from lake.ingest.integrity import content_fault
 from lake.project import Project
 from lake.publish import addresses
 from lake.publish.retention import Needed, retired, tables
-from lake.store import compaction, delta, disk, log, vacuum
-from lake.store.compaction import Compacted, Part
+from lake.store import delta, disk, log
 from lake.store.delta import Position
 from lake.store.ledger import consumers, editions
 from lake.store.ledger.editions import in_ranges
@@ -29,6 +28,8 @@ from lake.store.locks import activity, lease
 from lake.store.locks.activity import Running
 from lake.store.storage import Address
 from lake.store.tables import Table
+from lake.store.upkeep import compaction, vacuum
+from lake.store.upkeep.compaction import Compacted, Part
 from lake.store.warehouse import Location
 
 if TYPE_CHECKING:

@@ -24,12 +24,12 @@ from lake.gate import gate
 from lake.kinds.columns import visible
 from lake.project import Project
 from lake.store import commit
-from lake.store.compaction import pack_table
 from lake.store.ledger.runs import WHOLE, record_run
 from lake.store.locks.lease import lease
 from lake.store.proof.fingerprints import Fingerprint
 from lake.store.scan import to_arrow
 from lake.store.table_head import CHANGE, Counts, TableHead
+from lake.store.upkeep.compaction import pack_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

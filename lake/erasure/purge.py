@@ -22,13 +22,14 @@ from lake.erasure.forget import destroy_keys
 from lake.project import Project
 from lake.publish.checked import at_cut
 from lake.publish.retention import retired
-from lake.store import delta, disk, erasures, truncation
+from lake.store import delta, disk, erasures
 from lake.store.ledger import consumers, editions
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log
+from lake.store.upkeep import truncation
 from lake.store.warehouse import Warehouse
 from lake.text import moment
 

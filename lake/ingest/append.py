@@ -31,13 +31,14 @@ from lake.ingest.delivery import FETCHES, Acceptance, Delivery, Fetched, Files, 
 from lake.ingest.landing import Mark
 from lake.ingest.personal import sealed_with
 from lake.sources.declared import decided_by
-from lake.store import compaction, delta, erasures, quarantine, side_tables
+from lake.store import delta, erasures, quarantine, side_tables
 from lake.store.delivered import Delivered
 from lake.store.ledger import contract_versions, runs
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
 from lake.store.recovery import clear_above, counted_by_cut, last_batch
+from lake.store.upkeep import compaction
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:

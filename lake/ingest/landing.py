@@ -221,7 +221,7 @@ def remember(log: Log) -> None:
     with LANDED.written(settings):
         newer = [(stream, *record) for record in _newer(log, last_taken(settings, stream))]
         if newer:
-            from lake.store.compaction import pack_table  # which needs pyarrow, and reading does not
+            from lake.store.upkeep.compaction import pack_table  # which needs pyarrow, and reading does not
 
             LANDED.append(settings, newer)
             pack_table(LANDED.location(settings).path)

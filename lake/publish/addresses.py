@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.project import Project
-from lake.store import delta, signpost
+from lake.store import delta
 from lake.store.ledger.editions import Edition, current_edition, kept_editions
 from lake.store.locks.lease import lease
 from lake.store.storage import Address
+from lake.store.upkeep import signpost
 from lake.store.warehouse import Location, Warehouse
 
 

@@ -9,13 +9,14 @@ from typing import Final
 
 from lake.config import Settings
 from lake.project import Project
-from lake.store import delta, vacuum
+from lake.store import delta
 from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition, in_ranges
 from lake.store.locks import activity
 from lake.store.locks.activity import Running
 from lake.store.storage import Address
 from lake.store.tables import Table, heads
+from lake.store.upkeep import vacuum
 from lake.store.warehouse import Location, Warehouse
 
 UNPUBLISHED: Final = timedelta(days=1)

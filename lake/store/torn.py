@@ -5,8 +5,8 @@ lease, puts the file aside under a hidden name, and its own commit takes the num
 the torn commit, an empty one takes its place. Data files that only the torn commit named are of no table, and `lake
 maintain` deletes them.
 
-A signpost (`lake.store.signpost`) counts as little: it is for readers that are not Headwater, and the next writer
-deletes it.
+A signpost (`lake.store.upkeep.signpost`) counts as little: it is for readers that are not Headwater, and the next
+writer deletes it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, Final
 from lake.store.storage import Address
 
 SIGNPOST: Final = "headwater: "
-"""What the name of the feature begins with that a signpost asks for; see `lake.store.signpost`."""
+"""What the name of the feature begins with that a signpost asks for; see `lake.store.upkeep.signpost`."""
 COMMIT: Final = re.compile(r"\d{20}\.json")
 RESTORED: Final = "numRestoredFile"
 ADDED: Final = ("num_added_files", "num_target_files_added", "numFilesAdded", RESTORED)

@@ -74,7 +74,7 @@ class Commands:
         """Runs `lake` with `arguments` on a lakehouse, until its end or its death.
 
         `traced` tells the points it passes without killing it; `file_bytes` is how large a file it may write; `tuned`
-        are constants of `lake`'s modules to be set, as `{"lake.store.compaction.SMALL_FILES": 1}`.
+        are constants of `lake`'s modules to be set, as `{"lake.store.upkeep.compaction.SMALL_FILES": 1}`.
         """
         folder = Path(self._folder.name)
         out, err, notes = (folder / name for name in ("out", "err", "notes"))

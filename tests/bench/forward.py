@@ -19,10 +19,10 @@ from lake.project import Project
 from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.store import delta
-from lake.store.compaction import pack_log
 from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.table_head import CHANGE
+from lake.store.upkeep.compaction import pack_log
 from lake.store.warehouse import Warehouse
 
 TOUCHED: Final = 200

@@ -13,9 +13,9 @@ from lake.testing import Commands, Done, Kill
 from tests.crash.model import Shop
 from tests.crash.room import fill
 
-PACKING: Final = {"lake.store.compaction.CROWDED": 2}
-DUE: Final = {"lake.store.compaction.SMALL_FILES": 0}
-CHECKPOINTS: Final = {"lake.store.vacuum.CHECKPOINT_EVERY": 1}
+PACKING: Final = {"lake.store.upkeep.compaction.CROWDED": 2}
+DUE: Final = {"lake.store.upkeep.compaction.SMALL_FILES": 0}
+CHECKPOINTS: Final = {"lake.store.upkeep.vacuum.CHECKPOINT_EVERY": 1}
 WHOM: Final = "subject=…"
 DROP: Final = ("maintain", "--drop-retired", "--yes")
 SHORT: Final[Mapping[str, Any]] = {"LAKE_KEEP_EDITIONS": "1", "LAKE_KEEP_DAYS": "0"}

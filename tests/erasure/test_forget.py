@@ -39,12 +39,13 @@ from lake.maintenance import Policy, maintain
 from lake.pipeline import catch_up
 from lake.publish.cut import cut, pick_cut
 from lake.read.sql import reader
-from lake.store import delta, erasures, quarantine, truncation
+from lake.store import delta, erasures, quarantine
 from lake.store.keys import open_store, secret_file
 from lake.store.ledger.editions import kept_editions
 from lake.store.locks import activity
 from lake.store.log import Log
 from lake.store.scan import to_frame
+from lake.store.upkeep import truncation
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.processes import other_process

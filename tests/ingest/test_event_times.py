@@ -19,11 +19,12 @@ from lake.errors import StorageError
 from lake.ingest.completeness import Span, missing
 from lake.ingest.ingest import ingest
 from lake.ingest.void import void
-from lake.store import compaction, delta
+from lake.store import delta
 from lake.store.ledger import contract_versions
 from lake.store.log import Log
 from lake.store.proof import chain
 from lake.store.proof.fingerprints import Fingerprint
+from lake.store.upkeep import compaction
 from tests.shop import contract, declare, empty
 from tests.warehouse import commit
 

@@ -17,9 +17,10 @@ from lake.ingest.fsck import check
 from lake.maintenance import Policy, maintain
 from lake.publish.cut import pick_cut
 from lake.read.sql import reader
-from lake.store import compaction, delta
+from lake.store import delta
 from lake.store.log import Log
 from lake.store.storage import Address
+from lake.store.upkeep import compaction
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.shop import new_shop, order

@@ -27,13 +27,14 @@ from lake.publish.retention import retired
 from lake.read.sql import reader
 from lake.read.subscription import subscribe
 from lake.scaffold import init
-from lake.store import compaction, delta, vacuum
+from lake.store import delta
 from lake.store.commit import commit
 from lake.store.delta import start
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.editions import EditionTable
 from lake.store.table_head import CHANGE, Counts
 from lake.store.tables import Table
+from lake.store.upkeep import compaction, vacuum
 from lake.store.warehouse import Warehouse
 from tests.checks import present
 from tests.processes import other_process

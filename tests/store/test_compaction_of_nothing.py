@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from lake.store import delta
-from lake.store.compaction import parts
 from lake.store.storage import Address
+from lake.store.upkeep.compaction import parts
 
 
 def test_a_table_without_rows_is_not_due(tmp_path: Path) -> None:

@@ -28,11 +28,12 @@ from lake.ingest import integrity
 from lake.ingest.ingest import ingest
 from lake.maintenance import Policy, maintain
 from lake.publish.cut import pick_cut
-from lake.store import compaction, delta
+from lake.store import delta
 from lake.store.ledger import editions
 from lake.store.log import Log
 from lake.store.proof import chain, fingerprints
 from lake.store.torn import commit_file
+from lake.store.upkeep import compaction
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.checks import fault, no_spark, present

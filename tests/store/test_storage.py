@@ -30,7 +30,7 @@ ROOMS: Final = (
 TOUCHING: Final = {"os", "shutil", "tempfile", "pathlib", "fcntl"}
 LOCAL: Final = {
     "store/storage.py": "the first storage is a local folder",
-    "store/copy.py": "a copy of the warehouse goes to a local folder",
+    "store/upkeep/copy.py": "a copy of the warehouse goes to a local folder",
     "store/disk.py": "folders are renamed and removed at once, and a disk is told to hold what it has",
     "store/torn.py": "only on a disk is a commit cut short",
     "store/locks/lease.py": "a lease is a lock of this machine",
@@ -65,7 +65,7 @@ NAMING: Final = {"backup.py", "config.py", "file_modes.py", "process.py", "repor
     f"store/{name}" for name in ("warehouse.py", "locks/lease.py", "locks/activity.py")
 }
 """The modules that name the warehouse's folder on this machine: all others have its addresses."""
-LOCALLY: Final = {"store/copy.py", "store/disk.py", "store/torn.py", "read/projected.py"}
+LOCALLY: Final = {"store/upkeep/copy.py", "store/disk.py", "store/torn.py", "read/projected.py"}
 """The modules that take an address for a path of this machine."""
 
 

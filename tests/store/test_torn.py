@@ -19,7 +19,7 @@ from lake.config import Settings
 from lake.errors import Unavailable, full
 from lake.project import load
 from lake.publish.cut import cut
-from lake.store import delta, erasures, truncation
+from lake.store import delta, erasures
 from lake.store.commit import replace
 from lake.store.keys import open_store
 from lake.store.ledger.cuts import latest_cut, record_cut
@@ -28,6 +28,7 @@ from lake.store.recovery import fence
 from lake.store.storage import Address
 from lake.store.tables import Table
 from lake.store.torn import commit_file, torn
+from lake.store.upkeep import truncation
 from lake.store.warehouse import Warehouse
 from tests.checks import present
 from tests.crash.model import Shop

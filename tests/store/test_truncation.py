@@ -8,9 +8,10 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from lake.store import delta, truncation
+from lake.store import delta
 from lake.store.delta import Position, start
 from lake.store.storage import Address
+from lake.store.upkeep import truncation
 from tests.checks import present
 
 APP = "table:guest"

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import LakeError, LawError, Unavailable
-from lake.store import compaction, delta, disk, truncation, vacuum
+from lake.store import delta, disk
 from lake.store.commit import commit
 from lake.store.delta import start
 from lake.store.locks import activity, lease
@@ -28,6 +28,7 @@ from lake.store.scan import Scan
 from lake.store.table_head import CHANGE, Counts
 from lake.store.tables import FeedGap, Table
 from lake.store.torn import commit_file
+from lake.store.upkeep import compaction, truncation, vacuum
 from lake.store.warehouse import Warehouse
 from tests.checks import present
 from tests.processes import other_process

@@ -14,10 +14,11 @@ from typing import Final
 
 from deltalake import CommitProperties
 
-from lake.store import delta, vacuum
+from lake.store import delta
 from lake.store.delta import Position
 from lake.store.disk import settle
 from lake.store.storage import Address
+from lake.store.upkeep import vacuum
 
 CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint.*\.parquet")
 
