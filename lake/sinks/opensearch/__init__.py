@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lake.sinks.opensearch.names import Names
-from lake.sinks.opensearch.server import Server
+from lake.sinks.opensearch.server import OpenSearchServer
 from lake.sinks.opensearch.target import OpenSearch
 
 MODES: Final = ("mirror", "upsert")
@@ -37,5 +37,5 @@ TABLE_OPTIONS: Final[Mapping[str, tuple[type, Any]]] = {"mapping": (dict, {}), "
 
 def of(name: str, options: Mapping[str, Any], where: str) -> OpenSearch:
     """The target that the file `where` declares; connects to nothing. Raises DeclarationError."""
-    server = Server.of(options, where)
+    server = OpenSearchServer.of(options, where)
     return OpenSearch(name, server, Names.of(options["prefix"] or f"{name.replace('_', '-')}-", where))

@@ -6,19 +6,17 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from opensearchpy import OpenSearch, exceptions
 
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.opensearch.names import id_of
-from lake.sources.source import FromEnvironment
+from lake.sinks.server import Server
 
 T = TypeVar("T")
-SCHEMES: Final = ("http", "https")
 BULK_BYTES: Final = 8 << 20
 BULK_ROWS: Final = 5000
 PAUSES: Final = (0.5, 1, 2, 4, 8)
@@ -43,24 +41,16 @@ class Failed(NamedTuple):
     error: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Server:
-    """Where a server is, who we are there, and how long a request may take."""
+class OpenSearchServer(Server):
+    """A server of OpenSearch."""
 
-    url: str = field(repr=False)
-    username: str
-    password: str = field(repr=False)
-    certificates: str
-    seconds: int
-    where: str
+    schemes = ("http", "https")
+    tls = "https"
+    example = "http://127.0.0.1:9200"
 
     @classmethod
-    def of(cls, options: Mapping[str, Any], where: str) -> Server:
-        """As a sink's file says. Raises DeclarationError that lists every fault."""
-        if faults := list(_faults(options, where)):
-            raise DeclarationError.all(faults)
-        told = {name: options[name] for name in ("url", "username", "password", "certificates", "seconds")}
-        return cls(**told, where=where)
+    def fits(cls, parts: SplitResult) -> bool:
+        return super().fits(parts) and bool(parts.hostname)
 
     @cached_property
     def client(self) -> OpenSearch:
@@ -71,11 +61,6 @@ class Server:
         if urlsplit(self.url).scheme == "https":
             more["ssl_show_warn"] = False
         return OpenSearch(self.url, timeout=self.seconds, max_retries=0, http_compress=False, **more)
-
-    def close(self) -> None:
-        """Lets go of connections."""
-        if "client" in self.__dict__:
-            self.client.close()
 
     @property
     def place(self) -> str:
@@ -214,24 +199,3 @@ def _reason(error: exceptions.TransportError) -> str:
             cause = cause["caused_by"]
         return str(cause["reason"])
     return str(error.error)
-
-
-def _faults(options: Mapping[str, Any], where: str) -> Iterator[DeclarationError]:
-    url = options["url"]
-    parts = urlsplit(url)
-    if parts.scheme not in SCHEMES or not parts.hostname:
-        yield DeclarationError(
-            "url: it does not begin with http:// or https://", where=where, fix="for example http://127.0.0.1:9200"
-        )
-    elif parts.password and not isinstance(url, FromEnvironment):
-        yield DeclarationError(
-            "url: it has a password", where=where, fix='take it from the environment: url = "env:NAME"'
-        )
-    if options["password"] and not isinstance(options["password"], FromEnvironment):
-        yield DeclarationError(
-            "password: it is in the file", where=where, fix='take it from the environment: "env:NAME"'
-        )
-    if options["certificates"] and parts.scheme != "https":
-        yield DeclarationError("certificates: the url is not of TLS", where=where, fix="begin it with https://")
-    if options["seconds"] < 1:
-        yield DeclarationError(f"seconds: found {options['seconds']}", where=where, fix="give a number from 1 on")

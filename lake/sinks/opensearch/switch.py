@@ -29,7 +29,7 @@ from opensearchpy import exceptions
 from lake.errors import LakeError, Unavailable
 from lake.sinks.opensearch.mapping import reason
 from lake.sinks.opensearch.names import Names
-from lake.sinks.opensearch.server import BULK_BYTES, BULK_ROWS, Document, Server
+from lake.sinks.opensearch.server import BULK_BYTES, BULK_ROWS, Document, OpenSearchServer
 
 GONE: Final = '{"_change": "delete"}'
 """What stands in a staged index for a row that goes: no column begins with `_`."""
@@ -68,7 +68,7 @@ class State:
 class Positions:
     """The document of a sink."""
 
-    server: Server
+    server: OpenSearchServer
     names: Names
     sink: str
 
@@ -115,7 +115,7 @@ class Positions:
             raise beaten(self.server)
 
 
-def beaten(server: Server) -> Unavailable:
+def beaten(server: OpenSearchServer) -> Unavailable:
     """That another deliverer is ahead."""
     return Unavailable(
         "somebody else delivers to the same indexes, and is ahead",
@@ -134,7 +134,7 @@ class Stage:
     staged: dict[str, Staged] = field(default_factory=dict)
 
     @property
-    def server(self) -> Server:
+    def server(self) -> OpenSearchServer:
         """Where it is staged."""
         return self.positions.server
 
@@ -176,7 +176,7 @@ def _without_place(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if not name.startswith(("number_of_", "routing"))}
 
 
-def _remove(server: Server, indices: Sequence[str]) -> None:
+def _remove(server: OpenSearchServer, indices: Sequence[str]) -> None:
     for index in indices:
         server.client.indices.delete(index=index, params={"ignore_unavailable": "true"})
 
@@ -230,7 +230,7 @@ def _show(positions: Positions, state: State) -> None:
         client.indices.update_aliases(body={"actions": actions})
 
 
-def pages(server: Server, index: str) -> Iterator[list[tuple[str, str]]]:
+def pages(server: OpenSearchServer, index: str) -> Iterator[list[tuple[str, str]]]:
     """The documents of an index, as it is when that begins: their `_id` and JSON, some at a time."""
     client = server.client
     body = {"size": _page(server, index), "sort": ["_doc"], "query": {"match_all": {}}}
@@ -245,7 +245,7 @@ def pages(server: Server, index: str) -> Iterator[list[tuple[str, str]]]:
             client.clear_scroll(body={"scroll_id": [found["_scroll_id"]]})
 
 
-def _page(server: Server, index: str) -> int:
+def _page(server: OpenSearchServer, index: str) -> int:
     """So many documents are about as large as a request may be."""
     about = server.client.indices.stats(index=index, metric="docs,store")["_all"]["primaries"]
     each: int = UNPACKED * about["store"]["size_in_bytes"] // max(about["docs"]["count"], 1)

@@ -11,7 +11,7 @@ from lake.errors import DeclarationError, LakeError
 from lake.sinks.json_rows import json_rows, named_rows
 from lake.sinks.opensearch.mapping import body, reason
 from lake.sinks.opensearch.names import HASHED, Names
-from lake.sinks.opensearch.server import BULK_BYTES, BULK_ROWS, Document, Server
+from lake.sinks.opensearch.server import BULK_BYTES, BULK_ROWS, Document, OpenSearchServer
 from lake.sinks.opensearch.switch import GONE, Positions, Stage, beaten, finish, pages
 from lake.sinks.sink import Delivery, FarTable, Position, TableChanges
 
@@ -24,7 +24,7 @@ class OpenSearch:
     """The target of sink `name`."""
 
     name: str
-    server: Server
+    server: OpenSearchServer
     names: Names
 
     @cached_property

@@ -13,6 +13,7 @@ from lake.errors import DeclarationError
 from lake.quoting import literal, quoted
 from lake.sinks.postgres.values import JSON, pg_type, reason, text
 from lake.sinks.sink import FarTable, TableChanges, key_of
+from lake.sources.postgres.connection import answer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,8 +143,7 @@ class PgTable:
         self._run(f"ALTER TABLE {self.title} RENAME TO {quoted(name)}")
 
     def _run(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        cursor = self.connection.execute(sql.encode(), parameters or None)
-        return cursor.fetchall() if cursor.description else []
+        return answer(self.connection, sql, *parameters)
 
     def _stage(self, changes: TableChanges) -> None:
         self._run(f"CREATE TEMP TABLE lake_staged ({_columns({**self.types, CHANGE: 'text'})}) ON COMMIT DROP")

@@ -15,7 +15,7 @@ from lake.quoting import literal, quoted
 from lake.sinks.postgres import fingerprints, values
 from lake.sinks.postgres.tables import NAME_BYTES, PgTable
 from lake.sinks.sink import Delivery, FarTable, Position, TableChanges
-from lake.sources.postgres.connection import connect, failed, is_passing, unavailable
+from lake.sources.postgres.connection import answer, connect, failed, is_passing, unavailable
 from lake.store.snapshot import Column
 
 if TYPE_CHECKING:
@@ -207,8 +207,7 @@ class Postgres:
         return f"{quoted(self.schema)}.{quoted(table.far)}"
 
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        cursor = self.connection.execute(sql.encode(), parameters or None)
-        return cursor.fetchall() if cursor.description else []
+        return answer(self.connection, sql, *parameters)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:

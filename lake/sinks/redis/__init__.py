@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lake.sinks.redis.server import Server
+from lake.sinks.redis.server import RedisServer
 from lake.sinks.redis.target import Redis
 
 MODES: Final = ("mirror", "upsert")
@@ -38,5 +38,5 @@ TABLE_OPTIONS: Final[Mapping[str, tuple[type, Any]]] = {"form": (str, "json")}
 
 def of(name: str, options: Mapping[str, Any], where: str) -> Redis:
     """The target that the file `where` declares; connects to nothing. Raises DeclarationError."""
-    server = Server.of(options, where)
+    server = RedisServer.of(options, where)
     return Redis(name, server, options["prefix"] or f"{name}:", options["at_once"])

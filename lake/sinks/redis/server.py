@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -14,9 +13,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.sources.source import FromEnvironment
+from lake.sinks.server import Server
 
-SCHEMES: Final = ("redis", "rediss", "unix")
 CAUSED: Final = "of pipeline caused error: "
 """What stands before it is the command, with the row that it was to set."""
 REFUSED: Final[Mapping[str, tuple[type[LakeError], str]]] = {
@@ -43,24 +41,12 @@ REFUSED: Final[Mapping[str, tuple[type[LakeError], str]]] = {
 """The first word of what a server refuses with, what it is, and what to do."""
 
 
-@dataclass(frozen=True)
-class Server:
-    """Where a server is, who we are there, and how long it may take to answer."""
+class RedisServer(Server):
+    """A server of Redis, or of what speaks as it does."""
 
-    url: str = field(repr=False)
-    username: str
-    password: str = field(repr=False)
-    certificates: str
-    seconds: int
-    where: str
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any], where: str) -> Server:
-        """As a sink's file says. Raises DeclarationError that lists every fault."""
-        if faults := list(_faults(options, where)):
-            raise DeclarationError.all(faults)
-        told = {name: options[name] for name in ("url", "username", "password", "certificates", "seconds")}
-        return cls(**told, where=where)
+    schemes = ("redis", "rediss", "unix")
+    tls = "rediss"
+    example = "redis://127.0.0.1:6379/0"
 
     @cached_property
     def client(self) -> redis.Redis:
@@ -76,11 +62,6 @@ class Server:
             client_name="headwater",
             **{name: value for name, value in more.items() if value is not None},
         )
-
-    def close(self) -> None:
-        """Lets go of connections."""
-        if "client" in self.__dict__:
-            self.client.close()
 
     @contextmanager
     def asked(self) -> Iterator[None]:
@@ -131,27 +112,3 @@ def _begins(error: redis.exceptions.RedisError, message: str, word: str) -> bool
         "MOVED": (redis.exceptions.AskError, redis.exceptions.ClusterCrossSlotError),
     }
     return f"{word} " in f"{message} " or isinstance(error, known.get(word, ()))
-
-
-def _faults(options: Mapping[str, Any], where: str) -> Iterator[DeclarationError]:
-    url = options["url"]
-    parts = urlsplit(url)
-    if parts.scheme not in SCHEMES:
-        yield DeclarationError(
-            "url: it does not begin with redis://, rediss:// or unix://",
-            where=where,
-            fix="for example redis://127.0.0.1:6379/0",
-        )
-    elif parts.password and not isinstance(url, FromEnvironment):
-        yield DeclarationError(
-            "url: it has a password", where=where, fix='take it from the environment: url = "env:NAME"'
-        )
-    if options["password"] and not isinstance(options["password"], FromEnvironment):
-        yield DeclarationError(
-            "password: it is in the file", where=where, fix='take it from the environment: "env:NAME"'
-        )
-    if options["certificates"] and parts.scheme != "rediss":
-        yield DeclarationError("certificates: the url is not of TLS", where=where, fix="begin it with rediss://")
-    for name in ("at_once", "seconds"):
-        if options[name] < 1:
-            yield DeclarationError(f"{name}: found {options[name]}", where=where, fix="give a number from 1 on")

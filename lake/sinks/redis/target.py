@@ -12,7 +12,7 @@ import redis
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.json_rows import NULL, json_rows, named_rows
 from lake.sinks.redis.keys import Keys, fields, must_be_sound, row_of
-from lake.sinks.redis.server import Server
+from lake.sinks.redis.server import RedisServer
 from lake.sinks.redis.switch import Row, Stage, clear, finish, put, read, scanned
 from lake.sinks.sink import Delivery, FarTable, Position, TableChanges
 
@@ -31,7 +31,7 @@ class Redis:
     """The target of sink `name`: the keys that begin with `prefix`."""
 
     name: str
-    server: Server
+    server: RedisServer
     prefix: str
     at_once: int
 

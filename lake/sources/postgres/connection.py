@@ -46,6 +46,12 @@ def _refused(message: str, where: str) -> LakeError:
     return Unavailable(f"PostgreSQL does not answer: {reason}", where=where, fix="try again when it does")
 
 
+def answer(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    """The rows that a statement answers with: none where it has none."""
+    cursor = connection.execute(sql.encode(), parameters or None)
+    return cursor.fetchall() if cursor.description else []
+
+
 def is_passing(error: psycopg.Error) -> bool:
     """Whether what failed may succeed the next time."""
     import psycopg
