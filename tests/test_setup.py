@@ -54,6 +54,7 @@ def scheduled(flight: dict[str, Any]) -> datetime:
     return datetime.fromisoformat(flight["time_hour"]) + timedelta(minutes=flight["minute"])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_three_days_are_the_files_that_the_script_says(landed: Path) -> None:
     assert {name: digest[:16] for name, digest in digests(landed).items()} == {

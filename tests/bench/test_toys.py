@@ -39,9 +39,8 @@ def test_flights(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixt
     assert "lake status" in told
 
 
-@pytest.mark.parametrize(
-    "names", [KINDS[:1], *(pytest.param([name], marks=pytest.mark.long) for name in KINDS[1:])], ids=str
-)
+@pytest.mark.long
+@pytest.mark.parametrize("names", [[name] for name in KINDS], ids=str)
 def test_kinds(spark: SparkSession, project: Settings, capsys: pytest.CaptureFixture[str], names: list[str]) -> None:
     bench = Bench.over(Meters(spark, 2000, 100), project, repeat=1)
     failed = bench.run(names)

@@ -28,6 +28,7 @@ def entry(account: int, cents: int) -> dict[str, Any]:
     return {"account": account, "amount": str(Decimal(cents).scaleb(-2))}
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.turns
 @pytest.mark.parametrize("steps", ["ingest run", "run ingest run nothing run"])

@@ -284,7 +284,7 @@ LOST: Mapping[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("table", ["current_order", "customer_daily"])
 @pytest.mark.parametrize("lost", LOST)
 def test_a_table_of_which_files_are_lost_is_made_again_by_a_rebuild(shop: Lakehouse, lost: str, table: str) -> None:

@@ -192,6 +192,7 @@ def test_what_could_not_be_read_is_blanked_when_somebody_is_forgotten_again(shop
     assert verdicts(shop) == {"identical"}
 
 
+@pytest.mark.long
 def test_a_crash_after_the_erasure_is_made_good_by_the_next_run(
     shop: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

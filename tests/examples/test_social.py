@@ -100,7 +100,7 @@ def by(column: str, rows: Sequence[dict[str, Any]]) -> dict[Any, dict[str, Any]]
     return {row[column]: row for row in rows}
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("parts", [1, 3])
 def test_the_tables_are_those_of_the_model(spark: SparkSession, tmp_path: Path, parts: int) -> None:
     chance, lakehouse = random.Random(1), new(tmp_path)

@@ -165,6 +165,7 @@ def test_a_row_that_is_not_there_has_the_events_that_took_it_away(lakehouse: Lak
     assert _told(gone, "standing", "void") == [("voided", "a test")]
 
 
+@pytest.mark.long
 def test_each_version_has_the_events_within_it(lakehouse: Lakehouse) -> None:
     found = _explain(lakehouse, "order_status", "order_id=1")
     assert [_told(row, "standing", "hour") for row in found.rows] == [

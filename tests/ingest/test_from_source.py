@@ -204,6 +204,7 @@ def test_every_edition_balances_however_the_ranges_fall(bank: Lakehouse, spark: 
     assert {one.verdict for one in verify_all(lambda: spark, bank.project, tell=lambda _: None)} == {"identical"}
 
 
+@pytest.mark.long
 def test_a_landed_file_and_a_source_feed_one_log_and_what_is_behind_half_a_delivery_waits(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -427,6 +428,7 @@ def test_a_stream_that_a_source_is_no_longer_declared_for_lacks_nothing(bank: La
     assert cut(load(bank.settings)).batches == {"credits": 2, "debits": 1}
 
 
+@pytest.mark.long
 def test_a_transaction_of_which_a_record_was_refused_is_told(bank: Lakehouse, spark: SparkSession) -> None:
     whole, half = transfers(2)
     half[0][1]["pence"] = "much"

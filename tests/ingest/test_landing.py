@@ -133,6 +133,7 @@ def test_bad_files_never_stop_the_others(project: Settings, spark: SparkSession,
     assert take(project, spark).read == 0
 
 
+@pytest.mark.long
 def test_a_batch_is_bounded_and_a_changed_file_is_read_again(
     project: Settings, spark: SparkSession, land: Land
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_session_of_commands(project: Settings, run: Run, land: Land, tmp_path
     assert "a test" in run("log", "readings").stdout
 
 
+@pytest.mark.long
 def test_what_a_replay_refuses_again_is_told_with_the_reason_of_now(
     project: Settings, run: Run, land: Land, tmp_path: Path
 ) -> None:

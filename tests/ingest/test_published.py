@@ -231,7 +231,7 @@ FORMS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 """By field: its type, its form, and {what a record has for it, as JSON: its value, None where it is refused}."""
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["quick", "careful"])
 def test_times_and_numbers_are_read_as_they_are_written(
     project: Settings, spark: SparkSession, way: str, monkeypatch: pytest.MonkeyPatch

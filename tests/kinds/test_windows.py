@@ -435,7 +435,7 @@ def test_windows_of_windows_are_those_of_any_time(spark: SparkSession, name: Any
     assert of_windows == of_times
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("on", ["window_start", "window_end"])
 def test_sessions_of_windows_are_the_same_by_slices(spark: SparkSession, on: str) -> None:
     """So are measures that look at a column which is called like one of the session."""

@@ -61,6 +61,7 @@ def test_the_order_of_arrival_does_not_matter_where_the_sequence_is_total(spark:
     assert rows(mixed, *VERSION) == model.table(kept(parts))
 
 
+@pytest.mark.long
 def test_dumps_make_the_history_of_their_differences(spark: SparkSession) -> None:
     kind = History("key", sequence="at", track="a", snapshots=True)
     parts = dumps(seed=8)

@@ -74,6 +74,7 @@ def twice(shop: Lakehouse) -> None:
     job.write_text(job.read_text().replace('Sum("amount"),', 'Sum("amount * 2"),'))
 
 
+@pytest.mark.long
 def test_a_copy_follows_late_events_a_rebuild_a_deploy_and_a_rollback(commands: Commands, shop: Lakehouse) -> None:
     def lake(*words: str) -> None:
         done = commands.lake(*words, at=shop)

@@ -56,6 +56,7 @@ def test_a_gate_stops_the_row_and_the_edition_and_nothing_else(shop: Lakehouse) 
     assert present(latest_edition(shop.settings)).number == 2
 
 
+@pytest.mark.long
 def test_readers_stay_at_a_pinned_edition_until_it_is_let_go(shop: Lakehouse) -> None:
     pin_edition(shop.settings, 1)
     shop.land("orders", order(7)).run()

@@ -43,7 +43,6 @@ def shop(kafka: Kafka, tmp_path: Path) -> Shop:
     return shop
 
 
-@pytest.mark.smoke
 def test_a_compacted_topic_is_the_edition_after_each_delivery(shop: Shop) -> None:
     assert shop.in_step()
     shop.things.change({1: 1, 2: 5, None: 4})

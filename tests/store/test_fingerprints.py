@@ -189,6 +189,7 @@ def too_large(_: DataFrame) -> pa.Table:
     raise PySparkException("Total size of serialized results of 8 tasks is bigger than spark.driver.maxResultSize")
 
 
+@pytest.mark.long
 def test_a_batch_has_the_fingerprints_of_its_files_whoever_counted_them(
     rows: pa.Table, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

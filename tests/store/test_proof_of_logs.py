@@ -239,6 +239,7 @@ def test_a_commit_that_says_otherwise_than_the_one_before_breaks_the_chain(shop:
     assert [each.partition(":")[0] for each in said] == ["batch 1", "batch 2"]
 
 
+@pytest.mark.long
 def test_a_log_of_long_ago_is_not_proved_and_nothing_is_wanted_for_it(shop: Lakehouse) -> None:
     settings = shop.settings
     for head in Log(settings, "orders").heads():
