@@ -1,0 +1,70 @@
+"""A server that a sink's file names by a URL: where it is, who we are there, how long it may take to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+from urllib.parse import SplitResult, urlsplit
+
+from lake.errors import DeclarationError
+from lake.sources.source import FromEnvironment
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a server is, who we are there, and how many seconds it may take to answer.
+
+    Who is one has a `client`, made when it is first asked for.
+    """
+
+    schemes: ClassVar[Sequence[str]]
+    tls: ClassVar[str]
+    example: ClassVar[str]
+
+    url: str = field(repr=False)
+    username: str
+    password: str = field(repr=False)
+    certificates: str
+    seconds: int
+    where: str
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], where: str) -> Self:
+        """As a sink's file says. Raises DeclarationError that lists every fault."""
+        if faults := [
+            DeclarationError(what, where=where, fix=fix)
+            for what, fix in (*cls._url_faults(options["url"]), *cls._faults(options))
+        ]:
+            raise DeclarationError.all(faults)
+        told = {name: options[name] for name in ("url", "username", "password", "certificates", "seconds")}
+        return cls(**told, where=where)
+
+    def close(self) -> None:
+        """Lets go of connections."""
+        if "client" in self.__dict__:
+            self.__dict__["client"].close()
+
+    @classmethod
+    def fits(cls, parts: SplitResult) -> bool:
+        """Whether a URL is one of this kind of server."""
+        return parts.scheme in cls.schemes
+
+    @classmethod
+    def _url_faults(cls, url: str) -> Iterator[tuple[str, str]]:
+        parts = urlsplit(url)
+        if not cls.fits(parts):
+            *others, last = (f"{scheme}://" for scheme in cls.schemes)
+            yield f"url: it does not begin with {', '.join(others)} or {last}", f"for example {cls.example}"
+        elif parts.password and not isinstance(url, FromEnvironment):
+            yield "url: it has a password", 'take it from the environment: url = "env:NAME"'
+
+    @classmethod
+    def _faults(cls, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        if options["password"] and not isinstance(options["password"], FromEnvironment):
+            yield "password: it is in the file", 'take it from the environment: "env:NAME"'
+        if options["certificates"] and urlsplit(options["url"]).scheme != cls.tls:
+            yield "certificates: the url is not of TLS", f"begin it with {cls.tls}://"
+        for name in ("at_once", "seconds"):
+            if options.get(name, 1) < 1:
+                yield f"{name}: found {options[name]}", "give a number from 1 on"
