@@ -208,6 +208,8 @@ def module_of(kind: str, where: str) -> ModuleType:
     try:
         return import_module(name)
     except ImportError as error:
+        if (error.name or "").startswith("lake."):
+            raise
         raise DeclarationError(
             f"a sink of kind {kind} needs {error.name}", where=where, fix=f"pip install 'headwater[{extra}]'"
         ) from None

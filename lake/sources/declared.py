@@ -114,6 +114,8 @@ def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> 
     try:
         of = import_module(module).of
     except ImportError as error:
+        if (error.name or "").startswith("lake."):
+            raise
         raise DeclarationError(
             f"a source of kind {kind} needs {error.name}", where=where, fix=f"pip install 'headwater[{extra}]'"
         ) from None

@@ -6,6 +6,8 @@ By hand: DuckDB reads the rows of the edition's files, Python writes each as JSO
 them as its documentation says; of changes, DuckDB's EXCEPT finds the rows that are others. It keeps no position,
 refuses nothing, and leaves half of it where it dies. Both are timed in turns, the servers on this machine.
 
+The delay of a landed file, with --landings, is that of one row until PostgreSQL has it, by `lake run --follow`.
+
 A target is a line of `TARGETS`: who serves it, what a sink's file says, and what sends rows by hand.
 """
 
@@ -27,12 +29,13 @@ from lake.config import Settings
 from lake.read.sql import reader
 from lake.sinks.deliver import deliver
 from lake.sinks.verify import verify_sink
+from tests.bench.following import delays
 from tests.bench.times import Times, heading, line
 from tests.servers.kafka import Kafka
 from tests.servers.opensearch import OpenSearch
 from tests.servers.postgres import Postgres, home, remove
 from tests.servers.redis import Redis
-from tests.shop import empty
+from tests.shop import contract, declare, empty, job
 from tests.sinks.walks import edition, sink
 
 NAME: Final = "reading"
@@ -147,12 +150,16 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=10_000, help="to it (default: 10000)")
     parser.add_argument("--repeat", type=int, default=3, help="turns (default: 3)")
     parser.add_argument("--targets", nargs="*", default=list(TARGETS), choices=list(TARGETS), help="(default: all)")
+    parser.add_argument("--landings", type=int, default=50, help="of which the delay is taken (default: 50)")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headwater-bench-", dir=Path.cwd()) as folder:
         for name in given.targets:
             with running(TARGETS[name].served(Path(folder) / name)) as server:
                 settings = empty(Path(folder) / f"project-{name}")
                 bench(name, server, settings, rows=given.rows, changes=given.changes, repeat=given.repeat)
+        if given.landings:
+            with running(database(Path(folder))) as server:
+                landed(server, empty(Path(folder) / "landed"), given.landings)
 
 
 def bench(name: str, server: Any, settings: Settings, *, rows: int, changes: int, repeat: int) -> Times:
@@ -182,6 +189,37 @@ def bench(name: str, server: Any, settings: Settings, *, rows: int, changes: int
         line(f"ours, {what}", ours, f"{count / ours:10,.0f} a second")
         line(f"by hand, {what}", hand, f"{count / hand:10,.0f} a second  ours {ours / hand:.2f} of it")
     return times
+
+
+def landed(server: Database, settings: Settings, count: int) -> list[float]:
+    """Prints the seconds between the landing of a file of one row and the moment PostgreSQL has the row."""
+    import psycopg
+
+    declare(
+        settings,
+        contract("readings", {"number": "long", "meter": "string"}),
+        jobs={"reading": job("reading", 'Latest("number")', 'log("readings")')},
+    )
+    text = f'kind = "postgres"\nurl = "{server.url}"\nafter_publish = true\n[tables.reading]\n'
+    sink(settings, "bench", text)
+    landing = settings.path("landing/readings")
+    landing.mkdir()
+
+    def send(number: int) -> None:
+        beside = landing / f".{number}.jsonl"
+        beside.write_text(json.dumps({"number": number, "meter": f"M{number}"}) + "\n")
+        beside.rename(landing / f"{number}.jsonl")
+
+    with psycopg.connect(server.url, autocommit=True) as connection:
+
+        def arrived(number: int) -> bool:
+            if connection.execute("SELECT to_regclass('lake.reading')").fetchall() == [(None,)]:
+                return False
+            rows = connection.execute("SELECT number FROM lake.reading WHERE number = %s", (number,))
+            return bool(rows.fetchall())
+
+        send(0)
+        return delays(settings, "From a landed file to the row in PostgreSQL", send, arrived, first=0, count=count)
 
 
 def rows_of(settings: Settings, query: str, *, since: int | None = None) -> Iterator[Row]:

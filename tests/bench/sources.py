@@ -17,15 +17,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
-import signal
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,8 +34,9 @@ from lake.session import start
 from lake.store import delta
 from lake.store.ledger.editions import latest_edition
 from lake.store.warehouse import Warehouse
+from tests.bench import following
 from tests.bench.times import Times, heading, line
-from tests.processes import ROOT, until
+from tests.processes import ROOT
 from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres, home, remove
 from tests.shop import contract, declare, empty, job
@@ -263,34 +261,12 @@ def delays(shop: Shop, folder: Path, inserts: int) -> list[float]:
     filled(shop, FEW)
     settings = project(folder, of_database(shop), FACTS, **CHANGES)
     settings.path(f"jobs/silver/{STREAM}_now.py").write_text(job(f"{STREAM}_now", LATEST, f'log("{STREAM}")'))
-    seconds, dice = [], random.Random(1)
-    with following(settings) as process:
-        until(lambda: has(settings, FEW - 1) or process.poll() is not None, seconds=300)
-        for number in range(FEW, FEW + inserts):
-            time.sleep(dice.uniform(0.5, 1.5))  # at any moment of a cycle
-            shop.execute(f"INSERT INTO {STREAM} VALUES ({number}, 'M', now(), 1, 'on')")
-            begun = time.monotonic()
-            until(lambda number=number: has(settings, number) or process.poll() is not None, seconds=120)  # type: ignore[misc]  # its default is what it is called with
-            assert process.poll() is None, "lake run --follow has ended"
-            seconds.append(time.monotonic() - begun)
-    seconds.sort()
-    heading(f"PostgreSQL: from INSERT to a published edition, {inserts} inserts")
-    line("median", seconds[len(seconds) // 2], "")
-    line("99th percentile", seconds[min(len(seconds) - 1, len(seconds) * 99 // 100)], "")
-    return seconds
 
+    def send(number: int) -> None:
+        shop.execute(f"INSERT INTO {STREAM} VALUES ({number}, 'M', now(), 1, 'on')")
 
-@contextmanager
-def following(settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
-    """`lake run --follow`, without a pause between its cycles but the shortest."""
-    command = [sys.executable, "-c", "from lake.cli import main; main()", "run", "--follow", "--every", "0.1s"]
-    with (settings.project / "follow.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=settings.project, stdout=log, stderr=log)
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
+    title = "PostgreSQL: from INSERT to a published edition"
+    return following.delays(settings, title, send, partial(has, settings), first=FEW - 1, count=inserts)
 
 
 def has(settings: Settings, number: int) -> bool:

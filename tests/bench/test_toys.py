@@ -24,6 +24,7 @@ from tests.servers.kafka import Kafka
 from tests.servers.opensearch import OpenSearch
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
+from tests.shop import empty
 from tests.sources.shop import VARIABLE, Shop
 
 KINDS = [declaration.name for declaration in tables.KINDS.values()]
@@ -122,4 +123,15 @@ def test_sink_redis(project: Settings, redis: Redis, capsys: pytest.CaptureFixtu
 @pytest.mark.opensearch
 def test_sink_opensearch(project: Settings, opensearch: OpenSearch, capsys: pytest.CaptureFixture[str]) -> None:
     sinks.bench("opensearch", opensearch, project, rows=300, changes=20, repeat=1)
+    assert "ours, changes" in capsys.readouterr().out
+
+
+@pytest.mark.postgres
+def test_sink_postgres(
+    project: Settings, postgres: Postgres, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = sinks.Database(postgres.home)
+    server.__dict__["url"] = postgres.database()
+    sinks.bench("postgres", server, project, rows=300, changes=20, repeat=1)
+    assert len(sinks.landed(server, empty(tmp_path / "landed"), 1)) == 1
     assert "ours, changes" in capsys.readouterr().out

@@ -6,13 +6,11 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from lake.errors import DeclarationError, LakeError, StartOver, Unavailable
@@ -20,8 +18,9 @@ from lake.read.sql import reader
 from lake.sinks.declared import declared_sinks
 from lake.sinks.deliver import deliver, preview
 from lake.sinks.kafka.target import Kafka as Target
+from lake.sinks.kafka.transaction import Transaction
 from lake.sinks.plan import Plan
-from lake.sinks.sink import Delivery, Position, Rejected, Rows
+from lake.sinks.sink import Delivery, Position, Rejected
 from lake.store.ledger import editions
 from lake.testing import Commands
 from tests.docs.sessions import play
@@ -105,34 +104,30 @@ def test_a_delivery_that_is_killed_is_seen_whole_or_not_at_all(shop: Shop, point
         assert shop.in_step()
 
 
-@dataclass
-class Meanwhile:
-    """The changes of a table, before whose first rows something happens."""
-
-    rows: Rows
-    happens: Callable[[], object]
-
-    def batches(self) -> pa.RecordBatchReader:
-        reader = self.rows.batches()
-        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
-
-    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        for batch in reader:
-            yield batch
-            if batch.num_rows:
-                self.happens()
+Interrupted = Callable[[Shop, Callable[[], object]], tuple[Target, Delivery]]
 
 
-def interrupted(shop: Shop, happens: Callable[[], object]) -> tuple[Target, Delivery]:
-    """A delivery during which something happens, once its first rows were sent."""
-    target, plan = planned(shop)
-    delivery = plan.delivery()
-    for changes in delivery.tables:
-        changes.source = Meanwhile(changes.source, happens)
-    return target, delivery
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> Interrupted:
+    """A delivery during which something happens, once the cluster has its first row."""
+
+    def delivery(shop: Shop, happens: Callable[[], object]) -> tuple[Target, Delivery]:
+        target, plan = planned(shop)
+        send, first = Transaction.send, iter([True])
+
+        def sends(transaction: Transaction, *record: Any, **more: Any) -> None:
+            send(transaction, *record, **more)
+            if next(first, False):
+                assert transaction._producer.flush(30) == 0
+                happens()
+
+        monkeypatch.setattr(Transaction, "send", sends)
+        return target, plan.delivery()
+
+    return delivery
 
 
-def test_of_two_deliverers_the_earlier_is_fenced_off(shop: Shop) -> None:
+def test_of_two_deliverers_the_earlier_is_fenced_off(shop: Shop, interrupted: Interrupted) -> None:
     """As from two machines, which no lease keeps apart."""
     shop.things.change({1: 7, 3: 3})
     first, half = interrupted(shop, shop.deliver)
@@ -147,7 +142,7 @@ def test_of_two_deliverers_the_earlier_is_fenced_off(shop: Shop) -> None:
     assert shop.in_step()
 
 
-def test_an_aborted_half_is_not_seen(shop: Shop) -> None:
+def test_an_aborted_half_is_not_seen(shop: Shop, interrupted: Interrupted) -> None:
     before, high = shop.read, shop.broker.high(shop.topic)
     shop.things.change({number: number for number in range(500)})
 
@@ -163,7 +158,7 @@ def test_an_aborted_half_is_not_seen(shop: Shop) -> None:
     assert shop.broker.high(shop.topic) > high
 
 
-def test_a_broker_that_dies_midway_is_waited_for_no_longer_than_said(shop: Shop) -> None:
+def test_a_broker_that_dies_midway_is_waited_for_no_longer_than_said(shop: Shop, interrupted: Interrupted) -> None:
     before = shop.read
     shop.things.change({number: number for number in range(50)})
     target, delivery = interrupted(shop, shop.broker.stop)
@@ -179,7 +174,9 @@ def test_a_broker_that_dies_midway_is_waited_for_no_longer_than_said(shop: Shop)
     assert shop.in_step()
 
 
-def test_a_delivery_that_takes_longer_than_its_transaction_may_is_not_seen(kafka: Kafka, tmp_path: Path) -> None:
+def test_a_delivery_that_takes_longer_than_its_transaction_may_is_not_seen(
+    kafka: Kafka, tmp_path: Path, interrupted: Interrupted
+) -> None:
     """The broker looks for such ones every ten seconds."""
     shop = Shop.made(kafka, tmp_path, "transaction_seconds = 1")
     shop.things.change({1: 1})

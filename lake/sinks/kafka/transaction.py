@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -98,7 +98,7 @@ class Transaction:
                 break
             except BufferError:
                 before = len(self._producer)
-                self._producer.poll(0.05)
+                self._poll(0.05)
                 heard = heard if len(self._producer) >= before else time.monotonic()
                 self._must_be_sound()
                 if time.monotonic() - heard > self._topics.options.seconds:
@@ -107,8 +107,15 @@ class Transaction:
                 raise self._meant(error.args[0]) from None
         self._count += 1
         if self._count % POLL_EVERY == 0:
-            self._producer.poll(0)
+            self._poll(0)
             self._must_be_sound()
+
+    def _poll(self, seconds: float) -> None:
+        """Hears of what became of records. Raises what ends the transaction for good."""
+        try:
+            self._producer.poll(seconds)
+        except KafkaException as fatal:
+            raise self._meant(fatal.args[0]) from None
 
     def _failed(self, error: KafkaError | None, _: Message) -> None:
         """Keeps why the first record was not taken."""
@@ -141,8 +148,17 @@ class Transaction:
             self._producer.purge()
             self._producer.abort_transaction(SLICE)
 
+    def _reason(self, error: KafkaError) -> KafkaError:
+        """What is behind "fatal error": the client raises it where it is polled."""
+        if error.code() == KafkaError._FATAL:
+            try:
+                self._producer.poll(SLICE)
+            except KafkaException as fatal:
+                return cast(KafkaError, fatal.args[0])
+        return error
+
     def _meant(self, error: KafkaError) -> LakeError:
-        options = self._topics.options
+        options, error = self._topics.options, self._reason(error)
         codes = {fault.code() for fault in (error, self._fault) if fault is not None}
         if codes & {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}:
             return Unavailable(
