@@ -22,7 +22,7 @@ from arro3.core import Table
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from lake.duck import connect, settled
+from lake.duck import FILE_SYSTEMS, connect, settled
 from lake.errors import LakeError, StorageError
 from lake.quoting import literal, quoted
 from lake.store.storage import Address, Entry
@@ -82,23 +82,26 @@ class Position:
 
 def load(path: Address, version: int | None = None) -> DeltaTable:
     """The table at `path`, at `version` or its newest, to keep. Raises TableNotFoundError; see `opened`."""
-    return DeltaTable(path.url, version=version)
+    return DeltaTable(path.url, version=version, storage_options=path.storage.options)
 
 
 def create(path: Address, schema: Schema, properties: Mapping[str, str | None], **how: Any) -> None:
     """Makes an empty table, where there is none, with the `properties` and KEEP_LOGS, else as deltalake is told."""
+    how |= {"mode": "ignore", "storage_options": path.storage.options}
     try:
-        DeltaTable.create(path.url, schema, mode="ignore", configuration={**KEEP_LOGS, **properties}, **how)
+        DeltaTable.create(path.url, schema, configuration={**KEEP_LOGS, **properties}, **how)
     except TableNotFoundError:  # of commits that were lost, what Spark had written beside them is left
         log = path / "_delta_log"
         for entry in log.list():
             if entry.name.endswith(".crc"):
                 (log / entry.name).delete()
-        DeltaTable.create(path.url, schema, mode="ignore", configuration={**KEEP_LOGS, **properties}, **how)
+        DeltaTable.create(path.url, schema, configuration={**KEEP_LOGS, **properties}, **how)
 
 
 def write(to: Address | DeltaTable, rows: pa.Table | Table, *, position: Position | None = None, **how: Any) -> None:
     """Writes `rows` in one commit, which carries the `position`; appends them, unless deltalake is told `how`."""
+    if isinstance(to, Address):
+        how["storage_options"] = to.storage.options
     write_deltalake(
         to.url if isinstance(to, Address) else to,
         rows,
@@ -179,6 +182,8 @@ def _brought_up(path: Address, table: DeltaTable, newest: Entry | None) -> Delta
 
 def _born(path: Address) -> float:
     """When the table's first commit was made: one that was deleted and made again is another table."""
+    if not path.storage.may_tear:
+        return 0  # the newest commit's tag tells as much, without another request
     first = commit_file(path, 0).head()
     return first.time if first else 0
 
@@ -327,13 +332,14 @@ def _metadata(commit: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _database() -> duckdb.DuckDBPyConnection:
+def _database(file_systems: Sequence[str]) -> duckdb.DuckDBPyConnection:
+    del file_systems  # which a database has from its beginning
     return connect()
 
 
 def connection() -> duckdb.DuckDBPyConnection:
     """A DuckDB that reads and writes timestamps in UTC. What is registered, and temporary tables, are its own."""
-    return settled(_database().cursor())
+    return settled(_database(tuple(FILE_SYSTEMS)).cursor())
 
 
 @contextmanager
