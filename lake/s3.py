@@ -143,13 +143,20 @@ def fault(error: BaseException, where: str = "") -> LakeError | None:
     if module != "obstore" and not _STORE.search(text):
         return None
     where = where or next(iter(re.findall(r"s3a?://[^\s:'\",]+", text)), "")
-    if _BUCKETLESS.search(text):
-        return Unavailable("there is no such bucket", where=where, fix="make it, or name another in [tool.lake]")
+    if bucket := bucketless(text, where):
+        return bucket
     if _DENIED.search(text):
         return Unavailable("the object store refuses this key", where=where, fix=RIGHTS)
     if _KEYLESS.search(text):
         return Unavailable("no key for the object store", where=where, fix=f"set the environment: {RIGHTS}")
     return silent(text, where)
+
+
+def bucketless(text: str, where: str) -> Unavailable | None:
+    """That there is no such bucket, where a store says so."""
+    if _BUCKETLESS.search(text):
+        return Unavailable("there is no such bucket", where=where, fix="make it, or name another in [tool.lake]")
+    return None
 
 
 def silent(text: str, where: str) -> Unavailable:

@@ -101,8 +101,6 @@ class ObjectStore(Storage):
         with told(url):
             try:
                 result = obstore.get(self._client, self._key(url), options={"range": {"suffix": most}})
-            except FileNotFoundError:
-                raise
             except obstore.exceptions.BaseError:
                 result = obstore.get(self._client, self._key(url))  # of an empty one there is no range
             meta = result.meta
@@ -186,11 +184,15 @@ def _entry(meta: ObjectMeta, prefix: str) -> Entry:
 
 @contextmanager
 def told(url: str) -> Iterator[None]:
-    """Whatever the store says of `url` becomes an Unavailable."""
+    """Whatever the store says of `url` becomes an Unavailable; that there is none, a FileNotFoundError of one line."""
     import obstore
 
     try:
         yield
+    except FileNotFoundError as error:
+        if bucketless := s3.bucketless(str(error), url):
+            raise bucketless from None
+        raise FileNotFoundError(2, "No such file", url) from None
     except obstore.exceptions.BaseError as error:
         raise unreachable(url, error) from None
 
