@@ -11,7 +11,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +26,7 @@ from lake.duck import FILE_SYSTEMS, connect, settled
 from lake.errors import LakeError, StorageError
 from lake.quoting import literal, quoted
 from lake.store.storage import Address, Entry
-from lake.store.torn import commit_file, torn, torn_after
+from lake.store.torn import COMMIT, commit_file, torn, torn_after
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,8 +140,8 @@ def opened(path: Address, version: int | None = None) -> Iterator[DeltaTable]:
         kept = idle.pop()
     except IndexError:  # none yet, or other threads have them
         kept = None
-    table = _brought_up(path, *kept) if kept else _newest(path)
-    newest = commit_file(path, table.version()).head()
+    table, newest = _brought_up(path, *kept) if kept else (_newest(path), None)
+    newest = newest or commit_file(path, table.version()).head()
     if version is not None and version > table.version():
         must_be_whole(path, version)
     yield table if version in {None, table.version()} else load(path, version)
@@ -166,18 +166,33 @@ def _newest(path: Address) -> DeltaTable:
     return load(path, version and version - 1)
 
 
-def _brought_up(path: Address, table: DeltaTable, newest: Entry | None) -> DeltaTable:
+def _brought_up(path: Address, table: DeltaTable, newest: Entry | None) -> tuple[DeltaTable, Entry | None]:
     """`table` with the commits since; opened anew where the last of them was cut short, or `newest`, the last that it
-    had, is gone or was made again.
+    had, is gone or was made again. And its newest commit, where that is known.
     """
     before = table.version()
-    if newest is None or commit_file(path, before).head() != newest:
-        return _newest(path)
+    if not path.storage.may_tear:
+        since = _commits_from(path, before)
+        if newest is not None and since == [newest]:  # mostly so: by one request
+            return table, newest
+        there = newest in since
+    else:
+        there = newest is not None and commit_file(path, before).head() == newest
+    if not there:
+        return _newest(path), None
     try:
         table.update_incremental()
     except DeltaError:
-        return _newest(path)
-    return table if table.version() == before or torn(path) is None else _newest(path)
+        return _newest(path), None
+    return (table if table.version() == before or torn(path) is None else _newest(path)), None
+
+
+def _commits_from(path: Address, version: int) -> list[Entry]:
+    """The commits of the table at `path` from `version` on."""
+    with suppress(FileNotFoundError):
+        later = (path / "_delta_log").list(after=f"{version:020}")
+        return [entry for entry in later if COMMIT.fullmatch(entry.name)]
+    return []
 
 
 def _born(path: Address) -> float:
@@ -289,11 +304,13 @@ def commits(path: Address) -> Iterator[dict[str, Any]]:
     while True:
         try:
             with opened(path) as table:
-                if torn_after(path, table.version()):
-                    yield from _commits_upto(path, table.version())
-                    return
-                history = table.history(limit)
+                version, known = table.version(), _infos[path.url, str(table.metadata().id)]
+                by_hand = not path.storage.may_tear or torn_after(path, version)
+                history = [] if by_hand else table.history(limit)
         except TableNotFoundError:
+            return
+        if by_hand:
+            yield from _commits_upto(path, version, known)
             return
         yield from (commit for commit in history if commit["version"] < last)
         if len(history) < limit:
@@ -301,12 +318,23 @@ def commits(path: Address) -> Iterator[dict[str, Any]]:
         limit, last = 8 * limit, history[-1]["version"]
 
 
-def _commits_upto(path: Address, version: int) -> Iterator[dict[str, Any]]:
-    """As `commits`, where deltalake would read a commit that was cut short."""
+_infos: Final[defaultdict[tuple[str, str], dict[int, dict[str, Any]]]] = defaultdict(dict)
+"""What the commits of tables in a store say of themselves, by the table's URL and its id, and by version."""
+MANY_COMMITS: Final = 10_000
+"""Of so many of a table it is kept, at most."""
+
+
+def _commits_upto(path: Address, version: int, known: dict[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """As `commits`, where deltalake would read a commit that was cut short, or each of a store again and again."""
+    if len(known) > MANY_COMMITS:
+        known.clear()
     for number in range(version, -1, -1):
-        if not commit_file(path, number).exists():
-            return
-        yield _info(path, number) | {"version": number}
+        if number not in known or path.storage.may_tear:
+            try:
+                known[number] = _info(path, number)
+            except FileNotFoundError:  # its past was ended
+                return
+        yield known[number] | {"version": number}
 
 
 def metadata(path: Address, version: int) -> dict[str, Any]:

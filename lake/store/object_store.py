@@ -113,13 +113,14 @@ class ObjectStore(Storage):
         with told(url):
             return bytes(obstore.get_range(self._client, self._key(url), start=start, length=size))
 
-    def list(self, url: str, *, deep: bool = False) -> Iterator[Entry]:
+    def list(self, url: str, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
         import obstore
 
         prefix = f"{self._key(url)}/".lstrip("/")
         with told(url):
-            if deep:
-                parts = list(obstore.list(self._client, prefix or None, chunk_size=MANY))
+            if deep or after:
+                offset = f"{prefix}{after}" if after else None
+                parts = list(obstore.list(self._client, prefix or None, offset=offset, chunk_size=MANY))
                 found = [_entry(meta, prefix) for part in parts for meta in part]
             else:
                 listed = obstore.list_with_delimiter(self._client, prefix or None)

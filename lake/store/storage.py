@@ -44,8 +44,11 @@ class Storage(Protocol):
     def open(self, url: str) -> BinaryIO:
         """The content of a file, to be read and sought in. Raises FileNotFoundError."""
 
-    def list(self, url: str, *, deep: bool = False) -> Iterator[Entry]:
-        """What is in a folder, by name; with `deep`, all files below it. Raises FileNotFoundError."""
+    def list(self, url: str, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
+        """What is in a folder, by name, from the one that follows `after`; with `deep`, all files below it.
+
+        Raises FileNotFoundError where there is nothing.
+        """
 
     def put_if_absent(self, url: str, content: bytes) -> bool:
         """Writes a file, at once and whole, where there is none; False where there is one, which stays as it is."""
@@ -69,9 +72,9 @@ class LocalFolder(Storage):
     def open(self, url: str) -> BinaryIO:
         return open(url, "rb")
 
-    def list(self, url: str, *, deep: bool = False) -> Iterator[Entry]:
+    def list(self, url: str, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
         for entry in sorted(os.scandir(url), key=lambda entry: entry.name):
-            if deep and entry.is_symlink():
+            if entry.name <= after or (deep and entry.is_symlink()):
                 continue
             if not entry.is_dir():
                 if file := self.head(entry.path):
@@ -163,9 +166,12 @@ class Address:
         """The address of `url`, which is of the same storage."""
         return Address(url, self.storage)
 
-    def list(self, *, deep: bool = False) -> Iterator[Entry]:
-        """What is in the folder, by name; with `deep`, all files below it. Raises FileNotFoundError."""
-        return self.storage.list(self.url, deep=deep)
+    def list(self, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
+        """What is in the folder, by name, from the one that follows `after`; with `deep`, all files below it.
+
+        Raises FileNotFoundError.
+        """
+        return self.storage.list(self.url, deep=deep, after=after)
 
     def put_if_absent(self, content: bytes) -> bool:
         """Writes the file, at once and whole, where there is none; False where there is one."""
