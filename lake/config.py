@@ -340,6 +340,8 @@ def _example(name: str, setting: Field[Any]) -> str:
     last, default = name.rpartition(".")[2], setting.default
     if isinstance(default, str | int | float) and default != "":
         return f"for example {last} = {json.dumps(default)}, which is its default"
+    if name == "storage.path_style":
+        return "for example path_style = true, or leave it out"
     if name == "spark.conf":
         return 'for example conf = {"spark.sql.shuffle.partitions" = "4"}; in the environment, as JSON'
     if name == "publish.groups":

@@ -161,6 +161,7 @@ def bucketless(text: str, where: str) -> Unavailable | None:
 
 def silent(text: str, where: str) -> Unavailable:
     """That a store did not do what it was asked, and what was said of it."""
-    cause = re.search(r"Error performing \w+ \S+ in [\w.]+(?:, after \d+ retries[^-]*)? - [^\n]*", text)
-    said = cause[0] if cause else (text.strip().splitlines() or ["no message"])[0]
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # colours
+    cause = re.search(r"(Error performing \w+ \S+) in [\w.]+(?:, after \d+ retries[^-]*)? - ([^\n]*)", text)
+    said = " - ".join(cause.groups()) if cause else (text.strip().splitlines() or ["no message"])[0]
     return Unavailable(f"the object store does not answer: {said[:300]}", where=where, fix=FIX)

@@ -52,7 +52,7 @@ def races(settings: Settings, log_store: str, rounds: int) -> list[Sequence[str]
         for process in writers:
             say(process, f"{settings.store}/warm/")
         assert [heard(process) for process in writers] == ["ready", "ready"]
-        told = []
+        told: list[Sequence[str]] = []
         for number in range(rounds):
             for process in writers:
                 say(process, f"{settings.store}/t/_delta_log/{number:020}.json")

@@ -230,8 +230,8 @@ def test_a_store_that_tells_two_writers_that_they_won_is_found_out(root: Address
 
 
 FAULTS: Final = {
-    "key": ("the object store refuses this key", {"AWS_SECRET_ACCESS_KEY": "wrong"}, {}),
-    "bucket": ("there is no such bucket", {}, {"warehouse": "s3://nothing-there/w"}),
+    "key": ("the object store refuses this key", {"AWS_SECRET_ACCESS_KEY": "wrong"}, ""),
+    "bucket": ("there is no such bucket", {}, "s3://nothing-there/w"),
 }
 
 
@@ -239,10 +239,11 @@ FAULTS: Final = {
 def test_what_a_store_refuses_is_told_in_a_line_without_the_key(
     s3: S3, tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said, environment, changes = FAULTS[case]
+    said, environment, elsewhere = FAULTS[case]
+    settings = settings_of(s3, tmp_path)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    root = Warehouse(replace(settings_of(s3, tmp_path), **changes)).root
+    root = Warehouse(replace(settings, warehouse=elsewhere or settings.warehouse)).root
     store = root.storage
     assert isinstance(store, ObjectStore)
     fresh = Address(root.url, replace(store))
