@@ -11,12 +11,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from fsspec import AbstractFileSystem
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 END: Final = 1 << 20
 """So many bytes of a file are asked for at first."""
@@ -95,7 +92,7 @@ class Ranged(io.RawIOBase):
             raise OSError(22, "Invalid argument", self._url)
         return self._at
 
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
+    def readinto(self, buffer: Any, /) -> int:
         view = memoryview(buffer).cast("B")
         content = self._between(self._at, min(self._at + len(view), self.known.size))
         view[: len(content)] = content
