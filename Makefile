@@ -22,11 +22,11 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer test-sharing test-redis test-opensearch test-sinks test-webhook laws soak lint docs audit bench bench-kinds bench-large bench-http bench-sources bench-sinks load workloads airflow kafka postgres opensearch lock clean
+.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer test-sharing test-redis test-opensearch test-s3 test-sinks test-webhook laws soak lint docs audit bench bench-kinds bench-large bench-http bench-sources bench-sinks load workloads airflow kafka postgres opensearch s3 lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 setup: $(VENV)/.packages $(VENV)/.headwater $(VENV)/.jars ## everything into .venv, pinned and verified
 	@:
@@ -42,7 +42,7 @@ demo-kafka: setup $(VENV)/.kafka ## the same flights by a Kafka broker, with abo
 quick: lint ## linters, then the tests that take neither a JVM nor a second: under a minute
 	$(PYTEST) -m "not long and not spark and not smoke and not slow"
 
-test: lint $(VENV)/.kafka $(VENV)/.opensearch ## linters, then the tests
+test: lint $(VENV)/.kafka $(VENV)/.opensearch $(VENV)/.s3 ## linters, then the tests
 	$(PYTEST)
 
 test-airflow: setup ## what asks Airflow: whole runs of every DAG
@@ -74,6 +74,9 @@ test-redis: setup ## what asks Redis, which is installed where it is missing: ke
 test-opensearch: setup $(VENV)/.opensearch ## what asks OpenSearch: an index of one edition, whoever dies
 	$(BIN)/pytest -m opensearch
 
+test-s3: setup $(VENV)/.s3 ## a warehouse in a bucket: races, answers that are lost, the same fingerprints as in a folder
+	$(BIN)/pytest -m s3
+
 test-sinks: setup $(VENV)/.kafka $(VENV)/.opensearch $(VENV)/.pgjdbc ## all that fills what sinks and alerts are declared for
 	@infra/postgres/install.sh
 	@infra/redis/install.sh
@@ -82,7 +85,7 @@ test-sinks: setup $(VENV)/.kafka $(VENV)/.opensearch $(VENV)/.pgjdbc ## all that
 test-webhook: setup ## what asks a receiver of webhooks, which fails in every way: nothing is lost, and every message has one id
 	$(BIN)/pytest -m webhook
 
-laws: setup $(VENV)/.kafka $(VENV)/.opensearch ## the tests, and all further turns of the laws
+laws: setup $(VENV)/.kafka $(VENV)/.opensearch $(VENV)/.s3 ## the tests, and all further turns of the laws
 	$(PYTEST) -m ""
 
 soak: setup ## processes and JVMs killed at every point of their writing, a state machine, hostile files: MINUTES=30, SEED=1
@@ -145,6 +148,9 @@ postgres: ## PostgreSQL on this machine whose changes can be read, loopback only
 opensearch: setup $(VENV)/.opensearch ## OpenSearch on this machine, loopback only: PORT=9200
 	$(BIN)/python infra/opensearch/server.py $(if $(PORT),--port $(PORT))
 
+s3: setup $(VENV)/.s3 ## an S3 server on this machine, loopback only: PORT=9000
+	$(BIN)/python infra/s3/server.py $(if $(PORT),--port $(PORT))
+
 lock: $(VENV)/.packages ## resolve pyproject.toml anew into the lock files
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock pyproject.toml
 	$(COMPILE) --upgrade --output-file infra/sharing/requirements.lock infra/sharing/requirements.in
@@ -178,6 +184,11 @@ $(VENV)/.pgjdbc: infra/postgres/jars.txt infra/fetch.py $(VENV)/.headwater
 
 $(VENV)/.opensearch: infra/opensearch/jars.txt infra/opensearch/server.py $(VENV)/.headwater
 	@$(BIN)/python infra/opensearch/server.py --fetch
+	@touch $@
+
+$(VENV)/.s3: infra/s3/jars.txt infra/s3/server.py lake/jvm/s3.txt lake/jvm/PutIfAbsentLogStore.java $(VENV)/.jars
+	@$(BIN)/python infra/s3/server.py --fetch
+	@$(BIN)/lake setup --s3
 	@touch $@
 
 $(VENV)/.jars: lake/jars.txt lake/jars.py $(VENV)/.headwater

@@ -23,11 +23,12 @@ from typing import Any, Final, NamedTuple
 
 from license_expression import ExpressionError, get_spdx_licensing
 
+from lake import s3
 from lake.jars import faults, listed
 
 LOCK: Final = Path(__file__).parents[1] / "requirements.lock"
 HERE: Final = Path(__file__).parent
-SERVERS: Final = (HERE / "kafka/jars.txt", HERE / "opensearch/jars.txt")  # that tests start; the product does not
+SERVERS: Final = tuple(HERE / f"{name}/jars.txt" for name in ("kafka", "opensearch", "s3"))  # for tests alone
 
 # Licences under which a dependency may be used by, and passed on with, a program under Apache-2.0. The Mozilla one asks
 # for the source of its own files where they are changed, and they are not.
@@ -47,6 +48,7 @@ CALLED: Final[Mapping[str, str]] = {
     "Python Software Foundation License": "PSF-2.0",
     "The Unlicense (Unlicense)": "Unlicense",
 }
+_OF_TESTS: Final = "of a server that tests start, is used unchanged"
 # Packages that do not say it of themselves, or say more than one: the licence that is taken, and why.
 EXCEPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "async-timeout": ("Apache-2.0", "for Python before 3.11.3 only, where redis needs it: not installed here"),
@@ -57,6 +59,9 @@ EXCEPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "pywin32": ("PSF-2.0", "for Windows only: not installed here"),
     "pyyaml-ft": ("MIT", "for free-threaded Python only: not installed here"),
     "text-unidecode": ("Artistic-1.0-Perl", "Artistic or GPL, at choice; comes with Airflow, is used unchanged"),
+    "jakarta.servlet-api-6.0.0.jar": ("EPL-2.0", _OF_TESTS),
+    "logback-classic-1.6.3.jar": ("EPL-2.0", _OF_TESTS),
+    "logback-core-1.6.3.jar": ("EPL-2.0", _OF_TESTS),
     "win-precise-time": ("MIT", "for Windows only: not installed here"),
 }
 
@@ -150,7 +155,7 @@ def licences(packages: Iterable[str], read: Callable[[str], PackageMetadata] = m
     found: dict[str, list[str]] = defaultdict(list)
     for name in packages:
         found[_licence(name, read)].append(name)
-    for jar in (*listed(), *(jar for file in SERVERS for jar in listed(file))):
+    for jar in (*listed(), *listed(s3.LIST), *(jar for file in SERVERS for jar in listed(file))):
         found[jar.licence].append(jar.file)
     for licence, names in sorted(found.items()):
         told = f"{licence or 'none declared'}: {', '.join(names)}"

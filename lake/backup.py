@@ -78,7 +78,7 @@ def backup(project: Project, folder: Path, *, keys: Path | None, tell: Callable[
                 tell(f"copied  {name} at version {version}")
         if not tables:
             raise DeclarationError(
-                "there is nothing to back up yet", where=str(project.settings.warehouse_path), fix="lake run"
+                "there is nothing to back up yet", where=project.settings.warehouse_name, fix="lake run"
             )
         if keys is not None:
             copy_store(project.settings, keys)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +22,13 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from lake.errors import DeclarationError, did_you_mean
 
-NOUNS: Final = {int: "a whole number", float: "a number", str: "text", Path: "a path"}
+NOUNS: Final = {int: "a whole number", float: "a number", str: "text", Path: "a path", bool: "true or false"}
 
 UNFIT: Final = frozenset("#?*%[]^|\\")
 """Characters forbidden in paths: delta-rs takes some for parts of a URL, DuckDB and Spark others for a pattern."""
+
+STORE: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*")
+"""A bucket, and what all names in it begin with: `s3://BUCKET/PREFIX`."""
 
 UNTOLD: Final = frozenset({"spark.conf", "spark.remote"})
 """Settings that may hold a password or a token: messages never show their values."""
@@ -80,10 +84,25 @@ class ServeSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StorageSettings:
+    """How a warehouse in an object store is reached; keys are in the environment, AWS_ACCESS_KEY_ID and others.
+
+    `endpoint` is the URL of a server that is not Amazon's, by default AWS_ENDPOINT_URL; `region` is by default
+    AWS_REGION, else us-east-1. With `path_style`, by default where there is an endpoint, a bucket is in the path of a
+    URL and not in the name of its host.
+    """
+
+    endpoint: str = ""
+    region: str = ""
+    path_style: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Everything a project can set. Relative paths are relative to the project folder.
 
-    The warehouse is for its owner, and for the members of `group` to read. Events come from the folders of `landing`,
+    The `warehouse` is a folder, for its owner and for the members of `group` to read, or `s3://BUCKET/PREFIX`, which
+    `storage` says how to reach. Events come from the folders of `landing`,
     one for each stream, and by what the files in `sources` declare; tables go to what those in `sinks` declare, and
     whoever those in `alerts` name is told of changes.
     `keys` is the file with the encryption keys of personal data, by default `keys.sqlite` beside the warehouse;
@@ -97,7 +116,7 @@ class Settings:
     """
 
     project: Path
-    warehouse: Path = Path(".lake/warehouse")
+    warehouse: Path | str = Path(".lake/warehouse")
     landing: Path = Path("landing")
     sources: Path = Path("sources")
     sinks: Path = Path("sinks")
@@ -121,18 +140,42 @@ class Settings:
     publish: PublishSettings = PublishSettings()
     serve: ServeSettings = ServeSettings()
     spark: SparkSettings = SparkSettings()
+    storage: StorageSettings = StorageSettings()
 
     def path(self, relative: Path | str) -> Path:
         """`relative` as an absolute path under the project folder."""
         return (self.project / relative).resolve()
 
+    @property
+    def store(self) -> str:
+        """The URL of a warehouse in an object store; empty for a folder of this machine."""
+        return self.warehouse.rstrip("/") if isinstance(self.warehouse, str) and "://" in self.warehouse else ""
+
+    @property
+    def warehouse_name(self) -> str:
+        """Where the warehouse is, for a person."""
+        return self.store or str(self.warehouse_path)
+
     @cached_property
     def warehouse_path(self) -> Path:
-        return self.path(self.warehouse)
+        """The folder of the warehouse on this machine: its own, or that with the locks of one in an object store."""
+        return self.path(f".lake/stores/{self.store.partition('://')[2]}" if self.store else self.warehouse)
 
     @property
     def keys_path(self) -> Path:
-        return self.warehouse_path.parent / "keys.sqlite" if self.keys is None else self.path(self.keys)
+        if self.keys is not None:
+            return self.path(self.keys)
+        return self.path(".lake/keys.sqlite") if self.store else self.warehouse_path.parent / "keys.sqlite"
+
+
+GROUPS: Final = (
+    (Settings, ""),
+    (PublishSettings, "publish."),
+    (ServeSettings, "serve."),
+    (SparkSettings, "spark."),
+    (StorageSettings, "storage."),
+)
+"""All settings, and what the names of those in tables begin with."""
 
 
 def find_project(start: Path) -> Path:
@@ -174,8 +217,7 @@ def load_settings(project: Path | None = None) -> Settings:
 
 def _mistyped() -> Iterator[DeclarationError]:
     """Environment variables that are nearly those of a setting."""
-    groups = ((Settings, ""), (PublishSettings, "publish."), (ServeSettings, "serve."), (SparkSettings, "spark."))
-    variables = {_variable(prefix + setting.name) for group, prefix in groups for setting in fields(group)}
+    variables = {_variable(prefix + setting.name) for group, prefix in GROUPS for setting in fields(group)}
     for name in sorted(set(os.environ) - variables):
         if name.startswith("LAKE_") and (close := get_close_matches(name, variables, n=1, cutoff=0.9)):
             yield DeclarationError(
@@ -187,7 +229,14 @@ def _mistyped() -> Iterator[DeclarationError]:
 
 def _must_be_folders(settings: Settings) -> None:
     """Raises DeclarationError where a setting cannot be a folder: for its name, or a file in its way."""
-    for name in ("warehouse", "landing"):
+    if settings.store and not STORE.fullmatch(settings.store):
+        raise _fault(
+            f"setting 'warehouse': {settings.store} names no folder of an S3 bucket",
+            "warehouse",
+            settings.project,
+            'warehouse = "s3://BUCKET/PREFIX", of letters, digits and . _ = -, or a path on this machine',
+        )
+    for name in ("landing",) if settings.store else ("warehouse", "landing"):
         path = settings.path(getattr(settings, name))
         if odd := sorted(set(str(path)) & UNFIT):
             raise _fault(
@@ -265,7 +314,13 @@ def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
     if get_origin(kind) is Mapping:
         return _texts(given) if get_args(kind)[1] is str else _lists(given)
     if get_origin(kind) is UnionType:
+        if str in get_args(kind) and isinstance(given, str) and "://" in given:
+            return given
         kind = get_args(kind)[0]
+    if kind is bool:
+        if isinstance(given, bool) or given in ("true", "false"):
+            return given in (True, "true")
+        raise ValueError(NOUNS[bool])
     if kind is Path and given == "":
         raise ValueError(NOUNS[Path])
     least = setting.metadata.get("least")
@@ -285,6 +340,8 @@ def _example(name: str, setting: Field[Any]) -> str:
     last, default = name.rpartition(".")[2], setting.default
     if isinstance(default, str | int | float) and default != "":
         return f"for example {last} = {json.dumps(default)}, which is its default"
+    if name == "storage.path_style":
+        return "for example path_style = true, or leave it out"
     if name == "spark.conf":
         return 'for example conf = {"spark.sql.shuffle.partitions" = "4"}; in the environment, as JSON'
     if name == "publish.groups":

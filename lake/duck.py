@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import duckdb
+
+FILE_SYSTEMS: Final[dict[str, Any]] = {}
+"""What reads files whose addresses begin so, `s3` for one: file systems of fsspec, which each connection has."""
 
 
 def connect(file: str = ":memory:") -> duckdb.DuckDBPyConnection:
     """A connection to a database of its own in memory, or to that in `file`."""
-    return settled(duckdb.connect(file))
+    con = settled(duckdb.connect(file))
+    for system in FILE_SYSTEMS.values():
+        con.register_filesystem(system)
+    return con
 
 
 def settled(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lake import file_modes
+from lake import file_modes, s3
 from lake.config import Settings, load_settings
 from lake.errors import LakeError, Unavailable, full
 from lake.session import gone
@@ -36,8 +36,8 @@ def fault_of(error: BaseException, settings: Settings | None) -> LakeError | Non
     """
     if isinstance(error, LakeError):
         return error
-    where = str(settings.warehouse_path) if settings else ""
-    return gone(error) or full(error, where=where) or _of_system(error) or _damage(error, settings)
+    where = settings.warehouse_name if settings else ""
+    return gone(error) or s3.fault(error) or full(error, where=where) or _of_system(error) or _damage(error, settings)
 
 
 def _of_system(error: BaseException) -> LakeError | None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lake import file_modes, jars, remote
+from lake import file_modes, jars, remote, s3
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable, full
 from lake.progress import step
@@ -206,7 +206,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraClassPath": class_path(settings.path(settings.jars)),
+        "spark.driver.extraClassPath": class_path(settings),
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} -XX:+UseParallelGC{STARTING}",
         "spark.ui.enabled": "false",
         # Hadoop's local file system sets what a file allows by this, whatever the process's umask.
@@ -222,12 +222,14 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         **guarded,
+        **(s3.spark_conf(settings) if settings.store else {}),
         **settings.spark.conf,
     }
 
 
-def class_path(folder: Path) -> str:
-    """The Delta jars as a class path, in the order of their names."""
+def class_path(settings: Settings) -> str:
+    """The Delta jars as a class path, in the order of their names, and what a warehouse in an object store needs."""
+    folder = settings.path(settings.jars)
     files = sorted(folder.glob("*.jar"))
     if not files:
         raise DeclarationError(
@@ -235,7 +237,7 @@ def class_path(folder: Path) -> str:
             where=str(folder),
             fix=f"{jars.FIX} fetches and verifies them (lake doctor shows what else)",
         )
-    return os.pathsep.join(map(str, files))
+    return os.pathsep.join([*map(str, files), *(s3.class_path(folder) if settings.store else ())])
 
 
 class Gone(Unavailable):

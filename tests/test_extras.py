@@ -102,6 +102,17 @@ def test_an_absent_extra_is_one_line_that_names_it(
     assert done.returncode == (0 if words == ["status"] else 2)
 
 
+@pytest.mark.slow
+def test_a_warehouse_in_a_bucket_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    published(tmp_path / "shop")
+    monkeypatch.setenv("LAKE_WAREHOUSE", "s3://bucket/shop")
+    done = without("s3", tmp_path, "from lake.cli import main; main()", "sql", "select 1")
+    told = [line for line in done.stderr.splitlines() if "headwater[s3]" in line]
+    assert len(told) == 1, done
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2
+
+
 @pytest.mark.long
 def test_a_table_for_polars_names_the_extra(tmp_path: Path) -> None:
     published(tmp_path / "shop")

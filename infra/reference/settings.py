@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from lake.config import PublishSettings, ServeSettings, Settings, SparkSettings
+from lake.config import PublishSettings, ServeSettings, Settings, SparkSettings, StorageSettings
 from reference.words import ROOT, said_of, type_cell
 
 NOUNS = {
@@ -15,10 +15,12 @@ NOUNS = {
     "str": "text",
     "int": "whole number",
     "float": "number",
+    "bool": "true or false",
+    "Path | str": "path or URL",
     "Mapping[str, str]": "table of texts",
     "Mapping[str, Sequence[str]]": "table of lists",
 }
-GROUPS = {"publish": PublishSettings, "serve": ServeSettings, "spark": SparkSettings}
+GROUPS = {"publish": PublishSettings, "serve": ServeSettings, "spark": SparkSettings, "storage": StorageSettings}
 """Settings that are a table of settings."""
 
 

@@ -58,18 +58,20 @@ def init(shell: Shell, folder: Path, example: str | None) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Fetch them as this ivysettings.xml says, such as from a mirror.",
 )
+@click.option("--s3", "for_s3", is_flag=True, help="Fetch those for a warehouse in an object store too.")
 @shared
-def setup(shell: Shell, source: Path | None, ivy_settings: Path | None) -> None:
+def setup(shell: Shell, source: Path | None, ivy_settings: Path | None, for_s3: bool) -> None:
     """Fetch the jars that Spark needs for Delta, and verify them. Each has a pinned SHA-256.
 
     They go where the setting `jars` says, by default into this Python's environment. What is in place already needs no
-    network.
+    network. A warehouse in an object store needs more of them, and a class that is compiled: --s3, or in its project.
 
     \b
     lake setup
+    lake setup --s3
     lake setup --from /media/jars
     """
-    from lake import jars
+    from lake import jars, s3
     from lake.config import Settings, find_project
 
     if source is not None and ivy_settings is not None:
@@ -78,9 +80,12 @@ def setup(shell: Shell, source: Path | None, ivy_settings: Path | None) -> None:
     with suppress(DeclarationError):  # outside of a project it is for all of them
         shell.project = shell.project or find_project(Path.cwd())
     if shell.project is not None:
-        folder = shell.settings.path(shell.settings.jars)
+        folder, for_s3 = shell.settings.path(shell.settings.jars), for_s3 or bool(shell.settings.store)
     fetched = jars.provide(folder, shell.say, source=source, ivy_settings=ivy_settings)
     count = len(jars.listed())
+    if for_s3:
+        fetched += s3.provide(folder, shell.say, source=source, ivy_settings=ivy_settings)
+        count += len(jars.listed(s3.LIST))
     done = f"jars: {count} verified in {folder}" if fetched else f"jars: {count} in place"
     shell.emit({"jars": str(folder), "listed": count, "fetched": fetched}, done)
 

@@ -35,7 +35,6 @@ from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.log import Log
 from lake.store.scan import Scan, to_arrow
 from lake.store.snapshot import published
-from lake.store.storage import Address
 from lake.store.table_head import HANDED_ON, TableHead
 from lake.text import counted
 
@@ -58,7 +57,7 @@ def cost_of(inputs: Inputs, tables: Iterable[Declaration]) -> Cost:
     streams = sorted({stream for table in tables for stream in inputs.project.logs(table)})
     bounds = {stream: {"_batch": (1, batches[stream])} for stream in streams if batches.get(stream)}
     scans = [Scan(Log(settings, stream).path, bounds=bound) for stream, bound in bounds.items()]
-    files = [Address(file).head() for scan in scans for file in scan.files()]
+    files = [scan.path.at(file).head() for scan in scans for file in scan.files()]
     return Cost(tuple(streams), sum(scan.rows() for scan in scans), sum(file.size for file in files if file))
 
 

@@ -137,9 +137,8 @@ def relation(settings: Settings, name: str, cut: Cut) -> Relation:
     typed = ", ".join(f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind, _ in columns)
     described = tuple(Column(column, kind, meaning, "") for column, kind, meaning in columns)
     order = ", ".join(quoted(column) for column in ORDER if column in {name for name, *_ in columns})
-    return Relation(
-        SCHEMA, name, doc, described, f"SELECT {typed} FROM ({query}) ORDER BY {order}", tuple(files), copied=True
-    )
+    ordered, root = f"SELECT {typed} FROM ({query}) ORDER BY {order}", Warehouse(settings).root
+    return Relation(SCHEMA, name, doc, described, ordered, root, tuple(files), copied=True)
 
 
 def _runs(settings: Settings, _: Cut) -> tuple[list[str], str]:

@@ -20,6 +20,7 @@ from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.snapshot import Column
 from lake.store.voids import kept_sql, voided
+from lake.store.warehouse import Warehouse
 
 SCHEMA: Final = "log"
 OWN: Final = (
@@ -59,6 +60,7 @@ def relation(settings: Settings, contract: Contract, cut: Cut) -> Relation:
         contract.doc,
         (*_columns(contracts), *OWN),
         _query(files, contracts, f"_batch <= {upto} AND {void}"),
+        Warehouse(settings).root,
         tuple(files),
     )
 

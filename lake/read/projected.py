@@ -83,9 +83,11 @@ class Projected:
         return (Warehouse(self._settings).root.local if root == "w" else _folder(self._settings)) / within
 
     def _as_it_is(self, table: Published) -> list[Part] | None:
-        """The table's own files; None where any of them has another column, or one of another type."""
+        """The table's own files; None where any has another column, one of another type, or is on no disk here."""
         columns = sorted((column.name, column.type) for column in table.columns)
         root = Warehouse(self._settings).root
+        if self._settings.store:
+            return None
         parts = []
         with delta.connection() as con:
             for file in table.files:
@@ -115,7 +117,7 @@ class Projected:
 
         Raises Unavailable where others hold it, or there is none.
         """
-        most, needed = self._settings.serve.copies_bytes, sum(_size(file) for file in table.files)
+        most, needed = self._settings.serve.copies_bytes, sum(_size(self._settings, file) for file in table.files)
         copies = sorted(_copies(self._settings), key=lambda copy: copy.stat().st_mtime)
         taken = {copy: sum(file.stat().st_size for file in copy.iterdir()) for copy in copies}
         held = datetime.now().timestamp() - self._settings.serve.link_seconds
@@ -182,8 +184,8 @@ def _copies(settings: Settings) -> list[Path]:
     return [path for path in _folder(settings).iterdir() if not path.name.startswith(".")]
 
 
-def _size(file: str) -> int:
-    entry = Address(file).head()
+def _size(settings: Settings, file: str) -> int:
+    entry = Warehouse(settings).root.at(file).head()
     return entry.size if entry else 0
 
 

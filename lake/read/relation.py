@@ -20,7 +20,7 @@ FILE: Final = "_file"
 
 @dataclass(frozen=True)
 class Relation:
-    """What `query`, DuckDB's SQL over `files`, answers: a view called `schema.name`.
+    """What `query`, DuckDB's SQL over `files` of the warehouse at `root`, answers: a view called `schema.name`.
 
     One that is `copied` is read before the connection is locked: a query cannot reach its files. An `optional` one is
     left out where it cannot be read.
@@ -31,6 +31,7 @@ class Relation:
     doc: str
     columns: tuple[Column, ...]
     query: str
+    root: Address
     files: tuple[str, ...] = ()
     copied: bool = False
     optional: bool = False
@@ -53,7 +54,7 @@ class Relation:
 
     def fault(self, error: duckdb.Error) -> StorageError | None:
         """What is wrong where a file is gone, or `error` names one; None where neither is so."""
-        gone = [file for file in self.files if not Address(file).exists()]
+        gone = delta.missing(self.root, self.files)
         wrong = gone or [file for file in self.files if file in str(error)]
         if not wrong or self.optional:
             return None

@@ -15,11 +15,13 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Final
 
-from lake import jars
+from lake import jars, s3
 from lake.config import Settings, load_settings
 from lake.errors import LakeError
 from lake.remote import server, shown
 from lake.session import start
+from lake.store.race import ROUNDS, WRITERS, lost_races
+from lake.store.warehouse import Warehouse
 
 PYTHON: Final = (3, 11)
 JAVA: Final = 17
@@ -55,9 +57,7 @@ def examine(project: Path | None = None) -> list[Finding]:
         _jars(settings.path(settings.jars)),
         _loopback(),
         Finding("project", str(settings.project)),
-        _writable("warehouse", settings.warehouse_path),
-        _local(settings.warehouse_path),
-        _space(settings.warehouse_path),
+        *(_store(settings) if settings.store else _folder(settings)),
         _landing(settings.path(settings.landing)),
         *_server(settings),
     ]
@@ -135,6 +135,32 @@ def _writable(subject: str, folder: Path) -> Finding:
         if not os.access(inside, os.W_OK):
             return Finding(subject, f"{inside} belongs to another user", fix.format(inside))
     return Finding(subject, f"{folder} can be written")
+
+
+def _folder(settings: Settings) -> Iterator[Finding]:
+    """A warehouse on this machine."""
+    yield _writable("warehouse", settings.warehouse_path)
+    yield _local(settings.warehouse_path)
+    yield _space(settings.warehouse_path)
+
+
+def _store(settings: Settings) -> Iterator[Finding]:
+    """A warehouse in an object store: what it needs, whether it can be written, and whether one of two writers wins."""
+    wrong = s3.faults(settings.path(settings.jars), verify=True)
+    yield Finding("jars for S3", wrong[0] if wrong else f"{len(jars.listed(s3.LIST))} verified", s3.SETUP * bool(wrong))
+    try:
+        lost = lost_races(Warehouse(settings).root)
+    except LakeError as fault:
+        yield Finding("warehouse", f"{fault.what} ({settings.store})", fault.fix)
+        return
+    if lost:
+        found = f"in {lost} of {ROUNDS} races not one of {WRITERS} writers won: this store may lose commits"
+        fix = "use a store that keeps to If-None-Match, or a folder of this machine"
+        yield Finding("warehouse", f"{settings.store}: {found}", fix)
+    else:
+        yield Finding("warehouse", f"{settings.store} can be written: in {ROUNDS} races one of {WRITERS} writers won")
+    yield _local(settings.warehouse_path)
+    yield _space(settings.warehouse_path)
 
 
 def _local(folder: Path) -> Finding:

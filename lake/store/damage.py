@@ -129,7 +129,7 @@ def _of_files(path: Address, *, within: bool) -> Damage | None:
         if torn(path) == 0:
             return None
         raise
-    for file in (Address(file, path.storage) for file in files):
+    for file in map(path.at, files):
         if not file.exists():
             return Damage(path, file.url, "a file is missing")
         if within and not _is_parquet(file):

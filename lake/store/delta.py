@@ -11,7 +11,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -22,11 +22,11 @@ from arro3.core import Table
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from lake.duck import connect, settled
+from lake.duck import FILE_SYSTEMS, connect, settled
 from lake.errors import LakeError, StorageError
 from lake.quoting import literal, quoted
 from lake.store.storage import Address, Entry
-from lake.store.torn import commit_file, torn, torn_after
+from lake.store.torn import COMMIT, commit_file, torn, torn_after
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,23 +82,26 @@ class Position:
 
 def load(path: Address, version: int | None = None) -> DeltaTable:
     """The table at `path`, at `version` or its newest, to keep. Raises TableNotFoundError; see `opened`."""
-    return DeltaTable(path.url, version=version)
+    return DeltaTable(path.url, version=version, storage_options=path.storage.options)
 
 
 def create(path: Address, schema: Schema, properties: Mapping[str, str | None], **how: Any) -> None:
     """Makes an empty table, where there is none, with the `properties` and KEEP_LOGS, else as deltalake is told."""
+    how |= {"mode": "ignore", "storage_options": path.storage.options}
     try:
-        DeltaTable.create(path.url, schema, mode="ignore", configuration={**KEEP_LOGS, **properties}, **how)
+        DeltaTable.create(path.url, schema, configuration={**KEEP_LOGS, **properties}, **how)
     except TableNotFoundError:  # of commits that were lost, what Spark had written beside them is left
         log = path / "_delta_log"
         for entry in log.list():
             if entry.name.endswith(".crc"):
                 (log / entry.name).delete()
-        DeltaTable.create(path.url, schema, mode="ignore", configuration={**KEEP_LOGS, **properties}, **how)
+        DeltaTable.create(path.url, schema, configuration={**KEEP_LOGS, **properties}, **how)
 
 
 def write(to: Address | DeltaTable, rows: pa.Table | Table, *, position: Position | None = None, **how: Any) -> None:
     """Writes `rows` in one commit, which carries the `position`; appends them, unless deltalake is told `how`."""
+    if isinstance(to, Address):
+        how["storage_options"] = to.storage.options
     write_deltalake(
         to.url if isinstance(to, Address) else to,
         rows,
@@ -137,8 +140,8 @@ def opened(path: Address, version: int | None = None) -> Iterator[DeltaTable]:
         kept = idle.pop()
     except IndexError:  # none yet, or other threads have them
         kept = None
-    table = _brought_up(path, *kept) if kept else _newest(path)
-    newest = commit_file(path, table.version()).head()
+    table, newest = _brought_up(path, *kept) if kept else (_newest(path), None)
+    newest = newest or commit_file(path, table.version()).head()
     if version is not None and version > table.version():
         must_be_whole(path, version)
     yield table if version in {None, table.version()} else load(path, version)
@@ -163,22 +166,39 @@ def _newest(path: Address) -> DeltaTable:
     return load(path, version and version - 1)
 
 
-def _brought_up(path: Address, table: DeltaTable, newest: Entry | None) -> DeltaTable:
+def _brought_up(path: Address, table: DeltaTable, newest: Entry | None) -> tuple[DeltaTable, Entry | None]:
     """`table` with the commits since; opened anew where the last of them was cut short, or `newest`, the last that it
-    had, is gone or was made again.
+    had, is gone or was made again. And its newest commit, where that is known.
     """
     before = table.version()
-    if newest is None or commit_file(path, before).head() != newest:
-        return _newest(path)
+    if not path.storage.may_tear:
+        since = _commits_from(path, before)
+        if newest is not None and since == [newest]:  # mostly so: by one request
+            return table, newest
+        there = newest in since
+    else:
+        there = newest is not None and commit_file(path, before).head() == newest
+    if not there:
+        return _newest(path), None
     try:
         table.update_incremental()
     except DeltaError:
-        return _newest(path)
-    return table if table.version() == before or torn(path) is None else _newest(path)
+        return _newest(path), None
+    return (table if table.version() == before or torn(path) is None else _newest(path)), None
+
+
+def _commits_from(path: Address, version: int) -> list[Entry]:
+    """The commits of the table at `path` from `version` on."""
+    with suppress(FileNotFoundError):
+        later = (path / "_delta_log").list(after=f"{version:020}")
+        return [entry for entry in later if COMMIT.fullmatch(entry.name)]
+    return []
 
 
 def _born(path: Address) -> float:
     """When the table's first commit was made: one that was deleted and made again is another table."""
+    if not path.storage.may_tear:
+        return 0  # the newest commit's tag tells as much, without another request
     first = commit_file(path, 0).head()
     return first.time if first else 0
 
@@ -284,11 +304,13 @@ def commits(path: Address) -> Iterator[dict[str, Any]]:
     while True:
         try:
             with opened(path) as table:
-                if torn_after(path, table.version()):
-                    yield from _commits_upto(path, table.version())
-                    return
-                history = table.history(limit)
+                version, known = table.version(), _infos[path.url, str(table.metadata().id)]
+                by_hand = not path.storage.may_tear or torn_after(path, version)
+                history = [] if by_hand else table.history(limit)
         except TableNotFoundError:
+            return
+        if by_hand:
+            yield from _commits_upto(path, version, known)
             return
         yield from (commit for commit in history if commit["version"] < last)
         if len(history) < limit:
@@ -296,12 +318,23 @@ def commits(path: Address) -> Iterator[dict[str, Any]]:
         limit, last = 8 * limit, history[-1]["version"]
 
 
-def _commits_upto(path: Address, version: int) -> Iterator[dict[str, Any]]:
-    """As `commits`, where deltalake would read a commit that was cut short."""
+_infos: Final[defaultdict[tuple[str, str], dict[int, dict[str, Any]]]] = defaultdict(dict)
+"""What the commits of tables in a store say of themselves, by the table's URL and its id, and by version."""
+MANY_COMMITS: Final = 10_000
+"""Of so many of a table it is kept, at most."""
+
+
+def _commits_upto(path: Address, version: int, known: dict[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """As `commits`, where deltalake would read a commit that was cut short, or each of a store again and again."""
+    if len(known) > MANY_COMMITS:
+        known.clear()
     for number in range(version, -1, -1):
-        if not commit_file(path, number).exists():
-            return
-        yield _info(path, number) | {"version": number}
+        if number not in known or path.storage.may_tear:
+            try:
+                known[number] = _info(path, number)
+            except FileNotFoundError:  # its past was ended
+                return
+        yield known[number] | {"version": number}
 
 
 def metadata(path: Address, version: int) -> dict[str, Any]:
@@ -327,13 +360,14 @@ def _metadata(commit: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _database() -> duckdb.DuckDBPyConnection:
+def _database(file_systems: Sequence[str]) -> duckdb.DuckDBPyConnection:
+    del file_systems  # which a database has from its beginning
     return connect()
 
 
 def connection() -> duckdb.DuckDBPyConnection:
     """A DuckDB that reads and writes timestamps in UTC. What is registered, and temporary tables, are its own."""
-    return settled(_database().cursor())
+    return settled(_database(tuple(FILE_SYSTEMS)).cursor())
 
 
 @contextmanager

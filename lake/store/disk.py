@@ -10,20 +10,27 @@ from datetime import datetime
 from pathlib import Path
 
 from lake.config import Settings
-from lake.store.storage import Address
+from lake.store.storage import LOCAL, Address
 from lake.store.warehouse import Warehouse
 
 
 def settle(files: Iterable[Address]) -> None:
-    """Has the disk hold `files`, folders among them, before what they replace is gone."""
+    """Has the disk hold `files`, folders among them, before what they replace is gone; a store holds what it has."""
     for file in files:
+        if file.storage is not LOCAL:
+            continue
         descriptor = os.open(file.local, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
 
 
 def remove_table(path: Address) -> None:
-    """Removes the Delta table at `path`; a crash leaves the whole table, or what no one takes for one."""
+    """Removes the Delta table at `path`; a crash leaves the whole table, or what no one takes for one.
+
+    A store renames nothing: there the checkpoints go first, then the commits, without which no one reads the rest.
+    """
+    if path.storage is not LOCAL:
+        return _remove_objects(path)
     folder = path.local
     gone = folder.with_name(f".{folder.name}.gone")
     if gone.exists():  # an earlier removal was cut short, and the table built again
@@ -32,11 +39,21 @@ def remove_table(path: Address) -> None:
     shutil.rmtree(gone)
 
 
+def _remove_objects(path: Address) -> None:
+    with suppress(FileNotFoundError):
+        names = [entry.name for entry in path.list(deep=True)]
+        log = [name for name in names if name.startswith("_delta_log/")]
+        commits = [name for name in log if name.endswith(".json")]
+        for part in (sorted(set(log) - set(commits)), commits, sorted(set(names) - set(log))):
+            path.storage.delete_all([f"{path}/{name}" for name in part])
+
+
 def left_behind(settings: Settings, before: datetime) -> list[Path]:
     """What crashes left beside the tables: tables whose removal was cut short, what was staged or spilled `before`."""
     scratch = [file for name in ("staging", "sql", "copies") for file in settings.path(f".lake/{name}").glob("*")]
     old = [file for file in scratch if file.lstat().st_mtime < before.timestamp()]
-    return [*sorted(Warehouse(settings).root.local.glob("*/.*.gone")), *old]
+    gone = [] if settings.store else sorted(Warehouse(settings).root.local.glob("*/.*.gone"))
+    return [*gone, *old]
 
 
 def clear(files: Iterable[Path], *, as_far_as_possible: bool = False) -> None:

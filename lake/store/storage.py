@@ -7,7 +7,7 @@ a local folder has is in lake.store.disk and lake.store.torn; the locks of one m
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,12 +20,14 @@ from typing import BinaryIO, Final, Protocol
 class Entry:
     """What is called `name` below what was listed: a file of `size` bytes, last changed at `time`; or a folder.
 
-    The time is in seconds since 1970. The names of folders end in `/`; their size and time say nothing.
+    The time is in seconds since 1970; the tag is of the content, where the storage has one. The names of folders end in
+    `/`; their size and time say nothing.
     """
 
     name: str
     size: int
     time: float
+    tag: str = ""
 
 
 class Storage(Protocol):
@@ -35,17 +37,27 @@ class Storage(Protocol):
     def may_tear(self) -> bool:
         """Whether only the beginning of a file may be there, of one whose writer was stopped."""
 
+    @property
+    def options(self) -> dict[str, str] | None:
+        """What delta-rs is told of it."""
+
     def open(self, url: str) -> BinaryIO:
         """The content of a file, to be read and sought in. Raises FileNotFoundError."""
 
-    def list(self, url: str, *, deep: bool = False) -> Iterator[Entry]:
-        """What is in a folder, by name; with `deep`, all files below it. Raises FileNotFoundError."""
+    def list(self, url: str, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
+        """What is in a folder, by name, from the one that follows `after`; with `deep`, all files below it.
+
+        Raises FileNotFoundError where there is nothing.
+        """
 
     def put_if_absent(self, url: str, content: bytes) -> bool:
         """Writes a file, at once and whole, where there is none; False where there is one, which stays as it is."""
 
     def delete(self, url: str) -> None:
         """Deletes a file, which may be gone already."""
+
+    def delete_all(self, urls: Sequence[str]) -> None:
+        """Deletes files, which may be gone already, in any order."""
 
     def head(self, url: str) -> Entry | None:
         """The file at `url`; None where there is none."""
@@ -55,13 +67,14 @@ class LocalFolder(Storage):
     """The files of this machine: a URL is an absolute path. Symbolic links are passed over below a folder."""
 
     may_tear = True
+    options = None
 
     def open(self, url: str) -> BinaryIO:
         return open(url, "rb")
 
-    def list(self, url: str, *, deep: bool = False) -> Iterator[Entry]:
+    def list(self, url: str, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
         for entry in sorted(os.scandir(url), key=lambda entry: entry.name):
-            if deep and entry.is_symlink():
+            if entry.name <= after or (deep and entry.is_symlink()):
                 continue
             if not entry.is_dir():
                 if file := self.head(entry.path):
@@ -87,6 +100,10 @@ class LocalFolder(Storage):
 
     def delete(self, url: str) -> None:
         Path(url).unlink(missing_ok=True)
+
+    def delete_all(self, urls: Sequence[str]) -> None:
+        for url in urls:
+            self.delete(url)
 
     def head(self, url: str) -> Entry | None:
         try:
@@ -145,9 +162,16 @@ class Address:
         with self.open() as file:
             return file.read()
 
-    def list(self, *, deep: bool = False) -> Iterator[Entry]:
-        """What is in the folder, by name; with `deep`, all files below it. Raises FileNotFoundError."""
-        return self.storage.list(self.url, deep=deep)
+    def at(self, url: str) -> Address:
+        """The address of `url`, which is of the same storage."""
+        return Address(url, self.storage)
+
+    def list(self, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
+        """What is in the folder, by name, from the one that follows `after`; with `deep`, all files below it.
+
+        Raises FileNotFoundError.
+        """
+        return self.storage.list(self.url, deep=deep, after=after)
 
     def put_if_absent(self, content: bytes) -> bool:
         """Writes the file, at once and whole, where there is none; False where there is one."""

@@ -53,6 +53,8 @@ def torn(path: Address) -> int | None:
 
 def torn_after(path: Address, version: int) -> bool:
     """Whether the commit that follows `version` was cut short."""
+    if not path.storage.may_tear:
+        return False
     return commit_file(path, version + 1).exists() and torn(path) == version + 1
 
 

@@ -71,6 +71,10 @@ class Warehouse:
 
     @property
     def root(self) -> Address:
+        if self.settings.store:
+            from lake.store import object_store
+
+            return object_store.root(self.settings)
         return Address(str(self.settings.warehouse_path))
 
     def log(self, stream: str) -> Location:

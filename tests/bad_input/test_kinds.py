@@ -60,7 +60,7 @@ def table(area: str) -> list[dict[str, Any]]:
 
 def no_jvm(settings: Settings) -> SparkSession:
     """In place of an embedded session: what is wrong is found before there is need of one."""
-    class_path(settings.path(settings.jars))
+    class_path(settings)
     raise AssertionError("this should have been refused before a JVM is started")
 
 

@@ -54,7 +54,7 @@ def shop(spark: SparkSession, tmp_path: Path) -> Lakehouse:
 
 def again(shop: Lakehouse) -> Lakehouse:
     """The same project with its declarations read anew."""
-    return Lakehouse(shop.settings.project, shop.settings.warehouse.parent)
+    return Lakehouse(shop.settings.project, shop.settings.warehouse_path.parent)
 
 
 def edit(shop: Lakehouse, old: str, new: str, job: str = JOB) -> Lakehouse:

@@ -75,7 +75,7 @@ def test_who_waits_in_vain_is_told_what_is_missing(settings: Settings) -> None:
 
 
 def test_before_the_first_edition_nothing_is_published(settings: Settings) -> None:
-    bare = replace(settings, warehouse=settings.warehouse.parent / "other")
+    bare = replace(settings, warehouse=settings.warehouse_path.parent / "other")
     delta.append(Warehouse(bare).log("orders").path, "n BIGINT", [], Log(settings, "orders").head().position)
     with pytest.raises(Unavailable, match="nothing has been published yet; no cut has it yet"):
         wait(bare, ["orders@3"], timeout=0)

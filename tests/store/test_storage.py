@@ -61,7 +61,7 @@ LOCAL: Final = {
     "report/doctor.py": "this machine is what is examined",
 }
 """The modules that touch files, and what for: of a warehouse none does but the first, the next two, and the locks."""
-NAMING: Final = {"backup.py", "config.py", "file_modes.py", "process.py", "report/doctor.py", "testing/commands.py"} | {
+NAMING: Final = {"backup.py", "config.py", "file_modes.py", "report/doctor.py", "testing/commands.py"} | {
     f"store/{name}" for name in ("warehouse.py", "locks/lease.py", "locks/activity.py")
 }
 """The modules that name the warehouse's folder on this machine: all others have its addresses."""

@@ -56,7 +56,7 @@ def _needed(path: Address, keep: Sequence[int], since: int) -> set[Address]:
     One walk over the commits, where asking for the files of each version takes 10 ms a version.
     """
     first, last = delta.load(path, keep[0]), delta.version(path)
-    born = {Address(file, path.storage): keep[0] for file in delta.files(first)}
+    born = {path.at(file): keep[0] for file in delta.files(first)}
     needed = set()
     for version in range(keep[0] + 1, last + 1):
         for kind, file in _actions(path, version):

@@ -1,0 +1,167 @@
+"""An S3 bucket, or one of a server that speaks its protocol: where it is, and what Spark needs to commit there.
+
+Keys are in the environment alone, where delta-rs, obstore and Hadoop's S3A look for them: no setting has them, as a
+client of Spark Connect can read those of the server. Jars are those of `jvm/s3.txt`; the log store, by which of two
+writers one wins, is compiled from its source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from lake import jars
+from lake.config import Settings
+from lake.errors import DeclarationError, LakeError, Unavailable
+
+LIST: Final = Path(__file__).parent / "jvm/s3.txt"
+SOURCE: Final = Path(__file__).parent / "jvm/PutIfAbsentLogStore.java"
+LOG_STORE: Final = "headwater.PutIfAbsentLogStore"
+SETUP: Final = "lake setup --s3"
+FIX: Final = "try again; lake doctor shows whether the store can be reached, and what it answers"
+RIGHTS: Final = "give this key (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) the rights to list, get, put and delete there"
+_DENIED: Final = re.compile(
+    r"AccessDenied|Access Denied|status code: 403|InvalidAccessKeyId|SignatureDoesNotMatch|Forbidden|status code: 401"
+)
+_KEYLESS: Final = re.compile(
+    r"credential provider|NoCredentials|no providers in chain|Unable to load credentials|169\.254\.169\.254"
+)
+_BUCKETLESS: Final = re.compile(r"NoSuchBucket|bucket does not exist", re.I)
+_STORE: Final = re.compile(
+    r"Generic S3 error|Error performing (?:GET|PUT|POST|HEAD|DELETE)|software\.amazon\.awssdk|s3a\."
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A bucket, and how it is reached. `endpoint` is empty for Amazon's own."""
+
+    bucket: str
+    endpoint: str
+    region: str
+    path_style: bool
+
+
+def place(settings: Settings) -> Place:
+    """The bucket of a warehouse, which is in an object store."""
+    given = settings.storage
+    of = os.environ.get
+    endpoint = given.endpoint or of("AWS_ENDPOINT_URL_S3", "") or of("AWS_ENDPOINT_URL", "")
+    region = given.region or of("AWS_REGION", "") or of("AWS_DEFAULT_REGION", "") or "us-east-1"
+    path_style = bool(endpoint) if given.path_style is None else given.path_style
+    return Place(urlsplit(settings.store).netloc, endpoint.rstrip("/"), region, path_style)
+
+
+def spark_conf(settings: Settings) -> dict[str, str]:
+    """The settings of a session that commits to the warehouse, which is in an object store."""
+    at, scratch = place(settings), settings.path(".lake/spark")
+    hadoop = {
+        "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        "fs.s3a.endpoint.region": at.region,
+        "fs.s3a.path.style.access": str(at.path_style).lower(),
+        "fs.s3a.input.stream.type": "classic",  # its own is in a jar of Amazon's besides
+        "fs.s3a.buffer.dir": str(scratch / "local"),
+        "hadoop.tmp.dir": str(scratch / "local"),
+    }
+    if at.endpoint:
+        plain = at.endpoint.startswith("http://")
+        hadoop |= {"fs.s3a.endpoint": at.endpoint, "fs.s3a.connection.ssl.enabled": str(not plain).lower()}
+    told = {f"spark.hadoop.{name}": value for name, value in hadoop.items()}
+    return told | {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in ("s3", "s3a")}
+
+
+def class_path(folder: Path) -> list[str]:
+    """What a JVM needs beside the Delta jars in `folder`. Raises DeclarationError where it is missing."""
+    there = _jars(folder)
+    if missing := faults(folder):
+        raise DeclarationError(missing[0], where=str(there), fix=f"{SETUP} fetches, compiles and verifies it")
+    return [*(str(there / jar.file) for jar in jars.listed(LIST)), str(_classes(folder))]
+
+
+def faults(folder: Path, *, verify: bool = False) -> list[str]:
+    """What is missing, or with `verify` wrong, of what S3 needs beside the Delta jars in `folder`."""
+    there, wanted = _jars(folder), jars.listed(LIST)
+    wrong = jars.faults(there, wanted) if verify else [j.file for j in wanted if not (there / j.file).is_file()]
+    if not (_classes(folder) / f"{LOG_STORE.replace('.', '/')}.class").is_file():
+        wrong = [*wrong, f"{LOG_STORE} is not compiled"]
+    return [f"of the jars for S3 {len(wrong)} are missing or wrong, such as {wrong[0]}"] if wrong else []
+
+
+def provide(
+    folder: Path, tell: Callable[[str], None], *, source: Path | None = None, ivy_settings: Path | None = None
+) -> int:
+    """Puts what S3 needs beside the Delta jars in `folder`; how many jars were fetched. Raises as `jars.provide`."""
+    fetched = jars.provide(_jars(folder), tell, file=LIST, source=source and _jars(source), ivy_settings=ivy_settings)
+    if fetched or faults(folder):
+        _compile(folder)
+    return fetched
+
+
+def _jars(folder: Path) -> Path:
+    return folder / "s3"
+
+
+def _classes(folder: Path) -> Path:
+    """Where the log store is: compiled from this very source."""
+    return _jars(folder) / f"classes-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]}"
+
+
+def _compile(folder: Path) -> None:
+    import pyspark
+
+    compiler = str(Path(os.environ["JAVA_HOME"], "bin/javac")) if os.environ.get("JAVA_HOME") else "javac"
+    needed = [str(Path(pyspark.__file__).parent / "jars/*"), f"{folder}/*", f"{_jars(folder)}/*"]
+    with tempfile.TemporaryDirectory(dir=_jars(folder), prefix=".compiling-") as scratch:
+        command = [compiler, "--release", "17", "-proc:none", "-cp", os.pathsep.join(needed), "-d", scratch]
+        try:
+            run = subprocess.run([*command, str(SOURCE)], capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            raise DeclarationError(
+                f"no compiler of Java: {compiler}", fix="install a JDK 17 or newer, not only its runtime; lake doctor"
+            ) from None
+        if run.returncode:
+            raise LakeError(f"{SOURCE.name} cannot be compiled: {run.stderr.strip()}", fix="lake doctor")
+        Path(scratch).chmod(0o755)
+        classes = _classes(folder)
+        if not classes.is_dir():
+            Path(scratch).rename(classes)
+            Path(scratch).mkdir()
+
+
+def fault(error: BaseException, where: str = "") -> LakeError | None:
+    """The error to raise where `error`, of whatever library, is an object store's: None for others."""
+    text = str(error)
+    module = type(error).__module__.partition(".")[0]
+    if module != "obstore" and not _STORE.search(text):
+        return None
+    where = where or next(iter(re.findall(r"s3a?://[^\s:'\",]+", text)), "")
+    if bucket := bucketless(text, where):
+        return bucket
+    if _DENIED.search(text):
+        return Unavailable("the object store refuses this key", where=where, fix=RIGHTS)
+    if _KEYLESS.search(text):
+        return Unavailable("no key for the object store", where=where, fix=f"set the environment: {RIGHTS}")
+    return silent(text, where)
+
+
+def bucketless(text: str, where: str) -> Unavailable | None:
+    """That there is no such bucket, where a store says so."""
+    if _BUCKETLESS.search(text):
+        return Unavailable("there is no such bucket", where=where, fix="make it, or name another in [tool.lake]")
+    return None
+
+
+def silent(text: str, where: str) -> Unavailable:
+    """That a store did not do what it was asked, and what was said of it."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # colours
+    cause = re.search(r"(Error performing \w+ \S+) in [\w.]+(?:, after \d+ retries[^-]*)? - ([^\n]*)", text)
+    said = " - ".join(cause.groups()) if cause else (text.strip().splitlines() or ["no message"])[0]
+    return Unavailable(f"the object store does not answer: {said[:300]}", where=where, fix=FIX)

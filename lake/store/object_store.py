@@ -1,0 +1,225 @@
+"""Files in a bucket of S3, or of a server that speaks its protocol: the second storage.
+
+A PUT of S3 is whole or not there, so nothing is torn; what makes one writer of several win is its If-None-Match. A PUT
+whose answer was lost may be there all the same, and the next attempt is told that somebody else's is: so each carries
+who put it, and whoever is refused looks whose it is.
+
+The keys are those of the environment; what is raised here says none of them.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.util import find_spec
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from lake import duck, s3
+from lake.config import Settings
+from lake.errors import DeclarationError, LakeError
+from lake.store.storage import Address, Entry, Storage
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import S3Store
+
+    from lake.store.ranged import Ranged
+
+WRITER: Final = "headwater-writer"
+"""The object's metadata that says which attempt put it there."""
+RETRIES: Final = 5
+MANY: Final = 1000
+"""As many objects are listed or deleted by one request."""
+
+
+@dataclass(frozen=True)
+class ObjectStore(Storage):
+    """A bucket: a URL is `s3://BUCKET/KEY`. Folders are what keys have in common; there are none of their own."""
+
+    bucket: str
+    endpoint: str
+    region: str
+    path_style: bool
+
+    may_tear = False
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What delta-rs is told; keys are in the environment, where it looks itself."""
+        told = {
+            "aws_region": self.region,
+            "aws_virtual_hosted_style_request": "false" if self.path_style else "true",
+            "aws_conditional_put": "etag",
+        }
+        if not self.endpoint:
+            return told
+        return {**told, "aws_endpoint": self._endpoint, "aws_allow_http": str(self._plain).lower()}
+
+    @property
+    def _plain(self) -> bool:
+        return self.endpoint.startswith("http://")
+
+    @property
+    def _endpoint(self) -> str:
+        """The endpoint as delta-rs and obstore take it: with the bucket where that is in the host's name."""
+        scheme, _, host = self.endpoint.partition("://")
+        return self.endpoint if self.path_style or not self.endpoint else f"{scheme}://{self.bucket}.{host}"
+
+    @cached_property
+    def _client(self) -> S3Store:
+        from obstore.store import S3Store
+
+        return S3Store(
+            self.bucket,
+            region=self.region,
+            virtual_hosted_style_request=not self.path_style,
+            client_options={"allow_http": self._plain},
+            retry_config={"max_retries": RETRIES},
+            endpoint=self._endpoint or None,
+        )
+
+    def _key(self, url: str) -> str:
+        return url.removeprefix(f"s3://{self.bucket}").strip("/")
+
+    def open(self, url: str) -> BinaryIO:
+        return io.BufferedReader(self.ranged(url), 1 << 16)
+
+    def ranged(self, url: str) -> Ranged:
+        """A file, of which is read what is asked for, and its end at first. Raises FileNotFoundError."""
+        from lake.store.ranged import Ranged
+
+        return Ranged(self, url)
+
+    def end(self, url: str, most: int) -> tuple[bytes, int, float]:
+        """The last bytes of a file, `most` at most, its size and its time. Raises FileNotFoundError."""
+        import obstore
+
+        with told(url):
+            try:
+                result = obstore.get(self._client, self._key(url), options={"range": {"suffix": most}})
+            except obstore.exceptions.BaseError:
+                result = obstore.get(self._client, self._key(url))  # of an empty one there is no range
+            meta = result.meta
+            return bytes(result.bytes()), meta["size"], meta["last_modified"].timestamp()
+
+    def part(self, url: str, start: int, size: int) -> bytes:
+        """`size` bytes of a file from `start` on. Raises FileNotFoundError."""
+        import obstore
+
+        with told(url):
+            return bytes(obstore.get_range(self._client, self._key(url), start=start, length=size))
+
+    def list(self, url: str, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
+        import obstore
+
+        prefix = f"{self._key(url)}/".lstrip("/")
+        with told(url):
+            if deep or after:
+                offset = f"{prefix}{after}" if after else None
+                parts = list(obstore.list(self._client, prefix or None, offset=offset, chunk_size=MANY))
+                found = [_entry(meta, prefix) for part in parts for meta in part]
+            else:
+                listed = obstore.list_with_delimiter(self._client, prefix or None)
+                found = [_entry(meta, prefix) for meta in listed["objects"]]
+                found += [Entry(f"{name.removeprefix(prefix)}/", 0, 0) for name in listed["common_prefixes"]]
+        if not found:
+            raise FileNotFoundError(2, "No such folder", url)
+        yield from sorted((entry for entry in found if entry.name), key=lambda entry: entry.name)
+
+    def put_if_absent(self, url: str, content: bytes) -> bool:
+        import obstore
+
+        writer = token_hex(16)
+        try:
+            obstore.put(self._client, self._key(url), content, mode="create", attributes={WRITER: writer})
+        except obstore.exceptions.AlreadyExistsError:
+            return self._writer(url) == writer
+        except (obstore.exceptions.BaseError, OSError) as error:
+            with told(url):  # it may be there: the answer may have been lost
+                there = self._writer(url)
+            if there is None:
+                raise unreachable(url, error) from None
+            return there == writer
+        return True
+
+    def _writer(self, url: str) -> str | None:
+        """Which attempt put the file that is there; "" where it does not say so, None where there is none."""
+        import obstore
+
+        with told(url):
+            try:
+                return str(obstore.get(self._client, self._key(url)).attributes.get(WRITER, ""))
+            except FileNotFoundError:
+                return None
+
+    def delete(self, url: str) -> None:
+        self.delete_all([url])
+
+    def delete_all(self, urls: Sequence[str]) -> None:
+        """Deletes files, which may be gone already, by few requests."""
+        import obstore
+
+        for start in range(0, len(urls), MANY):
+            with told(urls[start]):
+                obstore.delete(self._client, [self._key(url) for url in urls[start : start + MANY]])
+
+    def head(self, url: str) -> Entry | None:
+        import obstore
+
+        with told(url):
+            try:
+                meta = obstore.head(self._client, self._key(url))
+            except FileNotFoundError:
+                return None
+        return Entry(url.rpartition("/")[2], meta["size"], meta["last_modified"].timestamp(), meta["e_tag"] or "")
+
+
+def _entry(meta: ObjectMeta, prefix: str) -> Entry:
+    name = meta["path"].removeprefix(prefix)
+    return Entry(name, meta["size"], meta["last_modified"].timestamp(), meta["e_tag"] or "")
+
+
+@contextmanager
+def told(url: str) -> Iterator[None]:
+    """Whatever the store says of `url` becomes an Unavailable; that there is none, a FileNotFoundError of one line."""
+    import obstore
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        if bucketless := s3.bucketless(str(error), url):
+            raise bucketless from None
+        raise FileNotFoundError(2, "No such file", url) from None
+    except obstore.exceptions.BaseError as error:
+        raise unreachable(url, error) from None
+
+
+def unreachable(url: str, error: BaseException) -> LakeError:
+    """The error to raise where a store does not do what it was asked."""
+    return s3.fault(error, url) or s3.silent(str(error), url)
+
+
+def root(settings: Settings) -> Address:
+    """The warehouse of `settings`, which is in an object store. Raises DeclarationError where the extra is missing."""
+    if find_spec("obstore") is None or find_spec("fsspec") is None:
+        raise DeclarationError(
+            "the extra `s3` is not installed, which a warehouse in an object store needs",
+            where=settings.store,
+            fix="pip install 'headwater[s3]'",
+        )
+    place = s3.place(settings)
+    return Address(settings.store, _store(place))
+
+
+@cache
+def _store(place: s3.Place) -> ObjectStore:
+    from lake.store.ranged import FileSystem
+
+    store = ObjectStore(place.bucket, place.endpoint, place.region, place.path_style)
+    system: Any = duck.FILE_SYSTEMS.setdefault("s3", FileSystem())
+    system.stores[place.bucket] = store
+    return store

@@ -1,0 +1,167 @@
+"""Files of a store read in parts, and as DuckDB reads them: a query asks for the end of a file, then for some columns.
+
+The end of a file comes with its size by one request; small files are whole by it. Data files never change, so their
+ends are remembered, up to a limit.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from threading import Lock
+from typing import Any, Final, Protocol
+
+from fsspec import AbstractFileSystem
+
+END: Final = 1 << 20
+"""So many bytes of a file are asked for at first."""
+REMEMBERED: Final = 64 << 20
+"""Bytes of the ends of data files that a process remembers."""
+
+
+class Parts(Protocol):
+    """What gives parts of files by their URLs."""
+
+    def end(self, url: str, most: int) -> tuple[bytes, int, float]:
+        """The last bytes of a file, `most` at most, its size and its time. Raises FileNotFoundError."""
+
+    def part(self, url: str, start: int, size: int) -> bytes:
+        """`size` bytes of a file from `start` on. Raises FileNotFoundError."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a file: its end, its size, and when it was made."""
+
+    end: bytes
+    size: int
+    time: float
+
+
+class Memory:
+    """The ends of data files, those dropped first that were asked for longest ago. Many threads may ask."""
+
+    def __init__(self) -> None:
+        """With nothing in it."""
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._size = 0
+        self._lock = Lock()
+
+    def of(self, parts: Parts, url: str) -> Known:
+        """What is known of a file. Raises FileNotFoundError."""
+        with self._lock:
+            if url in self._known:
+                self._known.move_to_end(url)
+                return self._known[url]
+        known = Known(*parts.end(url, END))
+        if url.endswith(".parquet"):
+            with self._lock:
+                if url not in self._known:
+                    self._known[url] = known
+                    self._size += len(known.end)
+                while self._size > REMEMBERED:
+                    self._size -= len(self._known.popitem(last=False)[1].end)
+        return known
+
+
+_MEMORY: Final = Memory()
+
+
+class Ranged(io.RawIOBase):
+    """A file that is read by asking for what is read."""
+
+    def __init__(self, parts: Parts, url: str) -> None:
+        """Its end is read at once. Raises FileNotFoundError."""
+        self._parts, self._url, self._at = parts, url, 0
+        self.known = _MEMORY.of(parts, url)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.known.size}[whence]
+        if self._at < 0:
+            raise OSError(22, "Invalid argument", self._url)
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        content = self._between(self._at, min(self._at + len(view), self.known.size))
+        view[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+    def _between(self, start: int, end: int) -> bytes:
+        if start >= end:
+            return b""
+        known, before = self.known.end, self.known.size - len(self.known.end)
+        if start >= before:
+            return known[start - before : end - before]
+        if end <= before:
+            return self._parts.part(self._url, start, end - start)
+        return self._parts.part(self._url, start, before - start) + known[: end - before]
+
+
+class FileSystem(AbstractFileSystem):  # type: ignore[misc] # without types
+    """The files of buckets, to be read, as DuckDB asks for them. Which it may read, its own settings say."""
+
+    protocol = "s3"
+    cachable = False
+
+    def __init__(self) -> None:
+        """Without a bucket; they are added to `stores`, by name."""
+        super().__init__()
+        self.stores: dict[str, Parts] = {}
+
+    def _parts(self, path: str) -> Parts:
+        bucket = _url(path).split("/")[2]
+        try:
+            return self.stores[bucket]
+        except KeyError:
+            raise FileNotFoundError(2, "No such bucket", path) from None
+
+    def open(self, path: str, mode: str = "rb", **_: Any) -> Ranged:
+        """A file to be read; nothing is written here."""
+        if mode != "rb":
+            raise PermissionError(1, "Files of a warehouse are not written by a query", path)
+        return Ranged(self._parts(path), _url(path))
+
+    def _known(self, path: str) -> Known:
+        return _MEMORY.of(self._parts(path), _url(path))
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        known = self._known(path)
+        return {"name": path, "size": known.size, "type": "file", "mtime": known.time}
+
+    def size(self, path: str) -> int:
+        return self._known(path).size
+
+    def modified(self, path: str) -> datetime:
+        return datetime.fromtimestamp(self._known(path).time, UTC)
+
+    def exists(self, path: str, **_: Any) -> bool:
+        try:
+            self._known(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def isdir(self, path: str) -> bool:
+        del path
+        return False
+
+    def glob(self, path: str, **_: Any) -> list[str]:
+        """The file itself: files are named one by one."""
+        return [path]
+
+
+def _url(path: str) -> str:
+    return path if path.startswith("s3://") else f"s3://{path}"

@@ -1,0 +1,1 @@
+"""A warehouse in a bucket of a real S3 server."""

@@ -1,0 +1,146 @@
+"""The shop with its warehouse in a bucket, in one process with a session of its own: `python -m tests.s3.cycle PART`.
+
+It prints what came of it as JSON. What starts it has the server's port in S3_PORT, and its key.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from lake.config import Settings, SparkSettings
+from lake.engine.rebuild import rebuild
+from lake.engine.verify import verify
+from lake.errors import LakeError, Unavailable
+from lake.evaluation.inputs import Inputs
+from lake.pipeline import run
+from lake.project import Project, load
+from lake.publish.cut import pick_cut
+from lake.read.sql import reader
+from lake.session import start
+from tests.s3.wire import Fault, Wire, nth, wired
+from tests.shop import new_shop, order
+
+PORT: Final = int(os.environ["S3_PORT"])
+QUERY: Final = "SELECT customer, day, orders, cancelled, amount FROM customer_daily ORDER BY ALL"
+QUIET: Final = SparkSettings(master="local[2]", driver_memory="1g")
+
+
+def project_of(home: Path, wire: Wire, prefix: str) -> Settings:
+    """The shop, with its samples landed and the warehouse in the bucket `shop`."""
+    shop = new_shop(home).land_samples()
+    return replace(shop.settings, warehouse=f"s3://shop/{prefix}", storage=wire.storage, spark=QUIET)
+
+
+def cycle(settings: Settings) -> None:
+    """One cycle, by the process's session. Raises as `lake run` fails."""
+    done = run(settings, lambda: start(settings), lambda _: None)
+    if done.held is not None:
+        raise done.held.error
+
+
+def fingerprints(project: Project) -> dict[str, list[str]]:
+    """Of every table, whether it is its recomputation, and the fingerprint of its rows."""
+    inputs = Inputs(lambda: start(project.settings), project, pick_cut(project, None), recompute=True)
+    verdicts = {name: verify(inputs, declaration) for name, declaration in project.tables.items()}
+    return {name: [verdict.verdict, str(verdict.fingerprint)] for name, verdict in verdicts.items()}
+
+
+def land(settings: Settings, number: int) -> None:
+    """One more file of orders."""
+    folder = settings.path(settings.landing) / "orders"
+    records = [order(1000 + number), order(1 + number % 5, status="paid"), order(1000 + number, "ada")]
+    (folder / f"more-{number:03}.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+
+
+def same(home: Path) -> dict[str, Any]:
+    """The shop in a bucket and in a folder: fingerprints, rows, and requests a step."""
+    requests: dict[str, dict[str, int]] = {}
+    with wired(PORT) as wire:
+        settings = project_of(home, wire, "same")
+
+        def counted(step: str, do: Callable[[], object]) -> object:
+            before = wire.counted()
+            result = do()
+            requests[step] = dict(wire.counted() - before)
+            return result
+
+        for committer in ("auto", "spark"):
+            those = replace(settings, committer=committer)
+            counted(f"run, {committer}", lambda those=those: cycle(those))  # type: ignore[misc] # called at once
+            counted(f"run of nothing new, {committer}", lambda those=those: cycle(those))  # type: ignore[misc] # so too
+            land(settings, 1 if committer == "auto" else 2)
+        cycle(settings)
+        rows = counted("query", lambda: reader(settings).relation(QUERY).fetchall())
+        project = load(settings)
+        inside = counted("verify", lambda: fingerprints(project))
+        inputs = Inputs(lambda: start(settings), project, pick_cut(project, None))
+        counted("rebuild", lambda: [rebuild(inputs, table) for table in project.tables.values()])
+        again = fingerprints(load(settings))
+        local = replace(settings, warehouse=home / "local")
+        cycle(local)
+        return {
+            "bucket": inside,
+            "rebuilt": again,
+            "folder": fingerprints(load(local)),
+            "rows": str(rows),
+            "rows in a folder": str(reader(local).relation(QUERY).fetchall()),
+            "requests": requests,
+            "secret is told": secret_is_told(settings),
+        }
+
+
+def secret_is_told(settings: Settings) -> bool:
+    """Whether a session tells its clients the key."""
+    spark, secret = start(settings), os.environ["AWS_SECRET_ACCESS_KEY"]
+    told = [str(row) for query in ("SET", "SET -v") for row in spark.sql(query).collect()]
+    for name in ("spark.hadoop.fs.s3a.secret.key", "fs.s3a.secret.key"):
+        told.append(str(spark.conf.get(name, "")))
+    return any(secret in text for text in told)
+
+
+def answers(home: Path, fault: Fault, most: int) -> dict[str, Any]:
+    """Runs in each of which the answer of another PUT is lost, or it is cut: what came of each, and of the next."""
+    outcomes: list[str] = []
+    with wired(PORT) as wire:
+        settings = project_of(home, wire, f"answers-{fault}")
+        cycle(settings)
+        for number in range(1, most + 1):
+            those = replace(settings, committer=("auto", "spark")[number % 2])
+            land(settings, number)
+            wire.fails, wire.happened = nth(number, "PUT", "", fault), 0
+            try:
+                cycle(those)
+                outcome = "done"
+            except Unavailable as error:
+                outcome = f"unavailable: {error.what}"
+            except LakeError as error:
+                outcome = f"FAULT: {error}"
+            wire.fails = lambda *_: None
+            outcomes.append(outcome if wire.happened else "not reached")
+            cycle(settings)
+        return {"outcomes": outcomes, "tables": fingerprints(load(settings))}
+
+
+PARTS: Final[dict[str, Callable[[Path], dict[str, Any]]]] = {
+    "same": same,
+    "lose": lambda home: answers(home, "lose", int(os.environ.get("S3_PUTS", "40"))),
+    "cut": lambda home: answers(home, "cut", int(os.environ.get("S3_PUTS", "40"))),
+}
+
+if __name__ == "__main__":
+    found: dict[str, Any]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            found = {part: PARTS[part](Path(folder) / part) for part in sys.argv[1:]}
+        except Exception:  # told to whoever started it
+            found = {"error": traceback.format_exc()}
+        print(json.dumps(found), flush=True)
+    os._exit(0)  # the JVM ends with its gateway

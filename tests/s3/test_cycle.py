@@ -1,0 +1,54 @@
+"""`lake run` and what follows with the warehouse in a bucket: as in a folder, whatever answers are lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any, Final
+
+import pytest
+
+from lake import s3 as needs
+from tests.processes import ROOT
+from tests.s3.test_log_store import JARS
+from tests.servers import needed
+from tests.servers.s3 import KEY, S3
+
+PUTS: Final = 40
+"""A run of the shop has about so many."""
+
+
+def cycle(s3: S3, *parts: str) -> dict[str, Any]:
+    """What tests.s3.cycle tells of its parts."""
+    needed(None if needs.faults(JARS) else True, "the jars for S3 are missing: lake setup --s3")
+    (s3.home / "buckets/shop").mkdir(exist_ok=True)
+    environment = {**os.environ, **KEY, "S3_PORT": str(s3.port), "S3_PUTS": str(PUTS)}
+    command = [sys.executable, "-m", "tests.s3.cycle", *parts]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert "error" not in told, told["error"]
+    return told
+
+
+@pytest.mark.spark
+def test_the_tables_in_a_bucket_are_those_in_a_folder(s3: S3) -> None:
+    told = cycle(s3, "same")["same"]
+    assert told["bucket"] == told["rebuilt"] == told["folder"]
+    assert {verdict for verdict, _ in told["bucket"].values()} == {"identical"}
+    assert told["rows"] == told["rows in a folder"]
+    assert not told["secret is told"]
+    total = {step: sum(methods.values()) for step, methods in told["requests"].items()}
+    assert total["query"] <= 60, told["requests"]
+    assert total["run, auto"] <= 1000, told["requests"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("fault", ["lose", "cut"])
+def test_whatever_put_of_a_run_is_lost_the_next_run_converges(s3: S3, fault: str) -> None:
+    told = cycle(s3, fault)[fault]
+    assert not [outcome for outcome in told["outcomes"] if outcome.startswith("FAULT")]
+    assert any(outcome != "not reached" for outcome in told["outcomes"])
+    assert {verdict for verdict, _ in told["tables"].values()} == {"identical"}

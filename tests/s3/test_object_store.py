@@ -1,0 +1,274 @@
+"""The verbs of a storage in a bucket, as in a folder, and what is made of answers that are lost. No JVM of Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from lake.config import Settings
+from lake.duck import connect
+from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.quoting import literal
+from lake.store import delta, disk
+from lake.store.object_store import ObjectStore
+from lake.store.race import lost_races
+from lake.store.ranged import END
+from lake.store.scan import Scan
+from lake.store.storage import Address
+from lake.store.upkeep import truncation, vacuum
+from lake.store.warehouse import Warehouse
+from tests.processes import free_port
+from tests.s3.wire import Fault, nth, wired
+from tests.servers.s3 import KEY, S3
+
+APP: Final = "table:t"
+
+
+def settings_of(s3: S3, tmp_path: Path) -> Settings:
+    return Settings(project=tmp_path, warehouse=f"{s3.bucket()}/some/where", storage=s3.storage)
+
+
+@pytest.fixture
+def root(s3: S3, tmp_path: Path) -> Address:
+    return Warehouse(settings_of(s3, tmp_path)).root
+
+
+def numbered(*numbers: int) -> pa.Table:
+    return pa.table({"n": pa.array(numbers, pa.int64())})
+
+
+def numbers(table: Address, version: int | None = None) -> list[int]:
+    return [row["n"] for row in delta.rows(table, "SELECT n FROM t ORDER BY n", version=version)]
+
+
+@pytest.mark.smoke
+def test_a_warehouse_in_a_bucket_has_files_and_tables(root: Address) -> None:
+    file = root / "a.json"
+    assert (file.head(), file.exists()) == (None, False)
+    assert [file.put_if_absent(content) for content in (b"first", b"second")] == [True, False]
+    assert file.read() == b"first"
+    with file.open() as opened:
+        assert (opened.seek(-2, 2), opened.read()) == (3, b"st")
+    [entry] = root.list()
+    assert (entry.name, entry.size, entry) == ("a.json", 5, file.head())
+    table = root / "silver/t"
+    position = delta.start(APP).next(cut=1)
+    delta.write(table, numbered(1, 2), position=position)
+    assert (numbers(table), delta.version(table)) == ([1, 2], 0)
+    head = delta.head(table, APP)
+    assert head is not None
+    assert head.metadata == position.metadata
+    assert lost_races(root, 5) == 0
+    assert [entry.name for entry in root.list()] == ["a.json", "silver/"]
+    for _ in range(2):
+        file.delete()
+    with pytest.raises(FileNotFoundError):
+        file.read()
+
+
+def test_a_listing_is_by_name_and_deep_where_asked_for(root: Address) -> None:
+    for name in ("z", "t/b.parquet", "t/_delta_log/0.json", "tt"):
+        assert (root / name).put_if_absent(name.encode())
+    assert [entry.name for entry in root.list()] == ["t/", "tt", "z"]
+    deep = {entry.name: entry.size for entry in root.list(deep=True)}
+    assert deep == {name: len(name) for name in ("t/_delta_log/0.json", "t/b.parquet", "tt", "z")}
+    assert [entry.name for entry in (root / "t").list()] == ["_delta_log/", "b.parquet"]
+    with pytest.raises(FileNotFoundError):
+        next((root / "none").list())
+
+
+def test_more_files_than_one_request_lists_are_listed_and_deleted(root: Address) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda number: (root / f"m/{number:04}").put_if_absent(b""), range(1100)))
+    assert [entry.name for entry in (root / "m").list()] == [f"{number:04}" for number in range(1100)]
+    root.storage.delete_all([f"{root}/m/{number:04}" for number in range(1100)])
+    with pytest.raises(FileNotFoundError):
+        next((root / "m").list())
+
+
+def test_of_many_who_put_a_file_one_does(root: Address) -> None:
+    contents = [f"{number}".encode() * 1000 for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(25):
+            file = root / f"{number}.json"
+            won = list(pool.map(file.put_if_absent, contents))
+            assert won.count(True) == 1
+            assert file.read() == contents[won.index(True)]
+
+
+@pytest.mark.parametrize("size", [0, 1, END - 1, END, END + 1, 3 * END + 7])
+def test_a_file_is_read_in_parts_as_it_is(root: Address, size: int) -> None:
+    content = bytes(number * 31 % 251 for number in range(size))
+    file = root / f"{size}.bin"
+    assert file.put_if_absent(content)
+    assert file.read() == content
+    with file.open() as opened:
+        for start in {0, size // 3, max(size - END - 5, 0), max(size - 3, 0), size}:
+            opened.seek(start)
+            assert opened.read(END // 2 + 11) == content[start : start + END // 2 + 11]
+
+
+@pytest.mark.parametrize("fault", ["lose", "cut"])
+@pytest.mark.parametrize("equal", [True, False])
+def test_whoever_put_a_file_is_told_so_though_the_answer_was_lost(
+    s3: S3, tmp_path: Path, fault: Fault, *, equal: bool
+) -> None:
+    settings = settings_of(s3, tmp_path)
+    with wired(s3.port, nth(1, "PUT", "a.json", fault)) as wire:
+        file = Warehouse(replace(settings, storage=wire.storage)).root / "a.json"
+        assert file.put_if_absent(b"one")
+        assert wire.happened == 1
+        assert not file.put_if_absent(b"one" if equal else b"two")
+    assert (Warehouse(settings).root / "a.json").read() == b"one"
+
+
+def test_a_commit_of_a_table_comes_through_a_request_that_was_cut(s3: S3, tmp_path: Path) -> None:
+    settings = settings_of(s3, tmp_path)
+    with wired(s3.port, nth(1, "PUT", "_delta_log", "cut")) as wire:
+        delta.write(Warehouse(replace(settings, storage=wire.storage)).root / "t", numbered(1))
+        assert wire.happened == 1
+    assert numbers(Warehouse(settings).root / "t") == [1]
+
+
+def test_a_table_that_was_removed_and_made_again_is_another(root: Address) -> None:
+    table = root / "gold/t"
+    for turn in (1, 2):
+        delta.write(table, numbered(turn))
+        delta.write(table, numbered(turn + 10))
+        assert numbers(table) == [turn, turn + 10]
+        disk.remove_table(table)
+        assert not delta.exists(table)
+        with pytest.raises(FileNotFoundError):
+            next(table.list())
+
+
+def test_old_versions_are_vacuumed_and_a_past_is_ended(root: Address) -> None:
+    table, position = root / "silver/t", delta.start(APP)
+    for number in range(4):
+        position = position.next(cut=number)
+        delta.write(table, numbered(number), position=position, mode="overwrite")
+    version = delta.version(table)
+    files = vacuum.unneeded(table, keep=[version - 1], since=version, unnamed=vacuum.GRACE * 0)
+    assert len(files) == 2
+    root.storage.delete_all([file.url for file in files])
+    assert [numbers(table, number) for number in (version - 1, version)] == [[2], [3]]
+    head = delta.head(table, APP)
+    truncation.begin_anew(table, head)
+    assert truncation.end(table) > 0
+    assert (numbers(table), delta.head(table, APP) is not None) == ([3], True)
+    assert [entry.name for entry in table.list() if entry.name.endswith(".parquet")] == [
+        Path(file).name for file in delta.files(delta.load(table))
+    ]
+
+
+def test_a_query_reads_the_files_that_it_may_and_no_other(root: Address) -> None:
+    table = root / "silver/t"
+    for number in range(2):
+        delta.write(table, numbered(number))
+    allowed, other = delta.files(delta.load(table))
+    con = connect()
+    con.execute(f"SET allowed_paths = [{literal(allowed)}]")
+    con.execute("SET enable_external_access = false; SET lock_configuration = true")
+    assert len(con.sql(f"FROM read_parquet({literal(allowed)})").fetchall()) == 1
+    for query in (
+        f"FROM read_parquet({literal(other)})",
+        f"FROM read_parquet({literal(str(table) + '/*.parquet')})",
+        f"FROM glob({literal(str(root) + '/**')})",
+        f"FROM read_text({literal(other)})",
+        f"ATTACH {literal(str(root) + '/x.db')}",
+        f"COPY (SELECT 1) TO {literal(other)}",
+    ):
+        with pytest.raises(duckdb.PermissionException):
+            con.execute(query).fetchall()
+    with pytest.raises(duckdb.Error, match="not written by a query"):
+        con.execute(f"COPY (SELECT 1 AS a) TO {literal(allowed)} (FORMAT parquet)")
+
+
+def test_many_queries_at_once_read_what_is_there(root: Address) -> None:
+    table = root / "silver/t"
+    rows = pa.table({"n": range(200_000), "text": [f"text {number}" for number in range(200_000)]})
+    delta.write(table, rows)
+    assert Scan(table).arrow(["n"], where="n % 50000 = 1").num_rows == 4
+    [file] = delta.files(delta.load(table))
+    query = f"SELECT sum(n), count(DISTINCT text) FROM read_parquet({literal(file)})"
+
+    def answer(_: int) -> object:
+        with delta.connection() as con:
+            return con.execute(query).fetchone()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(answer, range(40))) == {(199_999 * 100_000, 200_000)}
+
+
+@dataclass(frozen=True)
+class Overwriting(ObjectStore):
+    """A store that takes no notice of If-None-Match."""
+
+    def put_if_absent(self, url: str, content: bytes) -> bool:
+        import obstore
+
+        obstore.put(self._client, self._key(url), content)
+        return True
+
+
+def test_a_store_that_tells_two_writers_that_they_won_is_found_out(root: Address) -> None:
+    assert isinstance(root.storage, ObjectStore)
+    store = root.storage
+    overwriting = Overwriting(store.bucket, store.endpoint, store.region, store.path_style)
+    assert lost_races(root) == 0
+    assert lost_races(Address(root.url, overwriting)) == 50
+    with pytest.raises(FileNotFoundError):
+        next(root.list())
+
+
+FAULTS: Final = {
+    "key": ("the object store refuses this key", {"AWS_SECRET_ACCESS_KEY": "wrong"}, ""),
+    "bucket": ("there is no such bucket", {}, "s3://nothing-there/w"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_what_a_store_refuses_is_told_in_a_line_without_the_key(
+    s3: S3, tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, environment, elsewhere = FAULTS[case]
+    settings = settings_of(s3, tmp_path)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    root = Warehouse(replace(settings, warehouse=elsewhere or settings.warehouse)).root
+    store = root.storage
+    assert isinstance(store, ObjectStore)
+    fresh = Address(root.url, replace(store))
+    for use in (fresh.read, lambda: fresh.put_if_absent(b""), lambda: next(fresh.list())):
+        with pytest.raises(Unavailable, match=said) as caught:
+            use()
+        assert not any(secret in str(caught.value) for secret in KEY.values())
+
+
+def test_a_server_that_is_gone_is_told_in_a_line(tmp_path: Path, s3: S3) -> None:
+    gone = replace(s3.storage, endpoint=f"http://127.0.0.1:{free_port()}")
+    root = Warehouse(replace(settings_of(s3, tmp_path), storage=gone)).root
+    with pytest.raises(Unavailable, match="the object store does not answer: Error performing"):
+        root.read()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["gs://bucket/x", "s3a://bucket/x", "s3://", "s3://B/x", "s3://bucket//x", "s3://bucket/a b", "s3://bucket/../x"],
+)
+def test_an_address_that_is_none_is_refused_with_an_example(tmp_path: Path, url: str) -> None:
+    from lake.config import load_settings
+
+    (tmp_path / "pyproject.toml").write_text(f"[tool.lake]\nwarehouse = {json.dumps(url)}\n")
+    with pytest.raises(DeclarationError, match=re.escape("names no folder of an S3 bucket")) as caught:
+        load_settings(tmp_path)
+    assert "s3://BUCKET/PREFIX" in str(caught.value)
+    assert isinstance(caught.value, LakeError)

@@ -1,0 +1,29 @@
+"""The tests of the store that know no folder, with every warehouse in a bucket."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+from lake import s3 as needs
+from tests.processes import ROOT
+from tests.s3.test_log_store import JARS
+from tests.servers import needed
+from tests.servers.s3 import installed
+
+FILES: Final = ("tests/store/test_commit.py", "tests/store/test_committers.py")
+
+
+@pytest.mark.s3
+@pytest.mark.spark
+def test_the_contract_of_both_committers_holds_in_a_bucket() -> None:
+    installed()
+    needed(None if needs.faults(JARS) else True, "the jars for S3 are missing: lake setup --s3")
+    words = ["-p", "tests.s3.in_bucket", "-n", "0", "-m", "", "-p", "no:cacheprovider", *FILES]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,167 @@
+"""The wire between a client and an S3 server: it counts requests, and loses an answer or cuts a request when told."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from lake.config import StorageSettings
+
+Fault = Literal["lose", "cut"]
+LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.I)
+CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding: *chunked", re.I)
+PART: Final = 1 << 16
+
+
+class Cut(Exception):
+    """The connection ends here."""
+
+
+@dataclass
+class Wire:
+    """It listens on `port` of this machine, and talks to the server on `to`.
+
+    The request for which `fails` says so is lost, its answer that is, or cut in the middle; `happened` counts these.
+    """
+
+    to: int
+    fails: Callable[[str, str], Fault | None] = lambda method, path: None
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    happened: int = 0
+    listening: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.listening.getsockname()[1]}"
+
+    @property
+    def storage(self) -> StorageSettings:
+        """What a project's settings say of it."""
+        return StorageSettings(endpoint=self.url, region="us-east-1", path_style=True)
+
+    def counted(self) -> Counter[str]:
+        """How many requests there were, by method."""
+        with self.lock:
+            return Counter(method for method, _ in self.requests)
+
+    def serve(self) -> None:
+        """Until it is closed."""
+        with suppress(OSError):
+            while True:
+                client, _ = self.listening.accept()
+                threading.Thread(target=self.relay, args=[client], daemon=True).start()
+
+    def relay(self, client: socket.socket) -> None:
+        """One connection, until either side ends it."""
+        server = socket.create_connection(("127.0.0.1", self.to))
+        for each in (client, server):
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with client, server, suppress(OSError, Cut):
+            while True:
+                self.exchange(Stream(client), Stream(server), client, server)
+
+    def exchange(self, asks: Stream, answers: Stream, client: socket.socket, server: socket.socket) -> None:
+        """A request and its answer."""
+        head = asks.head()
+        method, path = head.split(b" ", 2)[:2]
+        with self.lock:
+            self.requests.append((method.decode(), path.decode()))
+            fault = self.fails(method.decode(), path.decode())
+            self.happened += fault is not None
+        length = int(found[1]) if (found := LENGTH.search(head)) else 0
+        if b"100-continue" in head.lower():
+            client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            head = re.sub(rb"\r\nexpect: *100-continue", b"", head, flags=re.I)
+        server.sendall(head)
+        for part in asks.body(length // 2 if fault == "cut" else length):
+            server.sendall(part)
+        if fault == "cut":
+            raise Cut
+        answer = answers.head()
+        bodiless = method == b"HEAD" or answer.split(b" ", 2)[1] in {b"204", b"304"}
+        body = b"" if bodiless else answers.chunks() if CHUNKED.search(answer) else b"".join(answers.of(answer))
+        if fault == "lose":
+            raise Cut
+        client.sendall(answer + body)
+
+
+@dataclass
+class Stream:
+    """What comes from one side."""
+
+    of_socket: socket.socket
+    held: bytes = b""
+
+    def more(self) -> None:
+        """Waits for more of it. Raises Cut at its end."""
+        part = self.of_socket.recv(PART)
+        if not part:
+            raise Cut
+        self.held += part
+
+    def head(self) -> bytes:
+        """The lines before a body."""
+        while b"\r\n\r\n" not in self.held:
+            self.more()
+        return self.take(self.held.index(b"\r\n\r\n") + 4)
+
+    def take(self, size: int) -> bytes:
+        """So many bytes."""
+        while len(self.held) < size:
+            self.more()
+        taken, self.held = self.held[:size], self.held[size:]
+        return taken
+
+    def body(self, length: int) -> Iterator[bytes]:
+        """So many bytes, in parts."""
+        while length:
+            part = self.take(min(length, PART))
+            length -= len(part)
+            yield part
+
+    def of(self, head: bytes) -> Iterator[bytes]:
+        """The body that a head tells the length of."""
+        return self.body(int(found[1]) if (found := LENGTH.search(head)) else 0)
+
+    def chunks(self) -> bytes:
+        """A body in chunks, as it is."""
+        whole = b""
+        while True:
+            while b"\r\n" not in self.held:
+                self.more()
+            line = self.take(self.held.index(b"\r\n") + 2)
+            size = int(line.split(b";")[0], 16)
+            whole += line + self.take(size + 2)
+            if not size:
+                return whole
+
+
+@contextmanager
+def wired(to: int, fails: Callable[[str, str], Fault | None] | None = None) -> Iterator[Wire]:
+    """A wire to the server on the port `to`."""
+    wire = Wire(to, fails) if fails else Wire(to)
+    threading.Thread(target=wire.serve, daemon=True).start()
+    try:
+        yield wire
+    finally:
+        wire.listening.shutdown(socket.SHUT_RDWR)
+        wire.listening.close()
+
+
+def nth(number: int, method: str, pattern: str, fault: Fault) -> Callable[[str, str], Fault | None]:
+    """A fault of the request of this number, from 1, among those of a method and a path."""
+    seen = 0
+
+    def fails(asked: str, path: str) -> Fault | None:
+        nonlocal seen
+        seen += asked == method and bool(re.search(pattern, path))
+        return fault if seen == number and asked == method and re.search(pattern, path) else None
+
+    return fails
