@@ -96,7 +96,7 @@ def pack_log(spark: SparkSession, path: Address, position: Position) -> None:
     if not crowded or _foreign(path, position):
         return
     if delta.is_timed(path):
-        compact_log(spark, path, position, crowded, target=PACKED_BYTES)
+        compact_by_spark(spark, path, position, crowded, target=PACKED_BYTES)
     else:
         compact_table(path, position, buckets=crowded, target=PACKED_BYTES)
 
@@ -120,9 +120,8 @@ def compact_table(
     are not those before; the table is then restored.
     """
     version, again = delta.version(path), position.again() if position else None
+    by = flat(path, identity)
     with delta.changing(path, again) as (table, properties):
-        kinds = {field.name: field.type for field in pa.schema(table.schema())}
-        by = [name for name in identity if not pa.types.is_nested(kinds[name])]
         if by:
             table.optimize.z_order(by, target_size=target, commit_properties=properties)
         else:
@@ -136,25 +135,33 @@ def compact_table(
     return _proved(path, version, undo=undo)
 
 
-def compact_log(  # noqa: PLR0913 which parts of which log, and how
+def flat(path: Address, columns: Sequence[str]) -> list[str]:
+    """Those of the `columns` of the table at `path` by which its rows can be put in order."""
+    with delta.opened(path) as table:
+        kinds = {field.name: field.type for field in pa.schema(table.schema())}
+    return [name for name in columns if not pa.types.is_nested(kinds[name])]
+
+
+def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
     spark: SparkSession,
     path: Address,
     position: Position,
-    buckets: Iterable[int],
+    buckets: Iterable[int] = (),
     key: Sequence[str] = (),
     *,
     target: int = TARGET_BYTES,
 ) -> Compacted:
-    """Compacts `buckets` of a log by Spark: files of less than half of `target` bytes, or with `key` all, by it.
+    """Compacts `buckets` of a log, or a table, by Spark: files of less than half of `target` bytes, or with `key` all,
+    by it.
 
-    The caller holds the log's lease. Raises as `compact_table` does.
+    The caller holds the lease. Raises as `compact_table` does.
     """
     version = delta.load(path).version()
     options = {
         "spark.databricks.delta.optimize.minFileSize": str(target // 2),
         "spark.databricks.delta.optimize.maxFileSize": str(target),
     }
-    numbers = ", ".join(map(str, buckets))
+    where = f"WHERE _bucket IN ({numbers})" if (numbers := ", ".join(map(str, buckets))) else ""
     order = f"ZORDER BY ({', '.join(quoted(name, SPARK) for name in key)})" if key else ""
 
     def run(statement: str) -> None:
@@ -163,7 +170,7 @@ def compact_log(  # noqa: PLR0913 which parts of which log, and how
             spark.sql(statement).collect()
 
     log = f"delta.{quoted(path.spark, SPARK)}"
-    run(f"OPTIMIZE {log} WHERE _bucket IN ({numbers}) {order}")
+    run(f"OPTIMIZE {log} {where} {order}")
     return _proved(path, version, undo=lambda: run(f"RESTORE TABLE {log} TO VERSION AS OF {version}"))
 
 

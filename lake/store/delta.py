@@ -78,7 +78,7 @@ class Position:
     def metadata(self) -> str:
         """The text of the commit's `userMetadata`."""
         own = {"app": self.app, "txn": self.txn, **({"writer": self.writer} if self.writer else {})}
-        return json.dumps(own | self.data, separators=(",", ":"), sort_keys=True)
+        return json.dumps({**own, **self.data}, separators=(",", ":"), sort_keys=True)
 
     @property
     def commit_properties(self) -> CommitProperties:
@@ -393,6 +393,24 @@ def metadata(path: Address, version: int) -> dict[str, Any]:
         return _metadata(_info(path, version))
     except FileNotFoundError:
         return {}
+
+
+def has_rows(path: Address, version: int) -> bool:
+    """Whether the commit `version` of the table at `path` adds or removes files."""
+    return any(kind in {"add", "remove"} for kind, _ in file_actions(path, version))
+
+
+def feed_files(path: Address, version: int) -> list[Address]:
+    """The files that the change feed reads of the commit `version`. Raises FileNotFoundError where that is gone."""
+    actions = [(kind, action) for kind, action in file_actions(path, version) if action.get("dataChange", True)]
+    told = [action for kind, action in actions if kind == "cdc"]
+    return [path / unquote(action["path"]) for action in told or [action for _, action in actions]]
+
+
+def file_actions(path: Address, version: int) -> list[tuple[str, dict[str, Any]]]:
+    """What the commit `version` does with files: add, remove, cdc (of the change feed)."""
+    actions = (next(iter(json.loads(line).items())) for line in commit_file(path, version).read().splitlines())
+    return [(kind, action) for kind, action in actions if kind in {"add", "remove", "cdc"}]
 
 
 def _info(path: Address, version: int) -> dict[str, Any]:

@@ -31,11 +31,10 @@ class Redelivery:
     source: str
 
 
-def put_redeliveries(settings: Settings, stream: str, batch: int, verdict: pa.Table) -> None:
-    """Appends the duplicates of a `verdict` (see lake.ingest.deduplication) under the number of their batch."""
+def put_redeliveries(settings: Settings, stream: str, batch: int, again: pa.Table) -> None:
+    """Appends re-deliveries, `_id` and `source`, under the number of their batch."""
     import pyarrow as pa
 
-    again = verdict.filter(pa.compute.invert(verdict.column("conflict"))).select(["_id", "source"])
     if again.num_rows:
         number = pa.array([batch] * again.num_rows, pa.int64())
         path = Warehouse(settings).redeliveries(stream).path

@@ -230,7 +230,7 @@ def _by_hand(passes: Passes) -> None:
         with passes.around(file.parents[1] if COMMIT.fullmatch(file.name) else None):
             return put(folder, url, content)
 
-    LocalFolder.put_if_absent = around  # type: ignore[method-assign]
+    LocalFolder.put_if_absent = around  # type: ignore[assignment, method-assign]
 
 
 def _files(passes: Passes) -> None:

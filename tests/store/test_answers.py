@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.table import TableMerger, TableOptimizer
 
@@ -36,10 +36,7 @@ from tests.warehouse import published
 
 AT: Final = datetime(2024, 4, 1, tzinfo=UTC)
 ROWS: Final = pa.table({"k": pa.array([1, 2], pa.int64()), "v": ["a", "b"]})
-VERDICT: Final = pa.table(
-    {"conflict": [False], "_id": ["x"], "source": ["f:1"]},
-    schema=pa.schema([("conflict", pa.bool_()), ("_id", pa.string()), ("source", pa.string())]),
-)
+AGAIN: Final = pa.table({"_id": ["x"], "source": ["f:1"]})
 
 
 @contextmanager
@@ -67,7 +64,7 @@ def losing(monkeypatch: pytest.MonkeyPatch, fails: Exception, *, made: bool) -> 
 
     put = LocalFolder.put_if_absent
     with monkeypatch.context() as patched:
-        patched.setattr(delta, "write_deltalake", failing(delta.write_deltalake, "write"))
+        patched.setattr("lake.store.delta.write_deltalake", failing(write_deltalake, "write"))
         patched.setattr(LocalFolder, "put_if_absent", by_hand)
         for owner, names in {
             DeltaTable: ("create_write_transaction", "delete", "restore", "create"),
@@ -92,7 +89,7 @@ class Warehoused:
         self.position = replace(self.table, ROWS, ["k"], delta.start(self.table.app).next(cut=1), meanings={})
         for number in range(1, 4):
             quarantine.put_files(self.settings, "orders", number, [("f", "no file")], at=AT)
-            side_tables.put_redeliveries(self.settings, "orders", number, VERDICT)
+            side_tables.put_redeliveries(self.settings, "orders", number, AGAIN)
 
     def change(self, *changes: tuple[int, str, str]) -> None:
         names = [*ROWS.column_names, CHANGE]
@@ -162,7 +159,7 @@ COMMITS: Final[Mapping[str, tuple[Act, Callable[[Warehoused], Address]]]] = {
         lambda w: w.quarantine,
     ),
     "redeliveries": (
-        lambda w: side_tables.put_redeliveries(w.settings, "orders", 4, VERDICT),
+        lambda w: side_tables.put_redeliveries(w.settings, "orders", 4, AGAIN),
         lambda w: w.redeliveries,
     ),
     "clear": (lambda w: side_tables.clear(w.redeliveries, 2), lambda w: w.redeliveries),
