@@ -16,7 +16,6 @@ from lake.session import raise_if_gone
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.keys import open_store
-from lake.store.ledger.runs import WHOLE
 from lake.store.proof.fingerprints import Fingerprint, of_version
 from lake.store.scan import Scan, arrow_schema, distinct, to_frame
 from lake.store.storage import Address
@@ -162,15 +161,18 @@ class Table:
         return Scan(self.path, version).arrow(where=condition, keys=without, matching=False, limit=limit)
 
     def changed(self, *, after: int, upto: int) -> int:
-        """How many rows its commits between two versions say that they changed, at most."""
-        total = 0
-        for head in takewhile(lambda head: head.version > after, self.heads()):
-            if head.version <= upto and not head.changed_nothing:
-                total += head.counts.total
-                # Spark does not say how many rows it wrote where it wrote all of them.
-                if head.verb in WHOLE and not head.counts.total and delta.has_rows(self.path, head.version):
-                    total += self.rows(head.version) + self.rows(head.version - 1 if head.version else 0)
-        return total
+        """How many rows its commits between two versions changed, at most. Raises FeedGap where they are gone."""
+        between = takewhile(lambda head: head.version > after, self.heads())
+        heads = [head for head in between if head.version <= upto and not head.changed_nothing]
+        # Spark does not say how many rows it wrote where it wrote all of them.
+        unsaid = [head.version for head in heads if not head.counts.total]
+        try:
+            whole = [version for version in unsaid if delta.has_rows(self.path, version)]
+            return sum(head.counts.total for head in heads) + sum(
+                self.rows(version) + self.rows(max(version - 1, 0)) for version in whole
+            )
+        except (delta.Unreadable, OSError) as error:
+            raise FeedGap(self.name) from error
 
     def changes(self, spark: SparkSession, *, after: int, upto: int) -> DataFrame:
         """What became of the rows between two versions, netted: the visible columns and `_sign` (+1 new, -1 gone).
