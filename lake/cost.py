@@ -33,6 +33,8 @@ CAREFUL_BYTES = 64 << 10
 """So many bytes of records are read with care at once. A quick reading first saves 90 µs a record, and takes a new JVM
 two seconds more where a record is left.
 """
+ORDERED_BYTES = 1 << 30
+"""A table of so many bytes is put in order in this process, all of it at once; a larger one by Spark."""
 APPENDED_ROWS = 500_000
 APPENDED_BYTES = 64 << 20
 """A batch of so many rows, in files of so many bytes, goes to its log from this process: 1 GB, half of Spark's time."""

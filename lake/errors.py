@@ -113,6 +113,26 @@ def full(error: BaseException, *, where: str = "") -> Unavailable | None:
     )
 
 
+UNREACHED: Final = re.compile(
+    r"Generic \w+ error|error sending request|onnection (?:reset|refused|closed|was forcibly closed|aborted)"
+    r"|[Tt]imed out|[Tt]imeout|java\.net\.|SdkClientException|S3Exception|AWS\w+Exception|InterruptedIOException"
+)
+"""What object_store, Python, Java's sockets and the S3 client of Hadoop say where a storage does not answer."""
+
+
+def unreached(error: BaseException, *, where: str = "") -> Unavailable | None:
+    """The Unavailable to raise where `error`, of whatever library, means that a storage does not answer; else None."""
+    found = UNREACHED.search(str(error))
+    if found is None:
+        return None
+    line = next(line for line in str(error).splitlines() if UNREACHED.search(line)).strip()
+    return Unavailable(
+        f"the storage does not answer: {line[:300]}",
+        where=where,
+        fix="try again: what was committed is kept, and the command goes on from there",
+    )
+
+
 def did_you_mean(name: str, names: Iterable[str], others: Iterable[str] = ()) -> str:
     """A hint for a mistyped name: the nearest known one, or the list of them, in which the `others` are not."""
     names = sorted(names)

@@ -8,11 +8,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from lake import cost
 from lake.config import Settings
 from lake.erasure.purge import purge
 from lake.errors import Unavailable
@@ -205,14 +206,17 @@ class _Work:
         return chosen
 
     def _compact(
-        self, place: Location, table: Table | None, position: Position | None, chosen: Iterable[Part]
+        self, place: Location, table: Table | None, position: Position | None, chosen: Sequence[Part]
     ) -> Compacted:
         if place.kind == "log" and position is not None:
             contract = self.project.contracts[place.name]
             buckets = [part.bucket for part in chosen if part.bucket is not None]
             by = log.ranged(contract) or ["_offset"]
-            return compaction.compact_log(self.spark(), place.path, position, buckets, by)
+            return compaction.compact_by_spark(self.spark(), place.path, position, buckets, by)
         identity = self.project.tables[table.name].kind.identity if table else ()
+        if table and position is not None and sum(part.size for part in chosen) > cost.ORDERED_BYTES:
+            by = compaction.flat(place.path, identity)
+            return compaction.compact_by_spark(self.spark(), place.path, position, key=by)
         return compaction.compact_table(place.path, position, identity)
 
     def _remove_folder(self, path: Address) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lake import file_modes, s3
 from lake.config import Settings, load_settings
-from lake.errors import LakeError, Unavailable, full
+from lake.errors import LakeError, Unavailable, full, unreached
 from lake.session import gone
 from lake.store.locks import activity
 
@@ -30,14 +30,15 @@ def end() -> None:
 
 
 def fault_of(error: BaseException, settings: Settings | None) -> LakeError | None:
-    """What `error`, of whatever library, is: a session that is gone, a full disk, a file that cannot be read.
+    """What `error`, of whatever library, is: a session that is gone, a full disk, a storage that does not answer.
 
     Damage is looked for in the warehouse of `settings`, where these are known. None if unexpected.
     """
     if isinstance(error, LakeError):
         return error
     where = settings.warehouse_name if settings else ""
-    return gone(error) or s3.fault(error) or full(error, where=where) or _of_system(error) or _damage(error, settings)
+    known = gone(error) or s3.fault(error) or full(error, where=where) or _of_system(error) or _damage(error, settings)
+    return known or unreached(error, where=where)
 
 
 def _of_system(error: BaseException) -> LakeError | None:

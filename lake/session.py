@@ -38,6 +38,10 @@ RUNTIME_CONF = {
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
 }
 
+MIN_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
+PARTS: Final = 32
+"""Into so many parts a cluster divides files at least. Left to it, that is by the cores that are there just now."""
+
 # What a call says whose server has forgotten the session, and what one whose embedded JVM has ended.
 FORGOTTEN: Final = ("SESSION_NOT_FOUND", "SESSION_CHANGED", "SESSION_CLOSED")
 ENDED: Final = ("Py4JNetworkError", "ConnectionRefusedError")
@@ -65,11 +69,21 @@ def start(settings: Settings) -> SparkSession:
 
 def _session(settings: Settings, address: str | None) -> SparkSession:
     spark = remote.connected(settings, address) if address else _embedded(settings)
-    for key, value in RUNTIME_CONF.items():
+    for key, value in {**RUNTIME_CONF, MIN_PARTITIONS: _parts(settings, address)}.items():
         spark.conf.set(key, value)
     _hush()
     _Started.session = spark
     return spark
+
+
+def _parts(settings: Settings, address: str | None) -> str:
+    """Into how many parts files are divided at least, the same while the session lasts.
+
+    A batch is read twice where some of its records conflict, and by which part it is in a record is known again.
+    """
+    master = re.fullmatch(r"local(?:\[(\d+|\*)[^]]*\])?", settings.spark.master)
+    cores = (str(os.cpu_count()) if master[1] == "*" else master[1] or "1") if master and address is None else PARTS
+    return settings.spark.conf.get(MIN_PARTITIONS, str(cores))
 
 
 class _Started:

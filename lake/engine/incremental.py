@@ -22,7 +22,7 @@ from lake.evaluation.unique import check_unique, unique
 from lake.kinds.columns import AGAIN, same
 from lake.store.comparison import WAS
 from lake.store.proof.fingerprints import hashes
-from lake.store.scan import distinct, to_arrow, to_frame
+from lake.store.scan import distinct, to_arrow, to_frame, within
 from lake.store.table_head import CHANGE
 from lake.store.tables import Table
 
@@ -41,12 +41,17 @@ def difference(evaluation: Evaluation, affected: Keys) -> pa.Table | DataFrame:
         old = table.rows_of(keys, version, limit=cost.COMPARE_ROWS) if isinstance(keys, pa.Table) else None
         if old is None or old.num_rows == cost.COMPARE_ROWS:
             return _by_spark(evaluation, ALL if changed else affected, version)
-        rows: pa.Table = _rows(evaluation, affected, old)
+        rows = _rows(evaluation, affected, old)
+        if not isinstance(rows, pa.Table):  # they have turned out to be many
+            return _by_spark(evaluation, ALL if changed else affected, version)
         _must_fit(evaluation.declaration, rows.column_names, old.column_names)
         check_unique(evaluation.declaration, rows)
         diffs.append(compare_local(rows, old.select(rows.column_names), kind.identity, _key(table)))
     if changed:
-        diffs.append(_at_horizon(evaluation, changed, version, without=keys))
+        at_horizon = _at_horizon(evaluation, changed, version, without=keys)
+        if at_horizon is None:
+            return _by_spark(evaluation, ALL, version)
+        diffs.append(at_horizon)
     hashed = all(WAS in diff.column_names for diff in diffs)
     wanted = pa.schema([field for field in empty.schema if hashed or field.name != WAS])
     return pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in diffs)
@@ -75,42 +80,56 @@ def _key(table: Table) -> str | None:
 
 def gathered(inputs: Inputs, diff: DataFrame) -> pa.Table | DataFrame:
     """`diff` in memory if it turns out small, else as it is."""
-    limit = inputs.project.settings.small_diff_rows
-    rows = to_arrow(diff.limit(limit + 1))
-    return rows if rows.num_rows <= limit else diff
+    return within(diff, inputs.project.settings.small_diff_rows)
 
 
 def _rows(evaluation: Evaluation, affected: Keys, old: pa.Table | DataFrame) -> pa.Table | DataFrame:
-    """The rows that the affected keys should have, which have the rows `old`; in memory where these are.
+    """The rows that the affected keys should have, which have the rows `old`; in memory where these are, unless they
+    are too many.
 
     The kind absorbs the changes where it may; keys that it marks as AGAIN are evaluated.
     """
     kind, local = evaluation.kind, isinstance(old, pa.Table)
     if affected.changes is None:
         rows = evaluation.all_rows() if affected.rows is None else evaluated(evaluation, affected.rows)
-        return to_arrow(rows) if local else rows
+        return _local(evaluation, rows) if local else rows
     held = to_frame(evaluation.spark, old) if isinstance(old, pa.Table) else old
     absorbed = kind.at_horizon(kind.absorb(held, *affected.changes), *evaluation.horizons)
-    kept, again = _split(to_arrow(absorbed) if local else absorbed, kind.key)
-    if not again.num_rows:
+    limit = evaluation.inputs.project.settings.small_diff_rows
+    kept, again = _split(to_arrow(absorbed) if local else absorbed, kind.key, limit)
+    if isinstance(again, pa.Table) and not again.num_rows:
         return kept
     if not kind.key:
         return evaluation.all_rows()
     rows = evaluated(evaluation, again)
     if isinstance(kept, pa.Table):
-        return pa.concat_tables([kept, to_arrow(rows).select(kept.column_names).cast(kept.schema)])
+        some = _local(evaluation, rows)
+        if not isinstance(some, pa.Table):
+            return some
+        return pa.concat_tables([kept, some.select(kept.column_names).cast(kept.schema)])
     return kept.unionByName(rows)
 
 
-def _split(absorbed: pa.Table | DataFrame, key: Sequence[str]) -> tuple[pa.Table | DataFrame, pa.Table]:
-    """The rows that absorption made, and the keys that it marked as AGAIN; of no key, the mark."""
+def _local(evaluation: Evaluation, rows: DataFrame) -> pa.Table | DataFrame:
+    """Rows in this process's memory, unless they turn out to be too many; no rows are of inputs that are small."""
+    many = evaluation.inputs.rows(evaluation.declaration) > cost.COMPARE_ROWS
+    return within(rows, cost.COMPARE_ROWS) if many else to_arrow(rows)
+
+
+def _split(
+    absorbed: pa.Table | DataFrame, key: Sequence[str], limit: int
+) -> tuple[pa.Table | DataFrame, pa.Table | DataFrame]:
+    """The rows that absorption made, and the keys that it marked as AGAIN; of no key, the mark.
+
+    The keys are in this process's memory where the rows are, or they are no more than `limit`.
+    """
     named = list(key) or [AGAIN]  # Arrow does not count rows without columns
     if isinstance(absorbed, pa.Table):
         again = absorbed.column(AGAIN)
         kept = absorbed.filter(pa.compute.invert(again)).drop_columns(AGAIN)
         return kept, distinct(absorbed.filter(again).select(named))
     kept = absorbed.where(f"not {AGAIN}").drop(AGAIN)
-    return kept, to_arrow(absorbed.where(AGAIN).select(*named).distinct())
+    return kept, within(absorbed.where(AGAIN).select(*named).distinct(), limit)
 
 
 def evaluated(evaluation: Evaluation, keys: pa.Table | DataFrame) -> DataFrame:
@@ -135,10 +154,12 @@ def _of(rows: DataFrame, keys: pa.Table | DataFrame) -> DataFrame:
     return rows.join(wanted, same(rows, wanted, wanted.columns), "left_semi")
 
 
-def _at_horizon(evaluation: Evaluation, changed: str, version: int, *, without: pa.Table | None) -> pa.Table:
-    """The updates of the rows that the horizon has `changed`, but those of some keys."""
+def _at_horizon(evaluation: Evaluation, changed: str, version: int, *, without: pa.Table | None) -> pa.Table | None:
+    """The updates of the rows that the horizon has `changed`, but those of some keys; None where they are many."""
     table = evaluation.table
-    old = table.rows_where(changed, version, without=without)
+    old = table.rows_where(changed, version, without=without, limit=cost.COMPARE_ROWS)
+    if old.num_rows == cost.COMPARE_ROWS:
+        return None
     rows = evaluation.kind.at_horizon(to_frame(evaluation.spark, old), *evaluation.horizons).select(*old.column_names)
     updates = to_arrow(rows)
     diff = updates.append_column(CHANGE, pa.array(["update"] * updates.num_rows, pa.string()))

@@ -202,11 +202,10 @@ def _blank(settings: Settings, stream: str, records: list[dict[str, Any]]) -> No
     """Blanks quarantined `records`, as `search.quarantined` gives them; `purge` ends their past."""
     if not records:
         return
-    with delta.opened(Warehouse(settings).quarantine(stream).path) as table:
+    same = "t._batch = s._batch AND t._number = s._number"
+    with delta.changing(Warehouse(settings).quarantine(stream).path) as (table, properties):
         (
-            table.merge(
-                pa.Table.from_pylist(records, PLACES), "t._batch = s._batch AND t._number = s._number", "s", "t"
-            )
+            table.merge(pa.Table.from_pylist(records, PLACES), same, "s", "t", commit_properties=properties)
             .when_matched_update({"raw": "''", "detail": f"'{BLANKED}'", "source": "s.source"})
             .execute()
         )

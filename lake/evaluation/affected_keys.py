@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from lake.evaluation.pruning import with_keys
 from lake.kinds.columns import ORDER, same
 from lake.quoting import DUCKDB, SPARK, quoted
 from lake.store.log import BROADCAST
-from lake.store.scan import distinct, to_arrow, to_frame
+from lake.store.scan import distinct, to_arrow, to_frame, within
 from lake.store.tables import FeedGap
 
 if TYPE_CHECKING:
@@ -132,50 +133,74 @@ def _few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa
     """What changes that are in this process affect: `frames` and `local` are the same rows, a pair an input."""
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
     keys, table = _keys(evaluation, frames, local), evaluation.table
-    if keys is not None and not keys.num_rows:
+    if isinstance(keys, pa.Table) and not keys.num_rows:
         return NOTHING
     if kind.absorbs:
         first = frames[0] if kind.broadcast is None else frames[0].unionByName(_broadcasts(inputs, declaration))
         wholes = [inputs.whole(source) for source in declaration.inputs] if len(frames) > 1 else []
         return Keys(keys, (first, *(inputs.sides(declaration, wholes)[1:] if wholes else ())))
-    large = keys is not None and keys.num_rows > cost.AFFECTED_SHARE * table.rows(table.version())
-    return ALL if large else Keys(keys)
+    if keys is None:
+        return Keys(None)
+    few = isinstance(keys, pa.Table) and keys.num_rows <= cost.AFFECTED_SHARE * table.rows(table.version())
+    return Keys(keys) if few else ALL
 
 
 def _many(evaluation: Evaluation) -> bool:
-    """Whether more events came, or were voided, than one process takes."""
-    inputs, declaration, head = evaluation.inputs, evaluation.declaration, evaluation.since
-    logs = [(source, head.inputs[source.name]) for source in declaration.inputs if source.is_log]
+    """Whether more rows of an input came or went than one process takes."""
+    inputs, sources = evaluation.inputs, evaluation.declaration.inputs
     limit = inputs.project.settings.small_diff_rows
-    return any(
-        inputs.size(source, after=before) + inputs.size_of_voided(source, head) > limit for source, before in logs
-    )
+    return any(inputs.size_of_changes(source, evaluation.since) > limit for source in sources)
 
 
-def _keys(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa.Table | None]) -> pa.Table | None:
+def _keys(
+    evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa.Table | None]
+) -> pa.Table | DataFrame | None:
     kind, key = evaluation.kind, list(evaluation.kind.key)
     if not key:
         return None
-    parts = []
+    parts: list[pa.Table | DataFrame] = []
     for side, (frame, rows) in enumerate(zip(frames, local, strict=True)):
         if rows is not None and kind.names_key(side):
             parts.append(rows.select(key))
         elif rows is not None and rows.num_rows:
             parts.append(reached(evaluation, side, frame))
-    return distinct(pa.concat_tables(parts, promote_options="permissive"))
+    return _together(evaluation, parts)
 
 
-def reached(evaluation: Evaluation, side: int, changes: DataFrame) -> pa.Table:
-    """The keys that signed `changes` of input number `side` reach, whose rows do not name them."""
+def _together(evaluation: Evaluation, parts: Sequence[pa.Table | DataFrame]) -> pa.Table | DataFrame:
+    """Keys of several inputs, distinct; in this process's memory where all of them are."""
+    if few := [part for part in parts if isinstance(part, pa.Table)]:
+        local = distinct(pa.concat_tables(few, promote_options="permissive"))
+        if len(few) == len(parts):
+            return local
+        parts = [to_frame(evaluation.spark, local), *(part for part in parts if not isinstance(part, pa.Table))]
+    first, *others = parts
+    return reduce(lambda a, b: a.unionByName(b), others, first).distinct()
+
+
+def reached(evaluation: Evaluation, side: int, changes: DataFrame) -> pa.Table | DataFrame:
+    """The keys that signed `changes` of input number `side` reach, whose rows do not name them.
+
+    In this process's memory where they are no more than `small_diff_rows`.
+    """
     from pyspark.sql import functions as F
 
     inputs, declaration, table = evaluation.inputs, evaluation.declaration, evaluation.table
     kind, reaching = evaluation.kind, evaluation.kind.reaching(side, changes)
+    limit = inputs.project.settings.small_diff_rows
     if kind.absorbs:
-        return table.keys_where(kind.key, to_arrow(reaching), kind.reaches(side, DUCKDB), table.version())
-    first, *_ = inputs.sides(declaration, [inputs.whole(source) for source in declaration.inputs])
+        version, others = table.version(), to_arrow(reaching)
+        keys = table.keys_where(kind.key, others, kind.reaches(side, DUCKDB), version, limit=limit)
+        if keys is not None:
+            return keys
+        first, reaching = table.read(evaluation.spark, version), to_frame(evaluation.spark, others)
+    else:
+        first, *_ = inputs.sides(declaration, [inputs.whole(source) for source in declaration.inputs])
     rows = first.alias("t").join(F.broadcast(reaching).alias("k"), F.expr(kind.reaches(side, SPARK)), "left_semi")
-    return to_arrow(rows.select(*kind.key).distinct())
+    some = rows.select(*kind.key).distinct()
+    if kind.absorbs:
+        return some
+    return to_arrow(some) if inputs.size(declaration.inputs[0]) <= limit else within(some, limit)
 
 
 def by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Keys:
@@ -188,12 +213,15 @@ def by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Ke
     common = [k for k in kind.key if all(k in names for names in maps)]
     if not common:
         return ALL
-    parts = []
+    parts, many = list[pa.Table | "DataFrame"](), _many(evaluation)
     for (source, frame), names in zip(sources, maps, strict=True):
         if inputs.has_broadcasts(source) and not frame.where(F.col(f"{ORDER}._bucket") == BROADCAST).isEmpty():
             return ALL
-        parts.append(to_arrow(frame.selectExpr(*[f"{names[k]} as {quoted(k, SPARK)}" for k in common]).distinct()))
-    keys = distinct(pa.concat_tables(parts, promote_options="permissive"))
+        some = frame.selectExpr(*[f"{names[k]} as {quoted(k, SPARK)}" for k in common]).distinct()
+        parts.append(within(some, inputs.project.settings.small_diff_rows) if many else to_arrow(some))
+    keys = _together(evaluation, parts)
+    if not isinstance(keys, pa.Table):
+        return ALL
     if not keys.num_rows:
         return NOTHING
     large = keys.num_rows > cost.AFFECTED_SHARE * evaluation.table.rows(evaluation.since.version)

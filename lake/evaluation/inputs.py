@@ -351,6 +351,13 @@ class Inputs:
             return Scan(path, bounds={"_batch": (after + 1, upto)}).rows() if upto else 0
         return Scan(self.table(source.table).path, self.version(source)).rows()
 
+    def size_of_changes(self, source: Input, head: TableHead) -> int:
+        """How many rows came to `source`, or changed or went from it, since `head`, at most."""
+        before = head.inputs[source.name]
+        if source.table is None:
+            return self.size(source, after=before) + self.size_of_voided(source, head)
+        return self.table(source.table).changed(after=before, upto=self._at_cut(source.table).version)
+
     def size_of_voided(self, source: Input, head: TableHead) -> int:
         """How many events have been voided since `head`, at most."""
         path, voids = Log(self.project.settings, source.name).path, self.voided_since(source, head)

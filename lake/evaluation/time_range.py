@@ -15,7 +15,7 @@ from lake.evaluation.affected_keys import ALL, NOTHING, Keys, by_inputs, reached
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.kinds.columns import same
-from lake.store.scan import to_arrow, to_frame
+from lake.store.scan import as_frame, within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,8 +55,9 @@ class Between:
         affected = self.affected_keys(source.table)
         if affected.rows is None:
             return None if affected is NOTHING else rows
-        keys = to_frame(self.inputs.spark, affected.rows) if isinstance(affected.rows, pa.Table) else affected.rows
-        return rows.join(F.broadcast(keys), same(rows, keys, keys.columns), "left_semi")
+        keys = as_frame(self.inputs.spark, affected.rows)
+        wanted = F.broadcast(keys) if isinstance(affected.rows, pa.Table) else keys
+        return rows.join(wanted, same(rows, keys, keys.columns), "left_semi")
 
     def _by_rows(self, evaluation: Evaluation, frames: list[DataFrame | None]) -> Keys:
         declaration, kind, table = evaluation.declaration, evaluation.kind, evaluation.table
@@ -72,12 +73,13 @@ class Between:
         keys = [
             rows.select(*kind.key)
             if kind.names_key(side)
-            else to_frame(self.inputs.spark, reached(evaluation, side, rows))
+            else as_frame(self.inputs.spark, reached(evaluation, side, rows))
             for side, rows in enumerate(sides)
             if frames[side] is not None
         ]
-        limit = int(cost.AFFECTED_SHARE * table.rows(table.version()))
-        affected = to_arrow(reduce(lambda a, b: a.union(b), keys).distinct().limit(limit + 1))
-        if not affected.num_rows:
-            return NOTHING
-        return Keys(affected) if affected.num_rows <= limit else ALL
+        share = int(cost.AFFECTED_SHARE * table.rows(table.version()))
+        limit = min(share, self.inputs.project.settings.small_diff_rows)
+        affected = within(reduce(lambda a, b: a.union(b), keys).distinct(), limit)
+        if not isinstance(affected, pa.Table):
+            return Keys(affected) if limit < share else ALL
+        return Keys(affected) if affected.num_rows else NOTHING

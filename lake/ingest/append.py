@@ -187,7 +187,8 @@ def _put_beside(batch: Batch) -> BatchCounts:
         put = quarantine.put_files(settings, stream, batch.number, batch.faults, at=batch.now)
         if counts.quarantined > put:
             quarantine.put(settings, stream, batch.rejects(), count=counts.quarantined - put)
-    side_tables.put_redeliveries(settings, stream, batch.number, batch.verdict)
+    for again in batch.verdict.again():
+        side_tables.put_redeliveries(settings, stream, batch.number, again)
     return counts
 
 

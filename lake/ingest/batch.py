@@ -24,7 +24,7 @@ from lake.contracts.event_id import identity
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.ingest import attempts, producers, refusals
-from lake.ingest.deduplication import VERDICT_SCHEMA, Search
+from lake.ingest.deduplication import NONE, Search, Verdict
 from lake.ingest.delivery import LINE_BITS, Closing, Delivery, QuarantineEvent
 from lake.ingest.horizon import Horizon
 from lake.ingest.personal import BLANKED, extras, sealable, shown
@@ -54,8 +54,8 @@ LINES: Final = pa.schema(
 class Batch:
     """A delivery parsed under the last of its `contracts`, to follow `head`; `tally` counts its records.
 
-    `parsed` is kept by Spark while the block of `reading` lasts. Events are `ordered` by their arrival, unless the
-    batch is made again that was written without.
+    `parsed`, and what else is `kept`, is kept by Spark while the block of `reading` lasts. Events are `ordered` by
+    their arrival, unless the batch is made again that was written without.
     """
 
     spark: SparkSession
@@ -67,6 +67,7 @@ class Batch:
     parsed: DataFrame
     tally: pa.Table
     ordered: bool = True
+    kept: list[DataFrame] = field(default_factory=list)
 
     @property
     def contract(self) -> Contract:
@@ -109,13 +110,17 @@ class Batch:
             }
 
     @cached_property
-    def verdict(self) -> pa.Table:
-        """The events not to be appended, as `Search.verdict` gives them: re-deliveries and conflicts."""
+    def verdict(self) -> Verdict:
+        """The events not to be appended: re-deliveries and conflicts."""
         accepted = self.read - self.refused - self.control
         if not accepted:
-            return VERDICT_SCHEMA.empty_table()
+            return NONE
         events = self.placed.where("_reason IS NULL")
-        return Search(self.spark, self.settings, self.contracts, events, accepted, before=self.number).verdict()
+        rows = Search(self.spark, self.settings, self.contracts, events, accepted, before=self.number).verdict()
+        if not isinstance(rows, pa.Table):
+            rows = rows.persist()
+            self.kept.append(rows)
+        return Verdict.of(rows)
 
     @property
     def read(self) -> int:
@@ -145,7 +150,7 @@ class Batch:
 
     @property
     def conflicts(self) -> int:
-        return int(pc.sum(self.verdict["conflict"]).as_py() or 0)
+        return self.verdict.conflicts
 
     @property
     def watermark(self) -> datetime | None:
@@ -186,8 +191,8 @@ class Batch:
         for row in self.tally.to_pylist():
             if row["_bucket"] is not None:
                 taken[row["_bucket"]] = taken.get(row["_bucket"], 0) + row["read"]
-        for bucket in self.verdict["_bucket"].to_pylist():
-            taken[bucket] -= 1
+        for bucket, count in self.verdict.buckets:
+            taken[bucket] -= count
         return taken
 
     @property
@@ -214,7 +219,7 @@ class Batch:
         refused = (
             self.parsed.where(f"_reason <> '{CONTROL}'").select("_seq", "_reason", "_detail").toArrow().to_pylist()
         )
-        conflicts = self.verdict.filter(self.verdict["conflict"]).select(["_seq", "original"]).to_pylist()
+        conflicts = self._conflicts.toArrow().to_pylist()
         reasons = {row["_seq"]: (row["_reason"], row["_detail"]) for row in refused}
         conflicting = {row["_seq"]: f"same id as {row['original']}, other content" for row in conflicts}
         return reasons | {seq: (str(Reason.CONFLICT), detail) for seq, detail in conflicting.items()}
@@ -267,8 +272,12 @@ class Batch:
     @property
     def _conflicting(self) -> DataFrame:
         """The records that are conflicts, with their `original`."""
-        conflicts = self.verdict.filter(self.verdict["conflict"]).select(["_seq", "original"])
-        return self.placed.join(F.broadcast(to_frame(self.spark, conflicts)), "_seq")
+        conflicts = F.broadcast(self._conflicts) if isinstance(self.verdict.rows, pa.Table) else self._conflicts
+        return self.placed.join(conflicts, "_seq")
+
+    @property
+    def _conflicts(self) -> DataFrame:
+        return self.verdict.frame(self.spark).where("conflict").select("_seq", "original")
 
     @cached_property
     def _quarantine_events(self) -> list[QuarantineEvent]:
@@ -320,7 +329,7 @@ class Batch:
         kept = records.where("_reason IS NULL")
         if not self.verdict.num_rows:
             return kept
-        return kept.join(to_frame(self.spark, self.verdict.select(["_seq"])), "_seq", "left_anti")
+        return kept.join(self.verdict.frame(self.spark).select("_seq"), "_seq", "left_anti")
 
     @property
     def _now(self) -> str:
@@ -362,7 +371,7 @@ def reading(  # noqa: PLR0913  what a batch is made of
                 reader.drop()
                 delivery.close()
                 delivery = left
-        yield Batch(spark, settings, contracts, head, delivery, now, parsed, tally, ordered)
+        yield Batch(spark, settings, contracts, head, delivery, now, parsed, tally, ordered, reader.kept)
     finally:
         delivery.close()
         with suppress(Gone):

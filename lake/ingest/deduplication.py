@@ -9,7 +9,8 @@ What was voided may come again: a delivery as a whole, a single event with anoth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,7 @@ from lake.contracts.contract import Contract
 from lake.contracts.event_id import content, literal, quoted
 from lake.store import delta, log
 from lake.store.log import Log
-from lake.store.scan import arrow_schema, to_frame
+from lake.store.scan import arrow_schema, as_frame, to_arrow, to_frame, within
 from lake.store.voids import Void, all_voids, kept
 
 if TYPE_CHECKING:
@@ -42,10 +43,11 @@ MEETING: Final = """
         SELECT 1 FROM hours WHERE hours._bucket = "partition._bucket"
         AND coalesce(hours.hour <= {greatest} AND hours.hour + INTERVAL 1 HOUR >= {least}, true)
     )"""
+# DuckDB and Spark read it alike.
 VERDICT: Final = """
     WITH again AS (
         SELECT _seq, min(k.place) AS place
-        FROM batch b JOIN known k ON void AND k._bucket = b._bucket AND k._id = b._id AND k.content = b.content
+        FROM {batch} b JOIN {known} k ON void AND k._bucket = b._bucket AND k._id = b._id AND k.content = b.content
         GROUP BY _seq
     )
     SELECT _seq, b._bucket, coalesce(k.content, first) <> b.content AS conflict,
@@ -53,10 +55,10 @@ VERDICT: Final = """
     FROM (
         SELECT *, row_number() OVER same AS nth,
             first_value(content) OVER same AS first, first_value(source) OVER same AS origin
-        FROM batch ANTI JOIN again USING (_seq) WINDOW same AS (PARTITION BY _bucket, _id ORDER BY _position)
-    ) b LEFT JOIN known k ON NOT void AND k._bucket = b._bucket AND k._id = b._id
+        FROM {batch} ANTI JOIN again USING (_seq) WINDOW same AS (PARTITION BY _bucket, _id ORDER BY _position)
+    ) b LEFT JOIN {known} k ON NOT void AND k._bucket = b._bucket AND k._id = b._id
     WHERE nth > 1 OR k._id IS NOT NULL
-    UNION ALL SELECT _seq, _bucket, false, place, _id, source FROM batch JOIN again USING (_seq)"""
+    UNION ALL SELECT _seq, _bucket, false, place, _id, source FROM {batch} JOIN again USING (_seq)"""
 VERDICT_SCHEMA: Final = pa.schema(
     [
         ("_seq", pa.int64()),
@@ -67,6 +69,59 @@ VERDICT_SCHEMA: Final = pa.schema(
         ("source", pa.string()),
     ]
 )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The events not to be appended, in this process's memory unless they are many; `counts` says how many they are.
+
+    Columns of `rows`: whether each is a `conflict`, and where the `original` is; `_seq`, `_bucket`, and the event's own
+    `_id` and `source`. Of `counts`: `_bucket`, `conflict`, `count`.
+    """
+
+    rows: pa.Table | DataFrame
+    counts: pa.Table
+
+    @classmethod
+    def of(cls, rows: pa.Table | DataFrame) -> Verdict:
+        """That of `rows`, which Spark keeps where they are its own."""
+        by = ["_bucket", "conflict"]
+        if isinstance(rows, pa.Table):
+            counted = rows.select(by).append_column("count", pa.array([1] * rows.num_rows, pa.int64()))
+            counts = counted.group_by(by).aggregate([("count", "sum")]).rename_columns([*by, "count"])
+        else:
+            counts = rows.groupBy(*by).count().toArrow()
+        return cls(rows, counts)
+
+    @property
+    def num_rows(self) -> int:
+        return sum(self.counts["count"].to_pylist())
+
+    @property
+    def conflicts(self) -> int:
+        return sum(self.counts.filter(self.counts["conflict"])["count"].to_pylist())
+
+    @property
+    def buckets(self) -> Iterator[tuple[int, int]]:
+        """How many are in each bucket, in parts."""
+        return zip(self.counts["_bucket"].to_pylist(), self.counts["count"].to_pylist(), strict=True)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The rows as a DataFrame."""
+        return as_frame(spark, self.rows)
+
+    def again(self) -> Iterator[pa.Table]:
+        """The `_id` and `source` of what is no conflict, in parts that are small."""
+        columns = ["_id", "source"]
+        if isinstance(self.rows, pa.Table):
+            yield self.rows.filter(pa.compute.invert(self.rows["conflict"])).select(columns)
+            return
+        parts = math.ceil((self.num_rows - self.conflicts) / cost.APPENDED_ROWS)
+        for part in range(parts):
+            yield to_arrow(self.rows.where(f"NOT conflict AND pmod(hash(_seq), {parts}) = {part}").select(*columns))
+
+
+NONE: Final = Verdict.of(VERDICT_SCHEMA.empty_table())
 
 
 @dataclass(frozen=True)
@@ -89,17 +144,14 @@ class Search:
 
     @property
     def small(self) -> bool:
-        return self.rows <= min(cost.APPENDED_ROWS, self.settings.small_diff_rows)
+        return self.rows <= self._limit
 
-    def verdict(self) -> pa.Table:
-        """The events not to be appended: whether each is a `conflict`, and where the `original` is.
-
-        Columns: `_seq`, `_bucket`, `conflict`, `original`, and the event's own `_id` and `source`.
-        """
+    def verdict(self) -> pa.Table | DataFrame:
+        """The events not to be appended, as `Verdict` has them."""
         repeated, stored = self._repeated(), self._stored()
-        if stored is None and not repeated.num_rows:
-            return VERDICT_SCHEMA.empty_table()
-        suspects = to_frame(self.spark, repeated)
+        if stored is None and isinstance(repeated, pa.Table) and not repeated.num_rows:
+            return NONE.rows
+        suspects = as_frame(self.spark, repeated)
         if stored is not None:
             suspects = suspects.union(stored.select("_bucket", "_id")).distinct()
         digest = f"{content(self.contract)} AS content"
@@ -111,10 +163,21 @@ class Search:
         origins = (stored if stored is not None else log.empty(self.spark, self.contract)).selectExpr(
             "_bucket", "_id", place, digest, f"{f'(_bucket, _offset) IN ({void})' if void else 'false'} AS void"
         )
+        few, known = self._local(batch), self._local(origins)
+        if not (isinstance(few, pa.Table) and isinstance(known, pa.Table)):
+            return self.spark.sql(VERDICT, batch=batch, known=origins)
         with delta.connection() as con:
-            con.register("batch", batch.toArrow())
-            con.register("known", origins.toArrow())
-            return con.sql(VERDICT).to_arrow_table().cast(VERDICT_SCHEMA)
+            con.register("batch", few)
+            con.register("known", known)
+            return con.sql(VERDICT.format(batch="batch", known="known")).to_arrow_table().cast(VERDICT_SCHEMA)
+
+    def _local(self, rows: DataFrame) -> pa.Table | DataFrame:
+        """Rows in this process's memory, unless they turn out to be many; those of a small batch never are."""
+        return rows.toArrow() if self.small else within(rows, self._limit)
+
+    @property
+    def _limit(self) -> int:
+        return min(cost.APPENDED_ROWS, self.settings.small_diff_rows)
 
     @cached_property
     def _voids(self) -> list[Void]:
@@ -126,21 +189,25 @@ class Search:
         """What a small batch is searched by, in this process's memory."""
         return self.events.select("_bucket", "_id", "_time").toArrow()
 
-    def _repeated(self) -> pa.Table:
+    def _repeated(self) -> pa.Table | DataFrame:
         """The `_bucket`, `_id` that more than one record of the batch has."""
         if self.small:
             return self._ask(REPEATED)
-        return self.events.groupBy("_bucket", "_id").count().where("count > 1").drop("count").toArrow()
+        return self._local(self.events.groupBy("_bucket", "_id").count().where("count > 1").drop("count"))
 
     def _hours(self) -> pa.Table:
         """The buckets and hours of event time that the batch touches: `_bucket`, `hour`.
 
-        No hour where event times are corrected: those of an event and its re-delivery differ.
+        No hour where event times are corrected: those of an event and its re-delivery differ; and none where there are
+        too many.
         """
         if self.small:
             return self._ask(BUCKETS if self.contract.clock else HOURS)
         hour = "cast(NULL AS timestamp)" if self.contract.clock else "date_trunc('hour', _time)"
-        return self.events.selectExpr("_bucket", f"{hour} AS hour").distinct().toArrow()
+        hours = self._local(self.events.selectExpr("_bucket", f"{hour} AS hour").distinct())
+        if isinstance(hours, pa.Table):
+            return hours
+        return self.events.selectExpr("_bucket", "cast(NULL AS timestamp) AS hour").distinct().toArrow()
 
     def _ask(self, query: str) -> pa.Table:
         with delta.connection() as con:

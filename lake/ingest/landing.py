@@ -188,8 +188,8 @@ def found_again(settings: Settings, stream: str, mark: Mark) -> File | None:
 
 def disown(settings: Settings, stream: str, batch: int) -> None:
     """Forgets what is remembered as `batch`: files of it that are there are new again."""
-    with LANDED.written(settings), delta.opened(LANDED.location(settings).path) as table:
-        table.delete(f"stream = '{stream}' AND batch = {batch}")
+    with LANDED.written(settings), delta.changing(LANDED.location(settings).path) as (table, properties):
+        table.delete(f"stream = '{stream}' AND batch = {batch}", commit_properties=properties)
 
 
 def places(settings: Settings, stream: str, mark: Mark) -> list[Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lake.config import Settings
 from lake.contracts import encryption
@@ -34,9 +33,7 @@ def sealable(spark: SparkSession, settings: Settings, contract: Contract, events
     people = tokened.where("_reason IS NULL").select(encryption.SUBJECT).distinct().toArrow().column(encryption.SUBJECT)
     tokens = {token for token in people.to_pylist() if token is not None}
     store.make(contract.name, tokens - gone)
-    living = Log(settings, contract.name).keys_of(contract)
-    assert living is not None
-    keys = living.filter(pc.is_in(living.column(encryption.SUBJECT), value_set=people.combine_chunks()))
+    keys = store.living(contract.name, tokens - gone)
     keyed = encryption.without_the_erased(encryption.with_keys(tokened, to_frame(spark, keys)), contract)
     erased = pa.table(
         {encryption.SUBJECT: pa.array(sorted(gone), pa.string()), ERASED: pa.array([True] * len(gone), pa.bool_())}

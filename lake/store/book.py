@@ -53,8 +53,8 @@ class Book:
     def tidy(self, settings: Settings, head: delta.Position) -> None:
         """Puts small files together now and then, after a commit on top of `head`. The caller holds the lease."""
         if (head.txn + 1) % COMPACT_EVERY == 0:
-            with delta.opened(self.location(settings).path) as table:
-                table.optimize.compact()
+            with delta.changing(self.location(settings).path) as (table, properties):
+                table.optimize.compact(commit_properties=properties)
 
     def append(
         self, settings: Settings, records: Sequence[Sequence[Any]], position: delta.Position | None = None

@@ -61,7 +61,7 @@ def replace(
     with only_writer(table.location, position, _outrun(table)):
         if isinstance(rows, pa.Table):
             laid_out = _described(_laid_out(rows, identity), meanings)
-            delta.write(table.path, laid_out, mode="overwrite", schema_mode="overwrite", position=position)
+            delta.write(table.path, laid_out, position, mode="overwrite", schema_mode="overwrite")
         else:
             for name in rows.columns:  # some have those of a table that they were read from
                 rows = rows.withMetadata(name, dict(meanings.get(name, {})))
@@ -126,7 +126,7 @@ def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequen
         current.create_write_transaction([], "append", current.schema(), commit_properties=properties)
     elif counts.total == counts.inserted:
         rows = diff.drop_columns([CHANGE]).select(arrow_schema(current).names)
-        delta.write(current, _laid_out(rows, identity), position=position)
+        delta.write(current, _laid_out(rows, identity), position)
     else:
         target = {name: f"s.{quoted(name, SPARK)}" for name in arrow_schema(current).names}
         (

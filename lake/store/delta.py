@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -23,8 +25,9 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from lake.duck import FILE_SYSTEMS, connect, settled
-from lake.errors import LakeError, StorageError
+from lake.errors import LakeError, StorageError, Unavailable
 from lake.quoting import literal, quoted
+from lake.session import first_line
 from lake.store.storage import Address, Entry
 from lake.store.torn import COMMIT, commit_file, torn, torn_after
 
@@ -35,16 +38,27 @@ Unreadable = DeltaError
 """What is raised for a table that cannot be read, whatever damaged it."""
 Beaten = CommitFailedError
 """What is raised where another writer has made a commit that is to carry a position."""
+LOOKED_BACK: Final = 100
+"""Among so many of the newest commits one's own is looked for."""
+
+
+def new_writer() -> str:
+    """What tells one attempt to commit from every other."""
+    return token_hex(8)
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a table stands: transaction number `txn` of `app`, committed as Delta version `version`."""
+    """Where a table stands: transaction number `txn` of `app`, committed as Delta version `version`.
+
+    `writer` tells the attempt to commit it from others; "" in commits that were written before there was one.
+    """
 
     app: str
     txn: int
     data: Mapping[str, Any] = field(default_factory=dict)
     version: int = -1
+    writer: str = field(default_factory=new_writer, compare=False)
 
     def next(self, **data: Any) -> Position:
         """The position that a commit on top of this one carries."""
@@ -63,7 +77,8 @@ class Position:
     @property
     def metadata(self) -> str:
         """The text of the commit's `userMetadata`."""
-        return json.dumps({"app": self.app, "txn": self.txn, **self.data}, separators=(",", ":"), sort_keys=True)
+        own = {"app": self.app, "txn": self.txn, **({"writer": self.writer} if self.writer else {})}
+        return json.dumps({**own, **self.data}, separators=(",", ":"), sort_keys=True)
 
     @property
     def commit_properties(self) -> CommitProperties:
@@ -87,27 +102,94 @@ def load(path: Address, version: int | None = None) -> DeltaTable:
 
 def create(path: Address, schema: Schema, properties: Mapping[str, str | None], **how: Any) -> None:
     """Makes an empty table, where there is none, with the `properties` and KEEP_LOGS, else as deltalake is told."""
-    how |= {"mode": "ignore", "storage_options": path.storage.options}
+    how |= {"mode": "ignore", "configuration": {**KEEP_LOGS, **properties}, "storage_options": path.storage.options}
     try:
-        DeltaTable.create(path.url, schema, configuration={**KEEP_LOGS, **properties}, **how)
+        DeltaTable.create(path.url, schema, **how)
     except TableNotFoundError:  # of commits that were lost, what Spark had written beside them is left
         log = path / "_delta_log"
         for entry in log.list():
             if entry.name.endswith(".crc"):
                 (log / entry.name).delete()
-        DeltaTable.create(path.url, schema, configuration={**KEEP_LOGS, **properties}, **how)
+        DeltaTable.create(path.url, schema, **how)
+    except Exception:
+        if not exists(path):
+            raise
 
 
-def write(to: Address | DeltaTable, rows: pa.Table | Table, *, position: Position | None = None, **how: Any) -> None:
-    """Writes `rows` in one commit, which carries the `position`; appends them, unless deltalake is told `how`."""
+def write(to: Address | DeltaTable, rows: pa.Table | Table, position: Position, **how: Any) -> None:
+    """Writes `rows` in one commit, which carries the `position`; appends them, unless deltalake is told `how`.
+
+    An error may come of a commit that is there all the same: the caller reads back.
+    """
     if isinstance(to, Address):
         how["storage_options"] = to.storage.options
-    write_deltalake(
-        to.url if isinstance(to, Address) else to,
-        rows,
-        commit_properties=position.commit_properties if position else None,
-        **{"mode": "append"} | how,
-    )
+    where = to.url if isinstance(to, Address) else to
+    write_deltalake(where, rows, commit_properties=position.commit_properties, **{"mode": "append"} | how)
+
+
+def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
+    """Appends `rows` in one commit without a position, as deltalake is told `how`. Raises as `read_back` does.
+
+    It is tried once: delta-rs would take its own commit, of which it has got no answer, for that of another, and append
+    the rows a second time.
+    """
+    writer = new_writer()
+    properties = CommitProperties(custom_metadata=_anonymous(writer), max_commit_retries=0)
+    with read_back(path, writer):
+        options = path.storage.options
+        write_deltalake(path.url, rows, mode="append", commit_properties=properties, storage_options=options, **how)
+
+
+@contextmanager
+def changing(path: Address, again: Position | None = None) -> Iterator[tuple[DeltaTable, CommitProperties]]:
+    """The table at `path`, to be changed in one commit with the properties, which repeats the position `again`.
+
+    Not for rows that are appended, see `add`. Raises as `read_back` does.
+    """
+    writer = again.writer if again else new_writer()
+    metadata = {"userMetadata": again.metadata} if again else _anonymous(writer)
+    with read_back(path, writer), opened(path) as table:
+        yield table, CommitProperties(custom_metadata=metadata)
+
+
+def _anonymous(writer: str) -> dict[str, str]:
+    return {"userMetadata": json.dumps({"writer": writer})}
+
+
+@contextmanager
+def read_back(path: Address, writer: str) -> Iterator[None]:
+    """Lets the block make the commit of `writer` to the table at `path`; none of its errors counts if that is there.
+
+    Over a network a commit may be there whose answer was lost: whoever tries again finds its number taken, and would
+    blame another. Raises Unavailable where the commit is not there because its number was taken.
+    """
+    try:
+        yield
+    except Exception as error:
+        if landed(path, writer):
+            return
+        if isinstance(error, Beaten):
+            raise Unavailable(
+                f"{path.name} took no commit: {first_line(error)}",
+                where=str(path),
+                fix="run the command again: it starts from the table's new state",
+            ) from error
+        raise
+
+
+def landed(path: Address, writer: str) -> bool:
+    """Whether the commit of `writer` is among the newest of the table at `path`.
+
+    Raises Unavailable where that cannot be read.
+    """
+    try:
+        return any(_metadata(commit).get("writer") == writer for commit in islice(commits(path), LOOKED_BACK))
+    except Exception as error:
+        raise Unavailable(
+            f"{path.name}: whether a commit is there cannot be read: {first_line(error)}",
+            where=str(path),
+            fix="run the command again: it goes on from what is there",
+        ) from error
 
 
 def must_precede(table: DeltaTable, position: Position) -> None:
@@ -261,7 +343,8 @@ def positions(path: Address, app: str) -> Iterator[Position]:
     for commit in commits(path):
         data = _metadata(commit)
         if data.pop("app", None) == app:
-            position = Position(app, data.pop("txn"), data, commit["version"])
+            txn, writer = data.pop("txn"), data.pop("writer", "")
+            position = Position(app, txn, data, commit["version"], writer)
             if data.get("repeated"):
                 repeated.append(position)
                 continue
@@ -343,6 +426,24 @@ def metadata(path: Address, version: int) -> dict[str, Any]:
         return _metadata(_info(path, version))
     except FileNotFoundError:
         return {}
+
+
+def has_rows(path: Address, version: int) -> bool:
+    """Whether the commit `version` of the table at `path` adds or removes files."""
+    return any(kind in {"add", "remove"} for kind, _ in file_actions(path, version))
+
+
+def feed_files(path: Address, version: int) -> list[Address]:
+    """The files that the change feed reads of the commit `version`. Raises FileNotFoundError where that is gone."""
+    actions = [(kind, action) for kind, action in file_actions(path, version) if action.get("dataChange", True)]
+    told = [action for kind, action in actions if kind == "cdc"]
+    return [path / unquote(action["path"]) for action in told or [action for _, action in actions]]
+
+
+def file_actions(path: Address, version: int) -> list[tuple[str, dict[str, Any]]]:
+    """What the commit `version` does with files: add, remove, cdc (of the change feed)."""
+    actions = (next(iter(json.loads(line).items())) for line in commit_file(path, version).read().splitlines())
+    return [(kind, action) for kind, action in actions if kind in {"add", "remove", "cdc"}]
 
 
 def _info(path: Address, version: int) -> dict[str, Any]:
@@ -439,11 +540,17 @@ def append(path: Address, schema: str, records: Sequence[Sequence[Any]], positio
         if records:
             con.executemany(f"INSERT INTO t VALUES ({', '.join('?' * len(records[0]))})", records)
         data = Table.from_arrow(con.table("t"))
-    if exists(path):
-        with opened(path) as table:
-            write(table, data, schema_mode="merge", position=position)
-    else:
-        write(path, data, configuration=KEEP_LOGS, position=position)
+    there = exists(path)
+    how: dict[str, Any] = {"schema_mode": "merge"} if there else {"configuration": KEEP_LOGS}
+    if position is None:
+        add(path, data, **how)
+        return
+    with read_back(path, position.writer):
+        if there:
+            with opened(path) as table:
+                write(table, data, position, **how)
+        else:
+            write(path, data, position, **how)
 
 
 FILE: Final = "_file"

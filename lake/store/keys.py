@@ -69,12 +69,17 @@ class KeyStore:
         with _connected(self.file) as con:
             con.executemany("INSERT OR REPLACE INTO keys VALUES (?, ?, NULL)", [(stream, token) for token in tokens])
 
-    def living(self, stream: str) -> pa.Table:
-        """The keys of the stream: columns SUBJECT and KEY."""
+    def living(self, stream: str, among: Iterable[str] | None = None) -> pa.Table:
+        """The keys of the stream, of all people or those `among` some tokens: columns SUBJECT and KEY."""
         import pyarrow as pa
 
         with _connected(self.file) as con:
-            query = "SELECT token, key FROM keys WHERE stream = ? AND key IS NOT NULL ORDER BY token"
+            query = "SELECT token, key FROM keys WHERE stream = ? AND key IS NOT NULL"
+            if among is not None:
+                con.execute("CREATE TEMP TABLE asked (token TEXT PRIMARY KEY)")
+                con.executemany("INSERT INTO asked VALUES (?)", [(token,) for token in among])
+                query += " AND token IN (SELECT token FROM asked)"
+            query += " ORDER BY token"
             rows = con.execute(query, [stream]).fetchall()
         tokens, keys = [token for token, _ in rows], [key for _, key in rows]
         return pa.table({SUBJECT: pa.array(tokens, pa.string()), KEY: pa.array(keys, pa.binary())})

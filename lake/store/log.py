@@ -316,7 +316,7 @@ class Log:
             if isinstance(ordered, pa.Table) and not self.by_spark:
                 with delta.opened(self.path) as table:
                     delta.must_precede(table, position)
-                    delta.write(table, ordered, position=position, schema_mode="merge")
+                    delta.write(table, ordered, position, schema_mode="merge")
             else:
                 self._append_by_spark(ordered, position)
         return _head(self.stream, proven(self.location, position, beaten))

@@ -26,7 +26,7 @@ _statement = threading.Lock()
 @contextmanager
 def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterator[None]:
     """Lets a commit pass only on top of the position it was made for. Raises `beaten` where another was first, and
-    StorageError where delta-rs takes no commit to the table at all.
+    StorageError where delta-rs takes no commit to the table at all. An error of a commit that is there does not count.
 
     delta-rs does not compare transaction numbers, and Spark's MERGE skips a taken one in silence: so they are compared
     here first. Between this and the commit itself stand the lease and Delta's own conflict detection.
@@ -37,6 +37,8 @@ def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterat
     try:
         yield
     except Exception as error:
+        if delta.landed(at.path, position.writer):
+            return
         refused = isinstance(error, delta.Beaten)
         if (refused or "Concurrent" in f"{type(error).__name__} {error}") and delta.newest_version(at.path) != before:
             raise beaten from error
@@ -60,8 +62,10 @@ def proven(at: Location, position: Position, beaten: Unavailable) -> Position:
 def alter(spark: SparkSession, at: Location, *changes: str) -> None:
     """Makes `changes` of ALTER TABLE, none of which touches a row: each commit repeats the position."""
     standing = delta.standing(at.path, at.app)
-    with session_settings(spark, {METADATA: standing.again().metadata} if standing.data else {}):
-        for change in changes:
+    for change in changes:
+        again = standing.again()
+        said = {METADATA: again.metadata} if standing.data else {}
+        with delta.read_back(at.path, again.writer), session_settings(spark, said):
             spark.sql(f"ALTER TABLE delta.{quoted(at.path.spark, SPARK)} {change}").collect()
 
 

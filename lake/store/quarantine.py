@@ -112,7 +112,7 @@ def put(settings: Settings, stream: str, rows: DataFrame, *, count: int) -> None
     while number <= last:
         part = parts.where(f"_part = {number}").drop("_part").toArrow()
         if part.num_rows:
-            delta.write(path, part, schema_mode="merge")
+            delta.add(path, part, schema_mode="merge")
         if number == 0 and part.num_rows < count:
             last = parts.selectExpr("max(_part) AS last").collect()[0]["last"] or 0
         number += 1

@@ -63,20 +63,27 @@ def fence(path: Address, app: str) -> None:
 def commit_nothing(
     path: Address, newest: Mapping[str, Any], position: Position, *more: Mapping[str, Any], operation: str = "FENCE"
 ) -> bool:
-    """Commits `position` and no row after `newest`, by hand, as delta-rs refuses logs; False where there is one by now.
+    """Commits `position` and no row after `newest`, by hand, as delta-rs refuses logs; False where another is there.
 
     Of a position without data only its number is taken. `more` are Delta actions that change no row.
     """
     at = newest["timestamp"] + 1
     info = {"inCommitTimestamp": at, "timestamp": at, "operation": operation, "operationParameters": {}}
-    data = {"userMetadata": position.metadata} if position.data else {}
+    said = position.metadata if position.data else json.dumps({"writer": position.writer})
     actions = [
-        {"commitInfo": {**info, **data}},
+        {"commitInfo": {**info, "userMetadata": said}},
         {"txn": {"appId": position.app, "version": position.txn, "lastUpdated": at}},
         *more,
     ]
     text = "".join(json.dumps(action) + "\n" for action in actions)
-    return torn.commit_file(path, newest["version"] + 1).put_if_absent(text.encode())
+    try:
+        if torn.commit_file(path, newest["version"] + 1).put_if_absent(text.encode()):
+            return True
+    except OSError:
+        if not delta.landed(path, position.writer):
+            raise
+        return True
+    return delta.landed(path, position.writer)
 
 
 def clear_above(settings: Settings, stream: str, batch: int) -> None:
@@ -87,8 +94,8 @@ def clear_above(settings: Settings, stream: str, batch: int) -> None:
     for location in Warehouse(settings).beside(stream):
         above = Scan(location.path, bounds={"_batch": (batch + 1, LAST_BATCH)})
         if delta.exists(location.path) and above.rows():
-            with delta.opened(location.path) as table:
-                table.delete(f"_batch > {batch}")
+            with delta.changing(location.path) as (table, properties):
+                table.delete(f"_batch > {batch}", commit_properties=properties)
 
 
 def last_cut(settings: Settings) -> int:

@@ -168,6 +168,13 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     return frame.coalesce(1) if rows.num_rows <= cost.SCAN_ROWS else frame
 
 
+def as_frame(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:
+    """Rows as a DataFrame, wherever they are."""
+    import pyarrow as pa
+
+    return to_frame(spark, rows) if isinstance(rows, pa.Table) else rows
+
+
 def distinct(rows: pa.Table) -> pa.Table:
     """The rows without those that are there twice."""
     import pyarrow as pa
@@ -194,6 +201,12 @@ def to_arrow(rows: DataFrame) -> pa.Table:
         rows = rows.select(*[c.cast(optional[n]).alias(n) if n in stricter else c for n, c in columns.items()])
     table = rows.toArrow()
     return pa.Table.from_arrays(table.columns, schema=pa.schema([f.with_nullable(True) for f in table.schema]))
+
+
+def within(rows: DataFrame, limit: int) -> pa.Table | DataFrame:
+    """A DataFrame's rows in this process's memory where they turn out to be no more than `limit`, else as they are."""
+    few = to_arrow(rows.limit(limit + 1))
+    return few if few.num_rows <= limit else rows
 
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:

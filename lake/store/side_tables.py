@@ -31,15 +31,14 @@ class Redelivery:
     source: str
 
 
-def put_redeliveries(settings: Settings, stream: str, batch: int, verdict: pa.Table) -> None:
-    """Appends the duplicates of a `verdict` (see lake.ingest.deduplication) under the number of their batch."""
+def put_redeliveries(settings: Settings, stream: str, batch: int, again: pa.Table) -> None:
+    """Appends re-deliveries, `_id` and `source`, under the number of their batch."""
     import pyarrow as pa
 
-    again = verdict.filter(pa.compute.invert(verdict.column("conflict"))).select(["_id", "source"])
     if again.num_rows:
         number = pa.array([batch] * again.num_rows, pa.int64())
         path = Warehouse(settings).redeliveries(stream).path
-        delta.write(path, again.add_column(0, "_batch", number), configuration=delta.KEEP_LOGS)
+        delta.add(path, again.add_column(0, "_batch", number), configuration=delta.KEEP_LOGS)
 
 
 def redeliveries(settings: Settings, stream: str, ids: Collection[str], *, upto: int) -> list[Redelivery]:
@@ -65,6 +64,6 @@ def size(path: Address) -> int:
 
 def clear(path: Address, batch: int) -> None:
     """Deletes the rows of one batch."""
-    table = delta.open_table(path)
-    if table is not None:
-        table.delete(f"_batch = {batch}")
+    if delta.exists(path):
+        with delta.changing(path) as (table, properties):
+            table.delete(f"_batch = {batch}", commit_properties=properties)

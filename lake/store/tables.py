@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from deltalake import Field, Schema
 
 from lake.config import Settings
-from lake.quoting import quoted
+from lake.quoting import SPARK, quoted
+from lake.session import raise_if_gone
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.keys import open_store
@@ -143,21 +144,46 @@ class Table:
         """The rows at `version` whose key columns equal one of `keys`, nulls included; at most `limit` of them."""
         return Scan(self.path, version).arrow(keys=keys, limit=limit)
 
-    def keys_where(self, key: Sequence[str], others: pa.Table, condition: str, version: int) -> pa.Table:
-        """The `key` of the rows `t` at `version` for which one of `others`, `k`, meets a SQL `condition`; distinct."""
-        return distinct(Scan(self.path, version).arrow(key, keys=others, match=condition))
+    def keys_where(
+        self, key: Sequence[str], others: pa.Table, condition: str, version: int, *, limit: int
+    ) -> pa.Table | None:
+        """The `key` of the rows `t` at `version` for which one of `others`, `k`, meets a SQL `condition`; distinct.
 
-    def rows_where(self, condition: str, version: int, *, without: pa.Table | None) -> pa.Table:
-        """The rows at `version` that meet a SQL `condition`, but those that equal one of the keys `without`."""
-        return Scan(self.path, version).arrow(where=condition, keys=without, matching=False)
+        None where it is that of more than `limit` rows.
+        """
+        keys = Scan(self.path, version).arrow(key, keys=others, match=condition, limit=limit + 1)
+        return distinct(keys) if keys.num_rows <= limit else None
+
+    def rows_where(self, condition: str, version: int, *, without: pa.Table | None, limit: int) -> pa.Table:
+        """The rows at `version` that meet a SQL `condition`, but those that equal one of the keys `without`; at most
+        `limit` of them.
+        """
+        return Scan(self.path, version).arrow(where=condition, keys=without, matching=False, limit=limit)
+
+    def changed(self, *, after: int, upto: int) -> int:
+        """How many rows its commits between two versions changed, at most. Raises FeedGap where they are gone."""
+        between = takewhile(lambda head: head.version > after, self.heads())
+        heads = [head for head in between if head.version <= upto and not head.changed_nothing]
+        # Spark does not say how many rows it wrote where it wrote all of them.
+        unsaid = [head.version for head in heads if not head.counts.total]
+        try:
+            whole = [version for version in unsaid if delta.has_rows(self.path, version)]
+            return sum(head.counts.total for head in heads) + sum(
+                self.rows(version) + self.rows(max(version - 1, 0)) for version in whole
+            )
+        except (delta.Unreadable, OSError) as error:
+            raise FeedGap(self.name) from error
 
     def changes(self, spark: SparkSession, *, after: int, upto: int) -> DataFrame:
         """What became of the rows between two versions, netted: the visible columns and `_sign` (+1 new, -1 gone).
 
-        Raises FeedGap where the feed does not reach back that far, or not across a change of columns.
+        In this process where its commits changed no more than `small_diff_rows`, else by Spark. Raises FeedGap where
+        the feed does not reach back that far, or not across a change of columns.
         """
         import pyarrow as pa
 
+        if self.changed(after=after, upto=upto) > self.settings.small_diff_rows:
+            return self._changes_by_spark(spark, after, upto)
         with delta.opened(self.path, upto) as table:
             columns = [quoted(name) for name in arrow_schema(table).names]
             visible = ", ".join(column for column in columns if not column.startswith('"_'))
@@ -175,6 +201,24 @@ class Table:
                     GROUP BY ALL HAVING sum(sign) <> 0"""
             ).to_arrow_table()
         return to_frame(spark, netted)
+
+    def _changes_by_spark(self, spark: SparkSession, after: int, upto: int) -> DataFrame:
+        """As `changes`. That a file of the feed is gone, which Spark finds when it reads, is looked for now."""
+        from pyspark.sql import functions as F
+
+        try:
+            told = (delta.feed_files(self.path, version) for version in range(after + 1, upto + 1))
+            if delta.missing(self.path, [str(file) for files in told for file in files]):
+                raise FeedGap(self.name)
+            reader = spark.read.format("delta").option("readChangeFeed", "true")
+            feed = reader.options(startingVersion=after + 1, endingVersion=upto).load(self.path.spark)
+            columns = [F.col(quoted(name, SPARK)) for name in feed.columns if not name.startswith("_")]
+        except Exception as error:
+            raise_if_gone(error)
+            raise FeedGap(self.name) from error
+        sign = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
+        netted = feed.groupBy(*columns).agg(F.expr(f"cast(sum({sign}) AS int)").alias("_sign"))
+        return netted.where("_sign <> 0")
 
     def create(self, schema: pa.Schema, *, description: str) -> None:
         """Makes the empty table. Its protocol is one that every Delta reader understands."""

@@ -94,7 +94,7 @@ class Commands:
         code = int(self._answer())
         passes = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
         died = next((Path(entry["path"]) for entry in passes if entry["dies"]), None)
-        landed = kill is not None and (code == -signal.SIGKILL or kill.victim == "jvm")
+        landed = kill is not None and (code == -signal.SIGKILL or kill.victim != "python")
         passed = Counter(entry["point"] for entry in passes)
         return Done(code, out.read_text(), err.read_text(), passed, died if landed else None)
 

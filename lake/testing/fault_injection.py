@@ -7,6 +7,8 @@ A point is `<what>.<moment>`, e.g. `log.before`. What is written is told by its 
 file of a folder is gone. Of a source, `spool` is a delivery that is put on the disk, and `acknowledge` what the system
 outside is told after the commit.
 
+Or a commit fails as over a network: `before`, and it was never made; `after`, and only its answer was lost.
+
 Nothing in production code knows of them: `armed` wraps, in a process that is to die, what deltalake, PySpark, pathlib
 and sources are called by.
 """
@@ -29,10 +31,13 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from deltalake.exceptions import CommitFailedError
+
 from lake.config import Settings
 from lake.sources import spool
 from lake.sources.declared import Declared
 from lake.sources.source import Progress, Source
+from lake.store.storage import LocalFolder
 
 COMMITS: Final = ("log", "quarantine", "redeliveries", "table", "meta", "edition", "compaction")
 POINTS: Final = (
@@ -45,8 +50,9 @@ POINTS: Final = (
 )
 """Every point; which of them a command passes is a matter of what it finds to do."""
 
-STATEMENT: Final = re.compile(r"\s*(MERGE INTO|OPTIMIZE|RESTORE TABLE) delta\.`(.+?)`", re.IGNORECASE)
+STATEMENT: Final = re.compile(r"\s*(MERGE INTO|OPTIMIZE|RESTORE TABLE|ALTER TABLE) delta\.`(.+?)`", re.IGNORECASE)
 FOLDERS: Final = {"logs": "log", "quarantine": "quarantine", "redeliveries": "redeliveries", "meta": "meta"}
+COMMIT: Final = re.compile(r"\d{20}\.json")
 LOOK_EVERY: Final = 0.0005  # seconds between two looks for a first new file
 
 
@@ -54,12 +60,13 @@ LOOK_EVERY: Final = 0.0005  # seconds between two looks for a first new file
 class Kill:
     """Death by SIGKILL at the `nth` pass through `point`: of this Python process, or of a `jvm`.
 
-    `jvm` is the pid of a Spark Connect server, or 0 for the JVM that the process has started itself.
+    `jvm` is the pid of a Spark Connect server, or 0 for the JVM that the process has started itself. Where the victim
+    is an `answer`, nobody dies: whoever writes gets an error instead.
     """
 
     point: str
     nth: int = 1
-    victim: Literal["python", "jvm"] = "python"
+    victim: Literal["python", "jvm", "answer"] = "python"
     jvm: int = 0
 
 
@@ -100,6 +107,8 @@ class Passes:
             dies = self.kill and (self.kill.point, self.kill.nth) == (point, self.counts[point])
             with self.notes.open("a") as file:
                 file.write(json.dumps({"point": point, "path": str(path), "dies": dies}) + "\n")
+            if dies and self.kill and self.kill.victim == "answer":
+                raise _unanswered(self.kill)
             if dies:
                 self._die()
 
@@ -133,6 +142,15 @@ class Passes:
             watcher.join()
 
 
+def _unanswered(lost: Kill) -> Exception:
+    """What a library says: that nothing answers; or of a commit whose answer was lost, and that it made twice, that
+    another has its number.
+    """
+    if lost.point.endswith(".after") and lost.nth % 2:
+        return CommitFailedError("Commit failed: ConcurrentTransaction: a concurrent transaction has the same version")
+    return OSError("Generic S3 error: error sending request: connection closed before message completed")
+
+
 def _data(path: Path) -> set[str]:
     """The data files below `path`, those being written among them."""
     return {str(file) for file in path.glob("**/*.parquet*") if "_delta_log" not in file.parts}
@@ -160,6 +178,7 @@ def armed(passes: Passes) -> None:
     """Wraps every call that writes to a warehouse or is told to a source, for the rest of this process's life."""
     _delta_rs(passes)
     _spark(passes)
+    _by_hand(passes)
     _files(passes)
     _sources(passes)
 
@@ -201,6 +220,17 @@ def _sql(passes: Passes, sql: Callable[..., Any]) -> Callable[..., Any]:
             return sql(spark, query, *args, **kwargs)
 
     return wrapper
+
+
+def _by_hand(passes: Passes) -> None:
+    put = LocalFolder.put_if_absent
+
+    def around(folder: LocalFolder, url: str, content: bytes) -> bool:
+        file = Path(url)
+        with passes.around(file.parents[1] if COMMIT.fullmatch(file.name) else None):
+            return put(folder, url, content)
+
+    LocalFolder.put_if_absent = around  # type: ignore[assignment, method-assign]
 
 
 def _files(passes: Passes) -> None:

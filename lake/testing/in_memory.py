@@ -92,10 +92,14 @@ class TableInMemory(Table):
         rows = _rows(self.held, f"EXISTS (SELECT 1 FROM k WHERE {_equal(keys)})", keys)
         return rows if limit is None else rows.slice(0, limit)
 
-    def keys_where(self, key: Sequence[str], others: pa.Table, condition: str, version: int) -> pa.Table:
+    def keys_where(
+        self, key: Sequence[str], others: pa.Table, condition: str, version: int, *, limit: int
+    ) -> pa.Table | None:
         return distinct(_rows(self.held, f"EXISTS (SELECT 1 FROM k WHERE {condition})", others).select(list(key)))
 
-    def rows_where(self, condition: str, version: int, *, without: pa.Table | None) -> pa.Table:
+    def rows_where(
+        self, condition: str, version: int, *, without: pa.Table | None, limit: int = sys.maxsize
+    ) -> pa.Table:
         if without is None:
             return _rows(self.held, condition)
         return _rows(self.held, f"({condition}) AND NOT EXISTS (SELECT 1 FROM k WHERE {_equal(without)})", without)

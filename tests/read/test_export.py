@@ -326,7 +326,7 @@ def test_an_edition_is_exported_as_one_database_with_what_its_columns_mean(proje
 def with_position(table: Table) -> Table:
     """`table`, whose newest commit is its own."""
     position = start(table.app).next(verb="advance", cut=1, inputs={}, counts={})
-    delta.write(table.path, delta.load(table.path).to_pyarrow_table().slice(0, 0), position=position)
+    delta.write(table.path, delta.load(table.path).to_pyarrow_table().slice(0, 0), position)
     return table
 
 

@@ -61,7 +61,7 @@ def test_a_warehouse_in_a_bucket_has_files_and_tables(root: Address) -> None:
     assert (entry.name, entry.size, entry) == ("a.json", 5, file.head())
     table = root / "silver/t"
     position = delta.start(APP).next(cut=1)
-    delta.write(table, numbered(1, 2), position=position)
+    delta.write(table, numbered(1, 2), position)
     assert (numbers(table), delta.version(table)) == ([1, 2], 0)
     head = delta.head(table, APP)
     assert head is not None
@@ -133,7 +133,7 @@ def test_whoever_put_a_file_is_told_so_though_the_answer_was_lost(
 def test_a_commit_of_a_table_comes_through_a_request_that_was_cut(s3: S3, tmp_path: Path) -> None:
     settings = settings_of(s3, tmp_path)
     with wired(s3.port, nth(1, "PUT", "_delta_log", "cut")) as wire:
-        delta.write(Warehouse(replace(settings, storage=wire.storage)).root / "t", numbered(1))
+        delta.add(Warehouse(replace(settings, storage=wire.storage)).root / "t", numbered(1))
         assert wire.happened == 1
     assert numbers(Warehouse(settings).root / "t") == [1]
 
@@ -141,8 +141,8 @@ def test_a_commit_of_a_table_comes_through_a_request_that_was_cut(s3: S3, tmp_pa
 def test_a_table_that_was_removed_and_made_again_is_another(root: Address) -> None:
     table = root / "gold/t"
     for turn in (1, 2):
-        delta.write(table, numbered(turn))
-        delta.write(table, numbered(turn + 10))
+        delta.add(table, numbered(turn))
+        delta.add(table, numbered(turn + 10))
         assert numbers(table) == [turn, turn + 10]
         disk.remove_table(table)
         assert not delta.exists(table)
@@ -154,7 +154,7 @@ def test_old_versions_are_vacuumed_and_a_past_is_ended(root: Address) -> None:
     table, position = root / "silver/t", delta.start(APP)
     for number in range(4):
         position = position.next(cut=number)
-        delta.write(table, numbered(number), position=position, mode="overwrite")
+        delta.write(table, numbered(number), position, mode="overwrite")
     version = delta.version(table)
     files = vacuum.unneeded(table, keep=[version - 1], since=version, unnamed=vacuum.GRACE * 0)
     assert len(files) == 2
@@ -172,7 +172,7 @@ def test_old_versions_are_vacuumed_and_a_past_is_ended(root: Address) -> None:
 def test_a_query_reads_the_files_that_it_may_and_no_other(root: Address) -> None:
     table = root / "silver/t"
     for number in range(2):
-        delta.write(table, numbered(number))
+        delta.add(table, numbered(number))
     allowed, other = delta.files(delta.load(table))
     con = connect()
     con.execute(f"SET allowed_paths = [{literal(allowed)}]")
@@ -195,7 +195,7 @@ def test_a_query_reads_the_files_that_it_may_and_no_other(root: Address) -> None
 def test_many_queries_at_once_read_what_is_there(root: Address) -> None:
     table = root / "silver/t"
     rows = pa.table({"n": range(200_000), "text": [f"text {number}" for number in range(200_000)]})
-    delta.write(table, rows)
+    delta.add(table, rows)
     assert Scan(table).arrow(["n"], where="n % 50000 = 1").num_rows == 4
     [file] = delta.files(delta.load(table))
     query = f"SELECT sum(n), count(DISTINCT text) FROM read_parquet({literal(file)})"

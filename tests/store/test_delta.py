@@ -68,7 +68,7 @@ def row(n: int) -> pa.Table:
 def another_writes_meanwhile(at: Location) -> None:
     with delta.opened(at.path) as table:
         write_deltalake(at.path.url, row(2), mode="append")
-        delta.write(table, row(3), position=Position(APP, 2))
+        delta.write(table, row(3), Position(APP, 2))
 
 
 def another_took_the_number(at: Location) -> None:
@@ -78,7 +78,7 @@ def another_took_the_number(at: Location) -> None:
 
 
 def another_tool_asks_for_more(at: Location) -> None:
-    delta.write(at.path, row(5), position=Position(APP, 3))
+    delta.write(at.path, row(5), Position(APP, 3))
 
 
 def test_who_is_beaten_is_told_so_and_what_no_try_can_mend_is_told_otherwise(tmp_path: Path) -> None:

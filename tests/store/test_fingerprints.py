@@ -241,5 +241,5 @@ def test_the_scan_of_a_table_reads_what_is_hashed(tmp_path: Path) -> None:
 def test_files_whose_statistics_leave_nan_out_have_the_fingerprint_of_their_rows(tmp_path: Path) -> None:
     """Those of delta-rs do, as Parquet says; DuckDB then takes isnan() for false of every row."""
     rows = pa.table({"v": pa.array([2.0, math.nan, -3.0], pa.float64())})
-    delta.write(Address(str(tmp_path / "t")), rows)
+    delta.add(Address(str(tmp_path / "t")), rows)
     assert fingerprints.of_version(Address(str(tmp_path / "t"))) == of_arrow(rows)

@@ -55,3 +55,14 @@ def test_a_secret_that_cannot_be_read_is_told_and_not_replaced(settings: Setting
     with pytest.raises(DeclarationError, match="the secret of the key store cannot be read"):
         open_store(settings, make=True)
     assert secret_file(settings.keys_path).read_text() == text
+
+
+def test_the_keys_of_some_people_are_those_that_are_asked_for(settings: Settings) -> None:
+    store = open_store(settings, make=True)
+    store.make("orders", ["a", "b", "c"])
+    store.make("parcels", ["a"])
+    store.destroy("orders", ["b"])
+    every = store.living("orders").to_pylist()
+    assert [row["_subject"] for row in every] == ["a", "c"]
+    assert store.living("orders", ["c", "b", "d"]).to_pylist() == every[1:]
+    assert store.living("orders", []).num_rows == 0

@@ -266,7 +266,7 @@ def test_the_chain_survives_a_forget_a_compaction_and_a_batch_that_is_made_again
     assert log_run.checked(settings, "orders", since=digest).faults == []
     position = Log(settings, "orders").head().position
     buckets = [present(part.bucket) for part in compaction.parts(path)]
-    compaction.compact_log(shop.spark, path, position, buckets, ["_offset"])
+    compaction.compact_by_spark(shop.spark, path, position, buckets, ["_offset"])
     assert log_run.checked(settings, "orders", since=digest).faults == []
     for version in range(delta.version(path), position.version, -1):
         for file in path.local.glob(f"_delta_log/*{version:020}.*"):

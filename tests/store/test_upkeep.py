@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import asdict
+from dataclasses import replace as with_fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
@@ -20,7 +22,7 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.errors import LakeError, LawError, Unavailable
 from lake.store import delta, disk
-from lake.store.commit import commit
+from lake.store.commit import commit, replace
 from lake.store.delta import start
 from lake.store.locks import activity, lease
 from lake.store.recovery import put_aside
@@ -38,12 +40,13 @@ NO_SPARK = cast("SparkSession", None)
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("_order", pa.struct([("_batch", pa.int64())]))])
 
 
-def change(table: Table, what: str, *numbers: int, text: str = "a") -> int:
-    """Commits the change as the next cut; the new version."""
+def change(table: Table, what: str, *numbers: int, text: str = "a", told: bool = False) -> int:
+    """Commits the change as the next cut, and says how many rows that are where they are `told`; the new version."""
     rows = [{"n": n, "text": text, "_order": {"_batch": n}, CHANGE: what} for n in numbers]
     diff = pa.Table.from_pylist(rows, SCHEMA.append(pa.field(CHANGE, pa.string())))
     before = table.position() or start(table.app)
-    position = before.next(verb="advance", cut=before.txn + 1, inputs={}, counts={})
+    counts = asdict(Counts.of(diff)) if told else {}
+    position = before.next(verb="advance", cut=before.txn + 1, inputs={}, counts=counts)
     return commit(table, diff, Counts.of(diff), ["n"], position).version
 
 
@@ -259,6 +262,37 @@ def test_vacuum_keeps_the_change_feed_whole_since_the_version_asked_for_and_befo
     assert [kind for _, kind in feed(table, 6, 7)] == ["update_postimage", "update_preimage"]
     with pytest.raises(FeedGap):
         table.changes(NO_SPARK, after=3, upto=7)
+
+
+def test_how_much_changed_between_versions_is_what_commits_say(table: Table) -> None:
+    before = table.version()
+    first = change(table, "insert", 7, 8, 9, told=True)
+    change(table, "update", 7, text="c", told=True)
+    compaction.compact_table(table.path, table.position(), ["n"])
+    last = change(table, "delete", 8, told=True)
+    assert [table.changed(after=after, upto=last) for after in (before, first, last)] == [5, 2, 0]
+    assert table.changed(after=before, upto=first) == 3
+    whole = present(table.position()).next(verb="rebuild", cut=9, inputs={}, counts={})
+    rows = Scan(table.path).arrow()
+    replaced = replace(table, rows, ["n"], whole, meanings={}).version
+    assert table.changed(after=last, upto=replaced) == 2 * rows.num_rows, "Spark does not say how many it wrote"
+    truncation.begin_anew(table.path, table.position())
+    truncation.end(table.path)
+    with pytest.raises(FeedGap):
+        replace_settings(table, 0).changes(NO_SPARK, after=before, upto=table.version())
+
+
+def replace_settings(table: Table, limit: int) -> Table:
+    """The table of a project that gathers so many rows."""
+    return with_fields(table, settings=with_fields(table.settings, small_diff_rows=limit))
+
+
+def test_keys_and_rows_are_gathered_up_to_a_limit(table: Table) -> None:
+    rows, version = Scan(table.path).arrow(["n"]), table.version()
+    for limit in (rows.num_rows - 1, rows.num_rows):
+        keys = table.keys_where(["n"], rows, "k.n = t.n", version, limit=limit)
+        assert (None if keys is None else keys.num_rows) == (rows.num_rows if limit == rows.num_rows else None)
+        assert table.rows_where("true", version, without=None, limit=limit).num_rows == limit
 
 
 def test_a_moment_is_at_the_newest_version_that_was_surely_seen(table: Table) -> None:

@@ -4,7 +4,8 @@ The frames of this module have the columns
 
     _file string             the file's address as Spark spells it
     _block bigint            where in the file the reader's split began (0 but for large files)
-    _seq bigint              unique in the frame and increasing within (_file, _block) in the order of the file
+    _seq bigint              unique in the frame and increasing within (_file, _block) in the order of the file; the
+                             same whenever the same files are read in a session, which divides them into the same parts
     _raw string              the record: a line of JSON Lines as it is, a record of CSV, Parquet or Avro as JSON
 
 A `.json` file that begins with a `{` on a line of its own is one record over many lines. CSV is written as the

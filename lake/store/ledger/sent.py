@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from lake.config import Settings
 from lake.store.book import Book, instant
-from lake.store.delta import opened
+from lake.store.delta import changing
 
 Action = Literal["failed", "waiting", "taken", "dropped"]
 OPEN: Final = ("failed", "waiting")
@@ -100,8 +100,8 @@ def note(settings: Settings, sink: str, now: State, rows: Iterable[Undelivered] 
         sinks = {**head.data.get("sinks", {}), sink: asdict(now)}
         SENT.append(settings, [[*asdict(row).values()] for row in rows], head.next(sinks=sinks))
         if (head.txn + 1) % COMPACT_EVERY == 0:
-            with opened(SENT.location(settings).path) as table:
-                table.optimize.compact()
+            with changing(SENT.location(settings).path) as (table, properties):
+                table.optimize.compact(commit_properties=properties)
 
 
 def forget(settings: Settings, sink: str) -> bool:

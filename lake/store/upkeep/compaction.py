@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable
+from deltalake import DeltaTable
 
 from lake.errors import LawError
 from lake.quoting import SPARK, quoted
 from lake.store import delta
 from lake.store.delta import Position
-from lake.store.numbered import session_settings
+from lake.store.numbered import METADATA, session_settings
 from lake.store.snapshot import duckdb_type
 from lake.store.storage import Address
 
@@ -96,7 +96,7 @@ def pack_log(spark: SparkSession, path: Address, position: Position) -> None:
     if not crowded or _foreign(path, position):
         return
     if delta.is_timed(path):
-        compact_log(spark, path, position, crowded, target=PACKED_BYTES)
+        compact_by_spark(spark, path, position, crowded, target=PACKED_BYTES)
     else:
         compact_table(path, position, buckets=crowded, target=PACKED_BYTES)
 
@@ -119,46 +119,58 @@ def compact_table(
     With `identity`, all files, by it; with `buckets`, those of a log alone. Raises LawError where the rows afterwards
     are not those before; the table is then restored.
     """
-    table = delta.load(path)
-    version, again = table.version(), _carrying(position)
-    kinds = {field.name: field.type for field in pa.schema(table.schema())}
-    by = [name for name in identity if not pa.types.is_nested(kinds[name])]
-    if by:
-        table.optimize.z_order(by, target_size=target, commit_properties=again)
-    else:
-        parts = [("_bucket", "in", [str(bucket) for bucket in buckets])] if buckets else None
-        table.optimize.compact(parts, target_size=target, commit_properties=again)
-    return _proved(path, version, undo=lambda: delta.load(path).restore(version, commit_properties=again))
+    version, again = delta.version(path), position.again() if position else None
+    by = flat(path, identity)
+    with delta.changing(path, again) as (table, properties):
+        if by:
+            table.optimize.z_order(by, target_size=target, commit_properties=properties)
+        else:
+            parts = [("_bucket", "in", [str(bucket) for bucket in buckets])] if buckets else None
+            table.optimize.compact(parts, target_size=target, commit_properties=properties)
+
+    def undo() -> None:
+        with delta.changing(path, position.again() if position else None) as (table, properties):
+            table.restore(version, commit_properties=properties)
+
+    return _proved(path, version, undo=undo)
 
 
-def compact_log(  # noqa: PLR0913 which parts of which log, and how
+def flat(path: Address, columns: Sequence[str]) -> list[str]:
+    """Those of the `columns` of the table at `path` by which its rows can be put in order."""
+    with delta.opened(path) as table:
+        kinds = {field.name: field.type for field in pa.schema(table.schema())}
+    return [name for name in columns if not pa.types.is_nested(kinds[name])]
+
+
+def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
     spark: SparkSession,
     path: Address,
     position: Position,
-    buckets: Iterable[int],
+    buckets: Iterable[int] = (),
     key: Sequence[str] = (),
     *,
     target: int = TARGET_BYTES,
 ) -> Compacted:
-    """Compacts `buckets` of a log by Spark: files of less than half of `target` bytes, or with `key` all, by it.
+    """Compacts `buckets` of a log, or a table, by Spark: files of less than half of `target` bytes, or with `key` all,
+    by it.
 
-    The caller holds the log's lease. Raises as `compact_table` does.
+    The caller holds the lease. Raises as `compact_table` does.
     """
     version = delta.load(path).version()
     options = {
-        "spark.databricks.delta.commitInfo.userMetadata": position.again().metadata,
         "spark.databricks.delta.optimize.minFileSize": str(target // 2),
         "spark.databricks.delta.optimize.maxFileSize": str(target),
     }
-    numbers = ", ".join(map(str, buckets))
+    where = f"WHERE _bucket IN ({numbers})" if (numbers := ", ".join(map(str, buckets))) else ""
     order = f"ZORDER BY ({', '.join(quoted(name, SPARK) for name in key)})" if key else ""
 
     def run(statement: str) -> None:
-        with session_settings(spark, options):
+        again = position.again()
+        with delta.read_back(path, again.writer), session_settings(spark, {METADATA: again.metadata, **options}):
             spark.sql(statement).collect()
 
     log = f"delta.{quoted(path.spark, SPARK)}"
-    run(f"OPTIMIZE {log} WHERE _bucket IN ({numbers}) {order}")
+    run(f"OPTIMIZE {log} {where} {order}")
     return _proved(path, version, undo=lambda: run(f"RESTORE TABLE {log} TO VERSION AS OF {version}"))
 
 
@@ -191,9 +203,3 @@ def _proved(path: Address, version: int, *, undo: Callable[[], object]) -> Compa
         )
     sizes = [sum(entry.size for file in files if (entry := path.storage.head(file))) for files in (gone, come)]
     return Compacted((len(old), len(new)), (sizes[0], sizes[1]), *added)
-
-
-def _carrying(position: Position | None) -> CommitProperties | None:
-    if position is None:
-        return None
-    return CommitProperties(custom_metadata={"userMetadata": position.again().metadata})

@@ -49,7 +49,7 @@ def copy_blanked(location: Location, target: Address, detail: str) -> int | None
     columns = {name: pa.array([text] * rows.num_rows, pa.string()) for name, text in blank.items()}
     columns |= {name: rows.column(name) for name in rows.column_names}
     delta.append(target, quarantine.SCHEMA, [])
-    delta.write(target, pa.table({name: columns[name] for name in quarantine.COLUMNS}))
+    delta.add(target, pa.table({name: columns[name] for name in quarantine.COLUMNS}))
     return version
 
 

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from deltalake import CommitProperties
-
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.disk import settle
@@ -28,10 +26,8 @@ def begin_anew(path: Address, position: Position | None = None, **also: object) 
 
     Returns its version: whoever reads from it on needs nothing older. The caller holds the table's lease.
     """
-    again = _kept(path, position, also).metadata if position else None
-    properties = CommitProperties(custom_metadata={"userMetadata": again}) if again else None
-    table = delta.load(path)
-    table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
+    with delta.changing(path, _kept(path, position, also) if position else None) as (table, properties):
+        table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
     table = delta.load(path)
     table.create_checkpoint()
     return table.version()

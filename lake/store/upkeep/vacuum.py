@@ -112,10 +112,8 @@ def checkpoint(path: Address) -> None:
 
 def _actions(path: Address, version: int) -> Iterator[tuple[str, Address]]:
     """What the commit `version` did with files: add, remove, cdc (of the change feed)."""
-    for line in commit_file(path, version).read().splitlines():
-        [(kind, action)] = json.loads(line).items()
-        if kind in {"add", "remove", "cdc"}:
-            yield kind, path / unquote(action["path"])
+    for kind, action in delta.file_actions(path, version):
+        yield kind, path / unquote(action["path"])
 
 
 def _checked(file: Address) -> Address | None:

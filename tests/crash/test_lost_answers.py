@@ -1,0 +1,54 @@
+"""A commit whose answer was lost is there, and no other writer is blamed; one that failed is made by the next command.
+
+`make test` loses some; `make laws` every commit of every command.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from lake.testing import Commands, Kill
+from lake.testing.fault_injection import COMMITS
+from tests.crash.answers import LOSSES, Loss
+from tests.crash.model import Shop
+
+
+@pytest.fixture
+def make(commands: Commands, tmp_path: Path) -> Callable[[], Shop]:
+    """Makes a shop that was run once."""
+    numbers = count(1)
+
+    def shop() -> Shop:
+        number = next(numbers)
+        new = Shop(tmp_path / str(number), random.Random(number))
+        new.land_some()
+        assert commands.lake("run", at=new.lakehouse).code == 0
+        return new
+
+    return shop
+
+
+def test_the_commits_of_a_cycle_count_though_the_answer_of_each_was_lost(
+    make: Callable[[], Shop], commands: Commands
+) -> None:
+    shop = make()
+    for point in ("log.after", "table.after", "edition.after", "quarantine.after"):
+        shop.land_some()
+        done = commands.lake("run", at=shop.lakehouse, kill=Kill(point, 1, "answer"))
+        assert (done.landed, done.code) == (True, 0), shop.status(done)
+    assert list(shop.faults(commands)) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+def test_every_commit_of_every_command_may_fail_or_lose_its_answer(
+    make: Callable[[], Shop], commands: Commands, loss: Loss, moment: str
+) -> None:
+    faults = [fault for what in COMMITS for fault in loss.happen(make, commands, f"{what}.{moment}")]
+    assert faults == []
