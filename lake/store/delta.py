@@ -304,8 +304,9 @@ def commits(path: Address) -> Iterator[dict[str, Any]]:
     while True:
         try:
             with opened(path) as table:
-                version, known = table.version(), _infos[path.url, str(table.metadata().id)]
+                version = table.version()
                 by_hand = not path.storage.may_tear or torn_after(path, version)
+                known = _infos[path.url, str(table.metadata().id)] if by_hand else {}
                 history = [] if by_hand else table.history(limit)
         except TableNotFoundError:
             return
