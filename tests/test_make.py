@@ -34,11 +34,11 @@ from tests.servers.postgres import binaries as programs
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 VENV = Path(sys.prefix)
-TARGETS = dict(re.findall(r"^([a-z][a-z-]*):(?!=)(.*)$", MAKEFILE, re.MULTILINE))
+TARGETS = dict(re.findall(r"^([a-z][a-z0-9-]*):(?!=)(.*)$", MAKEFILE, re.MULTILINE))
 RUN_HERE = {"help", "setup", "demo", "docs", "audit", "airflow", "kafka", "demo-kafka", "postgres", "lock", "clean"}
 """Targets of which a test below, or one of tests/docs, runs the recipe."""
 PAGES = ("*.md", "docs/**/*.md", "infra/*.md", "infra/**/*.py", "infra/**/*.toml", "lake/**/*.py", "tests/**/*.py")
-NAMED = re.compile(r"(?:`|^ *)make ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)*)(?:`| *#| *$)", re.MULTILINE)
+NAMED = re.compile(r"(?:`|^ *)make ((?:[a-z][a-z0-9-]*)(?: [a-z][a-z0-9-]*)*)(?:`| *#| *$)", re.MULTILINE)
 
 
 @pytest.fixture

@@ -129,10 +129,10 @@ def _of_files(path: Address, *, within: bool) -> Damage | None:
         if torn(path) == 0:
             return None
         raise
-    for file in map(path.at, files):
-        if not file.exists():
-            return Damage(path, file.url, "a file is missing")
-        if within and not _is_parquet(file):
+    if gone := delta.missing(path, files):
+        return Damage(path, gone[0], "a file is missing")
+    for file in map(path.at, files if within else ()):
+        if not _is_parquet(file):
             return Damage(path, file.url, "a file is not whole")
     return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -331,7 +332,15 @@ def files(table: DeltaTable) -> list[str]:
 
 def missing(path: Address, files: Iterable[str]) -> list[str]:
     """Those of the `files` of the table at `path` that are gone."""
-    return [file for file in files if path.storage.head(file) is None]
+    files = list(files)
+    if path.storage.may_tear or len(files) < MANY_FILES:
+        return [file for file in files if path.storage.head(file) is None]
+    common = os.path.commonprefix(files)  # noqa: RUF071  commonpath makes one slash of the two in s3://
+    folder = path.at(common.rpartition("/")[0])
+    there: set[str] = set()
+    with suppress(FileNotFoundError):  # all are gone
+        there = {f"{folder}/{entry.name}" for entry in folder.list(deep=True)}
+    return [file for file in files if file not in there]
 
 
 def positions(path: Address, app: str) -> Iterator[Position]:
@@ -387,8 +396,9 @@ def commits(path: Address) -> Iterator[dict[str, Any]]:
     while True:
         try:
             with opened(path) as table:
-                version, known = table.version(), _infos[path.url, str(table.metadata().id)]
+                version = table.version()
                 by_hand = not path.storage.may_tear or torn_after(path, version)
+                known = _infos[path.url, str(table.metadata().id)] if by_hand else {}
                 history = [] if by_hand else table.history(limit)
         except TableNotFoundError:
             return
@@ -553,6 +563,8 @@ def append(path: Address, schema: str, records: Sequence[Sequence[Any]], positio
             write(path, data, position, **how)
 
 
+MANY_FILES: Final = 3
+"""From so many on, files of a store are listed, up to 1,000 by a request, and not asked for one by one."""
 FILE: Final = "_file"
 PARTITION_TYPES: Final = {"integer": "INTEGER", "long": "BIGINT"}
 """Of columns whose values stand in the names of folders, as DuckDB has them."""

@@ -205,18 +205,17 @@ def unreachable(url: str, error: BaseException) -> LakeError:
 
 def root(settings: Settings) -> Address:
     """The warehouse of `settings`, which is in an object store. Raises DeclarationError where the extra is missing."""
-    if find_spec("obstore") is None or find_spec("fsspec") is None:
-        raise DeclarationError(
-            "the extra `s3` is not installed, which a warehouse in an object store needs",
-            where=settings.store,
-            fix="pip install 'headwater[s3]'",
-        )
-    place = s3.place(settings)
-    return Address(settings.store, _store(place))
+    return Address(settings.store, _store(s3.place(settings)))
 
 
 @cache
 def _store(place: s3.Place) -> ObjectStore:
+    if missing := [name for name in ("obstore", "fsspec") if find_spec(name) is None]:
+        raise DeclarationError(
+            f"a warehouse in an object store needs {', '.join(missing)}, which the extra `s3` installs",
+            where=f"s3://{place.bucket}",
+            fix="pip install 'headwater[s3]'",
+        )
     from lake.store.ranged import FileSystem
 
     store = ObjectStore(place.bucket, place.endpoint, place.region, place.path_style)

@@ -6,13 +6,16 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lake import session
 from lake.config import Settings
 from lake.testing import Lakehouse
-from tests.servers.s3 import S3
+
+if TYPE_CHECKING:
+    from tests.servers.s3 import S3
 
 
 @pytest.fixture(scope="session", autouse=True)

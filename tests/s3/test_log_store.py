@@ -84,6 +84,23 @@ def test_of_two_jvms_that_commit_the_same_version_one_wins(settings: Settings) -
         assert content == f"{names[both.index('won')]}\nthe end\n"
 
 
+def test_of_a_jvm_and_this_process_one_wins(settings: Settings) -> None:
+    """This process puts files as delta-rs commits: by the same library, with the same header."""
+    log, process = Warehouse(settings).root / "t/_delta_log", writer(settings, s3.LOG_STORE, "one")
+    try:
+        say(process, f"{settings.store}/warm/")
+        assert heard(process) == "ready"
+        for number in range(ROUNDS):
+            commit = log / f"{number:020}.json"
+            say(process, commit.url)
+            won = commit.put_if_absent(b"this")
+            assert heard(process) == ("lost" if won else "won")
+            assert commit.read() == (b"this" if won else b"one\nthe end\n")
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_by_deltas_own_log_store_both_win(settings: Settings) -> None:
     """So the test above can fail."""
     told = races(settings, THEIRS, ROUNDS)

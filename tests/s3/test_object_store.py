@@ -150,6 +150,21 @@ def test_a_table_that_was_removed_and_made_again_is_another(root: Address) -> No
             next(table.list())
 
 
+def test_a_file_that_is_gone_is_named_however_many_there_are(root: Address) -> None:
+    table = root / "silver/t"
+    for number in range(5):
+        delta.write(table, numbered(number))
+        files = delta.files(delta.load(table))
+        assert delta.missing(table, files) == []
+        assert delta.missing(root, files) == []
+    root.at(files[2]).delete()
+    for some in (files, files[2:3], files[1:3]):
+        assert delta.missing(table, some) == [files[2]]
+    for file in files:
+        root.at(file).delete()
+    assert delta.missing(table, files) == files
+
+
 def test_old_versions_are_vacuumed_and_a_past_is_ended(root: Address) -> None:
     table, position = root / "silver/t", delta.start(APP)
     for number in range(4):

@@ -29,6 +29,7 @@ ROOMS: Final = (
 )
 TOUCHING: Final = {"os", "shutil", "tempfile", "pathlib", "fcntl"}
 LOCAL: Final = {
+    "store/delta.py": "names of files have a beginning in common",
     "store/storage.py": "the first storage is a local folder",
     "store/upkeep/copy.py": "a copy of the warehouse goes to a local folder",
     "store/disk.py": "folders are renamed and removed at once, and a disk is told to hold what it has",

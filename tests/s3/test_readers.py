@@ -1,0 +1,100 @@
+"""What reads a published warehouse, from a bucket as from a folder, by the command line. No JVM of Spark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from lake.config import Settings, load_settings
+from lake.store.storage import Address
+from lake.store.warehouse import Warehouse
+from tests.s3.wire import Wire, wired
+from tests.servers.s3 import KEY, S3
+from tests.warehouse import published
+
+QUERIES: Final = (
+    "SELECT * FROM current_order ORDER BY ALL",
+    "SELECT count(*) FROM current_order",
+    "SHOW TABLES",
+    "SELECT * EXCLUDE (_ingested_at) FROM log.orders ORDER BY ALL",
+    "SELECT verb, count(*) FROM lake.runs GROUP BY ALL ORDER BY ALL",
+)
+BUDGETS: Final = {("sql", QUERIES[0]): 20, ("status",): 200, ("tables",): 130}
+"""So many requests a command may need; the shop of one edition has two tables and one stream."""
+
+
+def lake(folder: Path, *words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from lake.cli import main; main()", *words]
+    variables = os.environ | (environment or {})
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+
+
+def put_up(folder: Path, settings: Settings) -> None:
+    """Copies the warehouse of a project to the bucket of `settings`."""
+    here, there = Address(str(load_settings(folder).warehouse_path)), Warehouse(settings).root
+    for entry in here.list(deep=True):
+        if not entry.name.startswith("locks/"):
+            assert (there / entry.name).put_if_absent((here / entry.name).read())
+
+
+@pytest.fixture
+def shop(s3: S3, tmp_path: Path) -> tuple[Path, str]:
+    """A project, and the URL of a bucket that has its warehouse as well."""
+    folder = tmp_path / "shop"
+    published(folder)
+    settings = replace(load_settings(folder), warehouse=f"{s3.bucket()}/shop", storage=s3.storage)
+    put_up(folder, settings)
+    return folder, settings.store
+
+
+def asked(wire: Wire, shop: tuple[Path, str], words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """A command that reads from the bucket."""
+    place = {"LAKE_WAREHOUSE": shop[1], "LAKE_STORAGE__ENDPOINT": wire.url}
+    return lake(shop[0], *words, environment={**KEY, **place})
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_answers_as_it_does_from_a_folder(s3: S3, shop: tuple[Path, str], query: str) -> None:
+    with wired(s3.port) as wire:
+        there = asked(wire, shop, ["sql", query])
+    here = lake(shop[0], "sql", query)
+    assert (there.returncode, there.stdout) == (here.returncode, here.stdout) != (0, "")
+    assert not any(secret in there.stdout + there.stderr for secret in KEY.values())
+
+
+@pytest.mark.parametrize("words", BUDGETS)
+def test_a_command_needs_few_requests(s3: S3, shop: tuple[Path, str], words: Sequence[str]) -> None:
+    with wired(s3.port) as wire:
+        done = asked(wire, shop, words)
+    assert done.returncode == 0, done.stderr
+    assert len(wire.requests) <= BUDGETS[tuple(words)], wire.counted()
+    assert {method for method, _ in wire.requests} <= {"GET", "HEAD"}
+
+
+def test_a_query_cannot_read_what_is_not_of_its_edition(s3: S3, shop: tuple[Path, str]) -> None:
+    with wired(s3.port) as wire:
+        for query in (f"FROM read_parquet('{shop[1]}/meta/cuts/*.parquet')", f"FROM glob('{shop[1]}/**')"):
+            done = asked(wire, shop, ["sql", query])
+            assert done.returncode == 2
+            assert "a query can read the tables of the edition only" in done.stderr
+            assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_is_gone_is_named(s3: S3, shop: tuple[Path, str]) -> None:
+    root = Warehouse(replace(load_settings(shop[0]), warehouse=shop[1], storage=s3.storage)).root
+    for entry in root.list(deep=True):
+        if entry.name.startswith("silver/current_order") and entry.name.endswith(".parquet"):
+            (root / entry.name).delete()
+            gone = entry.name
+    with wired(s3.port) as wire:
+        done = asked(wire, shop, ["sql", QUERIES[0]])
+    assert done.returncode == 1
+    assert "a file is gone" in done.stderr
+    assert gone in done.stderr
