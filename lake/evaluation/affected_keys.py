@@ -213,7 +213,8 @@ def by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Ke
     common = [k for k in kind.key if all(k in names for names in maps)]
     if not common:
         return ALL
-    parts, many = list[pa.Table | "DataFrame"](), _many(evaluation)
+    many = _many(evaluation)
+    parts: list[pa.Table | DataFrame] = []
     for (source, frame), names in zip(sources, maps, strict=True):
         if inputs.has_broadcasts(source) and not frame.where(F.col(f"{ORDER}._bucket") == BROADCAST).isEmpty():
             return ALL
