@@ -153,7 +153,7 @@ def test_a_table_that_was_removed_and_made_again_is_another(root: Address) -> No
 def test_a_file_that_is_gone_is_named_however_many_there_are(root: Address) -> None:
     table = root / "silver/t"
     for number in range(5):
-        delta.write(table, numbered(number))
+        delta.add(table, numbered(number))
         files = delta.files(delta.load(table))
         assert delta.missing(table, files) == []
         assert delta.missing(root, files) == []
