@@ -22,7 +22,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer test-sharing test-redis test-opensearch test-s3 test-sinks test-webhook laws soak lint docs audit bench bench-kinds bench-large bench-http bench-sources bench-sinks load workloads airflow kafka postgres opensearch s3 lock clean
+.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer test-sharing test-redis test-opensearch test-s3 test-cluster test-sinks test-webhook laws soak lint docs audit bench bench-kinds bench-large bench-http bench-sources bench-sinks load workloads airflow kafka postgres opensearch s3 lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -84,6 +84,9 @@ test-sinks: setup $(VENV)/.kafka $(VENV)/.opensearch $(VENV)/.pgjdbc ## all that
 
 test-webhook: setup ## what asks a receiver of webhooks, which fails in every way: nothing is lost, and every message has one id
 	$(BIN)/pytest -m webhook
+
+test-cluster: setup $(VENV)/.s3 ## Spark on a cluster of another user, a warehouse in a bucket: the same fingerprints as on one machine
+	$(BIN)/pytest -m cluster
 
 laws: setup $(VENV)/.kafka $(VENV)/.opensearch $(VENV)/.s3 ## the tests, and all further turns of the laws
 	$(PYTEST) -m ""

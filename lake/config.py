@@ -44,10 +44,17 @@ MOST: Final = 2**63
 
 @dataclass(frozen=True, kw_only=True)
 class SparkSettings:
-    """How a Spark session is started. `remote` (or SPARK_REMOTE) names a Spark Connect server instead."""
+    """How a Spark session is started. `remote` (or SPARK_REMOTE) names a Spark Connect server instead.
+
+    With a `master` that is not local, `driver_memory` is the driver's, here; executors, partitions and whatever else is
+    the cluster's are told by `conf`, and `shuffle_partitions` does not count. `shares_disk` says whether Spark reads
+    the files of this machine, by default where it runs on it; what only this machine has is else put below the
+    warehouse for it, until it has been read.
+    """
 
     master: str = "local[*]"
     remote: str = ""
+    shares_disk: bool | None = None
     driver_memory: str = "2g"
     shuffle_partitions: int = _number(2, least=1)
     conf: Mapping[str, str] = field(default_factory=dict)

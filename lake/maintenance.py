@@ -21,7 +21,7 @@ from lake.ingest.integrity import content_fault
 from lake.project import Project
 from lake.publish import addresses
 from lake.publish.retention import Needed, retired, tables
-from lake.store import delta, disk, log
+from lake.store import delta, disk, log, put_up
 from lake.store.delta import Position
 from lake.store.ledger import consumers, editions
 from lake.store.ledger.editions import in_ranges
@@ -227,7 +227,8 @@ class _Work:
 def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:
     """Clears what crashes left beside the tables; returns the names."""
     oldest = min([datetime.now(UTC) - STAGED, *(each.since for each in running)])
-    left = disk.left_behind(settings, oldest)
+    left, staged = disk.left_behind(settings, oldest), put_up.left(settings, oldest)
     if not dry_run:
         disk.clear(left, as_far_as_possible=True)
-    return [str(path) for path in (*left, *lease.forget_the_dead(settings, dry_run=dry_run))]
+        put_up.take_down(staged)
+    return [str(path) for path in (*left, *staged, *lease.forget_the_dead(settings, dry_run=dry_run))]

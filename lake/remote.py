@@ -124,6 +124,11 @@ def _endpoint(address: str) -> tuple[str, int]:
     )
 
 
+def is_here(address: str) -> bool:
+    """Whether the server at `address` runs on this machine."""
+    return _endpoint(address)[0] in LOOPBACK
+
+
 def _bring_token(settings: Settings, address: str, host: str) -> None:
     """Has a token sent to a server on this machine that is given none: the one that `lake serve connect` keeps.
 

@@ -58,7 +58,10 @@ def start(settings: Settings) -> SparkSession:
     The output of an embedded JVM goes to .lake/spark/driver.log. Raises DeclarationError where the jars are missing
     or a server refuses the token, and Unavailable where the session does not start; see `lake doctor`.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_local(settings):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    else:  # of the executors
+        os.environ.setdefault("PYSPARK_PYTHON", settings.spark.conf.get("spark.pyspark.python", "python3"))
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     address = remote.server(settings)
     if _Started.session is not None:
@@ -138,7 +141,8 @@ def _embedded(settings: Settings) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ.pop("SPARK_REMOTE", None)  # empty, it would still turn PySpark to Connect
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if is_local(settings):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     log = file_modes.scratch(settings, "spark") / "driver.log"
     with _jvm_talks_to(log), _submitted_with(settings):
         try:
@@ -209,36 +213,63 @@ def _for_its_owner(path: str, flags: int) -> int:
 STARTING: Final = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
 
 
+def is_local(settings: Settings) -> bool:
+    """Whether an embedded session runs in its own JVM alone."""
+    return f"{settings.spark.master}[".startswith("local[")
+
+
+def shares_disk(settings: Settings) -> bool:
+    """Whether Spark reads and writes the files of this machine."""
+    if settings.spark.shares_disk is not None:
+        return settings.spark.shares_disk
+    address = remote.server(settings)
+    return remote.is_here(address) if address else is_local(settings)
+
+
 def embedded_conf(settings: Settings) -> dict[str, str]:
     """The static settings of an embedded session or of a server of this project's own."""
     scratch = settings.path(".lake/spark")
-    # Else any user of the machine could ask the driver's ports for blocks. A local master makes the secret itself.
-    guarded = {"spark.authenticate": "true"} if f"{settings.spark.master}[".startswith("local[") else {}
     return {
         "spark.app.name": "headwater",
         "spark.master": settings.spark.master,
         "spark.driver.memory": settings.spark.driver_memory,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": class_path(settings),
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} -XX:+UseParallelGC{STARTING}",
         "spark.ui.enabled": "false",
-        # Hadoop's local file system sets what a file allows by this, whatever the process's umask.
-        "spark.hadoop.fs.permissions.umask-mode": f"{file_modes.umask(settings):03o}",
         "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(scratch / "local"),
         "spark.sql.debug.maxToStringFields": "1000",
-        # With few partitions there is little to adapt, and looking for it costs a quarter of a small job.
-        "spark.sql.adaptive.enabled": "false",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        **guarded,
+        **(_of_this_machine(settings, scratch) if is_local(settings) else _of_a_cluster(settings)),
         **(s3.spark_conf(settings) if settings.store else {}),
         **settings.spark.conf,
     }
+
+
+def _of_this_machine(settings: Settings, scratch: Path) -> dict[str, str]:
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        # Else any user of the machine could ask the driver's ports for blocks. A local master makes the secret itself.
+        "spark.authenticate": "true",
+        # Hadoop's local file system sets what a file allows by this, whatever the process's umask.
+        "spark.hadoop.fs.permissions.umask-mode": f"{file_modes.umask(settings):03o}",
+        "spark.local.dir": str(scratch / "local"),
+        # With few partitions there is little to adapt, and looking for it costs a quarter of a small job.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
+    }
+
+
+def _of_a_cluster(settings: Settings) -> dict[str, str]:
+    """Executors get the jars from the driver; how many partitions there are, Spark adapts to what there is to do.
+
+    The log store, no jar but a folder of classes, is the driver's alone: it commits.
+    """
+    jars_there = [path for path in class_path(settings).split(os.pathsep) if path.endswith(".jar")]
+    return {"spark.jars": ",".join(jars_there), "spark.sql.adaptive.enabled": "true"}
 
 
 def class_path(settings: Settings) -> str:

@@ -30,6 +30,7 @@ from lake.ingest import integrity
 from lake.kinds.columns import visible
 from lake.progress import step
 from lake.read.sql import Reader, as_of
+from lake.session import shares_disk
 from lake.store import commit
 from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.log import Log
@@ -107,6 +108,12 @@ def build_to(inputs: Inputs, names: Iterable[str], folder: Path, *, tell: Callab
 def build(inputs: Inputs, names: Iterable[str], folder: Path, *, tell: Callable[[str], None]) -> Edition:
     """Evaluates the named tables (default: all) into `folder`, as an edition that has no number."""
     picked, cut = inputs.project.pick(names), inputs.cut
+    if not shares_disk(inputs.project.settings):
+        raise DeclarationError(
+            "tables of an old cut are written to a folder of this machine, and Spark runs elsewhere",
+            where="spark.master",
+            fix="LAKE_SPARK__MASTER='local[*]', or spark.shares_disk = true where it can write there all the same",
+        )
     what = f"{', '.join(table.name for table in picked)} at cut {cut.number}"
     how = "by the definitions and contracts of now, without what is personal of people forgotten since"
     tell(f"recomputing {what}, {how}: reads {cost_of(inputs, picked)}")

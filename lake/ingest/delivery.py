@@ -23,9 +23,11 @@ from lake.ingest.records.file_facts import SOURCE, FileOf
 from lake.session import first_line, raise_if_gone
 from lake.sources import spool
 from lake.sources.spool import Spooled
+from lake.store import put_up
 from lake.store.log import ACCEPTED, REFUSED, REPAIRED
 from lake.store.quarantine import Rejected, mark
 from lake.store.scan import to_frame
+from lake.store.storage import Address
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -158,8 +160,13 @@ class Files:
         return self._records(spark, self.good)
 
     def _records(self, spark: SparkSession, files: Iterable[File]) -> DataFrame:
-        paths = [self._staged[file] for file in files if file.size]
+        paths = {path: str(self._up.get(path, path)) for path in (self._staged[file] for file in files if file.size)}
         return formats.records(spark, paths, self.contract.csv, record_bytes=self.settings.record_bytes)
+
+    @cached_property
+    def _up(self) -> Mapping[Path, Address]:
+        """Where Spark reads files that only this machine has."""
+        return put_up.put_up(self.settings, [path for file, path in self._staged.items() if file.size])
 
     def files_of_records(self) -> Iterator[FileOf]:
         return ((path.name, Path(file.name).name, file.mtime) for file, path in self._staged.items())
@@ -174,14 +181,14 @@ class Files:
         }
 
     def origin(self, address: str) -> Origin:
-        return self._origins[formats.local_path(address)]
+        return self._origins[formats.place_of(address)]
 
     @cached_property
-    def _origins(self) -> Mapping[Path, Origin]:
+    def _origins(self) -> Mapping[str, Origin]:
         return {
-            self._staged[file]: Origin(rank << LINE_BITS, file.name, 2 if self._is_headed(file) else 1)
+            str(self._up.get(path, path)): Origin(rank << LINE_BITS, file.name, 2 if self._is_headed(file) else 1)
             for rank, file in enumerate(self.files)
-            if file not in self.bad
+            if (path := self._staged.get(file)) is not None
         }
 
     def _is_headed(self, file: File) -> bool:
@@ -204,7 +211,9 @@ class Files:
         return [(name, mark) for mark, name in sorted(self.repaired.items()) if name in good]
 
     def close(self) -> None:
-        if "_staged" in self.__dict__:  # what was never read has put nothing aside
+        if "_up" in self.__dict__:  # what was never read has put nothing up, or aside
+            put_up.take_down(self._up.values())
+        if "_staged" in self.__dict__:
             formats.unstage(self.settings, self._staged.values())
 
     def settled(self) -> Files:
@@ -296,6 +305,7 @@ class Replayed:
 class Fetched:
     """What a source has read for one stream; see lake.sources.spool."""
 
+    settings: Settings
     spooled: Spooled
     stream: str
     keeps_rejects: bool = True
@@ -308,7 +318,9 @@ class Fetched:
             return None
         source, _, number = mark[0].removeprefix(FETCHES).rpartition("/")
         candidates = (
-            cls(spooled, stream) for spooled in spool.spooled(settings, source) if str(spooled.number) == number
+            cls(settings, spooled, stream)
+            for spooled in spool.spooled(settings, source)
+            if str(spooled.number) == number
         )
         return next((fetched for fetched in candidates if fetched.marks(set()) == [mark]), None)
 
@@ -319,13 +331,18 @@ class Fetched:
     def records(self, spark: SparkSession) -> DataFrame:
         if not self._file.exists():
             return to_frame(spark, RECORDS.empty_table())
-        return formats.spooled(spark, self._file)
+        return formats.spooled(spark, str(self._up.get(self._file, self._file)))
+
+    @cached_property
+    def _up(self) -> Mapping[Path, Address]:
+        return put_up.put_up(self.settings, [self._file])
 
     def files_of_records(self) -> Iterable[FileOf]:
         return ()
 
     def close(self) -> None:
-        pass
+        if "_up" in self.__dict__:
+            put_up.take_down(self._up.values())
 
     def origin(self, address: str) -> Origin:
         return Origin(0, f"{self.spooled.source}:", 0)

@@ -239,7 +239,7 @@ class Delivering:
         def deliver(head: LogHead) -> Fetched | None:
             newest = head.sources.get(spooled.source)
             has = newest is not None and newest.number >= spooled.number
-            return None if has else Fetched(spooled, stream)
+            return None if has else Fetched(self.settings, spooled, stream)
 
         before = self.counts.get(stream) or BatchCounts(Log(self.settings, stream).head().batch)
         counts = append(self.settings, self.spark, self.contracts[stream], deliver, now=self.now)

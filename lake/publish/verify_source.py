@@ -34,7 +34,7 @@ from lake.publish.cut import cut
 from lake.sources import spool
 from lake.sources.declared import Declared, sound_sources
 from lake.sources.source import Exact, Record
-from lake.store import log
+from lake.store import log, put_up
 from lake.store.table_head import HANDED_ON
 
 if TYPE_CHECKING:
@@ -113,19 +113,24 @@ def _source_of(project: Project, stream: str) -> Declared:
 
 
 @contextmanager
-def _kept(settings: Settings, stream: str, records: Iterable[Record]) -> Iterator[Path]:
-    """The rows in a file, while the block lasts."""
+def _kept(settings: Settings, stream: str, records: Iterable[Record]) -> Iterator[str]:
+    """The address of a file with the rows, while the block lasts; empty where there are none."""
     with TemporaryDirectory(dir=file_modes.scratch(settings, "staging")) as folder:
         writer = spool.Writer(Path(folder))
         for record in records:
             writer.put(stream, record)
         writer.close()
-        yield Path(folder) / f"{stream}{spool.SUFFIX}"
+        file = Path(folder) / f"{stream}{spool.SUFFIX}"
+        up = put_up.put_up(settings, [file] if file.exists() else [])
+        try:
+            yield str(up.get(file, file)) if file.exists() else ""
+        finally:
+            put_up.take_down(up.values())
 
 
-def _events(spark: SparkSession, settings: Settings, contract: Contract, file: Path) -> DataFrame:
+def _events(spark: SparkSession, settings: Settings, contract: Contract, file: str) -> DataFrame:
     """The rows as events of the stream's log would be. Raises DeclarationError where some break the contract."""
-    if not file.exists():
+    if not file:
         return event_order(log.empty(spark, contract).drop(*HIDDEN))
     records = file_facts.with_facts(spark, formats.spooled(spark, file), contract, ())
     parsed = parse(records, contract, now=datetime.now(UTC), record_bytes=settings.record_bytes)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.util import find_spec
+from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -145,6 +146,12 @@ class ObjectStore(Storage):
                 raise unreachable(url, error) from None
             return there == writer
         return True
+
+    def put_file(self, url: str, file: Path) -> None:
+        import obstore
+
+        with told(url):
+            obstore.put(self._client, self._key(url), file)
 
     def _writer(self, url: str) -> str | None:
         """Which attempt put the file that is there; "" where it does not say so, None where there is none."""

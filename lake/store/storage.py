@@ -7,6 +7,7 @@ a local folder has is in lake.store.disk and lake.store.torn; the locks of one m
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -53,6 +54,9 @@ class Storage(Protocol):
     def put_if_absent(self, url: str, content: bytes) -> bool:
         """Writes a file, at once and whole, where there is none; False where there is one, which stays as it is."""
 
+    def put_file(self, url: str, file: Path) -> None:
+        """Copies a file of this machine, at once and whole, over what there may be."""
+
     def delete(self, url: str) -> None:
         """Deletes a file, which may be gone already."""
 
@@ -97,6 +101,12 @@ class LocalFolder(Storage):
         finally:
             whole.unlink()
         return True
+
+    def put_file(self, url: str, file: Path) -> None:
+        target = Path(url)
+        whole = target.with_name(f".{target.name}.{token_hex(8)}.tmp")
+        shutil.copyfile(file, whole)
+        whole.replace(target)
 
     def delete(self, url: str) -> None:
         Path(url).unlink(missing_ok=True)
@@ -176,6 +186,10 @@ class Address:
     def put_if_absent(self, content: bytes) -> bool:
         """Writes the file, at once and whole, where there is none; False where there is one."""
         return self.storage.put_if_absent(self.url, content)
+
+    def put_file(self, file: Path) -> None:
+        """Copies a file of this machine there, at once and whole."""
+        self.storage.put_file(self.url, file)
 
     def delete(self) -> None:
         """Deletes the file, which may be gone already."""

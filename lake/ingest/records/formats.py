@@ -21,7 +21,7 @@ import itertools
 import os
 import re
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -154,11 +154,14 @@ def is_document(path: Path) -> bool:
     return head.partition(b"\n")[0].rstrip() == b"{"
 
 
-def records(spark: SparkSession, paths: Iterable[Path], options: CsvOptions, *, record_bytes: int) -> DataFrame:
-    """The records of files at `paths` that `stage` gave, as the columns that this module describes."""
+def records(spark: SparkSession, paths: Mapping[Path, str], options: CsvOptions, *, record_bytes: int) -> DataFrame:
+    """The records of files at `paths` that `stage` gave, as the columns that this module describes.
+
+    A path is looked into here, and read by Spark at the address beside it.
+    """
     whole: DataFrame | None = None
     for (kind, columns), group in _groups(paths, options):
-        names = [str(path) for path in group]
+        names = [paths[path] for path in group]
         if kind == "csv":
             frame = _read_csv(spark, names, columns, record_bytes, options)
         else:
@@ -169,10 +172,10 @@ def records(spark: SparkSession, paths: Iterable[Path], options: CsvOptions, *, 
     return whole.selectExpr("_file", "_block", "monotonically_increasing_id() AS _seq", "_raw")
 
 
-def spooled(spark: SparkSession, path: Path) -> DataFrame:
+def spooled(spark: SparkSession, address: str) -> DataFrame:
     """The records of a source's spool (see lake.sources.spool), with their places `_at` and `_facts` too."""
     columns = ("_metadata.file_path AS _file", "0L AS _block", "_seq", "_raw", "_at", "_facts")
-    return spark.read.parquet(str(path)).selectExpr(*columns)
+    return spark.read.parquet(address).selectExpr(*columns)
 
 
 def stage(
@@ -213,9 +216,9 @@ def unstage(settings: Settings, paths: Iterable[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
-def local_path(address: str) -> Path:
-    """The path behind a `_file`."""
-    return Path(unquote(re.sub(r"^file:/*", "/", address)))
+def place_of(address: str) -> str:
+    """What Spark was told to read that calls a `_file` this: a path, or the address of an object."""
+    return unquote(re.sub(r"^file:/*", "/", address))
 
 
 def _groups(paths: Iterable[Path], options: CsvOptions) -> Iterable[tuple[tuple[str, tuple[str, ...]], list[Path]]]:

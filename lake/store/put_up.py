@@ -1,0 +1,53 @@
+"""Files that only this machine has, put where a Spark that runs elsewhere can read them, while it does.
+
+<warehouse>/staging/<SHA-256 of path, size and time>/<name>
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from lake.config import Settings
+from lake.session import shares_disk
+from lake.store.storage import Address
+from lake.store.warehouse import Warehouse
+
+FOLDER: Final = "staging"
+
+
+def put_up(settings: Settings, files: Iterable[Path]) -> Mapping[Path, Address]:
+    """Where Spark reads each of the `files`; nowhere but on this machine, and nothing is put up, where it can."""
+    if shares_disk(settings):
+        return {}
+    folder = Warehouse(settings).root / FOLDER
+    addresses = {file: folder / _identity(file) / file.name for file in files}
+    for file, address in addresses.items():
+        if Path(folder.url).is_absolute():
+            Path(address.parent.url).mkdir(parents=True, exist_ok=True)
+        address.put_file(file)
+    return addresses
+
+
+def take_down(addresses: Iterable[Address]) -> None:
+    """Removes what was put up."""
+    for address in addresses:
+        address.delete()
+
+
+def left(settings: Settings, before: datetime) -> list[Address]:
+    """What was put up `before`, by somebody who has died since."""
+    folder = Warehouse(settings).root / FOLDER
+    with suppress(FileNotFoundError):
+        return [folder / entry.name for entry in folder.list(deep=True) if entry.time < before.timestamp()]
+    return []
+
+
+def _identity(file: Path) -> str:
+    about = file.stat()
+    return hashlib.sha256(os.fsencode(file.absolute()) + f" {about.st_size} {about.st_mtime_ns}".encode()).hexdigest()
