@@ -23,7 +23,6 @@ import pytest
 
 from tests.processes import free_port, until
 from tests.servers import needed
-from tests.servers.s3 import KEY
 
 USER: Final = "nobody"
 CLASS: Final = Path(pyspark.__file__).parent / "bin/spark-class"
@@ -70,6 +69,8 @@ class Cluster:
             return False
 
     def _run(self, name: str, *arguments: str) -> None:
+        from tests.servers.s3 import KEY  # a plugin too, which pytest is to load itself
+
         there = {key: value for key, value in os.environ.items() if not key.startswith(("LAKE_", "SPARK_", "PYSPARK_"))}
         own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "HOME": str(self.home), "TMPDIR": "/tmp"}
         with (self.home / "out.log").open("ab") as log:
