@@ -1,6 +1,6 @@
 """A commit whose answer was lost is there, and no other writer is blamed; one that failed is made by the next command.
 
-`make test` loses some; `make laws` every commit of every command.
+Whole commands; tests/store/test_answers.py loses commits one by one, without a JVM.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def make(commands: Commands, tmp_path: Path) -> Callable[[], Shop]:
     return shop
 
 
+@pytest.mark.long
 def test_the_commits_of_a_cycle_count_though_the_answer_of_each_was_lost(
     make: Callable[[], Shop], commands: Commands
 ) -> None:

@@ -80,6 +80,7 @@ def test_what_conflicts_is_quarantined_with_its_own_text_though_cores_come_and_g
     assert refused(project) == [(f"readings/2.jsonl:{line}", 3 * line - 3) for line in range(1, LINES // 3 + 1)]
 
 
+@pytest.mark.long
 def test_of_too_many_producers_each_record_keeps_its_own_text_though_cores_come_and_go(
     project: Settings, spark: SparkSession, land: Callable[..., Path], divided: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
