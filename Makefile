@@ -77,6 +77,9 @@ test-opensearch: setup $(VENV)/.opensearch ## what asks OpenSearch: an index of 
 test-s3: setup $(VENV)/.s3 ## a warehouse in a bucket: races, answers that are lost, the same fingerprints as in a folder
 	$(BIN)/pytest -m s3
 
+test-cluster: setup $(VENV)/.s3 ## Spark on a cluster of another user, a warehouse in a bucket: the same fingerprints as on one machine
+	$(BIN)/pytest -m cluster
+
 test-sinks: setup $(VENV)/.kafka $(VENV)/.opensearch $(VENV)/.pgjdbc ## all that fills what sinks and alerts are declared for
 	@infra/postgres/install.sh
 	@infra/redis/install.sh
@@ -84,9 +87,6 @@ test-sinks: setup $(VENV)/.kafka $(VENV)/.opensearch $(VENV)/.pgjdbc ## all that
 
 test-webhook: setup ## what asks a receiver of webhooks, which fails in every way: nothing is lost, and every message has one id
 	$(BIN)/pytest -m webhook
-
-test-cluster: setup $(VENV)/.s3 ## Spark on a cluster of another user, a warehouse in a bucket: the same fingerprints as on one machine
-	$(BIN)/pytest -m cluster
 
 laws: setup $(VENV)/.kafka $(VENV)/.opensearch $(VENV)/.s3 ## the tests, and all further turns of the laws
 	$(PYTEST) -m ""
