@@ -62,14 +62,12 @@ def place(settings: Settings) -> Place:
 
 def spark_conf(settings: Settings) -> dict[str, str]:
     """The settings of a session that commits to the warehouse, which is in an object store."""
-    at, scratch = place(settings), settings.path(".lake/spark")
+    at = place(settings)
     hadoop = {
         "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "fs.s3a.endpoint.region": at.region,
         "fs.s3a.path.style.access": str(at.path_style).lower(),
         "fs.s3a.input.stream.type": "classic",  # its own is in a jar of Amazon's besides
-        "fs.s3a.buffer.dir": str(scratch / "local"),
-        "hadoop.tmp.dir": str(scratch / "local"),
     }
     if at.endpoint:
         plain = at.endpoint.startswith("http://")

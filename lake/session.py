@@ -213,6 +213,10 @@ def _for_its_owner(path: str, flags: int) -> int:
 STARTING: Final = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
 
 
+S3_SCRATCH: Final = ("spark.hadoop.hadoop.tmp.dir", "spark.hadoop.fs.s3a.buffer.dir")
+"""Where S3A keeps what it is about to put; on a cluster each machine has a place of its own."""
+
+
 def is_local(settings: Settings) -> bool:
     """Whether an embedded session runs in its own JVM alone."""
     return f"{settings.spark.master}[".startswith("local[")
@@ -257,6 +261,7 @@ def _of_this_machine(settings: Settings, scratch: Path) -> dict[str, str]:
         # Hadoop's local file system sets what a file allows by this, whatever the process's umask.
         "spark.hadoop.fs.permissions.umask-mode": f"{file_modes.umask(settings):03o}",
         "spark.local.dir": str(scratch / "local"),
+        **(dict.fromkeys(S3_SCRATCH, str(scratch / "local")) if settings.store else {}),
         # With few partitions there is little to adapt, and looking for it costs a quarter of a small job.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),

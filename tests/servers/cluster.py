@@ -5,6 +5,7 @@ Its executors run Debian's Python, with the packages of this environment but not
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import shutil
@@ -55,24 +56,26 @@ class Cluster:
         """Starts both, and waits until the worker has joined."""
         master = ["--host", "127.0.0.1", "--port", str(self.ports["master"]), "--webui-port", str(self.ports["ui"])]
         self._run(f"{DEPLOY}.master.Master", *master)
-        until(lambda: self._says("Status:"), seconds=60)
+        until(lambda: self._workers() == 0, seconds=60)
         worker = ["--host", "127.0.0.1", "--webui-port", str(self.ports["worker"]), "--cores", "2", "--memory", "1g"]
         self._run(f"{DEPLOY}.worker.Worker", *worker, "--work-dir", str(self.home / "work"), self.url)
-        until(lambda: self._says("Alive Workers:</strong> 1"), seconds=60)
+        until(lambda: self._workers() == 1, seconds=60)
 
-    def _says(self, text: str) -> bool:
+    def _workers(self) -> int | None:
+        """How many the master knows; None where it does not answer yet."""
         assert all(process.poll() is None for process in self.processes), (self.home / "out.log").read_text()
         try:
-            with urlopen(f"http://127.0.0.1:{self.ports['ui']}/", timeout=5) as page:
-                return text in page.read().decode()
+            with urlopen(f"http://127.0.0.1:{self.ports['ui']}/json/", timeout=5) as answer:
+                return int(json.load(answer)["aliveworkers"])
         except OSError:
-            return False
+            return None
 
     def _run(self, name: str, *arguments: str) -> None:
         from tests.servers.s3 import KEY  # a plugin too, which pytest is to load itself
 
         there = {key: value for key, value in os.environ.items() if not key.startswith(("LAKE_", "SPARK_", "PYSPARK_"))}
         own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "HOME": str(self.home), "TMPDIR": "/tmp"}
+        own["SPARK_MASTER_OPTS"] = "-Dspark.master.rest.enabled=false"  # its port is not ours to choose
         with (self.home / "out.log").open("ab") as log:
             self.processes.append(
                 subprocess.Popen(
