@@ -28,8 +28,6 @@ def put_up(settings: Settings, files: Iterable[Path]) -> Mapping[Path, Address]:
     folder = Warehouse(settings).root / FOLDER
     addresses = {file: folder / _identity(file) / file.name for file in files}
     for file, address in addresses.items():
-        if Path(folder.url).is_absolute():
-            Path(address.parent.url).mkdir(parents=True, exist_ok=True)
         address.put_file(file)
     return addresses
 

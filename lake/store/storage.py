@@ -55,7 +55,7 @@ class Storage(Protocol):
         """Writes a file, at once and whole, where there is none; False where there is one, which stays as it is."""
 
     def put_file(self, url: str, file: Path) -> None:
-        """Copies a file of this machine, at once and whole, over what there may be."""
+        """Copies a file of this machine, at once and whole, over what there may be; folders above it are made."""
 
     def delete(self, url: str) -> None:
         """Deletes a file, which may be gone already."""
@@ -104,6 +104,7 @@ class LocalFolder(Storage):
 
     def put_file(self, url: str, file: Path) -> None:
         target = Path(url)
+        target.parent.mkdir(parents=True, exist_ok=True)
         whole = target.with_name(f".{target.name}.{token_hex(8)}.tmp")
         shutil.copyfile(file, whole)
         whole.replace(target)

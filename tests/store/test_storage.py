@@ -31,6 +31,8 @@ TOUCHING: Final = {"os", "shutil", "tempfile", "pathlib", "fcntl"}
 LOCAL: Final = {
     "store/delta.py": "names of files have a beginning in common",
     "store/storage.py": "the first storage is a local folder",
+    "store/object_store.py": "a file of this machine is put into a bucket",
+    "store/put_up.py": "so are those that Spark cannot read here",
     "store/upkeep/copy.py": "a copy of the warehouse goes to a local folder",
     "store/disk.py": "folders are renamed and removed at once, and a disk is told to hold what it has",
     "store/torn.py": "only on a disk is a commit cut short",
