@@ -74,6 +74,6 @@ def test_the_tables_are_those_of_one_machine(
         monkeypatch.setenv(name, value)
     there = load_settings(tmp_path / "there")
     assert tables(there) == here
-    assert [rows for rows, _ in here.values()] == [20, 20]
+    assert [rows for rows, _ in here.values()] == [19, 19]
     with pytest.raises(FileNotFoundError):
         list((Warehouse(there).root / FOLDER).list(deep=True))

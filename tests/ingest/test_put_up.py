@@ -1,0 +1,95 @@
+"""What only this machine has is put below the warehouse where Spark runs elsewhere, while it is read."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.config import Settings, SparkSettings
+from lake.engine.at_cut import build_to
+from lake.errors import DeclarationError
+from lake.evaluation.inputs import Inputs
+from lake.publish.cut import pick_cut
+from lake.session import shares_disk
+from lake.store import put_up
+from lake.store.warehouse import Warehouse
+from lake.testing import Lakehouse
+from tests.shop import contract, declare, job
+
+ELSEWHERE = '[tool.lake.spark]\nshares_disk = false\nmaster = "local[2]"\n'
+
+
+@pytest.mark.parametrize(
+    ("how", "shared"),
+    [
+        (SparkSettings(master="local[2]"), True),
+        (SparkSettings(master="local"), True),
+        (SparkSettings(master="spark://127.0.0.1:7077"), False),
+        (SparkSettings(master="yarn"), False),
+        (SparkSettings(master="yarn", shares_disk=True), True),
+        (SparkSettings(remote="sc://localhost:15002"), True),
+        (SparkSettings(remote="sc://spark.example.org:443/;use_ssl=true"), False),
+        (SparkSettings(remote="sc://localhost:15002", shares_disk=False), False),
+    ],
+)
+def test_spark_shares_the_disk_where_it_runs_here(
+    project: Settings, monkeypatch: pytest.MonkeyPatch, how: SparkSettings, shared: bool
+) -> None:
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    assert shares_disk(replace(project, spark=how)) is shared
+
+
+def test_files_are_put_up_taken_down_and_found_where_somebody_died(project: Settings, tmp_path: Path) -> None:
+    file = tmp_path / "a b.jsonl"
+    file.write_text("{}\n")
+    assert put_up.put_up(project, [file]) == {}
+    elsewhere = replace(project, spark=SparkSettings(shares_disk=False))
+    [address] = put_up.put_up(elsewhere, [file]).values()
+    assert (address.name, address.read()) == ("a b.jsonl", b"{}\n")
+    assert put_up.put_up(elsewhere, [file]) == {file: address}, "the same file, the same place"
+    assert put_up.left(elsewhere, datetime(2000, 1, 1, tzinfo=UTC)) == []
+    assert put_up.left(elsewhere, datetime(2100, 1, 1, tzinfo=UTC)) == [address]
+    put_up.take_down([address])
+    assert put_up.left(elsewhere, datetime(2100, 1, 1, tzinfo=UTC)) == []
+
+
+def test_what_spark_cannot_read_here_gets_into_the_log(project: Settings, spark: SparkSession) -> None:
+    project.path("pyproject.toml").write_text(f"[tool.lake]\n{ELSEWHERE}")
+    fields = {"id": "long", "of": ("string", {"from": "file.name"}), "word": "string?"}
+    lakehouse: Lakehouse = declare(
+        project,
+        contract("notes", fields, csv={"encoding": "windows-1252"}),
+        jobs={"note": job("note", 'Latest("id")', 'log("notes")')},
+    )
+    landing = lakehouse.settings.path(lakehouse.settings.landing) / "notes"
+    landing.mkdir(parents=True, exist_ok=True)
+    (landing / "a [1] é.jsonl").write_text('{"id": 1, "word": "one"}\n{"id": 2}\n')
+    (landing / "b.csv").write_bytes("id,word\n3,drei\n4,vier\u00e4\n".encode("cp1252"))
+    (landing / "c.jsonl.gz").write_bytes(gzip.compress(b'{"id": 5}\n{"id": "no number"}\n'))
+    lakehouse.run()
+    rows = {row["id"]: (row["of"], row["word"]) for row in lakehouse.table("note")}
+    assert rows == {
+        1: ("a [1] é.jsonl", "one"),
+        2: ("a [1] é.jsonl", None),
+        3: ("b.csv", "drei"),
+        4: ("b.csv", "vierä"),
+        5: ("c.jsonl.gz", None),
+    }
+    assert list(Warehouse(lakehouse.settings).root.list(deep=True))
+    assert put_up.left(lakehouse.settings, datetime(2100, 1, 1, tzinfo=UTC)) == []
+
+
+def test_tables_of_an_old_cut_are_not_written_where_spark_cannot(project: Settings, spark: SparkSession) -> None:
+    project.path("pyproject.toml").write_text(f"[tool.lake]\n{ELSEWHERE}")
+    lakehouse = declare(
+        project, contract("notes", {"id": "long"}), jobs={"note": job("note", 'Latest("id")', 'log("notes")')}
+    )
+    lakehouse.land("notes", {"id": 1}).run()
+    inputs = Inputs(lambda: lakehouse.spark, lakehouse.project, pick_cut(lakehouse.project, None))
+    with pytest.raises(DeclarationError, match="Spark runs elsewhere"):
+        build_to(inputs, ["note"], project.path("old"), tell=print)
