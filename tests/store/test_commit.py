@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import Unavailable
+from lake.store import delta
 from lake.store.commit import commit, describe, replace
 from lake.store.delta import Position, start
 from lake.store.scan import Scan, to_frame
@@ -144,7 +145,7 @@ def test_replacing_a_table_changes_its_columns_in_one_commit(writer: Writer) -> 
     after = replace(
         writer.table, given, ["code"], following, meanings={"total": {"comment": "of all"}, "n": {"comment": "gone"}}
     )
-    fields = DeltaTable(str(writer.table.path)).schema().fields
+    fields = delta.load(writer.table.path).schema().fields
     assert {f.name: f.metadata.get("comment") for f in fields} == {"code": None, "total": "of all"}
     assert after.version == before.version + 1
     assert Scan(writer.table.path).arrow().sort_by("total").to_pylist() == rows.to_pylist()
@@ -156,7 +157,7 @@ def test_readers_see_descriptions_and_need_no_reader_features(writer: Writer) ->
     writer.write(row(DAYS[0], "AA", 1))
     describe(writer.table, "Sums.", {"n": {"comment": "how many", "unit": "pieces"}})
     writer.write(row(DAYS[0], "AA", 2, "update"), row(DAYS[1], None, 3))
-    table = DeltaTable(str(writer.table.path))
+    table = delta.load(writer.table.path)
     assert table.metadata().description == "Sums."
     assert {f.name: f.metadata for f in table.schema().fields}["n"] == {"comment": "how many", "unit": "pieces"}
     assert table.protocol().min_reader_version == 1
@@ -173,27 +174,27 @@ def test_what_columns_mean_is_said_in_one_commit_that_changes_nothing_else(proje
     one = {"n": {"unit": "boxes"}}
     for meanings, version in ((both, 1), (both, 1), (one, 2), (one, 2)):
         describe(table, "Sums by code.", meanings)
-        described = DeltaTable(str(table.path))
+        described = delta.load(table.path)
         assert {f.name: f.metadata for f in described.schema().fields if f.metadata} == meanings
         assert described.metadata().description == "Sums by code."
         assert table.version() == first.version + version
     standing = present(table.position())
     assert (standing.txn, standing.origin, standing.version) == (first.txn, first.version, first.version + 2)
     after = next_commit(table, row(DAYS[0], "AA", 2, "update"), row(DAYS[2], "AA", 5))
-    feed = pa.table(DeltaTable(str(table.path)).load_cdf(first.version + 1, after.version)).to_pylist()
+    feed = pa.table(delta.load(table.path).load_cdf(first.version + 1, after.version)).to_pylist()
     assert sorted((each["_change_type"], each["n"]) for each in feed) == [
         ("insert", 5), ("update_postimage", 2), ("update_preimage", 1)
     ]  # fmt: skip
-    assert DeltaTable(str(table.path)).metadata().configuration["delta.enableChangeDataFeed"] == "true"
+    assert delta.load(table.path).metadata().configuration["delta.enableChangeDataFeed"] == "true"
 
 
 def test_a_table_that_another_tool_has_written_to_is_not_described_over_it(project: Settings) -> None:
     table = Table(project, "gold", "sums", "sums")
     table.create(SCHEMA, description="Sums.")
     next_commit(table, row(DAYS[0], "AA", 1))
-    DeltaTable(str(table.path)).delete("n = 1")
+    delta.load(table.path).delete("n = 1")
     describe(table, "Other sums.", {"n": {"comment": "how many"}})
-    assert DeltaTable(str(table.path)).metadata().description == "Sums."
+    assert delta.load(table.path).metadata().description == "Sums."
 
 
 def next_commit(table: Table, *rows: dict[str, Any]) -> Position:
@@ -210,7 +211,12 @@ def test_a_table_whose_parts_may_not_be_null_takes_a_row_that_lacks_the_whole(pr
     at = pa.struct([pa.field("seq", pa.int64()), pa.field("_order", place, nullable=False)])
     schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("_at", at)])
     table = Table(project, "gold", "sums", "sums")
-    DeltaTable.create(str(table.path), schema=schema, configuration={"delta.enableChangeDataFeed": "true"})
+    DeltaTable.create(
+        table.path.url,
+        schema=schema,
+        configuration={"delta.enableChangeDataFeed": "true"},
+        storage_options=table.path.storage.options,
+    )
     optional = table.schema()
     assert optional.field("_at").type.field("_order").nullable
     given = {"seq": None, "_order": {"_batch": 1}}
