@@ -33,9 +33,9 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.errors import DeclarationError, did_you_mean
 from lake.sinks.condition import condition_of
-from lake.sinks.declared import Declared, DeclaredTable, Keys, module_of
+from lake.sinks.declared import KINDS, Declared, DeclaredTable, Keys
 from lake.sinks.sink import Target
-from lake.sources.declared import NAME, filled_in
+from lake.sources.declared import NAME, filled_in, module_of
 
 SEE: Final = "see docs/how-to/alerts.md"
 KIND: Final = "webhook"
@@ -189,7 +189,7 @@ def _read(settings: Settings, file: Path) -> Alert:
         raise DeclarationError(f"invalid TOML: {error}", where=where, fix=SEE) from None
     if ("table" in given) == ("measure" in given):
         raise DeclarationError("it has to name a table or a measure, and not both", where=where, fix=SEE)
-    webhook = module_of(KIND, where)
+    webhook = module_of("sink", KIND, KINDS, where)
     receiving = {name: about for name, about in webhook.OPTIONS.items() if name not in {"batch", "ordered"}}
     own = OF_ROWS if "table" in given else OF_STATE
     options = Keys({**COMMON, **own, **receiving}, where).read(given)

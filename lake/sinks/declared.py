@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal, get_args
@@ -28,7 +27,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError, did_you_mean
 from lake.sinks.condition import Condition, condition_of
 from lake.sinks.sink import Mode, Target
-from lake.sources.declared import NAME, filled_in
+from lake.sources.declared import NAME, filled_in, module_of
 
 KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "kafka": ("lake.sinks.kafka", "kafka"),
@@ -176,7 +175,7 @@ def _read(settings: Settings, file: Path) -> Declared:
     if kind not in KINDS:
         what = "names no kind" if kind is None else f"unknown kind {kind!r}"
         raise DeclarationError(what, where=where, fix=did_you_mean(str(kind), KINDS))
-    module = module_of(kind, where)
+    module = module_of("sink", kind, KINDS, where)
     begins = getattr(module, "BEGIN", "snapshot")
     common = {"tables": (dict, None), "after_publish": (bool, False), "begin": (str, begins)}
     options = Keys({**common, **module.OPTIONS}, where).read(dict(filled_in(given, where)))
@@ -200,19 +199,6 @@ def _read(settings: Settings, file: Path) -> Declared:
         begin,
         getattr(module, "KEEPS", ""),
     )
-
-
-def module_of(kind: str, where: str) -> ModuleType:
-    """The module of a kind. Raises DeclarationError where its extra is not installed."""
-    name, extra = KINDS[kind]
-    try:
-        return import_module(name)
-    except ImportError as error:
-        if (error.name or "").startswith("lake."):
-            raise
-        raise DeclarationError(
-            f"a sink of kind {kind} needs {error.name}", where=where, fix=f"pip install 'headwater[{extra}]'"
-        ) from None
 
 
 def _tables(module: ModuleType, given: Mapping[str, Any], where: str) -> Iterator[tuple[str, DeclaredTable]]:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from lake.config import Settings
@@ -96,6 +97,22 @@ def _declarations(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
             yield file.stem, tomllib.loads(file.read_text("utf-8"))
 
 
+def module_of(what: str, kind: str, kinds: Mapping[str, tuple[str, str]], where: str) -> ModuleType:
+    """The module of a kind of source or sink, `what`; of each `kinds` has the module and the extra.
+
+    Raises DeclarationError where the extra is not installed.
+    """
+    name, extra = kinds[kind]
+    try:
+        return import_module(name)
+    except ImportError as error:
+        if (error.name or "").startswith("lake."):
+            raise
+        raise DeclarationError(
+            f"a {what} of kind {kind} needs {error.name}", where=where, fix=f"pip install 'headwater[{extra}]'"
+        ) from None
+
+
 def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> Declared:
     where = str(file.relative_to(settings.project)) if file.is_relative_to(settings.project) else str(file)
     if not NAME.fullmatch(file.stem):
@@ -110,15 +127,7 @@ def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> 
     if kind not in KINDS:
         what = "names no kind" if kind is None else f"unknown kind {kind!r}"
         raise DeclarationError(what, where=where, fix=did_you_mean(str(kind), KINDS))
-    module, extra = KINDS[kind]
-    try:
-        of = import_module(module).of
-    except ImportError as error:
-        if (error.name or "").startswith("lake."):
-            raise
-        raise DeclarationError(
-            f"a source of kind {kind} needs {error.name}", where=where, fix=f"pip install 'headwater[{extra}]'"
-        ) from None
+    of = module_of("source", kind, KINDS, where).of
     if kind in WITHIN:
         source: Source = of(file.stem, options, contracts, where, settings)
     else:
