@@ -37,7 +37,7 @@ demo: setup ## the flights of 2013 from landing files to a published gold table;
 	$(BIN)/lake sql 'select * from carrier_league order by rank'
 
 demo-kafka: setup $(VENV)/.kafka ## the same flights by a Kafka broker, with aborted transactions: the same tables; DAYS=7
-	$(BIN)/python infra/kafka/demo.py --compare $(if $(DAYS),--days $(DAYS))
+	$(BIN)/python -m infra.kafka.demo --compare $(if $(DAYS),--days $(DAYS))
 
 quick: lint ## linters, then the tests that take neither a JVM nor a second: under a minute
 	$(PYTEST) -m "not long and not spark and not smoke and not slow"
@@ -142,17 +142,17 @@ airflow: setup ## Airflow on this machine with the DAGs loaded, loopback only
 	infra/airflow.sh
 
 kafka: setup $(VENV)/.kafka ## a Kafka broker on this machine, loopback only: PORT=9092
-	$(BIN)/python infra/kafka/broker.py $(if $(PORT),--port $(PORT))
+	$(BIN)/python -m infra.kafka.broker $(if $(PORT),--port $(PORT))
 
 postgres: ## PostgreSQL on this machine whose changes can be read, loopback only; installed where it is missing
 	@infra/postgres/install.sh
 	infra/postgres/server.sh
 
 opensearch: setup $(VENV)/.opensearch ## OpenSearch on this machine, loopback only: PORT=9200
-	$(BIN)/python infra/opensearch/server.py $(if $(PORT),--port $(PORT))
+	$(BIN)/python -m infra.opensearch.server $(if $(PORT),--port $(PORT))
 
 s3: setup $(VENV)/.s3 ## an S3 server on this machine, loopback only: PORT=9000
-	$(BIN)/python infra/s3/server.py $(if $(PORT),--port $(PORT))
+	$(BIN)/python -m infra.s3.server $(if $(PORT),--port $(PORT))
 
 lock: $(VENV)/.packages ## resolve pyproject.toml anew into the lock files
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock pyproject.toml
@@ -177,20 +177,20 @@ $(VENV)/.headwater: pyproject.toml $(VENV)/.packages
 	@$(BIN)/python -m compileall -q lake
 	@touch $@
 
-$(VENV)/.kafka: infra/kafka/jars.txt infra/kafka/broker.py $(VENV)/.headwater
-	@$(BIN)/python infra/kafka/broker.py --fetch
+$(VENV)/.kafka: infra/kafka/jars.txt infra/server.py $(VENV)/.headwater
+	@$(BIN)/python -m infra.kafka.broker --fetch
 	@touch $@
 
 $(VENV)/.pgjdbc: infra/postgres/jars.txt infra/fetch.py $(VENV)/.headwater
-	@$(BIN)/python infra/fetch.py infra/postgres/jars.txt $(VENV)/share/headwater/pgjdbc
+	@$(BIN)/python -m infra.fetch infra/postgres/jars.txt $(VENV)/share/headwater/pgjdbc
 	@touch $@
 
-$(VENV)/.opensearch: infra/opensearch/jars.txt infra/opensearch/server.py $(VENV)/.headwater
-	@$(BIN)/python infra/opensearch/server.py --fetch
+$(VENV)/.opensearch: infra/opensearch/jars.txt infra/server.py $(VENV)/.headwater
+	@$(BIN)/python -m infra.opensearch.server --fetch
 	@touch $@
 
-$(VENV)/.s3: infra/s3/jars.txt infra/s3/server.py lake/jvm/s3.txt lake/jvm/PutIfAbsentLogStore.java $(VENV)/.jars
-	@$(BIN)/python infra/s3/server.py --fetch
+$(VENV)/.s3: infra/s3/jars.txt infra/server.py lake/jvm/s3.txt lake/jvm/PutIfAbsentLogStore.java $(VENV)/.jars
+	@$(BIN)/python -m infra.s3.server --fetch
 	@$(BIN)/lake setup --s3
 	@touch $@
 

@@ -1,4 +1,4 @@
-"""Makes a folder hold the jars of a list, each verified: `python infra/fetch.py LIST FOLDER`."""
+"""Makes a folder hold the jars of a list, each verified: `python -m infra.fetch LIST FOLDER`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from pathlib import Path
 from lake import jars
 from lake.errors import LakeError
 
-if __name__ == "__main__":
-    listed, folder = map(Path, sys.argv[1:])
+
+def fetch(name: str, listed: Path, folder: Path) -> None:
+    """Fetches what is missing, and says so in a line that begins with `name`."""
     try:
         count = jars.provide(folder, print, file=listed)
     except LakeError as error:
-        sys.exit(f"{listed}: {error}")
-    print(f"{count} jars fetched and verified into {folder}" if count else f"all jars are in {folder}")
+        sys.exit(f"{name}: {error}")
+    print(f"{name}: {count} jars fetched and verified into {folder}" if count else f"{name}: all jars are in {folder}")
+
+
+if __name__ == "__main__":
+    file, into = map(Path, sys.argv[1:])
+    fetch(file.parent.name, file, into)

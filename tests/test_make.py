@@ -101,7 +101,8 @@ def test_every_program_takes_the_arguments_that_it_is_given(monkeypatch: pytest.
     benches = [f"tests.bench.{name}" for name in ("http", "kinds", "large", "load", "sinks", "sources")]
     crashes = [f"tests.crash.{name}" for name in ("commands", "costs", "intake")]
     workloads = ["tests.workloads.kafka", "tests.workloads.postgres"]
-    assert sorted(modules) == ["tests.bench", *benches, "tests.crash", *crashes, *workloads]
+    started = ["infra.opensearch.server", "infra.s3.server"]
+    assert sorted(modules) == [*started, "tests.bench", *benches, "tests.crash", *crashes, *workloads]
 
 
 def test_marks_that_choose_tests_are_those_of_tests() -> None:
@@ -281,14 +282,15 @@ def test_demo_kafka_gives_the_tables_that_files_give(tmp_path: Path) -> None:
     installed()
     demo: list[str | Path] = [
         sys.executable,
-        ROOT / "infra/kafka/demo.py",
+        "-m",
+        "infra.kafka.demo",
         "--days",
         "3",
         "--home",
         tmp_path,
         "--compare",
     ]
-    done = subprocess.run([*demo, "--port", str(free_port())], capture_output=True, text=True, check=False)
+    done = subprocess.run([*demo, "--port", str(free_port())], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("  the same\n") == 14
     assert re.search(r"^flights .* [1-9][0-9,]* aborted$", done.stdout, re.MULTILINE)

@@ -240,16 +240,17 @@ def test_a_broker_says_which_of_its_jars_is_missing_and_how_to_have_them(tmp_pat
     assert all(re.fullmatch("[0-9a-f]{64}", jar.sha256) for jar in (first, *others))
     command: list[str | Path] = [
         sys.executable,
-        ROOT / "infra/kafka/broker.py",
+        "-m",
+        "infra.kafka.broker",
         "--jars",
         tmp_path,
         "--home",
         tmp_path / "home",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(
-        f"kafka: {first.file} is missing ({tmp_path})\n  fix: python infra/kafka/broker.py --fetch"
+        f"kafka: {first.file} is missing ({tmp_path})\n  fix: python -m infra.kafka.broker --fetch"
     )
     assert not (tmp_path / "home").exists()
 

@@ -20,69 +20,37 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from lake import jars
-from lake.errors import LakeError
+from infra.server import KAFKA
 
-HERE: Final = Path(__file__).parent
-ROOT: Final = HERE.parents[1]
-LIST: Final = HERE / "jars.txt"
-JARS: Final = Path(os.environ.get("KAFKA_JARS") or Path(sys.prefix) / "share/headwater/kafka")
-HOME: Final = Path(os.environ.get("KAFKA_HOME") or ROOT / ".lake/kafka")
-LOGGING: Final = HERE / "log4j2.properties"
+LOGGING: Final = KAFKA.folder / "log4j2.properties"
 
 
 def main() -> None:
-    """Reads the command line, and becomes the broker."""
-    parser = argparse.ArgumentParser(description="A Kafka broker on this machine, until Ctrl-C.")
-    parser.add_argument("--home", type=Path, default=HOME, help="folder of its data")
-    parser.add_argument("--jars", type=Path, default=JARS, help="folder of its jars")
-    parser.add_argument("--port", type=int, default=9092, help="port of clients (default: 9092)")
+    """Reads the command line, writes the settings, makes the storage where there is none, and becomes the broker."""
+    parser = KAFKA.parser("A Kafka broker on this machine, until Ctrl-C.", port=9092)
     parser.add_argument("--controller-port", type=int, help="its own port (default: the next one)")
     parser.add_argument("--sasl-port", type=int, help="port of clients that give a user and a password")
     parser.add_argument("--tls-port", type=int, help="port of clients that speak TLS")
     parser.add_argument("--certificate", type=Path, help="PEM file with the key and the certificates of TLS")
     parser.add_argument("--memory", default="512m", help="most memory of its heap (default: 512m)")
-    parser.add_argument("--fetch", action="store_true", help="fetch its jars, and end")
-    given = parser.parse_args()
+    given = KAFKA.parsed(parser)
     given.controller_port = given.controller_port or given.port + 1
-    if given.fetch:
-        sys.exit(fetch(given.jars))
-    if missing := jars.faults(given.jars, jars.listed(LIST)):
-        sys.exit(f"kafka: {missing[0]} ({given.jars})\n  fix: python infra/kafka/broker.py --fetch")
-    start(given)
-
-
-def fetch(folder: Path) -> int | str:
-    """Makes `folder` hold the listed jars; what it ends with."""
-    try:
-        count = jars.provide(folder, print, file=LIST)
-    except LakeError as error:
-        return f"kafka: {error}"
-    print(f"kafka: {count} jars fetched and verified into {folder}" if count else f"kafka: all jars are in {folder}")
-    return 0
-
-
-def start(given: argparse.Namespace) -> None:
-    """Writes its settings, makes its storage where there is none, and becomes the broker."""
-    home = given.home.absolute()
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    settings = home / "server.properties"
+    given.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings = given.home / "server.properties"
     settings.touch(mode=0o600)
-    settings.write_text("".join(f"{name}={value}\n" for name, value in properties(given, home).items()))
-    java = str(Path(os.environ["JAVA_HOME"]) / "bin/java") if os.environ.get("JAVA_HOME") else "java"
-    options = [f"-Xmx{given.memory}", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOGGING}"]
-    command = [java, *options, f"-Dkafka.logs.dir={home}", "-cp", f"{given.jars.absolute()}/*"]
-    if not (home / "data/meta.properties").is_file():
+    settings.write_text("".join(f"{name}={value}\n" for name, value in properties(given).items()))
+    options = [f"-Dlog4j2.configurationFile={LOGGING}", f"-Dkafka.logs.dir={given.home}"]
+    command = KAFKA.command(given, given.memory, options)
+    if not (given.home / "data/meta.properties").is_file():
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
         format_ = ["kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(settings)]
         made = subprocess.run([*command, *format_], capture_output=True, text=True, check=False)
         if made.returncode:
             sys.exit(f"kafka: its storage could not be made: {made.stdout}{made.stderr}")
-    print(f"kafka: 127.0.0.1:{given.port}, data in {home}", flush=True)
-    os.execvp(command[0], [*command, "kafka.Kafka", str(settings)])
+    KAFKA.become([*command, "kafka.Kafka", str(settings)], f"127.0.0.1:{given.port}, data in {given.home}")
 
 
-def properties(given: argparse.Namespace, home: Path) -> Mapping[str, object]:
+def properties(given: argparse.Namespace) -> Mapping[str, object]:
     """The broker's settings: one replica of everything, loopback alone."""
     own = f"127.0.0.1:{given.controller_port}"
     listeners = {"PLAINTEXT": given.port, "SASL_PLAINTEXT": given.sasl_port, "SSL": given.tls_port}
@@ -95,7 +63,7 @@ def properties(given: argparse.Namespace, home: Path) -> Mapping[str, object]:
         "listeners": ",".join([*open_, f"CONTROLLER://{own}"]),
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT," + ",".join(f"{name}:{name}" for name in listeners),
         "advertised.listeners": ",".join(open_),
-        "log.dirs": home / "data",
+        "log.dirs": given.home / "data",
         "num.partitions": 1,
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": 1,

@@ -1,4 +1,4 @@
-"""The example project fed by a Kafka broker: `make demo-kafka`, `python infra/kafka/demo.py [--days N] [--compare]`.
+"""The example project fed by a Kafka broker: `make demo-kafka`, `python -m infra.kafka.demo [--days N] [--compare]`.
 
 Publishes the records of infra/flights.py to a topic for each stream, a transaction for each landing file, keyed as the
 contracts are. Every third transaction is sent once before and aborted. Then `lake run` takes the topics into the logs
@@ -25,11 +25,11 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
+from infra.server import KAFKA
 from lake.config import load_settings
 from lake.store.ledger.editions import current_edition
 
-HERE: Final = Path(__file__).parent
-ROOT: Final = HERE.parents[1]
+ROOT: Final = Path(__file__).parents[2]
 ABORTED: Final = 3
 START_SECONDS: Final = 60
 QUIET: Final = {"log_level": 0, "linger.ms": 20, "compression.type": "lz4", "queue.buffering.max.messages": 1_000_000}
@@ -65,8 +65,8 @@ def main() -> None:
 @contextmanager
 def broker(home: Path, port: int) -> Iterator[str]:
     """A broker of this demonstration; where it listens."""
-    command = [sys.executable, HERE / "broker.py", "--home", home, "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+    command = [sys.executable, "-m", KAFKA.run, "--home", home, "--port", str(port)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
         try:
             end = time.monotonic() + START_SECONDS
             while not listens(port):

@@ -11,63 +11,29 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
-import sys
 from pathlib import Path
 from typing import Final
 
-from lake import jars
-from lake.errors import LakeError
+from infra.server import S3
 
-HERE: Final = Path(__file__).parent
-ROOT: Final = HERE.parents[1]
-LIST: Final = HERE / "jars.txt"
-JARS: Final = Path(os.environ.get("S3PROXY_JARS") or Path(sys.prefix) / "share/headwater/s3proxy")
-HOME: Final = Path(os.environ.get("S3PROXY_HOME") or ROOT / ".lake/s3")
 KEY: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 
 def main() -> None:
-    """Reads the command line, and becomes the server."""
-    parser = argparse.ArgumentParser(description="An S3 server on this machine, until Ctrl-C.")
-    parser.add_argument("--home", type=Path, default=HOME, help="folder of its data")
-    parser.add_argument("--jars", type=Path, default=JARS, help="folder of its jars")
-    parser.add_argument("--port", type=int, default=9000, help="port of clients (default: 9000)")
+    """Reads the command line, writes the settings, and becomes the server."""
+    parser = S3.parser("An S3 server on this machine, until Ctrl-C.", port=9000)
     parser.add_argument("--bucket", default="lake", help="a bucket to be there (default: lake)")
     parser.add_argument("--latency", type=int, default=0, help="milliseconds that every request takes longer")
-    parser.add_argument("--fetch", action="store_true", help="fetch its jars, and end")
-    given = parser.parse_args()
-    if given.fetch:
-        sys.exit(fetch(given.jars))
-    if missing := jars.faults(given.jars, jars.listed(LIST)):
-        sys.exit(f"s3: {missing[0]} ({given.jars})\n  fix: python infra/s3/server.py --fetch")
-    start(given)
+    given = S3.parsed(parser)
+    buckets, config = given.home / "buckets", given.home / "s3proxy.conf"
+    (buckets / given.bucket).mkdir(mode=0o700, parents=True, exist_ok=True)
+    private(config, settings(given, buckets, *key(given.home)))
+    command = S3.command(given, "256m", [f"-Dlogback.configurationFile={S3.folder / 'logback.xml'}"])
+    proxy = ["org.gaul.s3proxy.Main", "--properties", str(config)]
+    S3.become([*command, *proxy], f"http://127.0.0.1:{given.port}, buckets in {buckets}")
 
 
-def fetch(folder: Path) -> int | str:
-    """Makes `folder` hold the listed jars; what it ends with."""
-    try:
-        count = jars.provide(folder, print, file=LIST)
-    except LakeError as error:
-        return f"s3: {error}"
-    print(f"s3: {count} jars fetched and verified into {folder}" if count else f"s3: all jars are in {folder}")
-    return 0
-
-
-def start(given: argparse.Namespace) -> None:
-    """Writes its settings, and becomes the server."""
-    home = given.home.absolute()
-    (home / "buckets" / given.bucket).mkdir(mode=0o700, parents=True, exist_ok=True)
-    identity, credential = key(home)
-    config = home / "s3proxy.conf"
-    private(config, settings(given, home, identity, credential))
-    java = str(Path(os.environ["JAVA_HOME"]) / "bin/java") if os.environ.get("JAVA_HOME") else "java"
-    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Dlogback.configurationFile={HERE / 'logback.xml'}"]
-    main = ["-cp", f"{given.jars.absolute()}/*", "org.gaul.s3proxy.Main", "--properties", str(config)]
-    print(f"s3: http://127.0.0.1:{given.port}, buckets in {home / 'buckets'}", flush=True)
-    os.execvp(java, [java, *options, *main])
-
-
-def settings(given: argparse.Namespace, home: Path, identity: str, credential: str) -> str:
+def settings(given: argparse.Namespace, buckets: Path, identity: str, credential: str) -> str:
     """The settings of a server of one key, whose buckets are folders."""
     lines = {
         "s3proxy.authorization": "aws-v4",
@@ -75,7 +41,7 @@ def settings(given: argparse.Namespace, home: Path, identity: str, credential: s
         "s3proxy.identity": identity,
         "s3proxy.credential": credential,
         "jclouds.provider": "filesystem",
-        "jclouds.filesystem.basedir": home / "buckets",
+        "jclouds.filesystem.basedir": buckets,
     }
     if given.latency:
         lines |= {"s3proxy.latency-blobstore.*.latency": given.latency}

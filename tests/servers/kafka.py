@@ -4,39 +4,33 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
-from lake.jars import listed
-from tests.processes import ROOT, free_port, until
-from tests.servers import needed
+from infra.server import KAFKA
+from tests.processes import free_port, until
+from tests.servers import Server
+from tests.servers import installed as server_installed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient
 
-BROKER: Final = ROOT / "infra/kafka/broker.py"
-JARS: Final = Path(os.environ.get("KAFKA_JARS") or Path(sys.prefix) / "share/headwater/kafka")
 USER: Final = {"KAFKA_USER": "reader", "KAFKA_PASSWORD": "a-secret-of-tests"}
 QUIET: Final = {"log_level": 0, "socket.timeout.ms": 10_000}
 
 
 def installed() -> None:
     """Skips a test where the client or the broker's jars are missing."""
-    needed(find_spec("confluent_kafka"), "the extra `kafka` is not installed: make setup")
-    there = all((JARS / jar.file).is_file() for jar in listed(ROOT / "infra/kafka/jars.txt"))
-    needed(there or None, "the broker's jars are missing: make test-kafka fetches them")
+    server_installed(KAFKA, "confluent_kafka", "kafka")
 
 
 class Committed(NamedTuple):
@@ -48,14 +42,12 @@ class Committed(NamedTuple):
 
 
 @dataclass
-class Kafka:
+class Kafka(Server):
     """A broker with its data in `home`."""
 
-    home: Path
     ports: Mapping[str, int] = field(
         default_factory=lambda: {name: free_port() for name in ("port", "controller-port", "sasl-port", "tls-port")}
     )
-    process: subprocess.Popen[bytes] | None = None
     made: int = 0
 
     @property
@@ -77,38 +69,19 @@ class Kafka:
         if not self.certificate.exists():
             self.home.mkdir(parents=True, exist_ok=True)
             self.certificate.write_bytes(certificate())
-        ports = [f"--{name}={port}" for name, port in self.ports.items()]
-        command: list[str | Path] = [
-            sys.executable,
-            BROKER,
-            "--home",
-            self.home,
-            "--jars",
-            JARS,
-            "--certificate",
-            self.certificate,
-            *ports,
-        ]
-        with (self.home / "out.log").open("ab") as log:
-            self.process = subprocess.Popen(command, env=os.environ | USER, stdout=log, stderr=log)
+        ports = {name.replace("-", "_"): port for name, port in self.ports.items()}
+        self.launch_own(KAFKA, USER, certificate=self.certificate, **ports)
         until(self.answers)
 
     def answers(self) -> bool:
         """Whether it does. Fails where it has ended."""
-        assert self.process is not None
-        assert self.process.poll() is None, "\n".join(log.read_text() for log in self.home.glob("*.log"))
+        self.assert_up()
         from confluent_kafka import KafkaException
 
         with suppress(KafkaException, TimeoutError):
             self.admin.describe_cluster(request_timeout=1).result(timeout=2)
             return True
         return False
-
-    def stop(self) -> None:
-        """Kills it."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -225,8 +198,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
         broker.start()
         yield broker
     finally:
-        if broker.process is not None:
-            broker.stop()
+        broker.stop()
 
 
 def certificate() -> bytes:

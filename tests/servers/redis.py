@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.processes import free_port, until
-from tests.servers import needed
+from tests.servers import Server, needed
 
 PROGRAMS: Final = ("redis-server", "valkey-server")
 
@@ -27,13 +25,11 @@ def program() -> str:
 
 
 @dataclass
-class Redis:
+class Redis(Server):
     """A server with its data in `home`, where every write is on the disk before it is answered."""
 
-    home: Path
     settings: tuple[str, ...] = ()
     port: int = field(default_factory=free_port)
-    process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -41,29 +37,20 @@ class Redis:
 
     def start(self) -> None:
         """Starts it, and waits until it answers."""
-        self.home.mkdir(parents=True, exist_ok=True)
         durable = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
-        command = [program(), "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.home), *durable]
-        with (self.home / "log").open("ab") as log:
-            self.process = subprocess.Popen([*command, *self.settings], stdout=log, stderr=log)
+        where = ("--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.home))
+        self.launch([program(), *where, *durable, *self.settings])
         until(self.answers)
 
     def answers(self) -> bool:
         import redis
 
-        assert self.process is not None
-        assert self.process.poll() is None, (self.home / "log").read_text()
+        self.assert_up()
         with suppress(redis.exceptions.BusyLoadingError, redis.exceptions.ConnectionError):
             with suppress(redis.exceptions.AuthenticationError):
                 self.client().ping()
             return True
         return False
-
-    def stop(self) -> None:
-        """Kills it."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
 
     def client(self, **options: Any) -> Any:
         """A client whose answers are texts: of its stubs each may be anything."""
