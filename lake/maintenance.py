@@ -21,15 +21,15 @@ from lake.ingest.integrity import content_fault
 from lake.project import Project
 from lake.publish import addresses
 from lake.publish.retention import Needed, retired, tables
-from lake.store import delta, disk, log, put_up
+from lake.store import delta, log, put_up
 from lake.store.delta import Position
 from lake.store.ledger import consumers, editions
 from lake.store.ledger.editions import in_ranges
 from lake.store.locks import activity, lease
 from lake.store.locks.activity import Running
-from lake.store.storage import Address
+from lake.store.storage import Address, disk
 from lake.store.tables import Table
-from lake.store.upkeep import compaction, vacuum
+from lake.store.upkeep import compaction, leftovers, vacuum
 from lake.store.upkeep.compaction import Compacted, Part
 from lake.store.warehouse import Location
 
@@ -227,8 +227,8 @@ class _Work:
 def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:
     """Clears what crashes left beside the tables; returns the names."""
     oldest = min([datetime.now(UTC) - STAGED, *(each.since for each in running)])
-    left, staged = disk.left_behind(settings, oldest), put_up.left(settings, oldest)
+    left, staged = leftovers.left_behind(settings, oldest), put_up.left(settings, oldest)
     if not dry_run:
-        disk.clear(left, as_far_as_possible=True)
+        leftovers.clear(left, as_far_as_possible=True)
         put_up.take_down(staged)
     return [str(path) for path in (*left, *staged, *lease.forget_the_dead(settings, dry_run=dry_run))]

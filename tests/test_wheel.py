@@ -30,7 +30,7 @@ EXTRAS = {
     "polars": ("lake/read/open.py",),
     "postgres": ("lake/sources/postgres/", "lake/sinks/postgres/"),
     "redis": ("lake/sinks/redis/",),
-    "s3": ("lake/store/object_store.py", "lake/store/ranged.py"),
+    "s3": ("lake/store/storage/object_store.py", "lake/store/storage/ranged.py"),
     "serve": ("lake/http/",),
     "shell": ("lake/read/shell.py",),
     "webhook": ("lake/sinks/webhook/",),

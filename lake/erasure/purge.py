@@ -22,14 +22,15 @@ from lake.erasure.forget import destroy_keys
 from lake.project import Project
 from lake.publish.checked import at_cut
 from lake.publish.retention import retired
-from lake.store import delta, disk, erasures
+from lake.store import delta, erasures
 from lake.store.ledger import consumers, editions
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log
-from lake.store.upkeep import truncation
+from lake.store.storage import disk
+from lake.store.upkeep import leftovers, truncation
 from lake.store.warehouse import Warehouse
 from lake.text import moment
 
@@ -90,7 +91,7 @@ def _clear_left(settings: Settings) -> None:
     Nobody at work began before the edition. And removes tables whose removal was cut short.
     """
     oldest = min((other.since for other in activity.others(settings)), default=datetime.now(UTC))
-    disk.clear(disk.left_behind(settings, oldest))
+    leftovers.clear(leftovers.left_behind(settings, oldest))
     for log in settings.path(".lake/spark").glob("*.log"):
         os.truncate(log, 0)  # whoever writes to it appends
 

@@ -26,10 +26,10 @@ from lake.errors import Unavailable
 from lake.quoting import literal
 from lake.read.sql import Bounds, Reader, select, spill
 from lake.store import delta
-from lake.store.disk import clear
 from lake.store.ledger.editions import EditionTable, kept_editions
 from lake.store.snapshot import Published
 from lake.store.storage import Address
+from lake.store.storage.disk import clear
 from lake.store.warehouse import Warehouse
 
 FILE_BYTES: Final = 256 << 20

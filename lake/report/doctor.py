@@ -20,7 +20,7 @@ from lake.config import Settings, load_settings
 from lake.errors import LakeError
 from lake.remote import server, shown
 from lake.session import start
-from lake.store.race import ROUNDS, WRITERS, lost_races
+from lake.store.storage.race import ROUNDS, WRITERS, lost_races
 from lake.store.warehouse import Warehouse
 
 PYTHON: Final = (3, 11)

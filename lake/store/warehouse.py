@@ -72,7 +72,7 @@ class Warehouse:
     @property
     def root(self) -> Address:
         if self.settings.store:
-            from lake.store import object_store
+            from lake.store.storage import object_store
 
             return object_store.root(self.settings)
         return Address(str(self.settings.warehouse_path))

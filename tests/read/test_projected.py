@@ -15,8 +15,8 @@ from lake.config import ServeSettings, Settings
 from lake.errors import StorageError, Unavailable
 from lake.read.projected import Projected
 from lake.read.sql import Reader, reader
-from lake.store import disk
 from lake.store.ledger import editions
+from lake.store.upkeep import leftovers
 from lake.store.warehouse import Warehouse
 from tests.reading import append, publish, small
 from tests.warehouse import write
@@ -87,9 +87,9 @@ def test_a_copy_goes_when_no_kept_edition_has_its_version_and_nobody_was_given_i
 def test_what_a_server_has_left_goes_by_maintain_and_by_a_purge(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
     Projected(settings).parts(reader(settings), "types")
-    assert disk.left_behind(settings, datetime.now(UTC) - timedelta(days=1)) == []
+    assert leftovers.left_behind(settings, datetime.now(UTC) - timedelta(days=1)) == []
     old(settings)
-    disk.clear(disk.left_behind(settings, datetime.now(UTC) - timedelta(days=1)))
+    leftovers.clear(leftovers.left_behind(settings, datetime.now(UTC) - timedelta(days=1)))
     assert copies(settings) == []
 
 

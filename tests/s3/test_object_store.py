@@ -17,12 +17,12 @@ from lake.config import Settings
 from lake.duck import connect
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.quoting import literal
-from lake.store import delta, disk
-from lake.store.object_store import ObjectStore
-from lake.store.race import lost_races
-from lake.store.ranged import END
+from lake.store import delta
 from lake.store.scan import Scan
-from lake.store.storage import Address
+from lake.store.storage import Address, disk
+from lake.store.storage.object_store import ObjectStore
+from lake.store.storage.race import lost_races
+from lake.store.storage.ranged import END
 from lake.store.upkeep import truncation, vacuum
 from lake.store.warehouse import Warehouse
 from tests.processes import free_port

@@ -30,11 +30,12 @@ ROOMS: Final = (
 TOUCHING: Final = {"os", "shutil", "tempfile", "pathlib", "fcntl"}
 LOCAL: Final = {
     "store/delta.py": "names of files have a beginning in common",
-    "store/storage.py": "the first storage is a local folder",
-    "store/object_store.py": "a file of this machine is put into a bucket",
+    "store/storage/__init__.py": "the first storage is a local folder",
+    "store/storage/object_store.py": "a file of this machine is put into a bucket",
     "store/put_up.py": "so are those that Spark cannot read here",
     "store/upkeep/copy.py": "a copy of the warehouse goes to a local folder",
-    "store/disk.py": "folders are renamed and removed at once, and a disk is told to hold what it has",
+    "store/storage/disk.py": "folders are renamed and removed at once, and a disk is told to hold what it has",
+    "store/upkeep/leftovers.py": "what crashes left on this machine is removed from it",
     "store/torn.py": "only on a disk is a commit cut short",
     "store/locks/lease.py": "a lease is a lock of this machine",
     "store/locks/activity.py": "so is being on the list of processes at work",
@@ -68,7 +69,13 @@ NAMING: Final = {"backup.py", "config.py", "file_modes.py", "report/doctor.py", 
     f"store/{name}" for name in ("warehouse.py", "locks/lease.py", "locks/activity.py")
 }
 """The modules that name the warehouse's folder on this machine: all others have its addresses."""
-LOCALLY: Final = {"store/upkeep/copy.py", "store/disk.py", "store/torn.py", "read/projected.py"}
+LOCALLY: Final = {
+    "store/upkeep/copy.py",
+    "store/upkeep/leftovers.py",
+    "store/storage/disk.py",
+    "store/torn.py",
+    "read/projected.py",
+}
 """The modules that take an address for a path of this machine."""
 
 

@@ -21,12 +21,13 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import LakeError, LawError, Unavailable
-from lake.store import delta, disk
+from lake.store import delta
 from lake.store.commit import commit, replace
 from lake.store.delta import start
 from lake.store.locks import activity, lease
 from lake.store.recovery import put_aside
 from lake.store.scan import Scan
+from lake.store.storage import disk
 from lake.store.table_head import CHANGE, Counts
 from lake.store.tables import FeedGap, Table
 from lake.store.torn import commit_file

@@ -6,12 +6,8 @@ import os
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime
-from pathlib import Path
 
-from lake.config import Settings
 from lake.store.storage import LOCAL, Address
-from lake.store.warehouse import Warehouse
 
 
 def settle(files: Iterable[Address]) -> None:
@@ -46,21 +42,3 @@ def _remove_objects(path: Address) -> None:
         commits = [name for name in log if name.endswith(".json")]
         for part in (sorted(set(log) - set(commits)), commits, sorted(set(names) - set(log))):
             path.storage.delete_all([f"{path}/{name}" for name in part])
-
-
-def left_behind(settings: Settings, before: datetime) -> list[Path]:
-    """What crashes left beside the tables: tables whose removal was cut short, what was staged or spilled `before`."""
-    scratch = [file for name in ("staging", "sql", "copies") for file in settings.path(f".lake/{name}").glob("*")]
-    old = [file for file in scratch if file.lstat().st_mtime < before.timestamp()]
-    gone = [] if settings.store else sorted(Warehouse(settings).root.local.glob("*/.*.gone"))
-    return [*gone, *old]
-
-
-def clear(files: Iterable[Path], *, as_far_as_possible: bool = False) -> None:
-    """Removes files and folders; another process may be at it too."""
-    for file in files:
-        if file.is_dir() and not file.is_symlink():
-            with suppress(FileNotFoundError):
-                shutil.rmtree(file, ignore_errors=as_far_as_possible)
-        else:
-            file.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Where the files of a warehouse are: addresses, and the five things that are done at one. A local folder is the first.
 
 Data files are read and written by delta-rs, DuckDB and Spark themselves, each by the address in its own form. What only
-a local folder has is in lake.store.disk and lake.store.torn; the locks of one machine are in lake.store.locks.
+a local folder has is in lake.store.storage.disk and lake.store.torn; the locks of one machine are in lake.store.locks.
 """
 
 from __future__ import annotations

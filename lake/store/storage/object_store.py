@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import S3Store
 
-    from lake.store.ranged import Ranged
+    from lake.store.storage.ranged import Ranged
 
 WRITER: Final = "headwater-writer"
 """The object's metadata that says which attempt put it there."""
@@ -91,7 +91,7 @@ class ObjectStore(Storage):
 
     def ranged(self, url: str) -> Ranged:
         """A file, of which is read what is asked for, and its end at first. Raises FileNotFoundError."""
-        from lake.store.ranged import Ranged
+        from lake.store.storage.ranged import Ranged
 
         return Ranged(self, url)
 
@@ -223,7 +223,7 @@ def _store(place: s3.Place) -> ObjectStore:
             where=f"s3://{place.bucket}",
             fix="pip install 'headwater[s3]'",
         )
-    from lake.store.ranged import FileSystem
+    from lake.store.storage.ranged import FileSystem
 
     store = ObjectStore(place.bucket, place.endpoint, place.region, place.path_style)
     system: Any = duck.FILE_SYSTEMS.setdefault("s3", FileSystem())
