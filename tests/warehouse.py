@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 from lake.config import Settings, load_settings
 from lake.project import Project, load
 from lake.scaffold import init
-from lake.store import delta
+from lake.store import delta, small
 from lake.store.delta import Position
 from lake.store.ledger import contract_versions, cuts, editions
 from lake.store.log import Log
@@ -60,7 +60,7 @@ def write(
 
 def commit(path: Address, query: str, position: Position | None = None, **options: Any) -> None:
     """Appends what a DuckDB `query` answers to the table at `path`, in one commit with a position."""
-    with delta.connection() as con:
+    with small.connection() as con:
         rows = arro3.core.Table.from_arrow(con.sql(query))
     about = position.commit_properties if position else None
     write_deltalake(str(path), rows, commit_properties=about, **{"mode": "append", **options})

@@ -26,7 +26,7 @@ from lake.erasure.sinks import unproven
 from lake.errors import LawError
 from lake.ingest.landing import LANDED
 from lake.project import Project
-from lake.store import delta
+from lake.store import small
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 
@@ -250,7 +250,7 @@ def _chunks(file: Address) -> Iterator[bytes]:
 
 def _rows(file: Address, text: re.Pattern[str]) -> bool:
     """Whether a row of a Parquet file holds one of the values, in any column."""
-    with delta.connection() as con:
+    with small.connection() as con:
         con.register("a row", con.read_parquet(file.url))
         if con.execute(f'SELECT 1 FROM "a row" WHERE regexp_matches({ROW}, $1) LIMIT 1', [text.pattern]).fetchone():
             return True

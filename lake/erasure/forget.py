@@ -26,7 +26,7 @@ from lake.erasure import search
 from lake.errors import DeclarationError
 from lake.ingest.personal import BLANKED
 from lake.project import Project
-from lake.store import delta, erasures
+from lake.store import delta, erasures, small
 from lake.store.keys import KeyStore, open_store
 from lake.store.ledger.editions import kept_editions
 from lake.store.ledger.runs import record_run
@@ -149,7 +149,7 @@ def give_up(project: Project, stream: str) -> GivenUp:
     with lease(settings, Log(settings, stream).lease):
         lost = Log(settings, stream).keyless(store)
         if lost:
-            everything = delta.rows(
+            everything = small.rows(
                 Warehouse(settings).quarantine(stream).path, f"SELECT {', '.join(PLACES.names)} FROM t"
             )
             _blank(settings, stream, everything)

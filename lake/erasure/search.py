@@ -18,7 +18,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.ingest.personal import BLANKED
-from lake.store import delta
+from lake.store import small
 from lake.store.side_tables import LAST_BATCH, counts
 from lake.store.warehouse import Warehouse
 
@@ -126,7 +126,7 @@ def quarantined(settings: Settings, contract: Contract, subject: str, values: Co
     word = _word(values)
     records = []
     for batch in counts(Warehouse(settings).quarantine(contract.name), upto=LAST_BATCH):
-        for row in delta.rows(path, f"SELECT _batch, _number, {texts} FROM t WHERE _batch = $1", batch):
+        for row in small.rows(path, f"SELECT _batch, _number, {texts} FROM t WHERE _batch = $1", batch):
             raw, detail, source = row.pop("raw"), row.pop("detail"), row["source"]
             named = word(source)
             if named or tells(raw) or (detail != BLANKED and word(detail)):

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lake.declaration import Declaration
 from lake.errors import LakeError
 from lake.quoting import SPARK, literal, quoted
-from lake.store.delta import connection
+from lake.store.small import connection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

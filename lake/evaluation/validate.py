@@ -18,7 +18,7 @@ from lake.evaluation.lookup import Values
 from lake.kinds.columns import DELIVERED, visible
 from lake.kinds.grouped_map import Place, fault_of
 from lake.session import first_line, raise_if_gone
-from lake.store import delta
+from lake.store import small
 from lake.store.log import Log
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _events_at(tracing: Tracing, source: Input, place: Place) -> Sequence[str]:
     if bucket:
         return (f"{source.name} {place}",)
     query = "SELECT _bucket, _offset FROM t WHERE _batch = $1 AND _arrival = $2"
-    rows = delta.rows(Log(tracing.inputs.project.settings, source.name).path, query, int(batch), int(last))
+    rows = small.rows(Log(tracing.inputs.project.settings, source.name).path, query, int(batch), int(last))
     return [f"{source.name} {batch}:{row['_bucket']}:{row['_offset']}" for row in rows[:1]]
 
 

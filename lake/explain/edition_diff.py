@@ -17,7 +17,7 @@ from lake.explain.blame import responsible
 from lake.explain.explain import Side
 from lake.project import Project
 from lake.read.sql import select
-from lake.store import delta
+from lake.store import small
 from lake.store.comparison import changed_pairs
 from lake.store.ledger.editions import Edition, EditionTable, get_edition
 from lake.store.snapshot import Published, published
@@ -151,7 +151,7 @@ def _compared(pair: Pair, identity: Sequence[str], limit: int) -> tuple[Counts, 
     """How many rows changed, and the first of each change by identity."""
     order = ", ".join(f'coalesce(after, before)."{column}"' for column in identity)
     nth = f"row_number() OVER (PARTITION BY {CHANGE} ORDER BY {order})"
-    with delta.connection() as con:
+    with small.connection() as con:
         for view, table in (("old", pair.before), ("rows", pair.after)):
             con.execute(f"CREATE TEMP VIEW {view} AS {select(con, pair.narrowed(table))}")
         con.execute(f"CREATE TEMP TABLE changed AS {changed_pairs(pair.common, identity)}")

@@ -12,7 +12,7 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.evaluation.lookup import Values
 from lake.quoting import quoted
-from lake.store import delta
+from lake.store import small
 from lake.store.ledger.cuts import get_cut
 from lake.store.scan import Scan
 from lake.store.table_head import TableHead
@@ -82,7 +82,7 @@ def asked(declaration: Declaration, schema: pa.Schema, texts: Sequence[str]) -> 
 def _parsed(declaration: Declaration, schema: pa.Schema, given: Mapping[str, str]) -> pa.Table:
     """The texts as values of their columns' types, as DuckDB reads them; `null` is no value."""
     columns = pa.schema([schema.field(column) for column in given])
-    with delta.connection() as con:
+    with small.connection() as con:
         types = con.from_arrow(columns.empty_table()).types
         casts = ", ".join(f"TRY_CAST(? AS {kind}) AS {quoted(name)}" for name, kind in zip(given, types, strict=True))
         texts = [None if text == NULL else text for text in given.values()]

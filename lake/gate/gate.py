@@ -21,7 +21,7 @@ from lake.gate.relative import judge_since
 from lake.kinds.columns import visible
 from lake.quality.suite import Expectation, Suite, load_suite
 from lake.quoting import quoted
-from lake.store import delta
+from lake.store import delta, small
 from lake.store.ledger import checks
 from lake.store.scan import Scan, arrow_schema, to_arrow
 
@@ -205,7 +205,7 @@ def _judge_invariants(table: Table, declaration: Declaration, version: int) -> l
     findings = []
     for name, sql in declaration.kind.invariants.items():
         broken = f"SELECT {identity}, count(*) OVER () AS _failed FROM ({sql.format(table='t')})"
-        rows = delta.rows(table.path, f"{broken} ORDER BY {identity} LIMIT {EXAMPLES}", version=version)
+        rows = small.rows(table.path, f"{broken} ORDER BY {identity} LIMIT {EXAMPLES}", version=version)
         failed = rows[0]["_failed"] if rows else 0
         examples = [{column: value for column, value in row.items() if column != "_failed"} for row in rows]
         expectation = Expectation(name, {}, "stop", f"holds of every {declaration.kind.name}", declaration.where)

@@ -14,7 +14,7 @@ from lake.errors import DeclarationError
 from lake.gate.gx import EXAMPLES, Finding
 from lake.quality import expectation_types
 from lake.quoting import quoted
-from lake.store import delta
+from lake.store import small
 from lake.store.ledger.editions import latest_edition
 from lake.store.scan import Scan
 from lake.store.warehouse import Warehouse
@@ -38,7 +38,7 @@ class Beside:
     key: tuple[str, ...]
 
     def ask(self, query: str) -> list[dict[str, Any]]:
-        with delta.connection() as con:
+        with small.connection() as con:
             con.register("had", self.had)
             con.register("now", self.now)
             rows: list[dict[str, Any]] = con.sql(query).to_arrow_table().to_pylist()

@@ -16,7 +16,7 @@ from lake.contracts import evolution
 from lake.contracts.contract import Contract
 from lake.ingest import event_times
 from lake.quoting import quoted
-from lake.store import delta
+from lake.store import delta, small
 from lake.store.log import Log
 from lake.text import counted, moment
 
@@ -90,7 +90,7 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[Numbers]:
     columns = {*delta.columns(log.path)}
     of = stored(contracts, producer, columns) if producer else "NULL"
     query = GAPS.format(producer=of, number=f"CAST({stored(contracts, number, columns)} AS HUGEINT)")
-    for row in delta.rows(log.path, query):
+    for row in small.rows(log.path, query):
         yield Numbers(row["producer"], int(row["first"]), int(row["last"]))
 
 

@@ -23,7 +23,7 @@ from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import content, literal, quoted
-from lake.store import delta, log
+from lake.store import delta, log, small
 from lake.store.log import Log
 from lake.store.scan import arrow_schema, as_frame, to_arrow, to_frame, within
 from lake.store.voids import Void, all_voids, kept
@@ -166,7 +166,7 @@ class Search:
         few, known = self._local(batch), self._local(origins)
         if not (isinstance(few, pa.Table) and isinstance(known, pa.Table)):
             return self.spark.sql(VERDICT, batch=batch, known=origins)
-        with delta.connection() as con:
+        with small.connection() as con:
             con.register("batch", few)
             con.register("known", known)
             return con.sql(VERDICT.format(batch="batch", known="known")).to_arrow_table().cast(VERDICT_SCHEMA)
@@ -210,7 +210,7 @@ class Search:
         return self.events.selectExpr("_bucket", "cast(NULL AS timestamp) AS hour").distinct().toArrow()
 
     def _ask(self, query: str) -> pa.Table:
-        with delta.connection() as con:
+        with small.connection() as con:
             con.register("narrow", self._narrow)
             return con.sql(query).to_arrow_table()
 
@@ -248,7 +248,7 @@ class Search:
         paths = [str(path / unquote(file)) for file in files["path"].to_pylist()]
         same = f"""_batch < {self.before}
             AND EXISTS (SELECT 1 FROM narrow b WHERE b._bucket = t._bucket AND b._id = t._id)"""
-        with delta.opened(path) as table, delta.reading(path, table, paths) as (con, _):
+        with delta.opened(path) as table, small.reading(path, table, paths) as (con, _):
             con.register("narrow", self._narrow)
             [[count]] = con.sql(f"SELECT count(*) FROM t WHERE {same}").fetchall()
             share = count / (sum(files["num_records"].to_pylist()) or 1)
@@ -258,7 +258,7 @@ class Search:
 
     def _narrowed(self, files: pa.Table) -> DataFrame:
         """The log, with bounds by which Delta passes over the files that are not among `files`."""
-        with delta.connection() as con:
+        with small.connection() as con:
             con.register("meeting", files)
             [[least, greatest]] = con.sql("SELECT min(least)::VARCHAR, max(greatest)::VARCHAR FROM meeting").fetchall()
         rows = self.spark.read.format("delta").load(Log(self.settings, self.contract.name).path.spark)
@@ -272,7 +272,7 @@ class Search:
 def meeting(files: pa.Table, hours: pa.Table) -> pa.Table:
     """Those `files` of a log whose bucket and event times meet `hours` (`_bucket`, `hour`): path, range, rows, size."""
     timed = "min._time" in files.column_names
-    with delta.connection() as con:
+    with small.connection() as con:
         con.register("files", files)
         con.register("hours", hours)
         least, greatest = (

@@ -16,7 +16,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.sources.declared import kinds
 from lake.sources.tap import name_on_the_line
-from lake.store import delta
+from lake.store import delta, small
 from lake.store.delivered import Delivered
 from lake.store.log import REFUSAL, Log
 from lake.text import counted
@@ -109,5 +109,5 @@ def _with(settings: Settings, stream: str, delivery: Delivered, places: list[str
             return set()
         if newest.number == delivery.number:
             events = f"{REFUSAL} IS NULL" if REFUSAL in delta.columns(log.path) else "true"
-            return {row["of"] for row in delta.rows(log.path, QUERY.format(events=events), newest.batch, places)}
+            return {row["of"] for row in small.rows(log.path, QUERY.format(events=events), newest.batch, places)}
     return set()

@@ -15,7 +15,7 @@ from lake.ingest.delivery import Closing
 from lake.ingest.horizon import Horizon
 from lake.ingest.recovery import lacking
 from lake.sources.describe import describe
-from lake.store import delta, log, voids
+from lake.store import delta, log, small, voids
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
 from lake.store.recovery import lost_batches
@@ -155,23 +155,23 @@ def _numbers(settings: Settings, log_report: LogReport) -> list[str]:
     """What is wrong with the numbers of batches and offsets, ids, watermarks, counts."""
     path = Log(settings, log_report.stream).path
     upto = log_report.head.batch if log_report.head else 0
-    buckets = delta.rows(path, HOLES)
+    buckets = small.rows(path, HOLES)
     events = (
         f"WHERE {log.REFUSAL} IS NULL" if Log(settings, log_report.stream).has_refusals(upto=upto) else "WHERE true"
     )
-    batches = {row["batch"]: row for row in delta.rows(path, BATCHES.format(events=events))}
+    batches = {row["batch"]: row for row in small.rows(path, BATCHES.format(events=events))}
     faults = [*_offsets(log_report.head, buckets), *_batches(log_report.batches, batches)]
     faults += _watermarks(settings, log_report.batches[::-1], batches, events)
     faults += [
         f"id {row['id']} occurs {row['times']} times in bucket {row['bucket']}"
-        for row in delta.rows(path, TWICE.format(kept=kept_sql(log_report.voids)))
+        for row in small.rows(path, TWICE.format(kept=kept_sql(log_report.voids)))
     ]
-    ordered = any(column["column_name"] == "_arrival" for column in delta.rows(path, "DESCRIBE t"))
-    back = delta.rows(path, DISORDER.format(arrival="_arrival" if ordered else "NULL"))
+    ordered = any(column["column_name"] == "_arrival" for column in small.rows(path, "DESCRIBE t"))
+    back = small.rows(path, DISORDER.format(arrival="_arrival" if ordered else "NULL"))
     faults += [f"bucket {row['bucket']}: offset {row['offset']} came before its predecessor" for row in back]
     faults += [
         f"batch {row['batch']}: {row['events']} events, {row['arrivals']} arrivals"
-        for row in (delta.rows(path, TOGETHER) if ordered else ())
+        for row in (small.rows(path, TOGETHER) if ordered else ())
     ]
     return faults + [fault for _, fault in lacking(settings, log_report.stream, log_report.batches)]
 
@@ -253,6 +253,6 @@ def _with_producers(
             asked = [head for head in part if head.horizon.get("producer") == name]
             producer = stored(contracts[: asked[-1].contract], name, {*delta.columns(path)})
             query = PRODUCERS.format(producer=producer, events=events)
-            for row in delta.rows(path, query, asked[0].batch, asked[-1].batch):
+            for row in small.rows(path, query, asked[0].batch, asked[-1].batch):
                 times[row["batch"]][row["producer"]] = row["latest"]
         yield from ((head, times[head.batch]) for head in part)

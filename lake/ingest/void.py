@@ -15,7 +15,7 @@ from lake.errors import DeclarationError
 from lake.ingest.events import PLACE
 from lake.sources.declared import decided_by
 from lake.sources.http_files import Folder, Writer
-from lake.store import delta, voids
+from lake.store import delta, small, voids
 from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.voids import LINE, Place, Target, Void
@@ -102,7 +102,7 @@ def _source(settings: Settings, stream: str, source: str) -> str:
     """The name of a file as the log has it: with or without the landing folder of the stream before it."""
     query = f"SELECT count(*) AS events FROM t WHERE regexp_replace(_source, '{LINE}', '') = $1"
     for name in (source, f"{stream}/{source}"):
-        if any(row["events"] for row in delta.rows(Log(settings, stream).path, query, name)):
+        if any(row["events"] for row in small.rows(Log(settings, stream).path, query, name)):
             return name
     raise DeclarationError(
         f"no event of {stream} came from {source!r}", fix=f"lake log {stream} names the files of each batch"

@@ -17,7 +17,7 @@ import duckdb
 
 from lake.errors import DeclarationError
 from lake.read.sql import SCHEMAS, Reader, as_of
-from lake.store import delta
+from lake.store import small
 from lake.store.warehouse import LAYERS
 
 FUNCTIONS: Final = frozenset({"unnest", "range", "generate_series", "repeat", "repeat_row", "json_each", "json_tree"})
@@ -70,7 +70,7 @@ def _confined(reader: Reader, query: str) -> Confined:
 
 def _parsed(reader: Reader, query: str) -> dict[str, Any]:
     """What DuckDB's parser makes of a query of one SELECT."""
-    with delta.connection() as con:
+    with small.connection() as con:
         row = con.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [query]).fetchone()
     tree: dict[str, Any] = json.loads(row[0]) if row else {}
     if tree.get("error", True) or len(tree["statements"]) != 1:
@@ -137,7 +137,7 @@ def _not_allowed(what: str, fix: str = "name a table: SHOW TABLES, or GET /table
 
 def _without_values(tree: dict[str, Any]) -> str:
     """The text of a query with MARK in the place of every value."""
-    with delta.connection() as con:
+    with small.connection() as con:
         try:
             row = con.execute("SELECT json_deserialize_sql(CAST(? AS JSON))", [json.dumps(_masked(tree))]).fetchone()
         except duckdb.Error:

@@ -25,7 +25,7 @@ from lake.duck import connect
 from lake.errors import Unavailable
 from lake.quoting import literal
 from lake.read.sql import Bounds, Reader, select, spill
-from lake.store import delta
+from lake.store import small
 from lake.store.ledger.editions import EditionTable, kept_editions
 from lake.store.snapshot import Published
 from lake.store.storage import Address
@@ -89,7 +89,7 @@ class Projected:
         if self._settings.store:
             return None
         parts = []
-        with delta.connection() as con:
+        with small.connection() as con:
             for file in table.files:
                 source = f"read_parquet([{literal(file)}], hive_partitioning = false)"
                 found = con.execute(f"DESCRIBE FROM {source}").fetchall()
@@ -105,7 +105,7 @@ class Projected:
             self._make_room(table, but=key)
             _copy(reader, table, folder)
         os.utime(folder)
-        with delta.connection() as con:
+        with small.connection() as con:
             return [
                 Part(f"c/{key}/{file.name}", file.stat().st_size, rows)
                 for file in sorted(folder.iterdir())

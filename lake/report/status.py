@@ -25,7 +25,7 @@ from lake.report.consumers import ConsumerStatus, consumer_statuses
 from lake.report.sinks import SinkStatus, firing, sinks
 from lake.report.sources import SourceStatus, sources
 from lake.session import first_line
-from lake.store import delta, quarantine, recovery
+from lake.store import delta, quarantine, recovery, small
 from lake.store.damage import Damage, damage, damages
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.ledger.episodes import Episode
@@ -324,7 +324,7 @@ def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run |
     held = refusal_limits.excess(project, walk.stream, cut, readers) if cut else None
     marks = landing.landed(Log(settings, walk.stream))
     query = "SELECT reason, _batch, _number, source FROM t WHERE _batch <= $1 ORDER BY reason"
-    rows = delta.rows(Warehouse(settings).quarantine(walk.stream).path, query, head.batch)
+    rows = small.rows(Warehouse(settings).quarantine(walk.stream).path, query, head.batch)
     taken = {name for name, *_ in marks}
     refused = [row for row in rows if quarantine.mark(row["_batch"], row["_number"]) not in taken]
     parts = divided(settings, walk.stream, ((row["_batch"], row["source"]) for row in refused))
@@ -390,7 +390,7 @@ def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> L
     late, lateness = policy
     query = "SELECT count(*) AS late FROM t WHERE _batch <= $1 AND _time < _watermark - $2"
     path = Log(project.settings, source.name).path
-    counted = delta.rows(path, query, batches.get(source.name, 0), lateness)
+    counted = small.rows(path, query, batches.get(source.name, 0), lateness)
     return Late(late, lateness, sum(row["late"] for row in counted))
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.quoting import quoted
-from lake.store import delta
+from lake.store import delta, small
 from lake.store.locks.lease import lease
 from lake.store.warehouse import Location, Warehouse
 
@@ -61,11 +61,11 @@ class Book:
     ) -> None:
         """Appends `records`, in the order of the columns, in one commit."""
         schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in self.columns.items())
-        delta.append(self.location(settings).path, schema, records, position)
+        small.append(self.location(settings).path, schema, records, position)
 
     def rows(self, settings: Settings, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """The rows of a DuckDB `query` over the entries, which it calls `t`; [] before the first."""
-        return delta.rows(self.location(settings).path, query, *parameters)
+        return small.rows(self.location(settings).path, query, *parameters)
 
     def find(self, settings: Settings, condition: str, *parameters: Any) -> list[dict[str, Any]]:
         """The entries that meet the DuckDB `condition`, instants as microseconds since 1970."""

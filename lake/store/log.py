@@ -28,7 +28,7 @@ from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.quoting import SPARK, quoted
-from lake.store import delta, erasures, recovery
+from lake.store import delta, erasures, recovery, small
 from lake.store.delivered import Delivered, by_source
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
@@ -294,7 +294,7 @@ class Log:
     def keyless(self, store: KeyStore) -> set[str]:
         """The tokens of the people in a log of whom `store` has never heard, but those who were erased."""
         query = f"SELECT DISTINCT {encryption.SUBJECT} AS token FROM t WHERE {encryption.SUBJECT} IS NOT NULL"
-        tokens = {row["token"] for row in delta.rows(self.path, query)}
+        tokens = {row["token"] for row in small.rows(self.path, query)}
         return tokens - store.known(self.stream) - erasures.subjects(self.settings, self.stream)
 
     def commit(self, contract: Contract, rows: pa.Table | DataFrame, position: Position) -> LogHead:

@@ -18,7 +18,7 @@ from typing import Any
 
 from lake.config import Settings
 from lake.errors import LakeError, Unavailable
-from lake.store import delta, torn
+from lake.store import delta, small, torn
 from lake.store.damage import Damage
 from lake.store.delta import Position
 from lake.store.scan import Scan
@@ -136,7 +136,7 @@ def last_void(settings: Settings) -> int:
 def has_void(settings: Settings, number: int) -> bool:
     """Whether a void or an erasure has `number`: not where damage has taken it."""
     books = (Warehouse(settings).book(name) for name in ("voids", "erasures"))
-    return any(delta.rows(book.path, "SELECT 1 FROM t WHERE number = $1 LIMIT 1", number) for book in books)
+    return any(small.rows(book.path, "SELECT 1 FROM t WHERE number = $1 LIMIT 1", number) for book in books)
 
 
 def last_edition(settings: Settings) -> int:
@@ -231,5 +231,5 @@ def _data(location: Location) -> Mapping[str, Any]:
 def _greatest(settings: Settings, book: str, column: str, where: str = "true", *parameters: Any) -> int:
     """The greatest value of a column of a book; 0 for none."""
     query = f"SELECT max({column}) AS n FROM t WHERE {where}"
-    rows = delta.rows(Warehouse(settings).book(book).path, query, *parameters)
+    rows = small.rows(Warehouse(settings).book(book).path, query, *parameters)
     return max((row["n"] or 0 for row in rows), default=0)

@@ -15,7 +15,8 @@ from lake import cost
 from lake.errors import StorageError
 from lake.quoting import DUCKDB, SPARK, quoted
 from lake.session import hand_over
-from lake.store.delta import connection, missing, opened, reading
+from lake.store.delta import missing, opened
+from lake.store.small import connection, reading
 from lake.store.storage import Address
 
 if TYPE_CHECKING:

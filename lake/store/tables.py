@@ -13,7 +13,7 @@ from deltalake import Field, Schema
 from lake.config import Settings
 from lake.quoting import SPARK, quoted
 from lake.session import raise_if_gone
-from lake.store import delta
+from lake.store import delta, small
 from lake.store.delta import Position
 from lake.store.keys import open_store
 from lake.store.proof.fingerprints import Fingerprint, of_version
@@ -191,7 +191,7 @@ class Table:
                 feed = pa.table(table.load_cdf(starting_version=after + 1, ending_version=upto))
             except Exception as error:
                 raise FeedGap(self.name) from error
-        with delta.connection() as con:
+        with small.connection() as con:
             con.register("feed", feed)
             netted = con.sql(
                 f"""SELECT {visible}, sum(sign)::INTEGER AS _sign

@@ -18,7 +18,7 @@ import pytest
 
 from lake import cli
 from lake.errors import Unavailable
-from lake.store import delta, keys, quarantine
+from lake.store import keys, quarantine, small
 from lake.store.ledger import checks, runs
 from lake.store.warehouse import Warehouse
 from tests.warehouse import published
@@ -151,7 +151,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         outcome="passed",
         results=[],
     )
-    delta.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, [(1, 1, "type", "", "x", "f:1", AT)])
+    small.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, [(1, 1, "type", "", "x", "f:1", AT)])
     keys.open_store(settings, make=True)
     for name in FILES[2:]:
         file = folder / ".lake" / name

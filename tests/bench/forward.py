@@ -18,7 +18,7 @@ from lake.evaluation.inputs import Inputs
 from lake.project import Project
 from lake.publish.cut import cut
 from lake.publish.publish import publish
-from lake.store import delta
+from lake.store import small
 from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.table_head import CHANGE
@@ -65,7 +65,7 @@ def _same_again(project: Project, declaration: Declaration) -> pa.Table:
 
 def _append(project: Project, stream: str, batch: pa.Table) -> pa.Table:
     """Commits the batch that follows `batch`, and returns it."""
-    with delta.connection() as con:
+    with small.connection() as con:
         con.register("batch", batch)
         rows = con.sql(NEXT_BATCH).to_arrow_table().cast(batch.schema)
     log = Log(project.settings, stream)

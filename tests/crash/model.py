@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from lake.erasure.audit import search_files
 from lake.scaffold import TEMPLATE, init
-from lake.store import delta, erasures
+from lake.store import erasures, small
 from lake.store.keys import open_store
 from lake.store.ledger.cuts import latest_cut
 from lake.store.ledger.editions import current_edition, kept_editions
@@ -201,7 +201,7 @@ class Shop:
 
     def quarantine_faults(self) -> Iterator[str]:
         """Where quarantine has what was no order more or less often than it came."""
-        rows = delta.rows(Warehouse(self.lakehouse.settings).quarantine("orders").path, "SELECT raw FROM t")
+        rows = small.rows(Warehouse(self.lakehouse.settings).quarantine("orders").path, "SELECT raw FROM t")
         found = Counter(row["raw"] for row in rows if row["raw"] in self.refused)
         if found != self.refused:
             yield f"quarantine has {found}, wanted {self.refused}"

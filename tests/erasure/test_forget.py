@@ -39,7 +39,7 @@ from lake.maintenance import Policy, maintain
 from lake.pipeline import catch_up
 from lake.publish.cut import cut, pick_cut
 from lake.read.sql import reader
-from lake.store import delta, erasures, quarantine
+from lake.store import delta, erasures, quarantine, small
 from lake.store.keys import open_store, secret_file
 from lake.store.ledger.editions import kept_editions
 from lake.store.locks import activity
@@ -87,7 +87,7 @@ def verdicts(shop: Lakehouse) -> set[str]:
 
 
 def stored(shop: Lakehouse) -> list[dict[str, Any]]:
-    return delta.rows(
+    return small.rows(
         Warehouse(shop.settings).log("orders").path, "SELECT * FROM t WHERE _bucket >= 0 ORDER BY order_id"
     )
 

@@ -18,7 +18,7 @@ from lake.contracts.strict import NotTaken
 from lake.ingest.ingest import ingest
 from lake.sources.http_files import Folder, Writer
 from lake.sources.json_text import whole
-from lake.store import delta, quarantine
+from lake.store import quarantine, small
 from lake.store.log import Log
 from tests.contracts.odd import FIELDS, NUMBERS, TEXTS, TIMES, may, record
 from tests.shop import contract, declare, empty
@@ -132,7 +132,7 @@ def test_what_is_refused_when_it_is_posted_is_what_intake_would_refuse_for_the_s
             left += by_log is not None
     assert not wrong, f"{len(wrong)}:\n" + "\n".join(wrong[:30])
     taken = sum(
-        delta.rows(Log(settings, name).path, "SELECT count(*) AS n FROM t WHERE _refusal IS NULL")[0]["n"]
+        small.rows(Log(settings, name).path, "SELECT count(*) AS n FROM t WHERE _refusal IS NULL")[0]["n"]
         for name in contracts
     )
     assert taken > count / 3

@@ -15,7 +15,7 @@ from lake.http.editions import seen
 from lake.ingest.ingest import ingest
 from lake.pipeline import run
 from lake.read.wait import parse, wait
-from lake.store import delta
+from lake.store import small
 from lake.store.log import Log
 from tests import intake
 from tests.processes import until
@@ -61,7 +61,7 @@ def test_what_was_posted_is_ingested_once_with_its_facts_and_its_token_waits_for
             wait(settings, [token], timeout=0)
         counts = ingest(settings, spark, load_contracts(settings), ["web"])["readings"]
         assert (counts.read, counts.accepted, counts.duplicates, counts.quarantined) == (5, 3, 1, 1)
-        rows = delta.rows(Log(settings, "readings").path, "SELECT * FROM t WHERE _refusal IS NULL ORDER BY number")
+        rows = small.rows(Log(settings, "readings").path, "SELECT * FROM t WHERE _refusal IS NULL ORDER BY number")
         assert [(row["key"], row["kind"], row["made_by"]) for row in rows] == [
             ("k1", "meter", None),
             ("k2", "meter", None),

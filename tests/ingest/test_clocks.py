@@ -15,7 +15,7 @@ from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
 from lake.ingest.fsck import check
 from lake.ingest.replay import waiting
-from lake.store import delta
+from lake.store import small
 from lake.store.log import Log
 from lake.testing import Lakehouse
 from tests.shop import contract, declare, empty, job
@@ -48,7 +48,7 @@ def record(device: str, taken: datetime, sent: datetime | None, received: dateti
 
 def times(house: Lakehouse) -> dict[str, Any]:
     query = "SELECT device, _time::TIMESTAMPTZ AS _time FROM t WHERE _bucket >= 0 ORDER BY device"
-    return {row["device"]: row["_time"] for row in delta.rows(Log(house.settings, "reading").path, query)}
+    return {row["device"]: row["_time"] for row in small.rows(Log(house.settings, "reading").path, query)}
 
 
 def test_a_time_is_moved_by_what_the_receivers_clock_is_ahead_in_every_combination(

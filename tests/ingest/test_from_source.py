@@ -27,7 +27,7 @@ from lake.project import load
 from lake.publish.cut import cut
 from lake.sources import declared, spool
 from lake.sources.describe import describe, position
-from lake.store import delta
+from lake.store import delta, small
 from lake.store.ledger.cuts import record_cut
 from lake.store.ledger.editions import current_edition
 from lake.store.log import Log, LogHead
@@ -79,7 +79,7 @@ def logged(house: Lakehouse) -> dict[str, list[tuple[Any, ...]]]:
     """What is in the logs, in their order, but for batches."""
     query = "SELECT transfer, account, pence, who, _source FROM t WHERE _bucket >= 0 ORDER BY _batch, _arrival"
     return {
-        stream: [tuple(row.values()) for row in delta.rows(Log(house.settings, stream).path, query)]
+        stream: [tuple(row.values()) for row in small.rows(Log(house.settings, stream).path, query)]
         for stream in STREAMS
     }
 
@@ -186,7 +186,7 @@ def whole_or_not(house: Lakehouse) -> None:
     sides = {}
     for stream in STREAMS:
         query = "SELECT transfer FROM t WHERE _bucket >= 0 AND _batch <= $1"
-        rows = delta.rows(Log(house.settings, stream).path, query, batches[stream])
+        rows = small.rows(Log(house.settings, stream).path, query, batches[stream])
         sides[stream] = sorted(row["transfer"] for row in rows)
     assert sides["credits"] == sides["debits"]
 

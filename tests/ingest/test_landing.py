@@ -24,7 +24,7 @@ from lake.ingest import landing
 from lake.ingest.append import append, append_files, keep_stdin
 from lake.ingest.delivery import Files
 from lake.ingest.records import formats
-from lake.store import delta, quarantine
+from lake.store import quarantine, small
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
 from tests.store.events import NOW, Land, declare, events, reading, take
@@ -145,7 +145,7 @@ def test_a_batch_is_bounded_and_a_changed_file_is_read_again(
     file = land("readings", "a.jsonl", reading("a"), reading("d"))
     counts = take(project, spark)
     assert (counts.batch, counts.read, counts.accepted, counts.duplicates) == (3, 2, 1, 1)
-    landed = delta.rows(Warehouse(project).book("landed").path, "SELECT batch, name FROM t ORDER BY batch, name")
+    landed = small.rows(Warehouse(project).book("landed").path, "SELECT batch, name FROM t ORDER BY batch, name")
     assert [(row["batch"], row["name"][9:10]) for row in landed] == [(1, "a"), (1, "b"), (2, "c"), (3, "a")]
 
     shutil.rmtree(Warehouse(project).book("landed").path.local)  # it is repaired from the log

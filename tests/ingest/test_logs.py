@@ -17,7 +17,7 @@ from lake.config import Settings
 from lake.contracts.reasons import Reason
 from lake.errors import ContractError, DeclarationError
 from lake.ingest.replay import FIXES
-from lake.store import delta
+from lake.store import small
 from lake.store.warehouse import Warehouse
 from tests.store.events import Land, declare, reading
 
@@ -75,7 +75,7 @@ def test_a_session_of_commands(project: Settings, run: Run, land: Land, tmp_path
     first = json.loads(run("log", "readings", "--json").stdout)["batches"][-1]
     assert first["files"][0]["path"] == "readings/1.jsonl"
 
-    [row] = delta.rows(
+    [row] = small.rows(
         Warehouse(project).log("readings").path, "SELECT _bucket AS bucket FROM t WHERE _batch = 1 AND _bucket >= 0"
     )
     script = NO_JVM % row["bucket"]

@@ -23,7 +23,7 @@ from lake.ingest.replay import waiting
 from lake.project import Project, load
 from lake.publish.cut import cut
 from lake.scaffold import init
-from lake.store import delta, erasures, quarantine, voids
+from lake.store import delta, erasures, quarantine, small, voids
 from lake.store.delta import Position
 from lake.store.ledger import editions
 from lake.store.ledger.checks import record_check
@@ -62,7 +62,7 @@ def advanced(shop: Project, name: str, cut: int, **inputs: int) -> TableHead:
     homes = {each: each for each in inputs if each in shop.tables}
     with lease(shop.settings, table.lease):
         position = (table.position() or delta.start(table.app)).next(cut=cut, voids=0, inputs=inputs, homes=homes)
-        delta.append(table.path, "order_id BIGINT", [[cut]], position)
+        small.append(table.path, "order_id BIGINT", [[cut]], position)
         return present(table.head())
 
 
@@ -91,7 +91,7 @@ def appended(shop: Project, batch: int, *marks: tuple[str, int, int], **more: bo
     }
     with lease(shop.settings, "log.orders"):
         head = Log(shop.settings, "orders").head()
-        delta.append(Warehouse(shop.settings).log("orders").path, "_batch BIGINT", [[batch]], head.next(**data, **more))
+        small.append(Warehouse(shop.settings).log("orders").path, "_batch BIGINT", [[batch]], head.next(**data, **more))
         landing.remember(Log(shop.settings, "orders"))
 
 
@@ -111,7 +111,7 @@ def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop: Project)
 
 def test_what_a_batch_was_made_of_says_whether_its_events_had_an_arrival(shop: Project) -> None:
     landed, mark = Warehouse(shop.settings).book("landed").path, ("orders/1.jsonl", 1, 2)
-    delta.append(
+    small.append(
         landed, "stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT", [["orders", 1, *mark]]
     )
     assert not present(landing.taken(shop.settings, "orders", 1)).ordered
@@ -180,7 +180,7 @@ def replayed(shop: Project, *raws: str) -> list[Rejected]:
     rows = [
         (1, number, "wrong type", "", raw, "a.jsonl", datetime.now(UTC)) for number, raw in ((1, "one"), (2, "two"))
     ]
-    delta.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
+    small.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
     appended(shop, 1, ("orders/a.jsonl", 1, 1))
     mended = [
         replace(row, raw=raw) for row, raw in zip(quarantine.rejected(settings, "orders", upto=1), raws, strict=True)
@@ -247,7 +247,7 @@ def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new
     shop: Project,
 ) -> None:
     settings, mark = shop.settings, ("orders/a.jsonl", 2, 1)
-    delta.append(Warehouse(settings).log("orders").path, "_batch BIGINT", [])
+    small.append(Warehouse(settings).log("orders").path, "_batch BIGINT", [])
     appended(shop, 1, mark)
     tear(Warehouse(settings).log("orders").path)
     with pytest.raises(LakeError, match=r"lost batch 1, and orders/a.jsonl, from which it was read, is gone"):

@@ -29,7 +29,7 @@ from lake.read.verified import verify_edition
 from lake.read.wait import wait
 from lake.report.report import as_data, as_text, wrong
 from lake.report.status import status
-from lake.store import delta
+from lake.store import delta, small
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.editions import pin_edition
 from lake.store.log import Log
@@ -135,7 +135,7 @@ def move(project: Project, *names: str) -> None:
         log = Log(settings, stream)
         said: dict[str, Any] = {"offsets": {}, "watermark": None, "files": [], "contract": 1, "at": ""}
         counts = {"read": 1, "accepted": 1, "duplicates": 0, "quarantined": 0, "control": 0}
-        delta.append(Warehouse(settings).log(stream).path, "n BIGINT", [(1,)], log.head().next(**said, counts=counts))
+        small.append(Warehouse(settings).log(stream).path, "n BIGINT", [(1,)], log.head().next(**said, counts=counts))
     batch = Log(settings, "sales").head().batch
     cut = cuts.record_cut(settings, {"sales": batch, "visits": batch}, 0).number
     for name in names or TABLES:
@@ -244,7 +244,7 @@ def test_without_groups_one_table_holds_all_and_the_book_says_no_cut_of_a_table(
         published(whole)
     let(whole.settings)
     published(whole)
-    book = delta.rows(Warehouse(whole.settings).book("editions").path, "SELECT tables FROM t")
+    book = small.rows(Warehouse(whole.settings).book("editions").path, "SELECT tables FROM t")
     assert {field for row in book for entry in json.loads(row["tables"]).values() for field in entry} == {
         *("layer", "path", "version", "fingerprint", "rows", "content", "identity")
     }
@@ -379,7 +379,7 @@ def test_upkeep_keeps_what_a_held_group_has_and_a_pin_keeps_each_at_its_cut(shop
     for _ in range(2):
         pin_edition(settings, 3)
     assert at(editions.current_edition(settings)) == {"sale": 1, "customer_total": 1, "visit": 3, "overview": 1}
-    assert delta.rows(Warehouse(settings).book("editions").path, "SELECT 1 FROM t WHERE action = 'pin'") == [{"1": 1}]
+    assert small.rows(Warehouse(settings).book("editions").path, "SELECT 1 FROM t WHERE action = 'pin'") == [{"1": 1}]
 
 
 def test_the_commands_publish_what_they_may_and_exit_as_the_gate_does(shop: Project) -> None:

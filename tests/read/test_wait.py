@@ -15,7 +15,7 @@ from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, Unavailable
 from lake.read.wait import wait
 from lake.scaffold import TEMPLATE
-from lake.store import delta
+from lake.store import small
 from lake.store.ledger import checks, cuts, editions
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
@@ -28,7 +28,7 @@ def settings(tmp_path: Path) -> Settings:
     for batch in (1, 2, 3):
         head = Log(settings, "orders").head()
         said: dict[str, Any] = {"offsets": {}, "watermark": None, "counts": {}, "files": [], "contract": 1, "at": ""}
-        delta.append(Warehouse(settings).log("orders").path, "n BIGINT", [(batch,)], head.next(**said))
+        small.append(Warehouse(settings).log("orders").path, "n BIGINT", [(batch,)], head.next(**said))
     publish(settings, 2)
     return settings
 
@@ -76,7 +76,7 @@ def test_who_waits_in_vain_is_told_what_is_missing(settings: Settings) -> None:
 
 def test_before_the_first_edition_nothing_is_published(settings: Settings) -> None:
     bare = replace(settings, warehouse=settings.warehouse_path.parent / "other")
-    delta.append(Warehouse(bare).log("orders").path, "n BIGINT", [], Log(settings, "orders").head().position)
+    small.append(Warehouse(bare).log("orders").path, "n BIGINT", [], Log(settings, "orders").head().position)
     with pytest.raises(Unavailable, match="nothing has been published yet; no cut has it yet"):
         wait(bare, ["orders@3"], timeout=0)
 

@@ -17,7 +17,7 @@ from lake.config import Settings
 from lake.duck import connect
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.quoting import literal
-from lake.store import delta
+from lake.store import delta, small
 from lake.store.scan import Scan
 from lake.store.storage import Address, disk
 from lake.store.storage.object_store import ObjectStore
@@ -46,7 +46,7 @@ def numbered(*numbers: int) -> pa.Table:
 
 
 def numbers(table: Address, version: int | None = None) -> list[int]:
-    return [row["n"] for row in delta.rows(table, "SELECT n FROM t ORDER BY n", version=version)]
+    return [row["n"] for row in small.rows(table, "SELECT n FROM t ORDER BY n", version=version)]
 
 
 @pytest.mark.smoke
@@ -216,7 +216,7 @@ def test_many_queries_at_once_read_what_is_there(root: Address) -> None:
     query = f"SELECT sum(n), count(DISTINCT text) FROM read_parquet({literal(file)})"
 
     def answer(_: int) -> object:
-        with delta.connection() as con:
+        with small.connection() as con:
             return con.execute(query).fetchone()
 
     with ThreadPoolExecutor(8) as pool:

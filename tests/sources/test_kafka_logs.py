@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import waiting
-from lake.store import delta
+from lake.store import small
 from lake.store.log import Log
 from lake.testing import Lakehouse
 from tests.registry import registry
@@ -47,7 +47,7 @@ def customers(folder: Path, kafka: Kafka, topic: str, *, value: str = "json", li
 
 def logged(house: Lakehouse) -> list[dict[str, Any]]:
     query = 'SELECT id, "at", gone, email, trace, _source FROM t WHERE _bucket >= 0 ORDER BY _batch, _arrival'
-    return list(delta.rows(Log(house.settings, "customers").path, query))
+    return list(small.rows(Log(house.settings, "customers").path, query))
 
 
 def test_a_compacted_topic_is_a_table_and_what_cannot_be_read_waits_with_its_place(

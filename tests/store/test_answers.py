@@ -22,7 +22,7 @@ from lake.config import Settings
 from lake.erasure.forget import _blank
 from lake.errors import Unavailable
 from lake.process import fault_of
-from lake.store import delta, quarantine, recovery, side_tables
+from lake.store import delta, quarantine, recovery, side_tables, small
 from lake.store.commit import commit, describe, replace
 from lake.store.delta import Position
 from lake.store.ledger import cuts, editions, runs
@@ -174,7 +174,7 @@ COMMITS: Final[Mapping[str, tuple[Act, Callable[[Warehoused], Address]]]] = {
 
 def state(path: Address) -> tuple[int, list[dict[str, Any]]]:
     """How many commits a table has, and its rows."""
-    rows = delta.rows(path, "SELECT * FROM t ORDER BY ALL")
+    rows = small.rows(path, "SELECT * FROM t ORDER BY ALL")
     return len(list(delta.commits(path))), [
         {k: v for k, v in row.items() if not isinstance(v, datetime)} for row in rows
     ]

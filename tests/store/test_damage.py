@@ -21,7 +21,7 @@ from lake.ingest import recovery as recovered
 from lake.ingest.append import append
 from lake.project import Project
 from lake.publish.cut import cut
-from lake.store import delta, erasures, quarantine, recovery, side_tables
+from lake.store import delta, erasures, quarantine, recovery, side_tables, small
 from lake.store.keys import open_store
 from lake.store.ledger import contract_versions, editions
 from lake.store.locks import activity
@@ -52,7 +52,7 @@ def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> N
     data |= {"at": "2024-01-01T00:00:00Z"} | ({"keys": keys} if keys else {})
     with lease(shop.settings, "log.orders"):
         head = Log(shop.settings, "orders").head()
-        delta.append(Warehouse(shop.settings).log("orders").path, LOG, [], head.next(**data))
+        small.append(Warehouse(shop.settings).log("orders").path, LOG, [], head.next(**data))
         landing.remember(Log(shop.settings, "orders"))
 
 
@@ -69,7 +69,7 @@ def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who
     if who == "table":
         table = shop.table(shop.tables[ORDER])
         data = {"cut": 1, "voids": 0, "inputs": {"orders": 2}, "homes": {}, "fingerprint": ""}
-        delta.append(table.path, "order_id BIGINT", [], delta.start(table.app).next(**data))
+        small.append(table.path, "order_id BIGINT", [], delta.start(table.app).next(**data))
     if who != "landed":
         shutil.rmtree(Warehouse(settings).book("landed").path.local)
     assert command(shop, "log", "orders", "--check").exit_code == 0
@@ -98,7 +98,7 @@ def test_a_log_that_was_lost_with_the_list_of_its_files_is_not_begun_again(shop:
         cut(shop)
     built(shop, 2)
     quarantined = Warehouse(settings).quarantine("orders").path
-    delta.append(quarantined, quarantine.SCHEMA, [(1, 1, "wrong type", "", "one", "a.jsonl", datetime.now(UTC))])
+    small.append(quarantined, quarantine.SCHEMA, [(1, 1, "wrong type", "", "one", "a.jsonl", datetime.now(UTC))])
     for location in (Warehouse(settings).log("orders"), Warehouse(settings).book("landed")):
         shutil.rmtree(location.path.local)
     if who == ORDER:
@@ -174,7 +174,7 @@ def test_a_lost_quarantine_is_told_by_the_next_append_however_little_there_is_to
 ) -> None:
     settings = shop.settings
     rows = [(1, 1, "wrong type", "", "one", "a.jsonl", datetime.now(UTC))]
-    delta.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
+    small.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
     taken_in(shop, 1, read=1, quarantined=1)
     contract = shop.contracts["orders"]
     with caplog.at_level(logging.WARNING, "lake"):
@@ -245,7 +245,7 @@ def test_a_purge_of_long_ago_is_known_by_the_edition_of_its_moment(shop: Project
     settings = shop.settings
     second = [editions.record_edition(settings, number, {}) for number in (1, 2)][-1]
     old = 'action VARCHAR, number BIGINT, stream VARCHAR, subject VARCHAR, "at" TIMESTAMPTZ'
-    delta.append(Warehouse(settings).book("erasures").path, old, [("purged", 1, "", "", second.published_at)])
+    small.append(Warehouse(settings).book("erasures").path, old, [("purged", 1, "", "", second.published_at)])
     assert erasures.purged_with(settings) == 2
     erasures.record(settings, "orders", ["somebody"], at=datetime.now(UTC))
     assert (erasures.purged_with(settings), erasures.subjects(settings, "orders")) == (2, {"somebody"})

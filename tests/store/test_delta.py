@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, Schema, TableFeatures, write_deltalake
 
 from lake.errors import LakeError, Unavailable
-from lake.store import delta
+from lake.store import delta, small
 from lake.store.delta import Position
 from lake.store.numbered import only_writer
 from lake.store.scan import Scan
@@ -25,7 +25,7 @@ APP = "table:t"
 
 
 def numbers(path: Path) -> list[int]:
-    return [row["n"] for row in delta.rows(Address(str(path)), "SELECT n FROM t ORDER BY n")]
+    return [row["n"] for row in small.rows(Address(str(path)), "SELECT n FROM t ORDER BY n")]
 
 
 @pytest.mark.parametrize("folder", ["kind=other", "_bucket=9", "n=7/kind=x", "_file=1"])
@@ -40,7 +40,7 @@ def test_no_folder_above_a_table_stands_for_a_column_of_it(tmp_path: Path, folde
         }
     )
     write_deltalake(path, rows, partition_by=["_bucket"])
-    assert delta.rows(Address(str(path)), "SELECT * FROM t ORDER BY n") == rows.to_pylist()
+    assert small.rows(Address(str(path)), "SELECT * FROM t ORDER BY n") == rows.to_pylist()
     assert Scan(Address(str(path))).arrow(["n", "kind", "_bucket", "filename"]).sort_by("n").to_pylist() == [
         {"n": 1, "kind": "a", "_bucket": -1, "filename": "f"},
         {"n": 2, "kind": None, "_bucket": 3, "filename": "g"},

@@ -19,7 +19,7 @@ from lake.config import Settings
 from lake.errors import Unavailable, full
 from lake.project import load
 from lake.publish.cut import cut
-from lake.store import delta, erasures
+from lake.store import delta, erasures, small
 from lake.store.commit import replace
 from lake.store.keys import open_store
 from lake.store.ledger.cuts import latest_cut, record_cut
@@ -73,7 +73,7 @@ def test_a_torn_commit_is_not_there_and_the_next_takes_its_number(project: Setti
     assert delta.version(path) == int(file.stem) - 1
     assert record_cut(project, {"orders": 4}, 0).number == 3
     assert (torn(path), newest(path)) == (None, file)
-    assert len(delta.rows(path, "SELECT * FROM t")) == 3
+    assert len(small.rows(path, "SELECT * FROM t")) == 3
     assert file.with_name(f".{file.name}.torn").exists()
 
 
@@ -98,14 +98,14 @@ def test_a_checkpoint_of_a_torn_commit_goes_with_it(project: Settings) -> None:
     assert present(latest_cut(project)).number == 2
     assert record_cut(project, {"orders": 4}, 0).number == 3
     assert [entry for entry in (path / "_delta_log").list() if "checkpoint" in entry.name] == []
-    assert len(delta.rows(path, "SELECT * FROM t")) == 3
+    assert len(small.rows(path, "SELECT * FROM t")) == 3
 
 
 @pytest.mark.parametrize("left", [0, 1, 200, -3])
 def test_a_table_whose_past_was_ended_at_a_torn_commit_keeps_its_rows(project: Settings, left: int) -> None:
     path, app = table(project)
     for number in (2, 3):
-        delta.append(path, "a BIGINT", [[number]], present(delta.head(path, app)).next(cut=number))
+        small.append(path, "a BIGINT", [[number]], present(delta.head(path, app)).next(cut=number))
     truncation.begin_anew(path, delta.head(path, app), purge=1)
     truncation.end(path)
     written(path, left)
@@ -113,10 +113,10 @@ def test_a_table_whose_past_was_ended_at_a_torn_commit_keeps_its_rows(project: S
     for _ in range(2):
         with lease(project, "table.current_order"):
             assert (delta.head(path, app), delta.standing(path, app).txn) == (None, 3)
-            assert [row["a"] for row in delta.rows(path, "SELECT a FROM t ORDER BY a")] == [1, 2, 3]
+            assert [row["a"] for row in small.rows(path, "SELECT a FROM t ORDER BY a")] == [1, 2, 3]
     with lease(project, "table.current_order"):
-        delta.append(path, "a BIGINT", [[4]], delta.standing(path, app).next(cut=4))
-    assert (present(delta.head(path, app)).txn, len(delta.rows(path, "SELECT a FROM t"))) == (4, 4)
+        small.append(path, "a BIGINT", [[4]], delta.standing(path, app).next(cut=4))
+    assert (present(delta.head(path, app)).txn, len(small.rows(path, "SELECT a FROM t"))) == (4, 4)
 
 
 def test_every_place_where_a_commit_can_be_cut_is_told(project: Settings) -> None:
@@ -141,7 +141,7 @@ def test_the_first_commit_of_a_table_may_be_torn(project: Settings) -> None:
 
 def table(project: Settings) -> tuple[Address, str]:
     at = Warehouse(project).table("silver", "current_order")
-    delta.append(at.path, "a BIGINT", [[1]], delta.start(at.app).next(cut=1))
+    small.append(at.path, "a BIGINT", [[1]], delta.start(at.app).next(cut=1))
     return at.path, at.app
 
 
@@ -168,10 +168,10 @@ def test_a_fence_takes_a_number_and_changes_nothing(project: Settings) -> None:
         1,
         before.version,
     )
-    assert delta.rows(path, "SELECT * FROM t") == [{"a": 1}]
-    delta.append(path, "a BIGINT", [[2]], after.next(cut=2))
+    assert small.rows(path, "SELECT * FROM t") == [{"a": 1}]
+    small.append(path, "a BIGINT", [[2]], after.next(cut=2))
     assert present(delta.head(path, app)).txn == 3
-    assert len(delta.rows(path, "SELECT * FROM t")) == 2
+    assert len(small.rows(path, "SELECT * FROM t")) == 2
 
 
 def test_who_comes_after_a_dead_writer_fences_it_off(project: Settings) -> None:
@@ -221,8 +221,8 @@ def test_maintenance_clears_no_dead_writer_away_without_a_fence(project: Setting
 def test_a_position_that_is_repeated_too_late_is_passed_over(project: Settings) -> None:
     path, app = table(project)
     old = delta.head(path, app)
-    delta.append(path, "a BIGINT", [[2]], present(old).next(cut=2))
-    delta.append(path, "a BIGINT", [], present(old).again())
+    small.append(path, "a BIGINT", [[2]], present(old).next(cut=2))
+    small.append(path, "a BIGINT", [], present(old).again())
     assert [(p.txn, p.data["cut"]) for p in delta.positions(path, app)] == [(2, 2), (1, 1)]
 
 
@@ -230,9 +230,9 @@ def test_a_position_that_is_repeated_after_a_fence_is_passed_over(project: Setti
     path, app = table(project)
     old = delta.head(path, app)
     fence(path, app)
-    delta.append(path, "a BIGINT", [], present(old).again())
+    small.append(path, "a BIGINT", [], present(old).again())
     assert [p.txn for p in delta.positions(path, app)] == [2, 1]
-    delta.append(path, "a BIGINT", [[2]], present(delta.head(path, app)).next(cut=2))
+    small.append(path, "a BIGINT", [[2]], present(delta.head(path, app)).next(cut=2))
     assert [p.txn for p in delta.positions(path, app)] == [3, 2, 1]
 
 

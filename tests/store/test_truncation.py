@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from lake.store import delta
+from lake.store import delta, small
 from lake.store.delta import Position, start
 from lake.store.storage import Address
 from lake.store.upkeep import truncation
@@ -24,7 +24,7 @@ def guests(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
     position, guests = start(APP), Address(str(tmp_path / "guest"))
     for _ in range(request.param):
         position = Position(APP, position.txn + 1, {"cut": 1, "verb": "advance"})
-        delta.append(guests, "who VARCHAR", [[NAME]], position)
+        small.append(guests, "who VARCHAR", [[NAME]], position)
     DeltaTable(str(guests)).delete()
     return guests
 
@@ -64,15 +64,15 @@ def test_what_was_published_stays_where_the_table_has_gone_on_over_a_checkpoint(
     published = truncation.begin_anew(guests, delta.head(guests, APP), purge=1)
     for number in range(25):
         head = delta.head(guests, APP)
-        delta.append(
+        small.append(
             guests, "who VARCHAR", [[f"guest {number}"]], Position(APP, present(head).txn + 1, present(head).data)
         )
         DeltaTable(str(guests)).delete()
     DeltaTable(str(guests)).create_checkpoint()
     assert truncation.begins(guests) > published
     assert truncation.end(guests, upto=published) > 0
-    assert delta.rows(guests, "SELECT * FROM t", version=published) == []
-    assert delta.rows(guests, "SELECT * FROM t", version=published + 1) == [{"who": "guest 0"}]
+    assert small.rows(guests, "SELECT * FROM t", version=published) == []
+    assert small.rows(guests, "SELECT * FROM t", version=published + 1) == [{"who": "guest 0"}]
     assert told(guests) == []
     with pytest.raises(DeltaError):
         DeltaTable(str(guests), version=published - 1)

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import LakeError, LawError, Unavailable
-from lake.store import delta
+from lake.store import delta, small
 from lake.store.commit import commit, replace
 from lake.store.delta import start
 from lake.store.locks import activity, lease
@@ -71,7 +71,7 @@ def table(made: Table, project: Settings) -> Table:
 
 
 def numbers(table: Table, version: int | None = None) -> list[int]:
-    rows = delta.rows(table.path, "SELECT n FROM t ORDER BY n", version=version)
+    rows = small.rows(table.path, "SELECT n FROM t ORDER BY n", version=version)
     return [row["n"] for row in rows]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.store import delta
+from lake.store import small
 from lake.store.log import Log
 
 TYPES: Final = {"BIGINT": "long", "UBIGINT": "long", "DOUBLE": "double", "BOOLEAN": "boolean", "VARCHAR": "string"}
@@ -47,7 +47,7 @@ def unknown_fields(settings: Settings, contract: Contract) -> list[UnknownField]
 
     None is known of events whose `_extra` is sealed: see `sealed_events`.
     """
-    rows = delta.rows(Log(settings, contract.name).path, QUERY)
+    rows = small.rows(Log(settings, contract.name).path, QUERY)
     names = {name for field in contract.fields for name in field.names}
     taken = {name.lower() for name in names}
     fields = []
@@ -62,7 +62,7 @@ def sealed_events(settings: Settings, contract: Contract) -> int:
     """How many events carry something that the contract of then did not know, sealed with what is personal of them."""
     if not contract.sealed:
         return 0
-    [counted] = delta.rows(Log(settings, contract.name).path, SEALED) or [{"events": 0}]
+    [counted] = small.rows(Log(settings, contract.name).path, SEALED) or [{"events": 0}]
     events: int = counted["events"]
     return events
 

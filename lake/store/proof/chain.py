@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
 from lake.quoting import SPARK, quoted
-from lake.store import delta
+from lake.store import delta, small
 from lake.store.proof import fingerprints
 from lake.store.proof.fingerprints import MODULUS, Field, Fingerprint
 from lake.store.scan import to_arrow
@@ -59,7 +59,7 @@ def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple
     table = _in_memory(rows) if few else None
     if table is not None:
         fields = fingerprints.fields_of(table.schema)
-        with delta.connection() as con:
+        with small.connection() as con:
             con.register("t", table)
             values = f"SELECT {fingerprints.duck_values(fields, rows.columns)} FROM t"
             query = f"SELECT _bucket, {_sums(fields, sealed)} FROM ({values}) GROUP BY ALL"
@@ -162,10 +162,10 @@ def _sums_by_file(path: Address, sealed: Sequence[str], batches: Sequence[int]) 
         if not paths:
             return []
         fields = [(field["name"], field["type"]) for field in json.loads(table.schema().to_json())["fields"]]
-        with delta.reading(path, table, paths, by_file=True) as (con, columns):
-            values = f"SELECT {delta.FILE}, {fingerprints.duck_values(fields, columns)} FROM t"
+        with small.reading(path, table, paths, by_file=True) as (con, columns):
+            values = f"SELECT {small.FILE}, {fingerprints.duck_values(fields, columns)} FROM t"
             return con.execute(
-                f"SELECT {delta.FILE}, _batch, _bucket, {_sums(fields, sealed)} FROM ({values})"
+                f"SELECT {small.FILE}, _batch, _bucket, {_sums(fields, sealed)} FROM ({values})"
                 " WHERE _batch IN (SELECT unnest($1)) GROUP BY ALL ORDER BY ALL",
                 [list(batches)],
             ).fetchall()

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 
 from lake.errors import LawError
 from lake.quoting import SPARK, quoted
-from lake.store import delta
+from lake.store import delta, small
 from lake.store.delta import Position
 from lake.store.numbered import METADATA, session_settings
 from lake.store.snapshot import duckdb_type
@@ -76,7 +76,7 @@ def parts(path: Address) -> list[Part]:
     with delta.opened(path) as table:
         actions = pa.table(table.get_add_actions(flatten=True))
     bucket = '"partition._bucket"' if "partition._bucket" in actions.column_names else "NULL"
-    with delta.connection() as con:
+    with small.connection() as con:
         con.register("a", actions)
         query = f"""SELECT {bucket}::INTEGER, count(*), coalesce(sum(size_bytes), 0)::BIGINT,
                            count(*) FILTER (size_bytes < {PACKED_BYTES // 2})
@@ -179,7 +179,7 @@ def fingerprint(path: Address, table: DeltaTable, files: Sequence[str]) -> tuple
     if not files:
         return 0, "0"
     fields = json.loads(table.schema().to_json())["fields"]
-    with delta.reading(path, table, files) as (con, columns):
+    with small.reading(path, table, files) as (con, columns):
         values = ", ".join(
             f"CAST({quoted(f['name']) if f['name'] in columns else 'NULL'} AS {duckdb_type(f['type'])})" for f in fields
         )

@@ -7,7 +7,7 @@ import shutil
 from typing import Final
 
 from lake.errors import Unavailable
-from lake.store import delta, quarantine
+from lake.store import delta, quarantine, small
 from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.warehouse import Location
@@ -48,7 +48,7 @@ def copy_blanked(location: Location, target: Address, detail: str) -> int | None
     rows = Scan(location.path, version).arrow([name for name in quarantine.COLUMNS if name not in blank])
     columns = {name: pa.array([text] * rows.num_rows, pa.string()) for name, text in blank.items()}
     columns |= {name: rows.column(name) for name in rows.column_names}
-    delta.append(target, quarantine.SCHEMA, [])
+    small.append(target, quarantine.SCHEMA, [])
     delta.add(target, pa.table({name: columns[name] for name in quarantine.COLUMNS}))
     return version
 

@@ -1,0 +1,116 @@
+"""Small tables, read and written by DuckDB without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Final
+
+import duckdb
+from arro3.core import Table
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from lake.duck import FILE_SYSTEMS, connect, settled
+from lake.errors import LakeError, StorageError
+from lake.quoting import literal, quoted
+from lake.store.delta import KEEP_LOGS, Position, add, exists, files, missing, opened, read_back, write
+from lake.store.storage import Address
+
+FILE: Final = "_file"
+PARTITION_TYPES: Final = {"integer": "INTEGER", "long": "BIGINT"}
+"""Of columns whose values stand in the names of folders, as DuckDB has them."""
+
+
+@cache
+def _database(file_systems: Sequence[str]) -> duckdb.DuckDBPyConnection:
+    del file_systems  # which a database has from its beginning
+    return connect()
+
+
+def connection() -> duckdb.DuckDBPyConnection:
+    """A DuckDB that reads and writes timestamps in UTC. What is registered, and temporary tables, are its own."""
+    return settled(_database(tuple(FILE_SYSTEMS)).cursor())
+
+
+@contextmanager
+def reading(
+    path: Address, table: DeltaTable, paths: Sequence[str], *, by_file: bool = False
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, Sequence[str]]]:
+    """A DuckDB that has the rows of the files `paths` of the `table` at `path` as `t`, and the names of its columns.
+
+    A column that only some files have is null in the others; those by which the table is partitioned are read from the
+    names of their folders below the table. With `by_file`, a column FILE says which of the files a row is of. Raises
+    StorageError where one is gone or damaged.
+    """
+    partitions = table.metadata().partition_columns
+    types = {field.name: PARTITION_TYPES.get(str(field.type.type), "VARCHAR") for field in table.schema().fields}
+    with connection() as con:
+        try:
+            # DuckDB's own reading of folders' names takes those above the table too, for columns of its files.
+            filename = f", filename = '{FILE}'" if partitions or by_file else ""
+            listed = ", ".join(map(literal, paths))
+            rows = con.sql(f"FROM read_parquet([{listed}], union_by_name = true, hive_partitioning = false{filename})")
+            if partitions:
+                own = [name for name in rows.columns if name not in partitions and (by_file or name != FILE)]
+                part = f"regexp_extract({FILE}, '.*/{{}}=([^/]*)/', 1)"
+                named = [f"CAST({part.format(name)} AS {types[name]}) AS {quoted(name)}" for name in partitions]
+                rows = rows.project(", ".join([*map(quoted, own), *named]))
+            con.register("t", rows)
+            yield con, rows.columns
+        except duckdb.Error as error:
+            if broken := _unreadable(path, paths):
+                raise broken from None
+            raise error
+
+
+def rows(path: Address, query: str, *parameters: Any, version: int | None = None) -> list[dict[str, Any]]:
+    """The rows of a DuckDB `query` over the small table at `path`, which it calls `t`; [] where there is no table."""
+    try:
+        with opened(path, version) as table:
+            paths = files(table)
+            if not paths:
+                return []
+            with reading(path, table, paths) as (con, _):
+                result = con.execute(query, list(parameters))
+                names = [column[0] for column in result.description]
+                return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+    except TableNotFoundError:
+        return []
+
+
+def _unreadable(path: Address, paths: Sequence[str]) -> LakeError | None:
+    """Which of the files `paths` of the table at `path` is gone, or cannot be read; None where all can."""
+    for file in paths:
+        if missing(path, [file]):
+            return StorageError(f"a file of {path.name} is gone", where=file, fix="restore it from a backup")
+        with connection() as con:
+            try:
+                con.execute("SELECT max(hash(t)) FROM read_parquet(?) t", [file]).fetchall()
+            except duckdb.Error:
+                return StorageError(f"a file of {path.name} is damaged", where=file, fix="restore it from a backup")
+    return None
+
+
+def append(path: Address, schema: str, records: Sequence[Sequence[Any]], position: Position | None = None) -> None:
+    """Appends `records` (tuples in the order of `schema`, e.g. `cut BIGINT, made_at TIMESTAMPTZ`) in one commit.
+
+    The table is made on first use. Decimals, timestamps and nulls keep their types through DuckDB.
+    """
+    with connection() as con:
+        con.execute(f"CREATE TEMP TABLE t ({schema})")
+        if records:
+            con.executemany(f"INSERT INTO t VALUES ({', '.join('?' * len(records[0]))})", records)
+        data = Table.from_arrow(con.table("t"))
+    there = exists(path)
+    how: dict[str, Any] = {"schema_mode": "merge"} if there else {"configuration": KEEP_LOGS}
+    if position is None:
+        add(path, data, **how)
+        return
+    with read_back(path, position.writer):
+        if there:
+            with opened(path) as table:
+                write(table, data, position, **how)
+        else:
+            write(path, data, position, **how)
