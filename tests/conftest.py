@@ -31,12 +31,14 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, lambda *_: None)  # a handler is no one's heir; what is ignored stays so
     if is_brief(config):
         os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+        os.environ.setdefault("HEADWATER_HISTORIES", "250")
     for name in servers.NAMES:
         config.addinivalue_line("markers", f"{name}: asks this server, found by its fixture; `make test-{name}`")
 
 
 def is_brief(config: pytest.Config) -> bool:
-    """Whether further turns are left out. Then no JVM optimizes code, and Spark makes none: half of all time, else.
+    """Whether further turns are left out. Then no JVM optimizes code, and Spark makes none: half of all time, else;
+    and the laws are tried on fewer keys.
 
     `make laws` runs the tests again as users' JVMs and sessions run.
     """

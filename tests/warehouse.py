@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, Final, Literal
 
 import arro3.core
@@ -75,7 +79,18 @@ def publish(settings: Settings, cut: int = 1, **tables: tuple[str, int]) -> edit
 
 
 def published(folder: Path) -> Project:
-    """The shop of `lake init`: two batches of orders in the log, both tables at cut 1 and in edition 1."""
+    """The shop of `lake init`: two batches of orders in the log, both tables at cut 1 and in edition 1.
+
+    Its warehouse is a copy of one that each process makes once.
+    """
+    init(folder)
+    shutil.copytree(_published() / ".lake", folder / ".lake")
+    return load(load_settings(folder))
+
+
+@cache
+def _published() -> Path:
+    folder = kept_folder()
     init(folder)
     project = load(load_settings(folder))
     settings = project.settings
@@ -96,7 +111,14 @@ def published(folder: Path) -> Project:
         commit(table.path, query, delta.start(table.app).next(**built))
         entries[name] = editions.EditionTable(declaration.layer, f"{declaration.layer}/{name}", 0, fingerprint)
     editions.record_edition(settings, cut, entries)
-    return project
+    return folder
+
+
+def kept_folder() -> Path:
+    """An empty folder that is there until the process ends."""
+    folder = Path(mkdtemp(prefix="headwater-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def fall_behind(settings: Settings) -> None:

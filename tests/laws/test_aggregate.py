@@ -39,10 +39,11 @@ from lake import (
 from lake.kinds.columns import AGAIN, ORDER
 from lake.kinds.windows.window import Window
 from lake.testing.laws import at_once, by_slices
+from tests.laws import HISTORIES
 from tests.laws.models import aggregate as model
 from tests.laws.models.aggregate import Row
 
-HISTORIES, PARTS, MINUTES = 2000, 4, 40
+PARTS, MINUTES = 4, 40
 EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
 SCHEMA = "key int, id int, t timestamp, value int, place int, _time timestamp, _watermark timestamp, _sign int"
 EXACT = {

@@ -17,10 +17,11 @@ from pyspark.sql import functions as F
 from lake import AsOf, Enrich
 from lake.kinds.columns import ORDER, TIME, visible
 from lake.testing.laws import at_once, by_slices
+from tests.laws import HISTORIES
 from tests.laws.frames import there
 from tests.laws.models.enrich import Event, Version, enrich
 
-HISTORIES, PARTS, EPOCH = 2000, 4, date(2020, 1, 1)
+PARTS, EPOCH = 4, date(2020, 1, 1)
 EVENTS = "id int, key int, part int, at date, place int, _sign int"
 VERSIONS = "key int, part int, begins date, until date, value int, place int, _sign int"
 TOLERANCE = 3

@@ -15,10 +15,11 @@ from pyspark.sql import functions as F
 from lake import Fold, Refusal
 from lake.kinds.columns import ORDER
 from lake.testing.laws import at_once, by_slices
+from tests.laws import HISTORIES
 from tests.laws.models import fold as model
 from tests.laws.models.fold import Entry
 
-HISTORIES, PARTS = 2000, 4
+PARTS = 4
 STATE = "balance decimal(12, 2), entries int, amounts array<decimal(12, 2)>, _newest int"
 START = {"balance": Decimal("0.00"), "entries": 0, "amounts": []}
 LEFT = "state.balance + event.amount"

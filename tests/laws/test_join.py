@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 from lake import Join
 from lake.kinds.columns import ORDER, TIME
 from lake.testing.laws import at_once, by_slices
+from tests.laws import HISTORIES
 from tests.laws.frames import there
 from tests.laws.models.join import Side, final, join
 
-HISTORIES, PARTS, WITHIN, EPOCH = 2000, 4, 2, date(2020, 1, 1)
+PARTS, WITHIN, EPOCH = 4, 2, date(2020, 1, 1)
 
 Parts = list[list[tuple[Side, int]]]
 

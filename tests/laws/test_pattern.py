@@ -16,10 +16,11 @@ from lake import Absent, Count, Either, FirstOf, In, LastOf, Max, Pattern, Step,
 from lake.kinds.columns import ORDER, TIME
 from lake.kinds.steps import Condition
 from lake.testing.laws import at_once, by_slices
+from tests.laws import HISTORIES
 from tests.laws.models import pattern as model
 from tests.laws.models.pattern import Tick
 
-HISTORIES, PARTS = 2000, 4
+PARTS = 4
 LATENESS = 2
 MEASURED = ("key", "rows", "first", "last", "total", "largest_b", "bs")
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)

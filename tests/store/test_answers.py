@@ -5,10 +5,11 @@ By delta-rs and by hand. No JVM; tests/crash loses those of whole commands, and 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,10 +19,11 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.table import TableMerger, TableOptimizer
 
-from lake.config import Settings
+from lake.config import Settings, load_settings
 from lake.erasure.forget import _blank
 from lake.errors import Unavailable
 from lake.process import fault_of
+from lake.project import load
 from lake.store import delta, quarantine, recovery, side_tables, small
 from lake.store.commit import commit, describe, replace
 from lake.store.delta import Position
@@ -33,7 +35,7 @@ from lake.store.tables import Table
 from lake.store.upkeep import compaction, signpost, truncation
 from lake.store.voids import record as record_void
 from lake.store.warehouse import Warehouse
-from tests.warehouse import published
+from tests.warehouse import kept_folder, published
 
 AT: Final = datetime(2024, 4, 1, tzinfo=UTC)
 ROWS: Final = pa.table({"k": pa.array([1, 2], pa.int64()), "v": ["a", "b"]})
@@ -77,20 +79,29 @@ def losing(monkeypatch: pytest.MonkeyPatch, fails: Exception, *, made: bool) -> 
         yield lost
 
 
+@cache
+def _made() -> Path:
+    settings = published(kept_folder() / "shop").settings
+    table = Table(settings, "gold", "sums", "sums")
+    table.create(ROWS.schema, description="Sums.")
+    replace(table, ROWS, ["k"], delta.start(table.app).next(cut=1), meanings={})
+    for number in range(1, 4):
+        quarantine.put_files(settings, "orders", number, [("f", "no file")], at=AT)
+        side_tables.put_redeliveries(settings, "orders", number, AGAIN)
+    return settings.project
+
+
 class Warehoused:
-    """The published shop, with a table, a quarantine and redeliveries of a few commits."""
+    """The published shop, with a table, a quarantine and redeliveries of a few commits: a copy of one made once."""
 
     def __init__(self, folder: Path) -> None:
-        self.project = published(folder)
+        shutil.copytree(_made(), folder, dirs_exist_ok=True)
+        self.project = load(load_settings(folder))
         self.settings: Settings = self.project.settings
         self.orders = Warehouse(self.settings).log("orders").path
         self.quarantine, self.redeliveries = (at.path for at in Warehouse(self.settings).beside("orders"))
         self.table = Table(self.settings, "gold", "sums", "sums")
-        self.table.create(ROWS.schema, description="Sums.")
-        self.position = replace(self.table, ROWS, ["k"], delta.start(self.table.app).next(cut=1), meanings={})
-        for number in range(1, 4):
-            quarantine.put_files(self.settings, "orders", number, [("f", "no file")], at=AT)
-            side_tables.put_redeliveries(self.settings, "orders", number, AGAIN)
+        self.position = delta.standing(self.table.path, self.table.app)
 
     def change(self, *changes: tuple[int, str, str]) -> None:
         names = [*ROWS.column_names, CHANGE]

@@ -6,7 +6,9 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-KEYS, PARTS = 2000, 4
+from tests.laws import HISTORIES
+
+PARTS = 4
 SCHEMA = (
     "key int, at int, op string, a int, b int, g int, c int, "
     "_batch bigint, _arrival bigint, _bucket int, _offset bigint, _sign int"
@@ -55,7 +57,7 @@ def histories(seed: int, *, total: bool = False, nulls: bool = True, voids: bool
     """For each part its signed events; no two of a key are of one time where the sequence is `total`."""
     chance = random.Random(seed)
     parts: list[list[Signed]] = [[] for _ in range(PARTS)]
-    for key in range(KEYS):
+    for key in range(HISTORIES):
         times = chance.sample(range(30), 12) if total else chance.choices([None] * nulls + list(range(7)), k=12)
         if chance.random() < 0.4:
             times.sort(key=lambda time: (time is not None, time))
