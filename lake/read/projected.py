@@ -29,7 +29,7 @@ from lake.store import small
 from lake.store.ledger.editions import EditionTable, kept_editions
 from lake.store.snapshot import Published
 from lake.store.storage import Address
-from lake.store.storage.disk import clear
+from lake.store.upkeep.leftovers import clear
 from lake.store.warehouse import Warehouse
 
 FILE_BYTES: Final = 256 << 20
