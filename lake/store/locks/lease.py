@@ -1,6 +1,7 @@
 """One writer at a time per log and table: an operating-system lock, let go by the kernel when its process dies.
 
-Beside each lock that is held lies a file that says who holds it, for the message to those that wait.
+Beside each lock that is held lies a file that says who holds it, for the message to those that wait. Of a warehouse in
+a store, to which other hosts may write, the lease is held there besides: lake.store.locks.epochs.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import platform
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
@@ -21,7 +23,7 @@ from lake import file_modes, remote
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.session import gone
-from lake.store.locks import activity
+from lake.store.locks import activity, epochs
 from lake.store.recovery import mend
 from lake.store.warehouse import Warehouse
 
@@ -43,7 +45,7 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None, commit
     First repairs what a dead holder left, by lake.store.recovery; who `commits` nothing leaves the fence to the next
     who does.
     Re-entrant within a process and thread. Raises Unavailable when another writer keeps it longer than `seconds`, by
-    default `settings.lease_seconds`.
+    default `settings.lease_seconds`; that of another host, as long as it gives signs of life.
     """
     folder = file_modes.locks(settings)
     activity.join(settings)
@@ -53,30 +55,51 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None, commit
     try:
         _acquire(lock, name, holder, seconds=seconds)
     except Timeout:
-        raise Unavailable(
-            f"{_as_text(name)} {DOING.get(name.partition('.')[0], 'is being written')} by {_holder(holder)}",
-            where=str(file),
-            fix=f"try again when it is done, or stop it (waited {seconds:g} s; setting lease_seconds)",
-        ) from None
+        raise _held(name, _read(holder), str(file), seconds) from None
     ended = True  # else Spark may still be at what it was told to do
     try:
         if lock.lock_counter == 1:
-            died = holder.exists()
+            note = {"pid": os.getpid(), "command": _command(), "since": _now(), "session": remote.session_id()}
+            died, last = holder.exists(), _read(holder)
+            ended = not died
+            if settings.store and commits:
+                epoch = _epoch(settings, name, note, seconds, last)
+                died, last, note = died or epoch.dead is not None, epoch.dead or last, {**note, "epoch": epoch.number}
             ended = not died
             if died and any(location.by_spark for location in Warehouse(settings).leased(name)):
-                remote.interrupt(settings, _session(holder))
+                remote.interrupt(settings, str(last.get("session", remote.session_id())))
             _mend(settings, name, died=died and commits)
             ended = commits or not died
-            note = {"pid": os.getpid(), "command": _command(), "since": _now(), "session": remote.session_id()}
             holder.write_text(json.dumps(note))
         yield
     except BaseException as error:
         ended = ended and not (commits and (gone(error) or not isinstance(error, Exception)))
         raise
     finally:
-        if lock.lock_counter == 1 and ended:
-            holder.unlink(missing_ok=True)
+        if lock.lock_counter == 1:
+            if ended:
+                holder.unlink(missing_ok=True)
+            epochs.let_go(settings, name, ended=ended)
         lock.release()
+
+
+def _epoch(
+    settings: Settings, name: str, note: Mapping[str, Any], seconds: float, last: Mapping[str, Any]
+) -> epochs.Epoch:
+    """The lease of several hosts, held. `last` is what the last holder on this one left, if it died."""
+    told = {"host": platform.node(), **note}
+    try:
+        return epochs.take(settings, name, told, seconds=seconds, dead=last.get("epoch"))
+    except epochs.Held as held:
+        raise _held(name, held.note, settings.store, seconds) from None
+
+
+def _held(name: str, note: Mapping[str, Any], where: str, seconds: float) -> Unavailable:
+    return Unavailable(
+        f"{_as_text(name)} {DOING.get(name.partition('.')[0], 'is being written')} by {_holder(note)}",
+        where=where,
+        fix=f"try again when it is done, or stop it (waited {seconds:g} s; setting lease_seconds)",
+    )
 
 
 def _acquire(lock: FileLock, name: str, holder: Path, *, seconds: float) -> None:
@@ -86,7 +109,7 @@ def _acquire(lock: FileLock, name: str, holder: Path, *, seconds: float) -> None
     except Timeout:
         if seconds <= QUIETLY:
             raise
-        logging.getLogger("lake").warning("waiting for %s, held by %s", _as_text(name), _holder(holder))
+        logging.getLogger("lake").warning("waiting for %s, held by %s", _as_text(name), _holder(_read(holder)))
         lock.acquire(timeout=seconds - QUIETLY)
 
 
@@ -99,14 +122,13 @@ def forget_the_dead(settings: Settings, *, dry_run: bool) -> list[Path]:
     """Mends what processes that died have left, and removes the files that say who holds their locks."""
     dead = []
     for holder in sorted(_folder(settings).glob("*.holder")):
-        try:
+        with suppress(Timeout, Unavailable):
             with FileLock(holder.with_suffix(".lock"), is_singleton=True).acquire(timeout=0):
-                dead.append(holder)
-                if not dry_run:
-                    _mend(settings, holder.stem, died=True)
-                    holder.unlink(missing_ok=True)
-        except Timeout:
-            continue
+                pass
+            if not dry_run:
+                with lease(settings, holder.stem, seconds=0):
+                    pass
+            dead.append(holder)
     return dead
 
 
@@ -129,17 +151,17 @@ def _now() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _session(file: Path) -> str:
-    """By what a Spark Connect server knows the session of who held a lease; what is none where that is not told."""
-    try:
-        return str(json.loads(file.read_text())["session"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return remote.session_id()
-
-
-def _holder(file: Path) -> str:
-    try:
+def _read(file: Path) -> Mapping[str, Any]:
+    """What the holder of a lease has said of itself; nothing, where nobody holds it or that cannot be read."""
+    with suppress(OSError, ValueError):
         note = json.loads(file.read_text())
-        return f"`{note['command']}` (pid {note['pid']}, since {note['since']})"
-    except (OSError, ValueError, TypeError, KeyError):
+        return note if isinstance(note, dict) else {}
+    return {}
+
+
+def _holder(note: Mapping[str, Any]) -> str:
+    host = f" on {note['host']}" if note.get("host", platform.node()) != platform.node() else ""
+    try:
+        return f"`{note['command']}`{host} (pid {note['pid']}, since {note['since']})"
+    except KeyError:
         return "another process"

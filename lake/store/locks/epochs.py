@@ -1,0 +1,196 @@
+"""A lease that several hosts can take: numbered epochs in the store of the warehouse, of which no clock is compared.
+
+`locks/NAME/` there holds, for the newest epoch and those before it:
+
+    00000007               who holds epoch 7, as JSON; the number is taken by put-if-absent
+    00000007.beat00000012  its twelfth sign of life; the one before is removed
+    00000007.end           it was let go
+
+Who wants the lease takes the next number once the newest epoch was let go, or once its newest file has been the same
+for EXPIRED seconds by the clock of who waits. So a holder that was paused for longer finds itself overtaken: whoever
+overtook it has fenced off its commits, by their transaction numbers; before it deletes files it asks `must_hold`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lake.config import Settings
+from lake.errors import LakeError, Unavailable
+from lake.store.storage import Address, Entry
+from lake.store.warehouse import Warehouse
+
+BEAT: Final = 7.0
+"""Seconds from one sign of life to the next."""
+EXPIRED: Final = 30.0
+"""After so many seconds without one, a holder is taken for dead."""
+LOOK: Final = 1.0
+"""Seconds from one look at a lease that is held to the next."""
+KEPT: Final = 600.0
+"""Files of a lease that are so many seconds older than its newest, by the store's clock, are removed."""
+
+
+class Held(Exception):
+    """Another host holds the lease, and has been waited for."""
+
+    def __init__(self, note: Mapping[str, Any]) -> None:
+        super().__init__(note)
+        self.note = note
+
+
+def clock() -> float:
+    """Seconds, of which none is left out while the machine sleeps, where it can tell."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def pause(seconds: float) -> None:
+    """Waits."""
+    time.sleep(seconds)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The newest epoch of a lease: its sign of life, and whether it was let go; names of files that may be removed."""
+
+    number: int = 0
+    beat: str = ""
+    ended: bool = True
+    old: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass
+class Epoch:
+    """One that this process holds; `alive` is when it last said so. `dead` is who was overtaken for it, if somebody."""
+
+    folder: Address
+    number: int
+    alive: float
+    dead: Mapping[str, Any] | None = None
+    beats: int = 0
+    lost: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.number:08}"
+
+    def beat(self) -> None:
+        """Says that it is held, and finds out whether it still is."""
+        begun = clock()
+        self._put(f"beat{self.beats + 1:08}")
+        if self.beats:
+            (self.folder / f"{self.name}.beat{self.beats:08}").delete()
+        self.beats += 1
+        self.lost = standing(self.folder).number != self.number
+        self.alive = begun
+
+    def end(self) -> None:
+        """Lets it go."""
+        self._put("end")
+
+    def _put(self, what: str) -> None:
+        (self.folder / f"{self.name}.{what}").put_if_absent(b"")
+
+
+def take(settings: Settings, name: str, note: Mapping[str, Any], *, seconds: float, dead: int | None) -> Epoch:
+    """Takes the lease `name`, within `seconds`, or EXPIRED where its holder gives no sign of life; says `note` of it.
+
+    Of epoch `dead` it is known that its process has died. Raises Held.
+    """
+    folder = Warehouse(settings).root / "locks" / name
+    before, since, begun, is_alive = None, 0.0, clock(), False
+    while True:
+        now, at = standing(folder), clock()
+        if before != now:
+            is_alive = is_alive or before is not None
+            before, since = now, at
+        died = not now.ended and (now.number == dead or at - since >= EXPIRED)
+        if now.ended or died:
+            epoch = Epoch(folder, now.number + 1, at, dead=_note(folder, now.number) if died else None)
+            taken = (folder / epoch.name).put_if_absent(json.dumps(note).encode())
+            if taken and clock() - at > EXPIRED and standing(folder).number != epoch.number:
+                taken = False  # its number was taken before, let go and removed meanwhile
+            if taken:
+                if now.old:
+                    folder.storage.delete_all([f"{folder}/{old}" for old in now.old])
+                _Keeper.keep(settings, name, epoch)
+                return epoch
+        elif at - begun >= (seconds if is_alive or not seconds else max(seconds, EXPIRED)):
+            raise Held(_note(folder, now.number))
+        else:
+            pause(LOOK)
+
+
+def standing(folder: Address) -> Standing:
+    """How the lease stands whose files are in `folder`: let go, where there are none."""
+    entries: list[Entry] = []
+    with suppress(FileNotFoundError):
+        entries += folder.list()
+    if not entries:
+        return Standing()
+    number = max(int(entry.name[:8]) for entry in entries)
+    signs = [entry.name for entry in entries if entry.name.startswith(f"{number:08}.")]
+    beat = max((sign for sign in signs if "beat" in sign), default="")
+    newest = max(entry.time for entry in entries)
+    old = (entry.name for entry in entries if int(entry.name[:8]) < number and entry.time < newest - KEPT)
+    return Standing(number, beat, ended=f"{number:08}.end" in signs, old=tuple(old))
+
+
+def must_hold(settings: Settings, name: str) -> None:
+    """Raises Unavailable where this process may have been overtaken: it is to delete nothing. One machine's lock is."""
+    epoch = _Keeper.held.get((settings.store, name))
+    if epoch is not None and (epoch.lost or clock() - epoch.alive > EXPIRED - BEAT):
+        raise Unavailable(
+            f"this process was too long without a sign of life: another host may hold {name}",
+            where=str(epoch.folder),
+            fix="run the command again",
+        )
+
+
+def let_go(settings: Settings, name: str, *, ended: bool) -> None:
+    """Gives no further sign of life; where the work has `ended`, the next may have the lease at once."""
+    epoch = _Keeper.held.pop((settings.store, name), None)
+    if epoch is not None and ended:
+        try:
+            epoch.end()
+        except (LakeError, OSError) as error:  # then it expires
+            logging.getLogger("lake").warning("%s was not let go: %s", name, error)
+
+
+def _note(folder: Address, number: int) -> Mapping[str, Any]:
+    with suppress(FileNotFoundError, ValueError):
+        note = json.loads((folder / f"{number:08}").read())
+        return note if isinstance(note, dict) else {}
+    return {}
+
+
+class _Keeper:
+    """Says of every epoch that this process holds that it does, by one thread."""
+
+    held: Final[dict[tuple[str, str], Epoch]] = {}
+    thread: threading.Thread | None = None
+
+    @classmethod
+    def keep(cls, settings: Settings, name: str, epoch: Epoch) -> None:
+        cls.held[settings.store, name] = epoch
+        cls.start()
+
+    @classmethod
+    def start(cls) -> None:
+        if cls.thread is None or not cls.thread.is_alive():
+            cls.thread = threading.Thread(target=cls._run, name="leases", daemon=True)
+            cls.thread.start()
+
+    @classmethod
+    def _run(cls) -> None:
+        while True:
+            pause(BEAT)
+            for epoch in [epoch for epoch in list(cls.held.values()) if not epoch.lost]:
+                with suppress(LakeError, OSError):  # `alive` tells
+                    epoch.beat()
