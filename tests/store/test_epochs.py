@@ -193,7 +193,7 @@ def test_a_number_that_was_taken_let_go_and_removed_is_not_taken_again(
 ) -> None:
     """Who is paused between looking and taking finds its number free."""
     take(store).end()
-    put, paused = type(folder(store).storage).put_if_absent, []
+    put, paused = type(folder(store).storage).put_if_absent, list[str]()
 
     def late(storage: Any, url: str, content: bytes) -> bool:
         if not paused:
