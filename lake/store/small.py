@@ -15,7 +15,7 @@ from deltalake.exceptions import TableNotFoundError
 from lake.duck import FILE_SYSTEMS, connect, settled
 from lake.errors import LakeError, StorageError
 from lake.quoting import literal, quoted
-from lake.store.delta import KEEP_LOGS, Position, add, exists, files, missing, opened, read_back, write
+from lake.store.delta import KEEP_LOGS, Position, add, exists, files, missing, must_precede, opened, read_back, write
 from lake.store.storage import Address
 
 FILE: Final = "_file"
@@ -96,7 +96,8 @@ def _unreadable(path: Address, paths: Sequence[str]) -> LakeError | None:
 def append(path: Address, schema: str, records: Sequence[Sequence[Any]], position: Position | None = None) -> None:
     """Appends `records` (tuples in the order of `schema`, e.g. `cut BIGINT, made_at TIMESTAMPTZ`) in one commit.
 
-    The table is made on first use. Decimals, timestamps and nulls keep their types through DuckDB.
+    The table is made on first use. Decimals, timestamps and nulls keep their types through DuckDB. Raises Beaten where
+    the table is not just before the `position`.
     """
     with connection() as con:
         con.execute(f"CREATE TEMP TABLE t ({schema})")
@@ -111,6 +112,7 @@ def append(path: Address, schema: str, records: Sequence[Sequence[Any]], positio
     with read_back(path, position.writer):
         if there:
             with opened(path) as table:
+                must_precede(table, position)
                 write(table, data, position, **how)
         else:
             write(path, data, position, **how)

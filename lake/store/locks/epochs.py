@@ -153,6 +153,12 @@ def must_hold(settings: Settings, name: str) -> None:
         )
 
 
+def held(settings: Settings, name: str) -> int:
+    """The number of the epoch under which this process holds a lease; 0 where that is one machine's alone."""
+    epoch = _Keeper.held.get((settings.store, name))
+    return epoch.number if epoch else 0
+
+
 def let_go(settings: Settings, name: str, *, ended: bool) -> None:
     """Gives no further sign of life; where the work has `ended`, the next may have the lease at once."""
     epoch = _Keeper.held.pop((settings.store, name), None)

@@ -1,0 +1,48 @@
+"""One of several hosts that write to a table of one bucket: `python -m tests.s3.hosts FOLDER URL`, until it is killed.
+
+Each entry carries the epoch under which it was made. It gives up on no lease, and goes on after every refusal; what it
+was refused is a line of its output.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from lake.config import StorageSettings
+from lake.errors import Unavailable
+from lake.store import delta, small
+from lake.store.locks import epochs
+from lake.store.locks.lease import lease
+from lake.store.warehouse import Warehouse
+from tests.shop import empty
+
+HELD: Final = 0.2
+"""Seconds between looking where the table stands and committing to it."""
+
+
+def main() -> None:
+    """Takes the lease of a table and appends to it, again and again."""
+    folder, warehouse, endpoint = Path(sys.argv[1]), *sys.argv[2:]
+    storage = StorageSettings(endpoint=endpoint, region="us-east-1", path_style=True)
+    settings = replace(empty(folder), warehouse=warehouse, storage=storage)
+    for name, value in {"BEAT": 0.7, "EXPIRED": 3.0, "LOOK": 0.1}.items():
+        setattr(epochs, name, value)
+    table = Warehouse(settings).table("gold", "sums")
+    while True:
+        try:
+            with lease(settings, table.lease, seconds=3600):
+                position = delta.standing(table.path, table.app)
+                epochs.must_hold(settings, table.lease)  # so that where the table stood was read within the epoch
+                number = epochs.held(settings, table.lease)
+                time.sleep(HELD)
+                small.append(table.path, "epoch BIGINT", [(number,)], position.next(epoch=number))
+        except (Unavailable, delta.Beaten) as error:
+            print(f"{type(error).__name__}: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

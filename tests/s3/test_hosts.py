@@ -1,0 +1,76 @@
+"""Hosts that write to one table of a bucket, are paused for longer than they may, and die: one writes at a time."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from lake.config import Settings
+from lake.store import delta, small
+from lake.store.warehouse import Warehouse
+from tests.processes import ROOT
+from tests.servers.s3 import S3
+
+SECONDS = 60
+
+
+def test_no_entry_of_an_epoch_comes_after_one_of_the_next(s3: S3, project: Settings, tmp_path: Path) -> None:
+    """Whatever was committed by whom: the epochs of the table's commits never go back, and no number is there twice."""
+    chance, warehouse = random.Random(1), f"{s3.bucket()}/w"
+    hosts = {number: host(tmp_path, number, warehouse, s3.url) for number in range(4)}
+    paused = killed = 0
+    try:
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            time.sleep(chance.uniform(0.5, 2))
+            one = holding(tmp_path, hosts)
+            if chance.random() < 0.7:
+                hosts[one].send_signal(signal.SIGSTOP)
+                time.sleep(chance.uniform(2.5, 5))
+                hosts[one].send_signal(signal.SIGCONT)
+                paused += 1
+            else:
+                hosts[one].kill()
+                hosts[one].wait()
+                killed += 1
+                del hosts[one]
+                hosts[max(hosts) + 1] = host(tmp_path, max(hosts) + 1, warehouse, s3.url)
+    finally:
+        for process in hosts.values():
+            process.kill()
+            process.wait()
+    settings = replace(project, warehouse=warehouse, storage=s3.storage)
+    table = Warehouse(settings).table("gold", "sums")
+    made = [position for position in delta.positions(table.path, table.app) if not position.data.get("repeated")]
+    epochs = [position.data["epoch"] for position in reversed(made)]
+    fences = [commit for commit in delta.commits(table.path) if commit.get("operation") == "FENCE"]
+    refused = sum(len(file.read_text().splitlines()) for file in tmp_path.glob("*.out"))
+    print(f"{len(epochs)} entries, {len(fences)} fences, {refused} refused, {paused} pauses, {killed} kills")
+    assert epochs == sorted(epochs)
+    rows = small.rows(table.path, "SELECT epoch FROM t ORDER BY epoch")
+    assert [row["epoch"] for row in rows] == epochs
+    assert len(epochs) > 30
+    assert len(fences) > 3
+    assert refused
+
+
+def holding(folder: Path, hosts: Iterable[int]) -> int:
+    """One that holds the lease just now."""
+    while True:
+        for number in hosts:
+            if any(folder.glob(f"host-{number}/**/locks/*.holder")):
+                return number
+        time.sleep(0.01)
+
+
+def host(folder: Path, number: int, warehouse: str, url: str) -> subprocess.Popen[bytes]:
+    """A host of its own, with nothing but the bucket in common with others."""
+    command = [sys.executable, "-m", "tests.s3.hosts", str(folder / f"host-{number}"), warehouse, url]
+    with (folder / f"{number}.out").open("ab") as out:
+        return subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
