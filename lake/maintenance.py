@@ -27,7 +27,8 @@ from lake.store.ledger import consumers, editions
 from lake.store.ledger.editions import in_ranges
 from lake.store.locks import activity, lease
 from lake.store.locks.activity import Running
-from lake.store.storage import Address, disk
+from lake.store.locks.epochs import must_hold
+from lake.store.storage import disk
 from lake.store.tables import Table
 from lake.store.upkeep import compaction, leftovers, vacuum
 from lake.store.upkeep.compaction import Compacted, Part
@@ -151,7 +152,7 @@ class _Work:
                 needed = self.needed()
                 if needed.is_abandoned(place, drop_retired=self.policy.drop_retired):
                     done.dropped.append(place.name)
-                    self._remove_folder(place.path)
+                    self._remove_folder(place)
                 else:
                     done.places.append(self._kept(place, needed))
         except Unavailable as error:
@@ -194,6 +195,7 @@ class _Work:
         if stale and not self.policy.dry_run:
             self.tell(f"vacuum  {place}: {kept.files} files")
             for file in stale:
+                must_hold(self.project.settings, place.lease)
                 file.delete()
 
     def _affordable(self, due: Iterable[Part]) -> list[Part]:
@@ -219,9 +221,10 @@ class _Work:
             return compaction.compact_by_spark(self.spark(), place.path, position, key=by)
         return compaction.compact_table(place.path, position, identity)
 
-    def _remove_folder(self, path: Address) -> None:
+    def _remove_folder(self, place: Location) -> None:
         if not self.policy.dry_run:
-            disk.remove_table(path)
+            must_hold(self.project.settings, place.lease)
+            disk.remove_table(place.path)
 
 
 def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:

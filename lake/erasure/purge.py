@@ -27,6 +27,7 @@ from lake.store.ledger import consumers, editions
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.locks import activity
+from lake.store.locks.epochs import must_hold
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.storage import disk
@@ -57,11 +58,13 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
     for declaration in project.tables.values():
         table = project.table(declaration)
         with lease(settings, table.lease):
+            must_hold(settings, table.lease)
             truncation.end(table.path, upto=published.get(table.path))
         tell(f"purge   {declaration.name}: only the published version is left")
     _clear_left(settings)
     for place in (home.place for home in retired(project)):
         with lease(settings, place.lease):
+            must_hold(settings, place.lease)
             disk.remove_table(place.path)
         tell(f"purge   {place.name}: dropped, no longer in use")
     for stream in sorted(streams):
@@ -82,6 +85,7 @@ def _end_quarantine(settings: Settings, stream: str) -> None:
     if delta.exists(path):
         with lease(settings, Log(settings, stream).lease):
             truncation.begin_anew(path)
+            must_hold(settings, Log(settings, stream).lease)
             truncation.end(path)
 
 

@@ -34,6 +34,7 @@ from lake.sources.declared import decided_by
 from lake.store import delta, erasures, quarantine, side_tables
 from lake.store.delivered import Delivered
 from lake.store.ledger import contract_versions, runs
+from lake.store.locks.epochs import must_hold
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
@@ -93,6 +94,7 @@ def append(
         again = landing.taken(settings, log.stream, head.batch + 1)
         if again is None:
             recovery.must_be_last(settings, head, *counted_by_cut(settings, log.stream))
+        must_hold(settings, log.lease)
         clear_above(settings, log.stream, head.batch)
         recovery.restore_beside(settings, spark, contract, head, _put_beside)
         if again is not None:

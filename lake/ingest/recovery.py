@@ -27,6 +27,7 @@ from lake.ingest.landing import Mark, Taken
 from lake.ingest.records import file_facts
 from lake.store import quarantine, side_tables, torn
 from lake.store.ledger import contract_versions
+from lake.store.locks.epochs import must_hold
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
 from lake.store.quarantine import Rejected
@@ -126,6 +127,7 @@ def _is_remembered(settings: Settings, head: LogHead) -> bool:
 
 
 def _skipped(log: Log, contract: Contract, head: LogHead) -> LogHead:
+    must_hold(log.settings, log.lease)
     clear_above(log.settings, log.stream, head.batch)
     log.skip(contract, head, at=datetime.now(UTC))
     return log.head()
