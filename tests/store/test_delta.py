@@ -106,3 +106,14 @@ def test_a_table_is_made_where_only_what_spark_wrote_beside_lost_commits_is_left
     (tmp_path / "t/_delta_log/00000000000000000000.crc").write_text("{}")
     delta.create(path, Schema.from_arrow(pa.schema([("n", pa.int64())])), {})
     assert delta.version(path) == 0
+
+
+def test_rows_prepared_before_another_commit_are_refused(tmp_path: Path) -> None:
+    """Whoever was paused between looking and appending finds the number taken, however long ago that was."""
+    path = Address(str(tmp_path / "t"))
+    mine = delta.start("book:t").next(a=1)
+    for _ in range(2):
+        small.append(path, "a BIGINT", [(2,)], delta.standing(path, "book:t").next(a=2))
+        with pytest.raises(Unavailable, match="took no commit"):
+            small.append(path, "a BIGINT", [(1,)], mine)
+    assert [row["a"] for row in small.rows(path, "FROM t")] == [2, 2]
