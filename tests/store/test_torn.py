@@ -218,11 +218,17 @@ def test_maintenance_clears_no_dead_writer_away_without_a_fence(project: Setting
     assert (dead.exists(), present(delta.head(path, app)).txn) == (False, 2)
 
 
+def repeat(path: Address, position: delta.Position) -> None:
+    """A commit that changes no row, as late as Spark's compaction may be."""
+    with delta.changing(path, position.again()) as (late, properties):
+        write_deltalake(late, pa.table({"a": pa.array([], pa.int64())}), mode="append", commit_properties=properties)
+
+
 def test_a_position_that_is_repeated_too_late_is_passed_over(project: Settings) -> None:
     path, app = table(project)
     old = delta.head(path, app)
     small.append(path, "a BIGINT", [[2]], present(old).next(cut=2))
-    delta.write(path, pa.table({"a": pa.array([], pa.int64())}), present(old).again())  # as late as Spark may be
+    repeat(path, present(old))
     assert [(p.txn, p.data["cut"]) for p in delta.positions(path, app)] == [(2, 2), (1, 1)]
 
 
@@ -230,7 +236,7 @@ def test_a_position_that_is_repeated_after_a_fence_is_passed_over(project: Setti
     path, app = table(project)
     old = delta.head(path, app)
     fence(path, app)
-    delta.write(path, pa.table({"a": pa.array([], pa.int64())}), present(old).again())  # as late as Spark may be
+    repeat(path, present(old))
     assert [p.txn for p in delta.positions(path, app)] == [2, 1]
     small.append(path, "a BIGINT", [[2]], present(delta.head(path, app)).next(cut=2))
     assert [p.txn for p in delta.positions(path, app)] == [3, 2, 1]
