@@ -47,6 +47,7 @@ def test_a_kill_counts_only_where_it_landed(commands: Commands, tmp_path: Path) 
         shutil.rmtree(tmp_path / "warehouse")
 
 
+@pytest.mark.long
 def test_a_full_disk_is_told_with_its_place_and_leaves_nothing_half_done(commands: Commands, tmp_path: Path) -> None:
     shop = Shop(tmp_path, random.Random(1))
     done = commands.lake("cut", at=shop.lakehouse, file_bytes=1000)

@@ -104,6 +104,7 @@ STEPS = {"ask": 60, "commit": 16, "ingest": 6, "ingest and die": 3, "advance": 5
 EXPECTS = ["anything"] * 6 + ["right", "right", "wrong", "new", "some"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.turns
 @pytest.mark.parametrize("seed", range(4))

@@ -40,6 +40,7 @@ def test_nothing_that_a_contract_says_of_records_is_passed_over() -> None:
     assert {each.name for each in dataclasses.fields(Contract)} == strictly | refused | of_files | of_batches | named
 
 
+@pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize("count", [RECORDS // 4, RECORDS])
 def test_what_is_read_strictly_spark_reads_to_the_same_values(spark: SparkSession, count: int) -> None:

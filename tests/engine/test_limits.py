@@ -151,6 +151,7 @@ def beside(lake: Lakehouse) -> tuple[Any, ...]:
     return again, rejected, [(head.offsets, head.counts) for head in Log(lake.settings, "purchase").heads()]
 
 
+@pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize("tables", [("current", "per_client"), EVERY], ids=["two tables", "every kind"])
 def test_tables_are_the_same_within_limits_and_beyond_them(

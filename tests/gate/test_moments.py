@@ -93,6 +93,7 @@ def test_a_condition_on_rows_takes_times_alike() -> None:
         judge_rows([Expectation("expect_column_values_to_be_between", bad, "stop", "", "")], ROWS, ())
 
 
+@pytest.mark.long
 def test_spark_judges_them_alike(spark: SparkSession) -> None:
     frame = to_frame(spark, ROWS).withColumn("local", F.col("local").cast("timestamp_ntz"))
     for zone in (None, VIENNA):

@@ -93,6 +93,7 @@ def test_what_is_seen_to_be_right_at_once_is_right_when_it_is_looked_at_with_car
     assert seen > RECORDS / 50
 
 
+@pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize("count", [RECORDS // 4, RECORDS])
 def test_what_is_refused_when_it_is_posted_is_what_intake_would_refuse_for_the_same_reason(

@@ -325,6 +325,7 @@ EXPECTED_MOMENTS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.turns
 @samples
 @pytest.mark.parametrize(

@@ -165,6 +165,7 @@ def test_what_is_no_change_is_counted_and_what_is_wrong_is_kept(
         assert row.raw == (message if isinstance(message, str) else json.dumps(message))
 
 
+@pytest.mark.long
 def test_a_truncate_needs_a_broadcast_and_quarantine_gives_back(
     project: Settings, spark: SparkSession, land: Land
 ) -> None:

@@ -163,6 +163,7 @@ KILLS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize(("module", "name", "after", "nth"), KILLS)
 def test_whoever_dies_the_next_run_has_every_delivery_once_and_no_cut_divides_one(  # noqa: PLR0917  a case
@@ -326,6 +327,7 @@ def test_a_conflict_keeps_what_its_source_said_of_it(bank: Lakehouse, spark: Spa
     assert logged(bank)["debits"] == [(1, "a", 5, "k0", "bank:0:0")]
 
 
+@pytest.mark.long
 def test_a_gap_is_told_stops_nobody_else_and_is_given_up_on_purpose(bank: Lakehouse, spark: SparkSession) -> None:
     made = transfers(4)
     outside(bank, made[:1])

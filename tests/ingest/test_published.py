@@ -287,6 +287,7 @@ def put(project: Settings, name: str, *lines: str, at: int = 1_700_000_000_123_4
     return file
 
 
+@pytest.mark.long
 def test_facts_of_a_file_are_fields_of_its_records(project: Settings, spark: SparkSession) -> None:
     declare(project, contract("dumps", DUMP, id=["customer", "taken_on"], time="taken_on", dump="taken_on"))
     put(project, "full_eu_20240330.jsonl", '{"customer": "ada", "amount": 1, "file": "a lie"}', '{"customer": "bob"}')

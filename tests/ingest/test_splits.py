@@ -68,6 +68,7 @@ def with_other_cores(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> No
     monkeypatch.setattr(Files, "records", records)
 
 
+@pytest.mark.long
 def test_what_conflicts_is_quarantined_with_its_own_text_though_cores_come_and_go(
     project: Settings, spark: SparkSession, land: Callable[..., Path], divided: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ AFTER_1 = [
 ]
 
 
+@pytest.mark.long
 def test_c2_dumps_become_changes_and_deletes(spark: SparkSession) -> None:
     kind = History("id", sequence="_number", snapshots=True)
     for parts in ([DUMP_0, DUMP_1], [DUMP_0[:2], [*DUMP_0[2:], *DUMP_1]]):

@@ -101,6 +101,7 @@ def test_a_copy_follows_late_events_a_rebuild_a_deploy_and_a_rollback(commands: 
     assert copy.follow() == ["delete", "delete"]
 
 
+@pytest.mark.long
 def test_who_was_given_the_first_edition_of_a_deploy_need_not_start_over(commands: Commands, shop: Lakehouse) -> None:
     copy = Copy(shop.settings, "customer_daily")
     copy.follow()

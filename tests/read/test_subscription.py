@@ -75,6 +75,7 @@ def ordered(rows: dict[Any, Any]) -> list[Any]:
     return sorted(rows.items(), key=repr)
 
 
+@pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize("seed", range(8))
 def test_a_copy_is_the_edition_whatever_happens_and_whoever_dies(

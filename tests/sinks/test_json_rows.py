@@ -225,6 +225,7 @@ def test_json_is_that_of_plain_and_comes_back_for_many_more_types(seed: int) -> 
         tried(r, kinds, 300)
 
 
+@pytest.mark.long
 def test_each_simple_type_at_its_extremes() -> None:
     r = random.Random(0)
     for kind in SIMPLE:
