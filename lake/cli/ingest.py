@@ -1,0 +1,174 @@
+"""Commands that take events into their logs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lake.cli import Shell, shared, table
+
+if TYPE_CHECKING:
+    from lake.errors import LakeError
+    from lake.ingest.append import BatchCounts
+
+COUNTS = ("read", "accepted", "duplicates", "quarantined")
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option(
+    "--give-up",
+    is_flag=True,
+    help="Replace lost batches that cannot be read again by empty ones; let a source resume after a gap or a loss.",
+)
+@click.option(
+    "--again",
+    multiple=True,
+    metavar="STREAM",
+    help="Have the source copy the table behind STREAM anew, too. Repeatable.",
+)
+@shared
+def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str, ...]) -> int:
+    """Ingest what is new. NAMES are those of streams and sources (default: all).
+
+    New is what has landed and what sources have. Prints the token of the newest batch of each stream.
+
+    \b
+    Example: lake ingest flights weather
+    """
+    shell.load()
+    from lake.ingest.ingest import ingest_named
+    from lake.ingest.replay import parts_missing, waiting
+
+    if give_up and not names:
+        raise click.UsageError("--give-up needs the names of the streams or sources")
+    if again and (len(names) != 1 or give_up):
+        raise click.UsageError("--again needs the name of exactly one source: lake ingest SOURCE --again STREAM")
+    failures: list[LakeError] = []
+
+    def failed(stream: str, error: LakeError) -> None:
+        shell.tell(stream, error)
+        failures.append(error)
+
+    done = ingest_named(
+        shell.settings,
+        lambda: shell.spark,
+        names,
+        give_up=give_up,
+        again=again,
+        tell=shell.say,
+        on_failure=failed,
+    )
+    emit_counts(shell, done)
+    refused = [stream for stream, counts in done.items() if counts.quarantined]
+    say_all(shell, parts_missing(shell.settings, waiting(shell.settings, refused)) if refused else ())
+    return max((error.exit_code for error in failures), default=0)
+
+
+@click.command()
+@click.argument("stream")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--decide", is_flag=True, help="Append them if the Fold that decides on STREAM accepts them all.")
+@click.option("--expect", metavar="VERSION", help="With --decide: only if their key is at this version; * for any.")
+@click.option("--new", is_flag=True, help="With --decide: only if their key has no event yet.")
+@click.option("--id", metavar="ID", help="With --decide: idempotency key (default: by content).")
+@shared
+def append(
+    shell: Shell,
+    stream: str,
+    files: tuple[str, ...],
+    decide: bool,
+    expect: str | None,
+    new: bool,
+    id: str | None,
+) -> None:
+    """Append FILES to the log of STREAM. - is standard input, as JSON Lines.
+
+    Prints a token, stream@batch, for `lake wait` and `lake sql --after`.
+
+    With --decide, one file of JSON Lines is accepted as a whole, or refused: exit code 1, with the reason of the Fold.
+    The next ingest takes what was accepted. Spark is not started. For several streams at once, STREAM is their names
+    with commas, and the file is {"stream": [event, ...], ...}: all of it is accepted, and no reader sees a part.
+
+    \b
+    Example: echo '{"carrier": "UA", ...}' | lake append flights -
+    Example: echo '{"order_id": 1, "what": "paid"}' | lake append orders - --decide --expect web:42:0
+    Example: lake append orders,payments both.json --decide
+    """
+    if decide:
+        return _decide(shell, stream, files, expect or "", new, id or "")
+    if expect or new or id:
+        raise click.UsageError("--expect, --new and --id need --decide")
+    shell.load()
+    from lake.contracts.contract import load_contract
+    from lake.ingest.append import append_files, keep_stdin, must_exist
+
+    contract = load_contract(shell.settings, stream)
+    given = [keep_stdin(shell.settings, sys.stdin.buffer) if name == "-" else Path(name).absolute() for name in files]
+    must_exist(given)
+    counts = append_files(shell.settings, shell.spark, contract, given)
+    if counts.quarantined:
+        shell.say(f"{counts.quarantined} of {counts.read} records are in quarantine: lake quarantine list {stream}")
+    token = f"{stream}@{counts.batch}"
+    shell.emit({"token": token, **asdict(counts)}, token)
+
+
+def _decide(shell: Shell, stream: str, files: tuple[str, ...], expect: str, new: bool, id: str) -> None:
+    from lake.http.command import Events, append_decided
+    from lake.ingest.append import must_exist
+
+    if len(files) > 1:
+        raise click.UsageError("--decide takes one file")
+    if expect and new:
+        raise click.UsageError("--expect and --new cannot be combined")
+    [name] = files
+    if name != "-":
+        must_exist([Path(name).absolute()])
+    body = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    answer = append_decided(shell.settings, Events(tuple(stream.split(",")), body, id, expect, new))
+    tokens = list(answer["tokens"].values()) if "tokens" in answer else [answer["token"]]
+    shell.emit(answer, [*tokens, *([f"version {answer['version']}"] if "version" in answer else [])])
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("stream")
+@click.argument("command", nargs=-1, required=True)
+@shared
+def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
+    """Append the rows of a Singer tap to the log of STREAM.
+
+    COMMAND runs the tap; it goes on where its last run ended: its STATE is in the log's commit with the rows up to it.
+    A tap of several streams, or one that is run with `lake ingest`, is declared in sources/NAME.toml.
+
+    \b
+    Example: lake tap orders -- tap-shop --config shop.json
+    """
+    shell.load()
+    from lake.ingest.from_tap import append_tapped
+
+    counts = append_tapped(shell.settings, lambda: shell.spark, stream, command)
+    token = f"{stream}@{counts.batch}"
+    shell.emit({"token": token, **asdict(counts)}, token)
+
+
+def emit_counts(shell: Shell, done: Mapping[str, BatchCounts], **more: Any) -> None:
+    """Prints what became of the records of each stream."""
+    data = {stream: {"token": f"{stream}@{counts.batch}", **asdict(counts)} for stream, counts in done.items()}
+    rows = list(data.values())
+    shell.emit({"streams": data, **more}, table(rows, "token", *counts_of(rows)) if rows else "nothing to do")
+
+
+def counts_of(rows: list[dict[str, Any]]) -> list[str]:
+    """The columns of the counts; `control` only where there are control messages."""
+    return [*COUNTS, "control"] if any(row["control"] for row in rows) else [*COUNTS]
+
+
+def say_all(shell: Shell, lines: Iterable[str]) -> None:
+    """Says `lines`, one by one."""
+    for line in lines:
+        shell.say(line)

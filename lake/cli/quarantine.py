@@ -1,0 +1,146 @@
+"""Commands about records that were refused, and events that do not count."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lake.cli import Shell, shared, table
+from lake.cli.ingest import emit_counts, say_all
+
+SHOWN = 20
+
+
+@click.group(invoke_without_command=True)
+@shared
+@click.pass_context
+def quarantine(ctx: click.Context, shell: Shell) -> None:
+    """List, replay or accept rejected records (dead letters). They break the contract of their stream.
+
+    \b
+    Example: lake quarantine counts
+    """
+    if ctx.invoked_subcommand is None:
+        _counts(shell, ())
+
+
+@quarantine.command("list")
+@click.argument("streams", nargs=-1)
+@shared
+def list_(shell: Shell, streams: tuple[str, ...]) -> None:
+    """List the records in quarantine, with reason, source and raw text.
+
+    \b
+    Example: lake quarantine list flights --json > repair.json
+    """
+    from lake.ingest.replay import parts_missing, waiting
+
+    refused = waiting(shell.settings, streams)
+    rows = [asdict(row) for row in refused]
+    shown = [row | {"raw": _short(row["raw"])} for row in rows]
+    shell.emit(rows, table(shown, "stream", "batch", "number", "reason", "detail", "source", "raw"))
+    say_all(shell, parts_missing(shell.settings, refused))
+
+
+@quarantine.command()
+@click.argument("streams", nargs=-1)
+@shared
+def counts(shell: Shell, streams: tuple[str, ...]) -> None:
+    """Count the records in quarantine by stream and reason.
+
+    \b
+    Example: lake quarantine counts flights
+    """
+    _counts(shell, streams)
+
+
+@quarantine.command()
+@click.argument("stream", required=False)
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@shared
+def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
+    """Replay quarantined records into their log. All of them, those of STREAM, or those of FILE with `raw` corrected.
+
+    Records that still break their contract stay in quarantine, and are listed with the current reason.
+
+    \b
+    Example: lake quarantine replay flights repair.json
+    """
+    shell.load()
+    from lake.ingest.replay import read_repairs
+    from lake.ingest.replay import replay as run
+
+    failed: list[dict[str, Any]] = []
+    repairs = read_repairs(file) if file else None
+    done = run(
+        shell.settings, shell.spark, stream=stream, repairs=repairs, failed=lambda row: failed.append(asdict(row))
+    )
+    for row in failed[:SHOWN]:
+        place = f"record {row['number']} of batch {row['batch']} of {row['stream']}"
+        shell.say(f"still refused: {place}: {row['reason']}: {row['detail']} ({row['source']})")
+    if len(failed) > SHOWN:
+        shell.say(f"still refused: {len(failed) - SHOWN} more; --json lists all")
+    emit_counts(shell, done, failed=failed)
+
+
+@quarantine.command()
+@click.argument("stream")
+@click.option("--reason", required=True, help="Why these records may be left out.")
+@shared
+def accept(shell: Shell, stream: str, reason: str) -> None:
+    """Accept the loss of the refused records of STREAM. They no longer hold back editions or full-dump deletes.
+
+    The records stay in quarantine, and can still be replayed.
+
+    \b
+    Example: lake quarantine accept flights --reason "cancelled flights of another airport"
+    """
+    shell.load()
+    from lake.ingest.replay import accept as run
+
+    counts = run(shell.settings, shell.spark, stream, reason=reason)
+    token = f"{stream}@{counts.batch}"
+    shell.emit({"token": token, **asdict(counts)}, token)
+
+
+@click.command()
+@click.argument("stream")
+@click.argument("events", nargs=-1, metavar="[BATCH:BUCKET:OFFSET]...")
+@click.option("--batch", "batches", type=int, multiple=True, metavar="N", help="All events of batch N.")
+@click.option("--source", "sources", multiple=True, metavar="FILE", help="All events from FILE so far.")
+@click.option("--reason", required=True, help="Why these events do not count.")
+@shared
+def void(
+    shell: Shell, stream: str, events: tuple[str, ...], batches: tuple[int, ...], sources: tuple[str, ...], reason: str
+) -> None:
+    """Exclude EVENTS of STREAM, or whole deliveries. They leave every table from the next cut on; the log keeps them.
+
+    \b
+    Example: lake void flights 12:3:4711 --reason "test record of the producer"
+    Example: lake void flights --batch 12 --reason "last year's file"
+    Example: lake void flights --source flights/2024-03-30.jsonl --reason "last year's file"
+    """
+    from lake.ingest.void import void as run
+
+    if not (events or batches or sources):
+        raise click.UsageError("nothing to void: name events, a --batch or a --source")
+    voids = run(shell.settings, stream, events, batches=batches, sources=sources, reason=reason)
+    shell.emit([asdict(one) for one in voids], [f"void {one.number}: {one.stream} {one.place}" for one in voids])
+
+
+def _counts(shell: Shell, streams: tuple[str, ...]) -> None:
+    from lake.ingest.replay import by_reason, parts_missing, waiting
+
+    refused = waiting(shell.settings, streams)
+    rows = by_reason(refused)
+    shell.emit(rows, table(rows, "stream", "reason", "records", "example") if rows else "the quarantine is empty")
+    for reason, fix in {row["reason"]: row["fix"] for row in rows}.items():
+        shell.say(f"fix: {reason}: {fix}")
+    say_all(shell, parts_missing(shell.settings, refused))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:59]}…"
