@@ -15,7 +15,7 @@ LOOKUP_ROWS = 2_000
 """Rows of an input that are put in order in this process to explain a row; more are by Spark."""
 AFFECTED_SHARE = 0.2
 """Above this share of a table's rows, evaluating all of it costs less than restricting its inputs to the keys."""
-PRUNED_LOG_ROWS = 1_000_000
+PRUNED_LOG_ROWS = 20_000
 """Above so many rows of a log, a Spark scan for a few keys costs more than to see which columns hold them."""
 PRUNED_KEYS = 10_000
 """For more keys, pruning reads most files of a log all the same."""
