@@ -16,7 +16,9 @@ LOOKUP_ROWS = 2_000
 AFFECTED_SHARE = 0.2
 """Above this share of a table's rows, evaluating all of it costs less than restricting its inputs to the keys."""
 PRUNED_LOG_ROWS = 20_000
-"""Above so many rows of a log, a Spark scan for a few keys costs more than to see which columns hold them."""
+"""Above so many rows of a log, a Spark scan for a few keys costs more than to see which columns hold them: of 30,000
+rows a micro-batch of `Latest` takes 3.0 s by a scan, 1.2 s so.
+"""
 PRUNED_KEYS = 10_000
 """For more keys, pruning reads most files of a log all the same."""
 BLAMED_ROWS = 1_000_000

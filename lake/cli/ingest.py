@@ -114,8 +114,7 @@ def append(
     counts = append_files(shell.settings, shell.spark, contract, given)
     if counts.quarantined:
         shell.say(f"{counts.quarantined} of {counts.read} records are in quarantine: lake quarantine list {stream}")
-    token = f"{stream}@{counts.batch}"
-    shell.emit({"token": token, **asdict(counts)}, token)
+    emit_batch(shell, stream, counts)
 
 
 def _decide(shell: Shell, stream: str, files: tuple[str, ...], expect: str, new: bool, id: str) -> None:
@@ -152,15 +151,24 @@ def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
     from lake.ingest.from_tap import append_tapped
 
     counts = append_tapped(shell.settings, lambda: shell.spark, stream, command)
-    token = f"{stream}@{counts.batch}"
-    shell.emit({"token": token, **asdict(counts)}, token)
+    emit_batch(shell, stream, counts)
+
+
+def emit_batch(shell: Shell, stream: str, counts: BatchCounts) -> None:
+    """Prints the token of a batch; with --json also what became of its records."""
+    row = _row(stream, counts)
+    shell.emit(row, row["token"])
 
 
 def emit_counts(shell: Shell, done: Mapping[str, BatchCounts], **more: Any) -> None:
     """Prints what became of the records of each stream."""
-    data = {stream: {"token": f"{stream}@{counts.batch}", **asdict(counts)} for stream, counts in done.items()}
+    data = {stream: _row(stream, counts) for stream, counts in done.items()}
     rows = list(data.values())
     shell.emit({"streams": data, **more}, table(rows, "token", *counts_of(rows)) if rows else "nothing to do")
+
+
+def _row(stream: str, counts: BatchCounts) -> dict[str, Any]:
+    return {"token": f"{stream}@{counts.batch}", **asdict(counts)}
 
 
 def counts_of(rows: list[dict[str, Any]]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from lake.cli import Shell, shared, table
-from lake.cli.ingest import emit_counts, say_all
+from lake.cli.ingest import emit_batch, emit_counts, say_all
 
 SHOWN = 20
 
@@ -101,9 +101,7 @@ def accept(shell: Shell, stream: str, reason: str) -> None:
     shell.load()
     from lake.ingest.replay import accept as run
 
-    counts = run(shell.settings, shell.spark, stream, reason=reason)
-    token = f"{stream}@{counts.batch}"
-    shell.emit({"token": token, **asdict(counts)}, token)
+    emit_batch(shell, stream, run(shell.settings, shell.spark, stream, reason=reason))
 
 
 @click.command()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lake.cli import Shell, shared, table
+from lake.text import counted
 
 if TYPE_CHECKING:
     from lake.contracts.fields import Field
@@ -78,7 +79,7 @@ def _field(field: Field) -> dict[str, Any]:
 def _unknown(row: Mapping[str, Any]) -> Iterator[str]:
     """What events carry beside the fields of their contract, and what to add to it."""
     for field in row["unknown"]:
-        yield f"  unknown field {field['name']!r} in {_events(field['events'])}; the log keeps its values"
+        yield f"  unknown field {field['name']!r} in {counted(field['events'], 'event')}; the log keeps its values"
         if field["like"]:
             yield f'    add to the field {field["like"]!r}, if it is that one: "aliases": [{json.dumps(field["name"])}]'
         if field["line"]:
@@ -86,8 +87,4 @@ def _unknown(row: Mapping[str, Any]) -> Iterator[str]:
         elif not field["like"]:
             yield f"    add to the fields of {row['stream']}: one with its type; it is nested, or its name is taken"
     if row["sealed"]:
-        yield f"  {_events(row['sealed'])} carry unknown fields that are sealed with what is personal"
-
-
-def _events(count: int) -> str:
-    return f"{count} event{'' if count == 1 else 's'}"
+        yield f"  {counted(row['sealed'], 'event')} carry unknown fields that are sealed with what is personal"
