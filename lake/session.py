@@ -242,6 +242,8 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.debug.maxToStringFields": "1000",
+        # Else each call that makes a column asks the JVM four times more, to name that call in errors.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
