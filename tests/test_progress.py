@@ -212,6 +212,7 @@ def test_a_terminal_is_told_that_a_server_starts_before_its_jvm_says_anything(pr
     assert shown
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_works_in_spark_says_something_before_it_imports_any(tmp_path: Path) -> None:
     init(tmp_path / "shop")

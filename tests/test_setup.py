@@ -72,6 +72,7 @@ def test_three_days_are_the_files_that_the_script_says(landed: Path) -> None:
     assert len(records(landed / "planes/planes.jsonl")) == 3322
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_flight_is_identified_by_carrier_number_origin_and_hour(landed: Path) -> None:
     flights = records(*landed.glob("flights/2013-01-0?.jsonl"))

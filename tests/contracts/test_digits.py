@@ -167,6 +167,7 @@ def test_what_is_no_number_is_never_taken_for_one(project: Settings, spark: Spar
         pytest.fail(f"{form % (place.name, place.around % text)} is taken as {row[place.name]}")
 
 
+@pytest.mark.long
 def test_a_number_for_a_text_is_told_or_refused(
     project: Settings, spark: SparkSession, land: Land, caplog: pytest.LogCaptureFixture
 ) -> None:

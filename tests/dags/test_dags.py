@@ -150,6 +150,7 @@ def parsed(tmp_path_factory: pytest.TempPathFactory, projects: list[Path], reque
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_dags_parse_without_lake_and_without_spark(parsed: Any) -> None:
     assert not {"lake", "pyspark", "jobs", "deltalake", "great_expectations"} & set(parsed["modules"])

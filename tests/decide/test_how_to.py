@@ -17,6 +17,7 @@ from tests.shop import empty
 PAGE: Final = Path(__file__).parents[2] / "docs/how-to/commands.md"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_how_to_does_what_it_says(tmp_path: Path) -> None:
     installed()

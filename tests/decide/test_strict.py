@@ -71,6 +71,7 @@ def test_what_is_read_strictly_spark_reads_to_the_same_values(spark: SparkSessio
     assert count / 5 < taken < count
 
 
+@pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize("count", [RECORDS // 4, RECORDS])
 def test_what_is_read_quickly_is_read_alike_with_care(spark: SparkSession, count: int) -> None:

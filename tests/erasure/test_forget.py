@@ -523,6 +523,7 @@ def catch_up_from_scratch(shop: Lakehouse) -> set[str | None]:
     return {row["customer"] for row in inputs.whole(source).select("customer").collect()}
 
 
+@pytest.mark.long
 def test_nothing_is_purged_while_somebody_may_read_it(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_WAREHOUSE", str(shop.settings.warehouse_path))
     with other_process(shop.settings, "reading"):

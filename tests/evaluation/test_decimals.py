@@ -125,6 +125,7 @@ def test_every_digit_of_a_decimal_is_kept(spark: SparkSession, project: Settings
     assert {each.verdict for each in verdicts} == {"identical"}
 
 
+@pytest.mark.long
 def test_what_would_be_rounded_is_refused_before_any_data_is_read(spark: SparkSession, project: Settings) -> None:
     sums = shop.declare(project, CONTRACT, jobs={name: job(name, kind) for name, (kind, _) in WRONG.items()})
     with pytest.raises(DeclarationError) as caught:

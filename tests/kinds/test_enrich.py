@@ -69,6 +69,7 @@ def test_a_late_event_finds_the_version_of_its_own_time(spark: SparkSession) -> 
     assert table(kind, parts) == [("a1", 1, 1, "b0"), ("a2", 1, 2, "b0"), ("a4", 1, 4, "b3")]
 
 
+@pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize(
     ("how", "expected"),

@@ -36,6 +36,7 @@ def pairs(table: DataFrame) -> list[tuple[Any, ...]]:
     return [(row["left"], row["right"]) for row in table.collect()]
 
 
+@pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize(
     ("how", "expected"), [("inner", NEAR), ("left", NEAR | ALONE), ("full", NEAR | ALONE | ALONE_RIGHT)]
@@ -77,6 +78,7 @@ CHANGES = [  # second, side, the value from then on, and the row of an inner, a 
 ]
 
 
+@pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize("how", ["inner", "left", "full"])
 def test_tables_meet_by_key_as_kafka_prints_it(spark: SparkSession, how: How) -> None:

@@ -114,6 +114,7 @@ def test_who_was_given_the_first_edition_of_a_deploy_need_not_start_over(command
     assert copy.follow() == []
 
 
+@pytest.mark.long
 def test_a_purge_waits_for_a_consumer_and_then_nothing_of_the_person_is_left(shop: Lakehouse) -> None:
     said = list[str]()
     copy = Copy(shop.settings, "current_order")

@@ -213,6 +213,7 @@ def tried(r: random.Random, kinds: dict[str, Kind], rows: int) -> None:
     assert [exactly(one) for one in rows_back] == [exactly(of["after"]) for of in expected if of["after"] is not None]
 
 
+@pytest.mark.long
 def test_json_is_that_of_plain_and_comes_back_whatever_the_types() -> None:
     for r, kinds in kinds_of(0):
         tried(r, kinds, 40)

@@ -37,6 +37,7 @@ def array_text(value: Any) -> str:
     return f'"{escaped}"' if special else value
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @given(NESTED)
 def test_an_array_is_an_array(value: Any) -> None:
