@@ -97,6 +97,7 @@ def test_a_pipe_is_told_what_no_verb_says_of_itself(capsys: pytest.CaptureFixtur
     assert re.fullmatch(r"settle  flight: in \d+\.\d s", settled)
 
 
+@pytest.mark.long
 def test_commands_that_work_tell_how_far_they_are_as_they_are_asked_to(tmp_path: Path, commands: Commands) -> None:
     shop = new_shop(tmp_path)
     quiet = commands.lake("run", "--quiet", at=shop.land("orders", order(1), order(2)))

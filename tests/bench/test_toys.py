@@ -59,7 +59,7 @@ def test_large(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_growth(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = copied(tmp_path / "growth", without=(*BEYOND, "meter_total", "mode_total"))
-    growth(spark, settings, [1, 2], around=0)
+    growth(spark, settings, [1, 4], around=0)
     assert "meter_latest" in capsys.readouterr().out
 
 

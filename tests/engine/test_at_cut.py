@@ -20,6 +20,8 @@ from lake.store.storage import Address
 from lake.testing import Lakehouse
 from tests.shop import new_shop, order
 
+pytestmark = pytest.mark.long
+
 
 def invoked(lakehouse: Lakehouse, *words: str) -> Result:
     """Runs a command on the lakehouse in this process, with its session."""
@@ -61,7 +63,6 @@ def files(settings: Settings) -> set[Path]:
     return {file for folder in folders for file in folder.rglob("*") if "locks" not in file.parts}
 
 
-@pytest.mark.long
 def test_any_old_cut_is_asked_by_the_definitions_of_now(shop: Lakehouse) -> None:
     assert "edition 1 has expired" in fault(shop, "sql", "--cut", "1", "from customer_daily")
     before = files(shop.settings)

@@ -116,6 +116,7 @@ def must_answer(shop: Lakehouse, written: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("commit", ["a7836d0", "3527bb1"])
 def test_a_warehouse_of_an_earlier_commit_answers(tmp_path: Path, commit: str) -> None:
     must_answer(unpacked(FIXTURES / commit, tmp_path), FIXTURES / commit)

@@ -48,6 +48,7 @@ def test_every_reason_to_refuse_a_record_has_its_way_out() -> None:
     assert set(Reason) == FIXES.keys()
 
 
+@pytest.mark.long
 def test_a_session_of_commands(project: Settings, run: Run, land: Land, tmp_path: Path) -> None:
     declare(project)
     assert "not written" in run("schemas").output

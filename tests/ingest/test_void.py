@@ -288,6 +288,7 @@ def over(rows):
 """
 
 
+@pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize(
     "declared",

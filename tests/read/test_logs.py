@@ -91,6 +91,7 @@ def test_a_log_has_the_events_of_an_edition_s_cut_without_those_that_are_void(or
     both = "select (select count(*) from log.orders) as events, (select count(*) from current_order) as orders"
     assert answer(settings, both) == [{"events": 1, "orders": 1}]
     assert answer(settings, both, "--edition", "2") == [{"events": 2, "orders": 2}]
+    assert answer(settings, both, "--cut", "1", "--recompute") == [{"events": 1, "orders": 1}]
 
 
 def test_what_is_personal_is_null_in_logs_and_no_key_store_is_needed(orders: Lakehouse, tmp_path: Path) -> None:
