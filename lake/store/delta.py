@@ -8,7 +8,6 @@ the app id is the table's head; commits of other tools in between are passed ove
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from lake.errors import StorageError, Unavailable
 from lake.session import first_line
 from lake.store.storage import Address, Entry
-from lake.store.torn import COMMIT, commit_file, torn, torn_after
+from lake.store.torn import COMMIT, commit_file, torn
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -259,6 +258,8 @@ def _brought_up(path: Address, table: DeltaTable, newest: Entry | None) -> tuple
         there = newest is not None and commit_file(path, before).head() == newest
     if not there:
         return _newest(path), None
+    if path.storage.may_tear and not commit_file(path, before + 1).exists():
+        return table, newest  # what deltalake would find by listing the whole log
     try:
         table.update_incremental()
     except DeltaError:
@@ -387,43 +388,30 @@ def standing(path: Address, app: str) -> Position:
 
 
 def commits(path: Address) -> Iterator[dict[str, Any]]:
-    """The commits of the table at `path`, newest first. The first few are usually enough, so few are read at first."""
-    limit, last = 8, math.inf
-    while True:
-        try:
-            with opened(path) as table:
-                version = table.version()
-                by_hand = not path.storage.may_tear or torn_after(path, version)
-                known = _infos[path.url, str(table.metadata().id)] if by_hand else {}
-                history = [] if by_hand else table.history(limit)
-        except TableNotFoundError:
-            return
-        if by_hand:
-            yield from _commits_upto(path, version, known)
-            return
-        yield from (commit for commit in history if commit["version"] < last)
-        if len(history) < limit:
-            return
-        limit, last = 8 * limit, history[-1]["version"]
+    """The commits of the table at `path`, newest first, as far as they were not removed.
 
-
-_infos: Final[defaultdict[tuple[str, str], dict[int, dict[str, Any]]]] = defaultdict(dict)
-"""What the commits of tables in a store say of themselves, by the table's URL and its id, and by version."""
-MANY_COMMITS: Final = 10_000
-"""Of so many of a table it is kept, at most."""
-
-
-def _commits_upto(path: Address, version: int, known: dict[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """As `commits`, where deltalake would read a commit that was cut short, or each of a store again and again."""
+    Read one by one: deltalake lists the whole log for them, and reads one that was cut short.
+    """
+    try:
+        with opened(path) as table:
+            newest, known = table.version(), _infos[path.url, str(table.metadata().id)]
+    except TableNotFoundError:
+        return
     if len(known) > MANY_COMMITS:
         known.clear()
-    for number in range(version, -1, -1):
+    for number in range(newest, -1, -1):
         if number not in known or path.storage.may_tear:
             try:
                 known[number] = _info(path, number)
             except FileNotFoundError:  # its past was ended
                 return
         yield known[number] | {"version": number}
+
+
+_infos: Final[defaultdict[tuple[str, str], dict[int, dict[str, Any]]]] = defaultdict(dict)
+"""What the commits of tables in a store say of themselves, by the table's URL and its id, and by version."""
+MANY_COMMITS: Final = 10_000
+"""Of so many of a table it is kept, at most."""
 
 
 def metadata(path: Address, version: int) -> dict[str, Any]:

@@ -51,13 +51,6 @@ def torn(path: Address) -> int | None:
     return None if newest is None or _complete(path / "_delta_log" / newest) else int(newest[:20])
 
 
-def torn_after(path: Address, version: int) -> bool:
-    """Whether the commit that follows `version` was cut short."""
-    if not path.storage.may_tear:
-        return False
-    return commit_file(path, version + 1).exists() and torn(path) == version + 1
-
-
 def set_aside(path: Address, version: int, *, empty: bool) -> None:
     """Takes the commit `version`, which was cut short, away; with `empty`, one that does nothing takes its place."""
     if signpost(commit_file(path, version)) is not None:
