@@ -24,6 +24,8 @@ from lake.project import load
 from lake.report import doctor
 from lake.scaffold import init
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 LOCKS = ("requirements.lock", "infra/bootstrap.lock")
 
@@ -55,7 +57,6 @@ def scheduled(flight: dict[str, Any]) -> datetime:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_three_days_are_the_files_that_the_script_says(landed: Path) -> None:
     assert {name: digest[:16] for name, digest in digests(landed).items()} == {
         "airlines/airlines.csv": "162551bd3401a12d",
@@ -73,14 +74,12 @@ def test_three_days_are_the_files_that_the_script_says(landed: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_flight_is_identified_by_carrier_number_origin_and_hour(landed: Path) -> None:
     flights = records(*landed.glob("flights/2013-01-0?.jsonl"))
     ids = {(flight["carrier"], flight["flight"], flight["origin"], flight["time_hour"]) for flight in flights}
     assert len(ids) == len(flights)
 
 
-@pytest.mark.slow
 def test_the_hour_is_the_one_that_new_york_shows(landed: Path) -> None:
     for flight in records(landed / "flights/2013-01-02.jsonl"):
         local = datetime.fromisoformat(flight["time_hour"]) - timedelta(hours=5)
@@ -340,7 +339,6 @@ def test_doctor_tells_wrong_settings_and_still_looks_at_the_machine(tmp_path: Pa
     assert subjects["python"].ok
 
 
-@pytest.mark.slow
 def test_doctor_exits_with_1_where_something_is_not_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     result = CliRunner().invoke(lake, ["doctor", "--json", "--project", str(ROOT)])

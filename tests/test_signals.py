@@ -13,6 +13,8 @@ from lake.cli import signals
 from lake.errors import LakeError
 from tests.shop import empty
 
+pytestmark = pytest.mark.slow
+
 AT_WORK = """
 import sys, time
 from lake import cli

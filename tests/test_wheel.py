@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 UV = Path(sys.executable).with_name("uv")
 TYPED = """
@@ -86,7 +88,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "env"
 
 
-@pytest.mark.slow
 def test_what_is_installed_makes_a_project_and_knows_its_jars(environment: Path, tmp_path: Path) -> None:
     def lake(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

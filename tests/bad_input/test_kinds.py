@@ -42,6 +42,8 @@ from lake.session import class_path
 from lake.store.log import Log
 from tests.warehouse import fall_behind, published
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C where there is one
 WHERE = re.compile(r"\(.+\)$|^lake: \d+ faults:$")

@@ -28,6 +28,8 @@ from tests.servers.postgres import Postgres
 from tests.serving import serving
 from tests.shop import order
 
+pytestmark = pytest.mark.slow
+
 # Parses the DAGs of the folders that stdin names, as Airflow does, and tells what is in them; then what comes of each
 # call where the command `lake` is a shell script: the name of an exception or an exit code, whether Airflow would try
 # again, and what goes to the log.
@@ -151,12 +153,10 @@ def parsed(tmp_path_factory: pytest.TempPathFactory, projects: list[Path], reque
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_dags_parse_without_lake_and_without_spark(parsed: Any) -> None:
     assert not {"lake", "pyspark", "jobs", "deltalake", "great_expectations"} & set(parsed["modules"])
 
 
-@pytest.mark.slow
 def test_several_projects_live_in_one_airflow(parsed: Any, projects: list[Path]) -> None:
     names = ("flights", "shop", "Bank_of_1_5_", "parted")
     dags = ("backfill", "microbatch", "nightly", "recompute")
@@ -166,7 +166,6 @@ def test_several_projects_live_in_one_airflow(parsed: Any, projects: list[Path])
     assert {tuple(name.split("/")[:2]) for name in parsed["assets"]} == layers | {("parted", "sink")}
 
 
-@pytest.mark.slow
 def test_a_graph_that_is_none_is_told_where_airflow_tells_faults_of_dags(parsed: Any) -> None:
     ((file, fault),) = parsed["faults"].items()
     assert Path(file).parts[-3:] == ("shop", "dags", "dags.py")

@@ -45,6 +45,8 @@ from tests.serving import LAKE
 from tests.shop import new_shop, order
 from tests.warehouse import fall_behind, publish, published
 
+pytestmark = pytest.mark.slow
+
 ROWS = [(2,)]
 JOAN = "margaret hamilton"
 

@@ -22,6 +22,8 @@ from lake.store.ledger import checks, cuts
 from lake.store.ledger.checks import Check
 from lake.store.tables import Table
 
+pytestmark = pytest.mark.slow
+
 
 def no_spark() -> SparkSession:
     raise AssertionError("a small table needs no Spark")

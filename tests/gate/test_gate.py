@@ -27,6 +27,8 @@ from lake.store.ledger.editions import EditionTable, record_edition
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse
 
+pytestmark = pytest.mark.slow
+
 ROWS = pa.table(
     {
         "carrier": ["AA", "UA", "UA", None],
@@ -148,7 +150,6 @@ FAILING: list[tuple[tuple[str, Mapping[str, Any]], int]] = [
 """Expectations, and how many of ROWS fail each."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("copies", [1, cost.JUDGED_AT_ONCE])
 def test_nulls_decimals_instants_and_dates_compare_as_they_should(
     project: Settings, declaration: Declaration, expect: Expect, copies: int

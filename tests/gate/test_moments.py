@@ -20,6 +20,8 @@ from lake.kinds.windows.window import Calendar, Tumbling
 from lake.quality.suite import Expectation
 from lake.store.scan import to_frame
 
+pytestmark = pytest.mark.slow
+
 VIENNA = "Europe/Vienna"
 FIRST = datetime(2024, 3, 30, 22, 30, tzinfo=UTC)
 INSTANTS = [FIRST + timedelta(minutes=30 * n) for n in range(6)]  # around midnight in Vienna, an hour before UTC's
@@ -60,7 +62,6 @@ def expectations() -> list[tuple[Expectation, str | None, list[int]]]:
     ]
 
 
-@pytest.mark.slow
 def test_a_day_is_its_midnight_and_a_time_is_one_in_the_tables_zone() -> None:
     for expectation, zone, failing in expectations():
         (finding,) = judge_rows([expectation], ROWS, ("k",), zone=zone)

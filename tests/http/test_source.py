@@ -25,6 +25,8 @@ from lake.sources.source import Gap, Lag
 from tests.servers.http import shop
 from tests.spool import Kept
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Settings:

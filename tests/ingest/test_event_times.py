@@ -28,6 +28,8 @@ from lake.store.upkeep import compaction
 from tests.shop import contract, declare, empty
 from tests.warehouse import commit
 
+pytestmark = pytest.mark.slow
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 FIELDS = {"device": "string", "taken": "timestamp"}

@@ -39,6 +39,8 @@ from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
 from tests.checks import present
 
+pytestmark = pytest.mark.slow
+
 ORDER, DAILY = "current_order", "customer_daily"
 
 

@@ -38,6 +38,8 @@ from tests.checks import present
 from tests.shop import contract, declare, empty
 from tests.warehouse import commit
 
+pytestmark = pytest.mark.slow
+
 CONTRACTS: Final = (
     contract("sales", {"sale": "int", "customer": "string?", "amount": "int?"}, max_refused={"share": 0, "records": 0}),
     contract("visits", {"visit": "int", "page": "string?"}),

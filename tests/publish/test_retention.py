@@ -39,6 +39,8 @@ from lake.store.warehouse import Warehouse
 from tests.checks import present
 from tests.processes import other_process
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema([("order_id", pa.int64())])
 
 
@@ -116,7 +118,6 @@ def published(project: Project, *, times: int) -> Table:
     return table
 
 
-@pytest.mark.slow
 def test_what_a_consumer_has_is_kept_until_it_is_too_far_behind(project: Project) -> None:
     table = published(project, times=2)
     next(subscribe(project.settings, "current_order", consumer="crm")).ack()
@@ -136,7 +137,6 @@ def test_what_a_consumer_has_is_kept_until_it_is_too_far_behind(project: Project
         next(subscribe(project.settings, "current_order", consumer="crm"))
 
 
-@pytest.mark.slow
 def test_old_editions_expire_and_their_files_go_but_not_those_of_the_pinned_one(project: Project) -> None:
     table = published(project, times=5)
     editions.pin_edition(project.settings, 2)
@@ -167,7 +167,6 @@ def test_young_editions_stay_however_many_there_are(project: Project) -> None:
     assert (done.expired, done.kept) == ([], [3, 2, 1])
 
 
-@pytest.mark.slow
 def test_what_was_there_when_a_running_process_began_stays_until_it_ends(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +184,6 @@ def test_what_was_there_when_a_running_process_began_stays_until_it_ends(
     assert readable(table) == [3, 4]
 
 
-@pytest.mark.slow
 def test_a_child_that_is_behind_finds_the_changes_since_its_own_position(project: Project) -> None:
     table, child = published(project, times=3), live(project, "customer_daily")
     put(child, 1, inputs={"current_order": 2}, homes={"current_order": "current_order"})
@@ -249,7 +247,6 @@ def test_a_superseded_home_goes_with_the_last_edition_that_has_it(
     assert (old.exists(), new.exists(), rows(again, 2)) == (False, True, [(7,)])
 
 
-@pytest.mark.slow
 def test_an_unpublished_home_is_abandoned_when_nobody_at_work_could_be_building_it(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,7 +276,6 @@ def test_what_is_published_while_maintain_is_at_work_is_no_longer_abandoned(
     assert (done.dropped, rows(project, 3)) == ([], [(7,)])
 
 
-@pytest.mark.slow
 def test_who_begins_to_read_while_a_book_is_compacted_finds_its_files(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,7 +319,6 @@ def test_a_retired_table_is_listed_and_dropped_with_the_older_editions_that_have
     assert retired(project) == []
 
 
-@pytest.mark.slow
 def test_what_an_interrupted_call_left_undone_the_next_one_does(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,8 @@ from tests.checks import present
 from tests.shop import empty
 from tests.warehouse import publish, write
 
+pytestmark = pytest.mark.slow
+
 LAKE = Path(sys.executable).parent / "lake"
 
 
@@ -124,7 +126,6 @@ def test_a_device_that_takes_nothing_is_told_as_what_it_is(edition: Reader, kind
     assert "the device is full: No space left on device (/dev/full)" in str(done.exception)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["table", "csv"])
 def test_standard_output_that_takes_nothing_is_told(edition: Reader, kind: str) -> None:
     words: list[str | Path] = [LAKE, "sql", "SELECT 1", "--format", kind, "--project", edition.settings.project]
@@ -238,7 +239,6 @@ def test_cells_of_markdown_do_not_end_their_row(edition: Reader) -> None:
     assert output(edition, query, "--format", "md") == "| x\\|y | n |\n| --- | ---: |\n| a\\|b\\\\n\\*c\\* | 1 |\n"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "names"),
     [
@@ -258,7 +258,6 @@ def test_whatever_reads_can_be_written(edition: Reader, tmp_path: Path, query: s
         output(edition, query, "-o", str(tmp_path / f"answer{extension}"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["table", "md", "csv", "json", "jsonl"])
 def test_a_terminal_gets_nothing_that_it_would_obey(edition: Reader, kind: str) -> None:
     ours, theirs = os.openpty()

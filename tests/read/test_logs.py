@@ -30,6 +30,8 @@ from lake.testing import Lakehouse
 from tests.shop import contract, declare, job, new_shop, order
 from tests.warehouse import EVENTS, commit, fall_behind, published
 
+pytestmark = pytest.mark.slow
+
 LEDGERS = [f"lake.{name}" for name in ("checks", "cuts", "editions", "quarantine", "reads", "runs", "undelivered")]
 RESULT = {
     "type": "expect_column_values_to_not_be_null", "kwargs": {"column": "customer"}, "severity": "stop",

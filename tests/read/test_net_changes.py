@@ -19,6 +19,8 @@ from lake.store.ledger.editions import Edition, EditionTable, get_edition, recor
 from tests.read.things import NAME, Things
 from tests.warehouse import write
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def things(project: Settings) -> Things:

@@ -19,6 +19,8 @@ from lake.read.shell import ROWS, Conversation, Names, _show, converse
 from lake.read.sql import reader
 from tests.warehouse import publish, write
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

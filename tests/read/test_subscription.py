@@ -21,6 +21,8 @@ from lake.store.ledger import consumers, editions
 from tests.processes import other_process
 from tests.read.things import NAME, Things
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def things(project: Settings) -> Things:

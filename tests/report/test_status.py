@@ -33,6 +33,8 @@ from tests.checks import present
 from tests.shop import contract, declare, empty
 from tests.warehouse import publish
 
+pytestmark = pytest.mark.slow
+
 CONTRACT = contract("flights", {"carrier": "string", "at": "timestamp"}, id="content", time="at")
 JOB = '''
 from lake import Aggregate, Count, log, table

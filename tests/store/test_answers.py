@@ -37,6 +37,8 @@ from lake.store.voids import record as record_void
 from lake.store.warehouse import Warehouse
 from tests.warehouse import kept_folder, published
 
+pytestmark = pytest.mark.slow
+
 AT: Final = datetime(2024, 4, 1, tzinfo=UTC)
 ROWS: Final = pa.table({"k": pa.array([1, 2], pa.int64()), "v": ["a", "b"]})
 AGAIN: Final = pa.table({"_id": ["x"], "source": ["f:1"]})

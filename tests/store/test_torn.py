@@ -33,6 +33,8 @@ from lake.store.warehouse import Warehouse
 from tests.checks import present
 from tests.crash.model import Shop
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
 PROGRAM = """
 import os, signal, sys

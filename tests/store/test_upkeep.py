@@ -37,6 +37,8 @@ from tests.checks import present
 from tests.processes import other_process
 from tests.shop import empty
 
+pytestmark = pytest.mark.slow
+
 NO_SPARK = cast("SparkSession", None)
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("_order", pa.struct([("_batch", pa.int64())]))])
 
@@ -234,7 +236,6 @@ def test_a_file_that_a_dead_writer_s_spark_may_yet_commit_is_left_alone_for_a_da
     assert vacuum.unneeded(table.path, keep=(), since=0) == {late: size}
 
 
-@pytest.mark.slow
 def test_what_no_version_needs_is_what_deltalake_says(table: Table) -> None:
     compaction.compact_table(table.path, table.position(), ["n"])
     change(table, "update", 1, 2, text="c")
@@ -310,7 +311,6 @@ def test_a_table_of_many_commits_gets_a_checkpoint(project: Settings) -> None:
     assert (path / "_delta_log" / f"{vacuum.CHECKPOINT_EVERY:020}.checkpoint.parquet").exists()
 
 
-@pytest.mark.slow
 def test_writers_pack_small_files_once_there_are_many_and_no_sooner(table: Table) -> None:
     for number in range(100, 100 + compaction.CROWDED - files(table) - 1):
         change(table, "insert", number)
@@ -325,7 +325,6 @@ def test_writers_pack_small_files_once_there_are_many_and_no_sooner(table: Table
     assert table.version() == head + 1
 
 
-@pytest.mark.slow
 def test_writers_leave_alone_what_another_tool_wrote_last(table: Table) -> None:
     for number in range(100, 100 + compaction.CROWDED):
         change(table, "insert", number)
