@@ -249,17 +249,16 @@ def _brought_up(path: Address, table: DeltaTable, newest: Entry | None) -> tuple
     had, is gone or was made again. And its newest commit, where that is known.
     """
     before = table.version()
-    if not path.storage.may_tear:
-        since = _commits_from(path, before)
-        if newest is not None and since == [newest]:  # mostly so: by one request
-            return table, newest
-        there = newest in since
-    else:
+    if path.storage.may_tear:
         there = newest is not None and commit_file(path, before).head() == newest
+        moved = commit_file(path, before + 1).exists()
+    else:  # mostly just the newest is there: one request says all
+        since = _commits_from(path, before)
+        there, moved = newest in since, since != [newest]
     if not there:
         return _newest(path), None
-    if path.storage.may_tear and not commit_file(path, before + 1).exists():
-        return table, newest  # what deltalake would find by listing the whole log
+    if not moved:  # deltalake would list the whole log to find that out
+        return table, newest
     try:
         table.update_incremental()
     except DeltaError:
@@ -394,13 +393,15 @@ def commits(path: Address) -> Iterator[dict[str, Any]]:
     """
     try:
         with opened(path) as table:
-            newest, known = table.version(), _infos[path.url, str(table.metadata().id)]
+            newest = table.version()
+            # On this machine one that was cut short is made again, so it is read each time.
+            known = {} if path.storage.may_tear else _infos[path.url, str(table.metadata().id)]
     except TableNotFoundError:
         return
     if len(known) > MANY_COMMITS:
         known.clear()
     for number in range(newest, -1, -1):
-        if number not in known or path.storage.may_tear:
+        if number not in known:
             try:
                 known[number] = _info(path, number)
             except FileNotFoundError:  # its past was ended
