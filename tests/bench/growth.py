@@ -68,18 +68,20 @@ def copied(home: Path, *, without: Iterable[str] = ()) -> Settings:
     return load_settings(home)
 
 
-def growth(spark: SparkSession, settings: Settings, commits: Sequence[int], *, around: int = AROUND) -> None:
-    """Measures `around` each of `commits`, in rising order, and prints the medians."""
+def growth(
+    spark: SparkSession, settings: Settings, commits: Sequence[int], *, around: int = AROUND, first: int = 1
+) -> None:
+    """Measures `around` each of `commits`, in rising order, and prints the medians; `first` cycles do not count."""
     times = Times()
-    for _ in range(commits[0] - around - 1):
+    for _ in range(commits[0] - around - first - 1):
         cycle(spark, settings, Times())
     for commit in commits:
         done = Log(settings, STREAM).head().batch
-        if batches := commit - around - 1 - done:
+        if batches := commit - around - first - 1 - done:
             forward(small(settings), STREAM, lambda: spark, batches=batches)
-        measure(spark, settings, times, f"{commit:,}", around)
+        measure(spark, settings, times, f"{commit:,}", around=around, first=first)
     maintain(small(settings), lambda: spark, POLICY, lambda _: None)
-    measure(spark, settings, times, MAINTAINED, around)
+    measure(spark, settings, times, MAINTAINED, around=around, first=first)
     verify_all(lambda: spark, small(settings), tell=must_be_identical)
     heading(f"A micro-batch of {BATCH} events, seconds by part, after so many commits (target: 1.3 of the first)")
     columns = [*(f"{commit:,}" for commit in commits), MAINTAINED]
@@ -89,10 +91,10 @@ def growth(spark: SparkSession, settings: Settings, commits: Sequence[int], *, a
         print(f"{part:<20}" + "".join(f"{each:12.3f}" for each in found) + f"{found[-1] / found[0]:8.2f}", flush=True)
 
 
-def measure(spark: SparkSession, settings: Settings, times: Times, mark: str, around: int) -> None:
-    """Cycles, timed under `mark`; the first, which reads what was written behind Spark's back, is not."""
-    for number in range(2 * around + 2):
-        cycle(spark, settings, times if number else Times(), mark=f"{mark} ")
+def measure(spark: SparkSession, settings: Settings, times: Times, mark: str, *, around: int, first: int) -> None:
+    """Cycles, timed under `mark`; the `first`, which read what was written behind Spark's back, are not."""
+    for number in range(first + 2 * around + 1):
+        cycle(spark, settings, Times() if number < first else times, mark=f"{mark} ")
 
 
 def cycle(spark: SparkSession, settings: Settings, times: Times, *, mark: str = "") -> None:

@@ -70,7 +70,7 @@ def main() -> None:
 class Large:
     """The project of `settings` over `meters`, and its hand-written twin; tables are the whole project's.
 
-    The log goes on by `batches` of `batch` events, of which the first warms up.
+    The log goes on by `batches` of `batch` events, of which the first `warm_up` are not counted.
     """
 
     settings: Settings
@@ -78,6 +78,7 @@ class Large:
     meters: Meters
     batch: int = 10_000
     batches: int = 3
+    warm_up: int = 1
     times: Times = field(default_factory=Times)
 
     def run(self) -> None:
@@ -123,10 +124,10 @@ class Large:
             line(f"{verb}, all", self.times[verb], f"ratio {self.times[verb] / by_hand:.2f} of {by_hand:.2f} s by hand")
 
     def step(self, project: Project, hand: Hand, number: int) -> None:
-        """One micro-batch, by `lake` and by hand; the first is not counted."""
+        """One micro-batch, by `lake` and by hand."""
         first = self.meters.readings + number * self.batch
         append(self.settings, contract(STREAM), self.meters.events(STREAM, first, self.batch, late=False))
-        times = self.times if number else Times()
+        times = Times() if number < self.warm_up else self.times
         inputs = self.now(project)
         with times.timed("step"):
             done = advance_all(inputs, tell=lambda _: None)

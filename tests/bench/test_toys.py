@@ -49,7 +49,7 @@ def test_kinds(spark: SparkSession, project: Settings, capsys: pytest.CaptureFix
 
 def test_large(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = copied(tmp_path / "large", without=BEYOND)
-    bench = Large(settings, spark, Meters(spark, 2000, 100), batch=50, batches=2)
+    bench = Large(settings, spark, Meters(spark, 2000, 100), batch=50, batches=1, warm_up=0)
     bench.run()
     bench.cold(["sql"])
     told = capsys.readouterr().out
@@ -59,10 +59,11 @@ def test_large(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_growth(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = copied(tmp_path / "growth", without=(*BEYOND, "meter_total", "mode_total"))
-    growth(spark, settings, [1, 4], around=0)
+    growth(spark, settings, [1, 3], around=0, first=0)
     assert "meter_latest" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_load(
     commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

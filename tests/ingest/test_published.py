@@ -129,7 +129,7 @@ NO_TEXT = {
 }
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("stream", NO_TEXT)
 def test_bytes_that_are_no_text_are_refused_with_their_record_alone(
     project: Settings, spark: SparkSession, stream: str

@@ -45,7 +45,7 @@ def test_c1_ignored_columns_follow_the_newest_event(spark: SparkSession, ends: A
     ]
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("at", [0, 8])
 def test_a_truncate_closes_every_version_older_than_it(spark: SparkSession, at: int) -> None:
     kind = user_history(ignore="city", truncate="_operation = 'TRUNCATE'")

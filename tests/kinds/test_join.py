@@ -107,7 +107,7 @@ def union(parts: list[tuple[DataFrame, DataFrame]]) -> tuple[DataFrame, ...]:
     return tuple(reduce(DataFrame.unionByName, frames) for frames in zip(*parts, strict=True))
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("ids", [{}, {"left": "left"}, {"right": "right"}, {"left": "left", "right": "right"}])
 def test_a_full_join_has_one_row_of_an_identity_where_keys_are_null(spark: SparkSession, ids: Any) -> None:
     kind = Join(("key", "part"), how="full", **ids)

@@ -153,6 +153,7 @@ def test_quantifiers_take_many_rows_or_few(
         assert [letters[m.start : m.start + m.rows] for m in found] == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("in_python", [False, True])
 def test_the_first_alternative_wins_over_a_longer_match(spark: SparkSession, in_python: bool) -> None:
     """SQL's `x (a | a b) c?` and the like: the leftmost alternative that leaves the rest possible."""

@@ -131,6 +131,7 @@ def test_a_purge_waits_for_a_consumer_and_then_nothing_of_the_person_is_left(sho
     assert copy.follow() == []
 
 
+@pytest.mark.long
 def test_a_purge_does_not_wait_for_ever_and_the_consumer_is_told_to_start_over(shop: Lakehouse) -> None:
     copy = Copy(shop.settings, "current_order")
     copy.follow()
