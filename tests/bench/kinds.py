@@ -51,7 +51,7 @@ def main() -> None:
         settings = Settings(project=home, warehouse=home / "warehouse", spark=memory)
         spark = start(settings)
         try:
-            bench = Bench.over(Meters(spark, arguments.events, arguments.keys), settings, arguments.repeat)
+            bench = Bench.over(Meters(spark, arguments.events, arguments.keys), settings, repeat=arguments.repeat)
             if bench.run(arguments.kind or names):
                 sys.exit("not all kinds were measured")
         finally:
@@ -60,10 +60,7 @@ def main() -> None:
 
 @dataclass
 class Bench:
-    """All tables of a project and their hand-written twins; `cuts` follow batch 1, 2, 3 …, `sorts` names the batches.
-
-    The second batch is there to warm up.
-    """
+    """All tables of a project and their hand-written twins; `cuts` follow batch 1, 2, 3 …, `sorts` names batches."""
 
     spark: SparkSession
     project: Project
@@ -74,14 +71,14 @@ class Bench:
     times: Times = field(default_factory=Times)
 
     @classmethod
-    def over(cls, meters: Meters, settings: Settings, repeat: int) -> Bench:
-        """The log's batches, each with its cut."""
+    def over(cls, meters: Meters, settings: Settings, *, repeat: int, warm_up: int = 1) -> Bench:
+        """The log's batches, each with its cut; after the first, `warm_up` of them do not count."""
         contracts = {stream: contract(stream) for stream in FIELDS}
         declared = {each.name: each for each in (tables.tariff, *tables.KINDS.values())}
         file = JobFile.read(Path(tables.__file__))
         files = {name: replace(file, path=file.path.with_stem(name)) for name in declared}
         project = Project(settings, contracts, declared, files)
-        sorts, times, cuts = ["all", "warm", *["in order", "late"] * repeat], Times(), []
+        sorts, times, cuts = ["all", *["warm"] * warm_up, *["in order", "late"] * repeat], Times(), []
         for number, sort in enumerate(sorts):
             first, count = (meters.readings + BATCH * (number - 1), BATCH) if number else (0, meters.readings)
             with times.timed(sort):

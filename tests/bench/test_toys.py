@@ -42,7 +42,7 @@ def test_flights(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.turns
 @pytest.mark.parametrize("names", [[name] for name in KINDS], ids=str)
 def test_kinds(spark: SparkSession, project: Settings, capsys: pytest.CaptureFixture[str], names: list[str]) -> None:
-    bench = Bench.over(Meters(spark, 2000, 100), project, repeat=1)
+    bench = Bench.over(Meters(spark, 2000, 100), project, repeat=1, warm_up=0)
     failed = bench.run(names)
     assert not failed, capsys.readouterr().out
 

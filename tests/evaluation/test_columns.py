@@ -400,6 +400,8 @@ def test_every_way_to_use_columns_gives_the_same_by_every_verb(
         assert changed(backfilled(things, name)) == {}
     assert unproved(things) == []
     assert states(things, no_session) == now
+    if not others:  # a deploy and another warehouse are for many jobs
+        return
 
     deployed = commands.lake("deploy", at=things)
     assert deployed.code == 0, deployed.err
@@ -410,8 +412,6 @@ def test_every_way_to_use_columns_gives_the_same_by_every_verb(
     as_modelled("note_x")
     assert changed(rebuilt(things)) == {}
     assert unproved(things) == []
-    if not others:  # a few jobs are not worth another warehouse
-        return
     fresh = Lakehouse(project.project, tmp_path_factory.mktemp("fresh"))
     source, anew = (each.settings.path(each.settings.landing) for each in (things, fresh))
     shutil.copytree(source, anew, dirs_exist_ok=True)
