@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, lambda *_: None)  # a handler is no one's heir; what is ignored stays so
     if is_brief(config):
         os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JVM)
-        os.environ.setdefault("HEADWATER_HISTORIES", "250")
+        os.environ.setdefault("HEADWATER_HISTORIES", "100")
     for name in servers.NAMES:
         config.addinivalue_line("markers", f"{name}: asks this server, found by its fixture; `make test-{name}`")
 
@@ -45,14 +45,13 @@ def is_brief(config: pytest.Config) -> bool:
     return "not long" in str(config.getoption("markexpr"))
 
 
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-"""Code that is compiled quickly, and kept: the JVM's 48 MB for such code are full soon, and swept ever after."""
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m -XX:ParallelGCThreads=1"
+"""Code that is compiled quickly, and kept: the JVM's 48 MB for such code are full soon, and swept ever after. Classes
+fill what they need without a collection at each step, and a collection has a core of its own, as each process has.
+"""
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Settings of a Spark that makes no code."""
-
-HEAP = {"spark.driver.defaultJavaOptions": "-Xms2g -Xmn1g"}
-"""As much at once as a whole run needs in the end: garbage is collected half as often."""
 
 LONGEST = frozenset(
     {"test_toys.py", "test_flights.py", "test_forget.py", "test_examples.py", "test_recompute.py", "test_dags.py"}
@@ -99,7 +98,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     """The one session: two shuffle partitions, no UI."""
     home = tmp_path_factory.mktemp("spark")
     conf = SparkSettings(
-        master="local[2]", driver_memory="3g", conf=HEAP | _served() | (INTERPRETED if is_brief(pytestconfig) else {})
+        master="local[2]", driver_memory="3g", conf=_served() | (INTERPRETED if is_brief(pytestconfig) else {})
     )
     session = start(Settings(project=home, spark=conf))
     yield session

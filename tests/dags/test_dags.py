@@ -157,6 +157,7 @@ def test_dags_parse_without_lake_and_without_spark(parsed: Any) -> None:
     assert not {"lake", "pyspark", "jobs", "deltalake", "great_expectations"} & set(parsed["modules"])
 
 
+@pytest.mark.long
 def test_several_projects_live_in_one_airflow(parsed: Any, projects: list[Path]) -> None:
     names = ("flights", "shop", "Bank_of_1_5_", "parted")
     dags = ("backfill", "microbatch", "nightly", "recompute")

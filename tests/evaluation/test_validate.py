@@ -97,6 +97,7 @@ def test_a_wrong_declaration_reads_nothing_and_stops_no_other(spark: SparkSessio
     assert [done.verb for done in advance_all(inputs, ["good"], tell=lambda _: None)] == ["none"]
 
 
+@pytest.mark.long
 def test_what_a_python_reducer_does_wrong_is_one_line_with_its_place(spark: SparkSession, project: Settings) -> None:
     step = "\ndef step(state, event):\n    return {'n': 1 // state['n']}\n\n"
     fold = "Fold('id', state='n int', start={'n': 0}, step=step)"

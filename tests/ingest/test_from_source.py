@@ -84,6 +84,7 @@ def logged(house: Lakehouse) -> dict[str, list[tuple[Any, ...]]]:
     }
 
 
+@pytest.mark.long
 def test_the_logs_have_each_record_once_with_its_place_and_facts_and_the_source_knows(
     bank: Lakehouse, spark: SparkSession
 ) -> None:

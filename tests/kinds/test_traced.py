@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from lake import Aggregate, AsOf, Count, Enrich, First, Fold, History, Join, Latest, Pattern, Session, Step
@@ -107,6 +108,7 @@ def test_of_a_fold_events_are_applied_or_refused(spark: SparkSession) -> None:
     assert told(kind, batch(spark, 1, ORDERS, *rows)) == [(1, "applied"), (1, "refused: overdrawn"), (1, "applied")]
 
 
+@pytest.mark.long
 def test_of_a_pattern_rows_are_steps_of_their_match(spark: SparkSession) -> None:
     measures: dict[str, Measure] = {"n": Count()}
     kind = Pattern("k", sequence="at", steps=[Step("low", "v = 'l'"), Step("high", "v = 'h'")], measures=measures)
@@ -115,6 +117,7 @@ def test_of_a_pattern_rows_are_steps_of_their_match(spark: SparkSession) -> None
     assert told(kind, frame) == [(1, row["match_id"], "step low"), (1, row["match_id"], "step high")]
 
 
+@pytest.mark.long
 def test_of_a_pattern_over_two_logs_the_rows_of_both_make_matches(spark: SparkSession) -> None:
     kind = Pattern("k", sequence="at", steps=[Step("low", "v = 'l'"), Step("high", "w > 0")], measures={"n": Count()})
     lows, highs = batch(spark, 1, ORDERS, (1, 1, "l"), (1, 2, "l")), batch(spark, 1, "k int, at int, w int", (1, 2, 5))

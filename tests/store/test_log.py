@@ -233,6 +233,7 @@ def test_one_failing_stream_does_not_stop_the_others(project: Settings, spark: S
     assert "schemas/broken.avsc" in told[0]
 
 
+@pytest.mark.long
 def test_evolution(project: Settings, spark: SparkSession, land: Land) -> None:
     declare(project)
     land("readings", "1.jsonl", reading("a", count=7, note="early"), reading("b", grade="high"))
