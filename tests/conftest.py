@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, lambda *_: None)  # a handler is no one's heir; what is ignored stays so
     if is_brief(config):
         os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JVM)
-        os.environ.setdefault("HEADWATER_HISTORIES", "100")
+        os.environ.setdefault("HEADWATER_HISTORIES", "250")
     for name in servers.NAMES:
         config.addinivalue_line("markers", f"{name}: asks this server, found by its fixture; `make test-{name}`")
 

@@ -86,6 +86,7 @@ def test_a_newer_event_goes_on_from_the_state_and_a_late_one_folds_again(spark: 
 HISTORY = [("a", 1, "placed"), ("a", 2, "shipped"), ("a", 3, "paid"), ("a", 4, "shipped"), ("b", 1, "paid")]
 
 
+@pytest.mark.long
 def test_a_refused_event_is_a_row_and_leaves_the_state(spark: SparkSession) -> None:
     events = rows(
         spark, [(i, at, f"{i}{at}", what) for i, at, what in HISTORY], "id string, at int, eid string, what string"

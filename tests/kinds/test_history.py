@@ -248,6 +248,7 @@ def test_the_last_event_of_an_instant_counts_and_a_null_instant_does_not(spark: 
     assert table(kind, batches(spark, schema, *parts), "part", "v", *SPAN) == [("p", "b", 1, 2), ("p", "d", 2, 3)]
 
 
+@pytest.mark.long
 def test_a_changed_key_closes_the_former_one(spark: SparkSession) -> None:
     kind = History("k", sequence="_at", former={"k": "_before"})
     parts: list[Rows] = [[(1, "a", 1, None)], [(2, "a", 4, 1)]]

@@ -30,6 +30,7 @@ def sliced(rows: list[Any], ends: list[int]) -> list[list[Any]]:
     return [rows[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("ends", SLICINGS.values(), ids=SLICINGS)
 def test_c1_an_upsert_older_than_a_delete_stays_deleted(spark: SparkSession, ends: Any) -> None:
     kind = Latest("id", sequence="_number", deletes="_operation = 'DELETE'")
@@ -40,6 +41,7 @@ def test_c1_an_upsert_older_than_a_delete_stays_deleted(spark: SparkSession, end
     ]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("at", [0, 8])
 def test_c1_a_truncate_leaves_what_is_newer(spark: SparkSession, at: int) -> None:
     kind = Latest("id", sequence="_number", deletes="_operation = 'DELETE'", truncate="_operation = 'TRUNCATE'")
@@ -68,6 +70,7 @@ def test_c13_groups_of_columns_follow_sequences_of_their_own(spark: SparkSession
     assert table(kind, batches(spark, GROUPED, [one, two], [three])) == [(1, 2, 2, 2, 3, 3, 3)]
 
 
+@pytest.mark.long
 def test_c13_event_time_orders_what_the_log_does_not(spark: SparkSession) -> None:
     """Hudi, EVENT_TIME_ORDERING, and its partial merge."""
     schema = "id int, name string, ts int, price string"

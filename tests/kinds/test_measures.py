@@ -90,6 +90,7 @@ def test_first_and_last_go_by_all_columns_named_and_then_by_the_log(spark: Spark
     assert found == {"first": "five", "last": "three", "last_a": "two", "none": None}
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("type_", ["tinyint", "int", "bigint", "decimal(9, 3)", "decimal(18, 2)"])
 def test_variance_is_exact(spark: SparkSession, type_: str) -> None:
     big = 10**9 if type_ in ("int", "bigint", "decimal(18, 2)") else 100
@@ -142,6 +143,7 @@ def test_a_quotient_is_rounded_once_and_half_up(
     assert dict(table.dtypes)["q"] == f"decimal(38,{measure.scale})"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("places", [0, 4, 9, 18])
 def test_quotients_are_those_of_fractions(spark: SparkSession, places: int) -> None:
     """Of sums of any number of decimal places; every other one lies at half a unit, or next to it."""

@@ -107,6 +107,7 @@ def test_tumbling_counts_as_risingwave_prints_them(spark: SparkSession) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("day", "hours"), [("2013-03-10", 23), ("2013-11-03", 25), ("2013-07-04", 24)])
 def test_a_day_of_a_clock_change_has_its_own_number_of_hours(spark: SparkSession, day: str, hours: int) -> None:
     zone = ZoneInfo(NEW_YORK)
@@ -395,6 +396,7 @@ def test_a_look_back_is_not_final_while_a_row_of_its_own_time_is_not_late(spark:
             assert {(row.word, row.n, row.is_final) for row in made.collect()} == rows
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("unit", "end"),
     [("day", "2013-11-04T05:00"), ("week", "2013-11-04T05:00"), ("month", "2013-12-01T05:00"),

@@ -107,6 +107,7 @@ def timed(rows: DataFrame, name: str) -> DataFrame:
     return rows.withColumn(TIME, F.col(f"{name}_at").cast("timestamp"))
 
 
+@pytest.mark.long
 def test_inner_is_part_of_left_is_part_of_full(spark: SparkSession) -> None:
     left, right = histories(seed=3)
     parts = [(frame(spark, left[0], "order"), frame(spark, right[0], "payment"))]
