@@ -47,7 +47,7 @@ def is_brief(config: pytest.Config) -> bool:
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m -XX:ParallelGCThreads=1"
 """Code that is compiled quickly, and kept: the JVM's 48 MB for such code are full soon, and swept ever after. Classes
-fill what they need without a collection at each step, and a collection has a core of its own, as each process has.
+fill what they need without a collection at each step. One thread collects: two cores have two such JVMs.
 """
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}

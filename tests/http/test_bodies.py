@@ -57,7 +57,6 @@ def taken(body: str | bytes, kind: str, *, record_bytes: int = 1 << 20, **header
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @given(st.lists(OBJECTS, max_size=5), st.booleans(), SPACES)
 def test_objects_in_an_array_come_out_as_they_went_in(objects: list[Any], ascii_only: bool, space: str) -> None:
     texts = [json.dumps(each, ensure_ascii=ascii_only) for each in objects]

@@ -355,7 +355,7 @@ def half(house: Lakehouse, spark: SparkSession) -> Path:
     return house.settings.path(f".lake/{spool.FOLDER}/bank/2")
 
 
-@pytest.mark.parametrize("lost", ["", pytest.param("debits.spool.parquet", marks=pytest.mark.long)])
+@pytest.mark.parametrize("lost", ["", "debits.spool.parquet"])
 @pytest.mark.long
 def test_half_a_delivery_whose_other_half_is_lost_is_given_up_on_purpose(
     bank: Lakehouse, spark: SparkSession, lost: str

@@ -77,7 +77,7 @@ KINDS: list[tuple[str, str, str, bool]] = [
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kinds", [KINDS[:2], pytest.param(KINDS[2:], marks=pytest.mark.long)], ids=["two", "others"])
+@pytest.mark.parametrize("kinds", [KINDS[:2], KINDS[2:]], ids=["two", "others"])
 def test_csv_of_every_kind_is_read_as_it_was_written(
     project: Settings, spark: SparkSession, kinds: list[tuple[str, str, str, bool]]
 ) -> None:
