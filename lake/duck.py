@@ -12,13 +12,8 @@ FILE_SYSTEMS: Final[dict[str, Any]] = {}
 
 def connect(file: str = ":memory:") -> duckdb.DuckDBPyConnection:
     """A connection to a database of its own in memory, or to that in `file`."""
-    con = settled(duckdb.connect(file))
+    con = duckdb.connect(file)
+    con.execute("SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false")  # a cursor shows no bar by itself
     for system in FILE_SYSTEMS.values():
         con.register_filesystem(system)
-    return con
-
-
-def settled(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """The connection with these settings, which a cursor does not have of the connection that it is of."""
-    con.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
     return con

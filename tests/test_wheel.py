@@ -61,8 +61,9 @@ def _imported() -> Iterator[tuple[str, str]]:
         if path.startswith("lake/templates/"):
             continue  # a project's own
         for node in ast.walk(ast.parse(file.read_text())):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [name.name for name in node.names]
             tops = {name.partition(".")[0] for name in names}
             yield from ((path, top) for top in tops - sys.stdlib_module_names - OURS)
 

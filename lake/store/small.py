@@ -12,7 +12,7 @@ from arro3.core import Table
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from lake.duck import FILE_SYSTEMS, connect, settled
+from lake.duck import FILE_SYSTEMS, connect
 from lake.errors import LakeError, StorageError
 from lake.quoting import literal, quoted
 from lake.store.delta import KEEP_LOGS, Position, add, exists, files, missing, must_precede, opened, read_back, write
@@ -31,7 +31,7 @@ def _database(file_systems: Sequence[str]) -> duckdb.DuckDBPyConnection:
 
 def connection() -> duckdb.DuckDBPyConnection:
     """A DuckDB that reads and writes timestamps in UTC. What is registered, and temporary tables, are its own."""
-    return settled(_database(tuple(FILE_SYSTEMS)).cursor())
+    return _database(tuple(FILE_SYSTEMS)).cursor()
 
 
 @contextmanager

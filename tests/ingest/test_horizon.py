@@ -100,12 +100,12 @@ def test_the_horizon_is_the_one_that_is_counted_from_the_first_batch_on(seed: in
         times = {kind: _greatest(one for one in fresh if (one.room is None) == kind) for kind in (False, True)}
         latest = max((one.at for one in fresh), default=None)
         horizon = horizon.after(times[False], times[True], latest, history.now)
-        assert _stands(horizon) == (model.horizon(len(model.batches)), model.open(len(model.batches)))
+        assert _stands(horizon) == (model.horizons()[-1], model.open(len(model.batches)))
         history.now += timedelta(minutes=history.chance.randint(0, 200))
         if model.quiet(history.now):
             before, horizon = horizon.at, horizon.without(horizon.idle(history.now, IDLE))
             assert before is None or (horizon.at is not None and horizon.at >= before)
-            assert _stands(horizon) == (model.horizon(len(model.batches)), model.open(len(model.batches)))
+            assert _stands(horizon) == (model.horizons()[-1], model.open(len(model.batches)))
         assert not horizon.idle(history.now, IDLE)
 
 
@@ -376,8 +376,8 @@ def test_tables_call_late_and_final_what_the_model_does(
             rooms.run(now=history.now)
             assert windows(rooms) == model.windows()
     assert watermarks(rooms) == {
-        number: model.horizon(number - 1)
-        for number, batch in enumerate(model.batches, 1)
+        number: horizon
+        for number, (horizon, batch) in enumerate(zip(model.horizons(), model.batches, strict=False), 1)
         if any(one.room for one in batch.told)
     }
     assert any(batch.closed for batch in model.batches)

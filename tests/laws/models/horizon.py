@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice
 
 HOUR = timedelta(hours=1)
 
@@ -59,36 +61,43 @@ class Model:
 
     def open(self, upto: int) -> dict[str, datetime]:
         """The producers that are open after so many batches, with the greatest time since each was opened."""
+        return next(islice(self._opened(), upto, None))
+
+    def _opened(self) -> Iterator[dict[str, datetime]]:
+        """Those before the first batch and after each."""
         found: dict[str, datetime] = {}
-        for batch in self.batches[:upto]:
+        yield found
+        for batch in self.batches:
             found = {name: at for name, at in found.items() if name not in batch.closed}
             for one in batch.told:
                 if one.producer is not None:
                     found[one.producer] = max(one.at, found.get(one.producer, one.at))
-        return found
+            yield found
 
-    def horizon(self, upto: int) -> datetime | None:
-        """The horizon after so many batches."""
+    def horizons(self) -> list[datetime | None]:
+        """The horizon before the first batch and after each."""
+        opened = self._opened()
+        next(opened)
         reached: list[datetime] = []
-        for number in range(1, upto + 1):
-            waiting = self.open(number)
+        greatest: list[datetime | None] = [None]
+        for number, (batch, waiting) in enumerate(zip(self.batches, opened, strict=True), 1):
             if waiting:
                 reached.append(min(waiting.values()))
-            elif self.batches[number - 1].closed:
+            elif batch.closed:
                 reached.append(max(one.at for batch in self.batches[:number] for one in batch.told))
-        return max(reached, default=None)
+            greatest.append(max(reached, default=None))
+        return greatest
 
     def windows(self) -> dict[tuple[str, datetime], tuple[int, bool]]:
         """By room and hour how many events count, and whether the hour is final."""
         found: dict[tuple[str, datetime], int] = {}
-        for number, batch in enumerate(self.batches):
-            horizon = self.horizon(number)
+        *before, now = self.horizons()
+        for horizon, batch in zip(before, self.batches, strict=True):
             for one in batch.told:
                 late = horizon is not None and one.at < horizon - self.lateness
                 if one.room is not None and one.number not in self.voided and not late:
                     hour = one.room, one.at.replace(minute=0, second=0, microsecond=0)
                     found[hour] = found.get(hour, 0) + 1
-        now = self.horizon(len(self.batches))
         return {
             (room, hour): (count, now is not None and hour + HOUR <= now - self.lateness)
             for (room, hour), count in found.items()
