@@ -87,7 +87,7 @@ def run(
         raise
     gate.warm_up()
     more: list[str] = []
-    streams, failures = _taken_in(settings, spark(), project.contracts, tell, more.append, batches, now)
+    streams, failures = _taken_in(settings, spark, project.contracts, tell, more.append, batches, now)
     for warning in unordered(project, [stream for stream, counts in streams.items() if counts.accepted]):
         tell(f"warning {warning}")
     held: list[Held] = []
@@ -185,7 +185,7 @@ def give_up(project: Project, spark: Callable[[], SparkSession], stream: str, te
 
 def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
     settings: Settings,
-    session: SparkSession,
+    spark: Callable[[], SparkSession],
     contracts: Mapping[str, Contract],
     tell: Tell,
     on_more: Callable[[str], None] = lambda _: None,
@@ -204,7 +204,7 @@ def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
         seconds[stream] += so_long
 
     streams = ingest(
-        settings, session, contracts, on_failure=failed, on_more=on_more, on_end=took, batches=batches, now=now
+        settings, spark, contracts, on_failure=failed, on_more=on_more, on_end=took, batches=batches, now=now
     )
     for stream, counts in streams.items():
         tell(f"ingest  {stream}: {_counted(counts)} in {seconds[stream]:.1f} s")
@@ -222,7 +222,7 @@ def _take_in_what_waits(settings: Settings, spark: Callable[[], SparkSession], t
     contracts, _ = sound_contracts(settings)
     if source_names(settings) or any(behind(settings, stream)[0] for stream in contracts):
         tell("a declaration is faulty: events are ingested, but no table advances")
-        _taken_in(settings, spark(), contracts, tell)
+        _taken_in(settings, spark, contracts, tell)
 
 
 def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *, every: float) -> None:

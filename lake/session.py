@@ -95,6 +95,11 @@ class _Started:
     session: SparkSession | None = None
 
 
+def started() -> bool:
+    """Whether this process has its session."""
+    return _Started.session is not None
+
+
 def interrupt() -> None:
     """Has Spark end what it is at work on for this process; a server goes on with it else."""
     if _Started.session is not None:

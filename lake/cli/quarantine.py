@@ -76,7 +76,11 @@ def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
     failed: list[dict[str, Any]] = []
     repairs = read_repairs(file) if file else None
     done = run(
-        shell.settings, shell.spark, stream=stream, repairs=repairs, failed=lambda row: failed.append(asdict(row))
+        shell.settings,
+        lambda: shell.spark,
+        stream=stream,
+        repairs=repairs,
+        failed=lambda row: failed.append(asdict(row)),
     )
     for row in failed[:SHOWN]:
         place = f"record {row['number']} of batch {row['batch']} of {row['stream']}"
@@ -101,7 +105,7 @@ def accept(shell: Shell, stream: str, reason: str) -> None:
     shell.load()
     from lake.ingest.replay import accept as run
 
-    emit_batch(shell, stream, run(shell.settings, shell.spark, stream, reason=reason))
+    emit_batch(shell, stream, run(shell.settings, lambda: shell.spark, stream, reason=reason))
 
 
 @click.command()

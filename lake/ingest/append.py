@@ -73,13 +73,13 @@ class BatchCounts:
 
 def append(
     settings: Settings,
-    spark: SparkSession,
+    spark: Callable[[], SparkSession],
     contract: Contract,
     deliver: Callable[[LogHead], Delivery | None],
     *,
     now: datetime | None = None,
 ) -> BatchCounts:
-    """Appends what `deliver` gives for the log's head as one batch; nothing where it gives None.
+    """Appends what `deliver` gives for the log's head as one batch; nothing, and without Spark, where it gives None.
 
     A batch whose commit was damaged afterwards is made again first, of the same files.
 
@@ -109,7 +109,7 @@ def append(
             _must_have_been_decided(settings, contract, delivery)
             log.contracts(head)
             contracts = contract_versions.register(settings, contract)
-            with reading(spark, settings, contracts, head, delivery, now=now or datetime.now(UTC)) as batch:
+            with reading(spark(), settings, contracts, head, delivery, now=now or datetime.now(UTC)) as batch:
                 counts = _write(batch)
         landing.remember(log)
     return append(settings, spark, contract, deliver, now=now) if again else counts
@@ -129,7 +129,12 @@ def _must_have_been_decided(settings: Settings, contract: Contract, delivery: De
 
 
 def append_files(
-    settings: Settings, spark: SparkSession, contract: Contract, files: Sequence[Path], *, now: datetime | None = None
+    settings: Settings,
+    spark: Callable[[], SparkSession],
+    contract: Contract,
+    files: Sequence[Path],
+    *,
+    now: datetime | None = None,
 ) -> BatchCounts:
     """Appends files at hand as one batch. Raises DeclarationError where one does not exist.
 

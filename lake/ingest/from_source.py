@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 def drain(  # noqa: PLR0913  the last two are for callers that go on, and for tests
     settings: Settings,
-    spark: SparkSession,
+    spark: Callable[[], SparkSession],
     contracts: Mapping[str, Contract],
     source: Declared,
     *,
@@ -66,7 +66,7 @@ def drain(  # noqa: PLR0913  the last two are for callers that go on, and for te
 @contextmanager
 def delivering(
     settings: Settings,
-    spark: SparkSession,
+    spark: Callable[[], SparkSession],
     contracts: Mapping[str, Contract],
     source: Declared,
     *,
@@ -184,7 +184,7 @@ class Delivering:
     """A source at work: `reader` is at what was committed last, `counts` are those of its streams so far."""
 
     settings: Settings
-    spark: SparkSession
+    spark: Callable[[], SparkSession]
     contracts: Mapping[str, Contract]
     source: Declared
     reader: Source

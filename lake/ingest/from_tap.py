@@ -33,5 +33,5 @@ def append_tapped(
         raise DeclarationError(f"{name} is declared", where=where, fix=f"lake ingest {name}")
     source = on_the_line(settings, name, stream, command)
     source.must_be_there()
-    done = drain(settings, spark(), {stream: contract}, Declared(name, "tap", (stream,), "lake tap", lambda: source))
+    done = drain(settings, spark, {stream: contract}, Declared(name, "tap", (stream,), "lake tap", lambda: source))
     return done.get(stream, BatchCounts(Log(settings, stream).head().batch))

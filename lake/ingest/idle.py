@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -50,7 +50,9 @@ class Silence:
         """The stream and its sources: none is closed where one of them failed."""
         return {self.stream, *(source.name for source in self.sources)}
 
-    def close(self, spark: SparkSession, *, drained: bool, now: datetime | None) -> dict[str, BatchCounts]:
+    def close(
+        self, spark: Callable[[], SparkSession], *, drained: bool, now: datetime | None
+    ) -> dict[str, BatchCounts]:
         """Closes who was silent, in one batch; nothing where nobody was, or something has not been taken in yet.
 
         `drained`: whether sources were read up to what they had. Raises as `append` does, and as a source that is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -18,6 +19,7 @@ from lake.ingest.delivery import Files
 from lake.ingest.from_source import copy_again, drain, give_up_lost
 from lake.ingest.idle import silences
 from lake.progress import step
+from lake.session import started
 from lake.sources.declared import names as source_names
 from lake.sources.declared import sound_sources
 from lake.store.damage import blamed
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for tests
     settings: Settings,
-    spark: SparkSession,
+    spark: Callable[[], SparkSession],
     contracts: Mapping[str, Contract],
     names: Iterable[str] | None = None,
     *,
@@ -43,12 +45,13 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
 ) -> dict[str, BatchCounts]:
     """Takes what has come for the streams and by the sources of these `names` (all by default) into their logs.
 
-    Landing files and deliveries, in `batches` of each at most. What comes meanwhile is left for the next call, so that
-    this one ends however fast it comes. Then producers are closed of whom nothing came for as long as their contract
-    says. Returns each stream's counts over the batches that were made. A stream or a source that fails does not stop
-    the others: `on_failure` is called as soon as it fails; without it, the error is raised when all are done. `on_more`
-    is called for a source that has more than `batches` of it took, `on_end` for each stream of what was taken with the
-    seconds that this took. Raises DeclarationError for an unknown name.
+    Landing files and deliveries, in `batches` of each at most; Spark is started where there are any. What comes
+    meanwhile is left for the next call, so that this one ends however fast it comes. Then producers are closed of whom
+    nothing came for as long as their contract says. Returns each stream's counts over the batches that were made. A
+    stream or a source that fails does not stop the others: `on_failure` is called as soon as it fails; without it, the
+    error is raised when all are done. `on_more` is called for a source that has more than `batches` of it took,
+    `on_end` for each stream of what was taken with the seconds that this took. Raises DeclarationError for an unknown
+    name.
     """
     declared, faults = sound_sources(settings, contracts)
     named = None if names is None else list(names)
@@ -58,6 +61,8 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     chosen.sort(key=lambda contract: bool(attempts.suspects(settings, contract.name)))  # who may die does so last
     streams = {contract.name for contract in chosen}
     silent = silences(settings, chosen, declared, now) if not faults else []
+    if not started() and any(_waits(settings, contract.name) for contract in chosen):
+        spark()  # before the time of the first stream is taken; where it does not start, no stream is to blame
     done: dict[str, BatchCounts] = {}
     failures: list[LakeError] = []
     failed: set[str] = set()
@@ -133,7 +138,7 @@ def ingest_named(  # noqa: PLR0913  of which streams, and whom to tell
         tell(f"{source} copies {', '.join(again)} anew")
     for stream, fault in faults.items():
         on_failure(stream, fault)
-    return ingest(settings, spark(), contracts, names or None, on_failure=on_failure)
+    return ingest(settings, spark, contracts, names or None, on_failure=on_failure)
 
 
 def behind(settings: Settings, stream: str) -> tuple[int, int]:
@@ -143,12 +148,19 @@ def behind(settings: Settings, stream: str) -> tuple[int, int]:
     return len(waiting), sum(waiting)
 
 
+def _waits(settings: Settings, stream: str) -> bool:
+    """Whether landing files wait. What is wrong there is told when the stream is taken in."""
+    with suppress(Exception):
+        return behind(settings, stream)[0] > 0
+    return False
+
+
 def _raise(fault: LakeError) -> dict[str, BatchCounts]:
     raise fault
 
 
 def _landed(
-    settings: Settings, spark: SparkSession, contract: Contract, batches: int | None, now: datetime | None
+    settings: Settings, spark: Callable[[], SparkSession], contract: Contract, batches: int | None, now: datetime | None
 ) -> dict[str, BatchCounts]:
     """Batches until nothing is left of what is there now in the landing folder; the counts are their sums."""
     stream, log = contract.name, Log(settings, contract.name)

@@ -45,7 +45,7 @@ BESIDE: Final = ("quarantined", "duplicates")
 
 @contextmanager
 def reading_again(
-    settings: Settings, spark: SparkSession, contract: Contract, before: LogHead, taken: Taken
+    settings: Settings, spark: Callable[[], SparkSession], contract: Contract, before: LogHead, taken: Taken
 ) -> Iterator[Batch]:
     """The batch after `before` as it was read at first. Raises LakeError where some of it is gone."""
     from lake.ingest.batch import reading
@@ -53,7 +53,7 @@ def reading_again(
     contracts = contract_versions.register(settings, contract)[: taken.contract]
     delivery = delivery_of(settings, contracts[-1], taken)
     with reading(
-        spark, settings, contracts, before, delivery, now=taken.at or datetime.now(UTC), ordered=taken.ordered
+        spark(), settings, contracts, before, delivery, now=taken.at or datetime.now(UTC), ordered=taken.ordered
     ) as batch:
         yield batch
 
@@ -155,7 +155,11 @@ def disown(settings: Settings, head: LogHead) -> None:
 
 
 def restore_beside(
-    settings: Settings, spark: SparkSession, contract: Contract, head: LogHead, put: Callable[[Batch], object]
+    settings: Settings,
+    spark: Callable[[], SparkSession],
+    contract: Contract,
+    head: LogHead,
+    put: Callable[[Batch], object],
 ) -> None:
     """Makes again what stood beside the log and was lost by damage; `put` writes what stands beside a batch.
 

@@ -116,7 +116,7 @@ def read_repairs(file: Path) -> list[Mapping[str, Any]]:
 
 def replay(  # noqa: PLR0913  which records, and whom to tell
     settings: Settings,
-    spark: SparkSession,
+    spark: Callable[[], SparkSession],
     *,
     stream: str | None = None,
     repairs: Iterable[Mapping[str, Any]] | None = None,
@@ -140,7 +140,7 @@ def replay(  # noqa: PLR0913  which records, and whom to tell
     return done
 
 
-def accept(settings: Settings, spark: SparkSession, stream: str, *, reason: str) -> BatchCounts:
+def accept(settings: Settings, spark: Callable[[], SparkSession], stream: str, *, reason: str) -> BatchCounts:
     """Records that what `stream` has refused so far is to hold nothing back any longer; it stays in quarantine.
 
     Raises DeclarationError where nothing is refused that was not accepted before.
@@ -170,7 +170,7 @@ class _Replaying:
     mended: bool
     failed: list[Rejected] = field(default_factory=list)
 
-    def work(self, spark: SparkSession, now: datetime | None) -> BatchCounts:
+    def work(self, spark: Callable[[], SparkSession], now: datetime | None) -> BatchCounts:
         from lake.ingest.append import BatchCounts, append
 
         total = BatchCounts(Log(self.settings, self.contract.name).head().batch)

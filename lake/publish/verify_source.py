@@ -53,7 +53,7 @@ def verify_source(project: Project, connect: Callable[[], SparkSession], stream:
     tables = [table for table in project.tables.values() if _mirrors(table, stream)]
     if not tables:
         raise DeclarationError(f"no Latest reads {stream} alone", fix="declare one: there is nothing to compare with")
-    with delivering(project.settings, connect(), project.contracts, _source_of(project, stream)) as work:
+    with delivering(project.settings, connect, project.contracts, _source_of(project, stream)) as work:
         reader = work.reader
         if not isinstance(reader, Exact):
             raise DeclarationError(

@@ -93,9 +93,9 @@ def bench(home: Path, size: Size) -> None:
     with times.timed("land plain"):
         _plain_append(spark, landing / "flights", plain)
     with times.timed("land"):
-        counts = ingest(settings, spark, {"flights": project.contracts["flights"]})["flights"]
+        counts = ingest(settings, lambda: spark, {"flights": project.contracts["flights"]})["flights"]
     with times.timed("land dimensions"):
-        ingest(settings, spark, project.contracts)
+        ingest(settings, lambda: spark, project.contracts)
     heading(f"Landing files to log: {counts.accepted:,} events of {len(files) - size.last} files")
     line("lake ingest", times["land"], f"{counts.accepted / times['land']:,.0f} events/s")
     line("plain Spark append", times["land plain"], f"ratio {times['land'] / times['land plain']:.2f} (target 1.5)")
@@ -148,7 +148,7 @@ def _micro_batches(settings: Settings, hand: Lake, files: list[Path], times: Tim
     for file in files:
         shutil.move(file, settings.path(settings.landing) / "flights" / file.name)
         with times.timed("step ingest"):
-            batch = ingest(settings, spark, {"flights": project.contracts["flights"]})["flights"].batch
+            batch = ingest(settings, lambda: spark, {"flights": project.contracts["flights"]})["flights"].batch
         with times.timed("step cut"):
             now = cut(project)
         inputs = Inputs(lambda: spark, project, now)

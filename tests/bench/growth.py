@@ -106,7 +106,7 @@ def cycle(spark: SparkSession, settings: Settings, times: Times, *, mark: str = 
     with times.timed(f"{mark}cycle"):
         project = small(settings)
         with times.timed(f"{mark}ingest"):
-            ingest(settings, spark, project.contracts)
+            ingest(settings, lambda: spark, project.contracts)
         with times.timed(f"{mark}cut"):
             now = cut(project)
         with times.timed(f"{mark}advance"):

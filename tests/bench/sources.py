@@ -242,7 +242,7 @@ def project(folder: Path, source: str, facts: Mapping[str, Any], **about: Any) -
 
 def ingested(spark: SparkSession, settings: Settings) -> int:
     """Takes in all that there is; how many events."""
-    return sum(counts.accepted for counts in ingest(settings, spark, load_contracts(settings)).values())
+    return sum(counts.accepted for counts in ingest(settings, lambda: spark, load_contracts(settings)).values())
 
 
 def must_have(events: int, count: int) -> None:

@@ -135,7 +135,7 @@ def test_a_number_is_taken_digit_by_digit_or_refused(
         cases = list(product(places, numbers, ('{"id": "a", %s}', '{"id": "a", %s, "more": 1.10}')))
         texts = [form % f'"{place.name}": {place.around % json_}' for place, (_, json_), form in cases]
         land(stream, "a.jsonl", *(ENVELOPE % text if envelope else text for text in texts))
-        ingest(project, spark, load_contracts(project), [stream])
+        ingest(project, lambda: spark, load_contracts(project), [stream])
         refused = {int(row.source.split(":")[1]): row for row in quarantine.rejected(project, stream, upto=1)}
         taken = {int(row["_source"].split(":")[1]): row.asDict(True) for row in rows(project, spark, stream)}
         for line, (written, (place, (text, _), form)) in enumerate(zip(texts, cases, strict=True), 1):
@@ -161,7 +161,7 @@ def test_what_is_no_number_is_never_taken_for_one(project: Settings, spark: Spar
     wrong = [*NO_NUMBERS, *(f'"{text}"' for text in NO_TEXTS), *OTHERS]
     cases = list(product(places, wrong, ('{"id": "a", "%s": %s}', '{"id": "a", "%s": %s, "more": 1}')))
     land("all", "a.jsonl", *(form % (place.name, place.around % text) for place, text, form in cases))
-    ingest(project, spark, load_contracts(project))
+    ingest(project, lambda: spark, load_contracts(project))
     for row in rows(project, spark, "all"):
         place, text, form = cases[int(row["_source"].split(":")[1]) - 1]
         pytest.fail(f"{form % (place.name, place.around % text)} is taken as {row[place.name]}")
@@ -180,7 +180,7 @@ def test_a_number_for_a_text_is_told_or_refused(
             '{"id": "b", "zip": 1234}',
             '{"id": "c", "\\u007aip": 1.10}',
         )
-    done = ingest(project, spark, load_contracts(project))
+    done = ingest(project, lambda: spark, load_contracts(project))
     assert (done["told"].accepted, done["strict"].accepted) == (3, 1)
     assert [row["zip"] for row in sorted(rows(project, spark, "told"), key=lambda row: str(row["id"]))] == [
         "01234",

@@ -64,7 +64,7 @@ class Target:
         """Seconds until a file is taken in."""
         (self.settings.path("landing") / stream / f"{next(self.numbers)}-{name}").write_bytes(data)
         began = time.monotonic()
-        ingest(self.settings, self.spark, self.contracts)
+        ingest(self.settings, lambda: self.spark, self.contracts)
         return time.monotonic() - began
 
     def meets(self, attack: Attack) -> tuple[float, list[str]]:

@@ -68,7 +68,7 @@ def sliced(spark: SparkSession, landed: Path, tmp_path_factory: pytest.TempPathF
 
 
 def dies_after_two_tables(lakehouse: Lakehouse) -> None:
-    ingest(lakehouse.settings, lakehouse.spark, lakehouse.project.contracts)
+    ingest(lakehouse.settings, lambda: lakehouse.spark, lakehouse.project.contracts)
     inputs = Inputs(lambda: lakehouse.spark, lakehouse.project, cut(lakehouse.project))
     for name in ("flight", "carrier_daily"):
         advancing.advance(inputs, lakehouse.project.tables[name])

@@ -175,7 +175,7 @@ def test_a_deploy_follows_what_is_published_while_it_checks(shop: Lakehouse, mon
     def meanwhile(*arguments: Any, **options: Any) -> object:
         monkeypatch.undo()
         shop.land("orders", order(7, "9.00"))
-        ingest(shop.settings, shop.spark, live.contracts)
+        ingest(shop.settings, lambda: shop.spark, live.contracts)
         now = cut(live)
         advance_all(Inputs(lambda: shop.spark, live, now), tell=lambda _: None)
         assert publish(live, now, lambda: shop.spark, print).cut == 2

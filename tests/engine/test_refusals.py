@@ -92,7 +92,7 @@ def repair(lakehouse: Lakehouse, stream: str) -> None:
         else {"stream": stream, "batch": row.batch, "number": row.number, "raw": row.raw.replace('"many"', "1")}
         for row in waiting(lakehouse.settings, [stream])
     ]
-    replay(lakehouse.settings, lakehouse.spark, stream=stream, repairs=texts)
+    replay(lakehouse.settings, lambda: lakehouse.spark, stream=stream, repairs=texts)
 
 
 def identical(lakehouse: Lakehouse, *, every: bool) -> None:
@@ -135,7 +135,7 @@ def test_a_dump_with_a_refused_record_closes_nobody_until_it_is_repaired_or_acce
     repair(lakehouse, "daily")
     broken(lakehouse, "marked", content=gzip.compress(json.dumps(rows(2, c=1)[0]).encode()))
     parts = load_contract(lakehouse.settings, "parts")
-    append(lakehouse.settings, lakehouse.spark, parts, lambda _: Acceptance("it is gone"))
+    append(lakehouse.settings, lambda: lakehouse.spark, parts, lambda _: Acceptance("it is gone"))
     lakehouse.run()
     assert items("daily") == {"a": (3, None), "b": (1, 3), "c": (1, 2)}
     assert items("parts") == {"a": (1, None), "b": (3, 4), "c": (1, 2)}

@@ -176,7 +176,7 @@ def test_who_was_forgotten_stays_so_where_damage_has_taken_the_book(shop: Lakeho
     shutil.rmtree(Warehouse(shop.settings).book("erasures").path.local)
     refused = order(5, "margaret hamilton") | {"amount": "a lot"}
     shop.land("orders", refused)
-    ingest(shop.settings, shop.spark, shop.project.contracts)
+    ingest(shop.settings, lambda: shop.spark, shop.project.contracts)
     [*_, last] = quarantine.rejected(shop.settings, "orders", upto=9)
     assert (last.raw, last.reason) == ("", "wrong type")
 
@@ -384,7 +384,7 @@ def test_a_table_that_was_of_the_stream_before_it_was_redefined_in_place_loses_i
     visits = visits.replace('"subject": "customer", ', "").replace(', "personal": true', "")
     (schemas / "visits.avsc").write_text(visits)
     after = declared("visits").land("visits", order(1, "a guest"))
-    ingest(after.settings, after.spark, after.project.contracts)
+    ingest(after.settings, lambda: after.spark, after.project.contracts)
     rebuild(Inputs(lambda: after.spark, after.project, cut(after.project)), after.project.tables["guest"])
     after.run()
     assert [row["customer"] for row in after.table("guest")] == ["a guest"]

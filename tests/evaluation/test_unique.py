@@ -68,7 +68,7 @@ def test_two_rows_of_one_identity_are_told_and_not_committed(
         assert before == [{column: row.get(column) for column in ("who", "number", "said")} for row in reversed(FIRST)]
 
     lakehouse.land("notes", *TWICE)
-    ingest(lakehouse.settings, spark, lakehouse.project.contracts)
+    ingest(lakehouse.settings, lambda: spark, lakehouse.project.contracts)
     cut(lakehouse.project)
     inputs = Inputs(lambda: spark, lakehouse.project, pick_cut(lakehouse.project, None))
     [declaration] = lakehouse.project.pick([name])

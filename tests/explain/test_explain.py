@@ -102,7 +102,7 @@ def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     void(made.settings, "orders", [event["place"]], reason="a test")
     made.run()
     made.land("orders", dict(zip(fields, (4, "eve", "placed", 1, "2024-03-02T09:00:00Z"), strict=True)))
-    ingest(made.settings, made.spark, made.project.contracts)
+    ingest(made.settings, lambda: made.spark, made.project.contracts)
     cut(made.project)
     return made
 

@@ -115,7 +115,7 @@ def test_what_is_refused_when_it_is_posted_is_what_intake_would_refuse_for_the_s
     writer = Writer(Folder.of(settings, "web"))
     writer.put(lines, len(lines))
     writer.close()
-    ingest(settings, spark, contracts, ["web"], now=datetime(2026, 1, 1, tzinfo=UTC))
+    ingest(settings, lambda: spark, contracts, ["web"], now=datetime(2026, 1, 1, tzinfo=UTC))
     refused: dict[str, Any] = {}
     for stream in contracts:
         refused |= {each.source: each for each in quarantine.rejected(settings, stream, upto=1)}

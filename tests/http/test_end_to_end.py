@@ -59,7 +59,7 @@ def test_what_was_posted_is_ingested_once_with_its_facts_and_its_token_waits_for
         token = sent[3].json()["token"]
         with pytest.raises(Unavailable, match="not published"):
             wait(settings, [token], timeout=0)
-        counts = ingest(settings, spark, load_contracts(settings), ["web"])["readings"]
+        counts = ingest(settings, lambda: spark, load_contracts(settings), ["web"])["readings"]
         assert (counts.read, counts.accepted, counts.duplicates, counts.quarantined) == (5, 3, 1, 1)
         rows = small.rows(Log(settings, "readings").path, "SELECT * FROM t WHERE _refusal IS NULL ORDER BY number")
         assert [(row["key"], row["kind"], row["made_by"]) for row in rows] == [

@@ -198,7 +198,7 @@ def test_avro_files_are_landing_files(project: Settings, spark: SparkSession) ->
     (folder / "none.avro").write_bytes(b"Obj\x01")
     (folder / "empty.avro").touch()
     contracts = load_contracts(project)
-    ingest(project, spark, contracts, now=NOW)
+    ingest(project, lambda: spark, contracts, now=NOW)
     log = Log(project, "rows").read(spark, contracts["rows"], upto=1).orderBy("_arrival").collect()
     at = datetime(2024, 3, 31, 10, 5, 0, 123000)
     assert [(row["k"], row["at"], row["day"], row["price"], row["ratio"], row["_source"]) for row in log] == [

@@ -344,7 +344,7 @@ def test_every_type_of_mysql(lakehouse: Make, name: str, declared: Any) -> None:
     ]
     shop = lakehouse([*fields, *MOMENTS, *OTHERS], {"key": ["int_c"]})
     shop.land("rows", json.dumps(document))
-    ingest(shop.settings, shop.spark, shop.project.contracts)
+    ingest(shop.settings, lambda: shop.spark, shop.project.contracts)
     assert quarantine.rejected(shop.settings, "rows", upto=1) == []
     [event] = rows_of(shop)
     assert [event[c] for c in DECIMALS] == [plain_decimal(row[c], scale) for c, (_, scale) in DECIMALS.items()]
@@ -368,6 +368,6 @@ def test_a_schema_change_over_many_lines_is_no_event(lakehouse: Make) -> None:
     file = shop.settings.path(shop.settings.landing) / "rows/change.json"
     file.parent.mkdir(parents=True)
     file.write_text("\n".join(messages("paimon/mysql__debezium-event-change.json")))
-    ingest(shop.settings, shop.spark, shop.project.contracts)
+    ingest(shop.settings, lambda: shop.spark, shop.project.contracts)
     counts = Log(shop.settings, "rows").head().counts
     assert (counts["read"], counts["control"], counts["quarantined"]) == (1, 1, 0)

@@ -81,7 +81,7 @@ def wrapped(payload: Any, schema: Any = None) -> dict[str, Any]:
 
 
 def take(project: Settings, spark: SparkSession) -> BatchCounts:
-    counts = ingest(project, spark, load_contracts(project), now=NOW)["customers"]
+    counts = ingest(project, lambda: spark, load_contracts(project), now=NOW)["customers"]
     assert check(project, "customers") == []
     return counts
 
@@ -180,7 +180,7 @@ def test_a_truncate_needs_a_broadcast_and_quarantine_gives_back(
         ("other table", "shop.inventory.old_customers"),
     ]
     project.path("schemas/customers.avsc").write_text(text.replace('"table": "customers",', ""))
-    done = replay(project, spark, stream="customers", now=NOW)["customers"]
+    done = replay(project, lambda: spark, stream="customers", now=NOW)["customers"]
     assert done == BatchCounts(2, read=1, accepted=1)
     assert check(project, "customers") == []
 

@@ -178,7 +178,7 @@ def test_real_batches_tell_the_same_however_they_are_sliced_repeated_refused_and
     sliced = [[*records[part::slices], *broken, records[0]] for part in range(slices)]
     reading = house.project.contracts["reading"]
     for part, batch in enumerate(sliced):
-        ingest(house.land("reading", *batch).settings, spark, house.project.contracts)
+        ingest(house.land("reading", *batch).settings, lambda: spark, house.project.contracts)
         landed = [hour for earlier in range(part + 1) for hour in hours[earlier::slices]]
         assert [*missing(house.settings, reading).spans] == by_hand([*landed, hours[0]])
         if part == 1:

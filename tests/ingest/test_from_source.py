@@ -89,7 +89,7 @@ def test_the_logs_have_each_record_once_with_its_place_and_facts_and_the_source_
     bank: Lakehouse, spark: SparkSession
 ) -> None:
     outside(bank, transfers(5), at_once=2)
-    counts = ingest(bank.settings, spark, load_contracts(bank.settings))
+    counts = ingest(bank.settings, lambda: spark, load_contracts(bank.settings))
     assert {stream: (one.batch, one.accepted) for stream, one in counts.items()} == dict.fromkeys(STREAMS, (3, 5))
     assert [row[0] for row in logged(bank)["debits"]] == [0, 1, 2, 3, 4]
     assert logged(bank)["credits"][3][3:] == ("k3", "bank:3:1")
@@ -101,7 +101,7 @@ def test_the_logs_have_each_record_once_with_its_place_and_facts_and_the_source_
     said = {"source": "bank", "delivery": 3, "streams": [*STREAMS], "progress": {"to": 5}, "batch": 3}
     assert newest["delivery"] == said
     assert "bank, delivery 3\n" in run(bank, spark, "log", "debits")
-    again = ingest(bank.settings, spark, load_contracts(bank.settings))
+    again = ingest(bank.settings, lambda: spark, load_contracts(bank.settings))
     assert not any(one.read for one in again.values())
 
 
@@ -110,7 +110,7 @@ def test_a_source_that_has_more_than_was_taken_is_told(bank: Lakehouse, spark: S
     outside(bank, transfers(3), at_once=2)
     told: list[list[str]] = [[], [], []]
     for more in told:
-        ingest(bank.settings, spark, load_contracts(bank.settings), on_more=more.append, batches=1)
+        ingest(bank.settings, lambda: spark, load_contracts(bank.settings), on_more=more.append, batches=1)
     assert told == [["bank"], [], []]
     assert [row[0] for row in logged(bank)["debits"]] == [0, 1, 2]
 
@@ -175,9 +175,9 @@ def test_whoever_dies_the_next_run_has_every_delivery_once_and_no_cut_divides_on
     with monkeypatch.context() as patch:
         Dies(patch, module, name, nth, after=after)
         with pytest.raises(KeyboardInterrupt):
-            ingest(bank.settings, spark, contracts)
+            ingest(bank.settings, lambda: spark, contracts)
     whole_or_not(bank)
-    ingest(bank.settings, spark, contracts)
+    ingest(bank.settings, lambda: spark, contracts)
     assert [[row[0] for row in rows] for rows in logged(bank).values()] == [[*range(6)]] * 2
     assert cut(load(bank.settings)).batches == dict.fromkeys(STREAMS, 3)
 
@@ -215,14 +215,14 @@ def test_a_landed_file_and_a_source_feed_one_log_and_what_is_behind_half_a_deliv
     with monkeypatch.context() as patch:
         Dies(patch, from_source, "append", 1, after=True)
         with pytest.raises(KeyboardInterrupt):
-            ingest(bank.settings, spark, contracts)
+            ingest(bank.settings, lambda: spark, contracts)
     bank.land("credits", {"transfer": 77, "account": "z", "pence": 1})
-    ingest(bank.settings, spark, contracts, ["credits"], batches=1, on_failure=lambda *_: None)
+    ingest(bank.settings, lambda: spark, contracts, ["credits"], batches=1, on_failure=lambda *_: None)
     at = standing(bank.settings, "bank", STREAMS)
     assert at.lacking in {(), ("debits",)}
     whole = cut(load(bank.settings)).batches
     assert whole["debits"] == Log(bank.settings, "debits").head().batch
-    ingest(bank.settings, spark, contracts)
+    ingest(bank.settings, lambda: spark, contracts)
     assert {row[0] for row in logged(bank)["credits"]} == {0, 77}
 
 
@@ -260,7 +260,7 @@ def test_no_cut_goes_behind_one_that_was_recorded(
 ) -> None:
     outside(bank, transfers(1))
     fails_for(monkeypatch, "debits", 1)
-    ingest(bank.settings, spark, load_contracts(bank.settings), on_failure=lambda *_: None)
+    ingest(bank.settings, lambda: spark, load_contracts(bank.settings), on_failure=lambda *_: None)
     recorded = record_cut(bank.settings, {"credits": 1, "debits": 0}, 0)
     assert cut(load(bank.settings)) == recorded
 
@@ -271,7 +271,7 @@ def test_deliveries_that_come_while_a_cut_looks_are_divided_by_none(
 ) -> None:
     contracts = load_contracts(bank.settings)
     outside(bank, transfers(1))
-    ingest(bank.settings, spark, contracts)
+    ingest(bank.settings, lambda: spark, contracts)
     alone = {"transfer": 9, "account": "a", "pence": 0}
     real, looked = Log.must_reach, list[str]()
 
@@ -280,7 +280,7 @@ def test_deliveries_that_come_while_a_cut_looks_are_divided_by_none(
         if len(looked) == len(STREAMS):  # one transfer, and one that the stream looked at first has no part of
             [other] = {*STREAMS} - {*looked[:1]}
             outside(bank, [*transfers(2), [[other, alone]]])
-            ingest(bank.settings, spark, contracts)
+            ingest(bank.settings, lambda: spark, contracts)
         return real(log, batch)
 
     monkeypatch.setattr(Log, "must_reach", must_reach)

@@ -32,6 +32,7 @@ from lake.store import delta, small
 from lake.store.log import Log
 from lake.store.torn import commit_file
 from lake.testing import Commands, Kill, Lakehouse
+from tests.checks import no_spark
 from tests.laws.models.horizon import Model, Told
 from tests.shop import contract, declare, empty, job
 from tests.warehouse import commit
@@ -139,7 +140,7 @@ def test_where_all_producers_are_known_the_horizon_is_the_same_however_the_log_i
 
 
 def take(house: Lakehouse, now: datetime) -> None:
-    ingest(house.settings, house.spark, house.project.contracts, now=now)
+    ingest(house.settings, lambda: house.spark, house.project.contracts, now=now)
 
 
 def event(house: Lakehouse, chance: random.Random, voided: set[int]) -> tuple[int, str] | None:
@@ -220,9 +221,9 @@ def test_nobody_is_closed_while_something_that_came_before_is_left(rooms: Lakeho
     object.__setattr__(small.settings, "batch_files", 1)
     small.land("reading", *at(("b", 300, "x")))
     small.land("reading", *at(("a", 290, "x")))
-    ingest(small.settings, small.spark, small.project.contracts, now=later, batches=1)
+    ingest(small.settings, lambda: small.spark, small.project.contracts, now=later, batches=1)
     assert {*horizon_of(small).producers} == {"a", "b"}
-    ingest(small.settings, small.spark, small.project.contracts, now=later, batches=1)
+    ingest(small.settings, lambda: small.spark, small.project.contracts, now=later, batches=1)
     assert horizon_of(small).at == NOON + timedelta(minutes=290)
     assert len(Log(small.settings, "reading").heads()) == 3
 
@@ -281,7 +282,7 @@ def test_who_is_silent_is_closed_once_all_that_had_come_is_in_the_log(  # noqa: 
     [one] = idle.silences(rooms.settings, rooms.project.contracts.values(), {"kafka": source} if lag else {}, now)
     if file == "since":
         rooms.land("reading", record(Told("a", NOON, 1, "x")))
-    one.close(cast("SparkSession", None), drained=drained, now=None)
+    one.close(no_spark, drained=drained, now=None)
     closes = silent >= IDLE and file != "before" and (drained or is_read)
     assert closings == ([Closing(now)] if closes else [])
 
@@ -306,7 +307,7 @@ def test_producers_beyond_the_limit_are_refused_by_name_and_taken_once_there_is_
     assert check(house.settings, "reading") == []
     declare(house.settings, reading(horizon=HORIZON | {"limit": 6}))
     again = Lakehouse(house.settings.project, house.home)
-    replay(again.settings, spark, now=NOON + timedelta(minutes=20))
+    replay(again.settings, lambda: spark, now=NOON + timedelta(minutes=20))
     assert waiting(again.settings) == []
     assert {*horizon_of(again).producers} == {*"abcdef"}
     assert check(again.settings, "reading") == []

@@ -16,8 +16,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from lake.cli import lake
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.ingest import landing
@@ -27,7 +29,7 @@ from lake.ingest.records import formats
 from lake.store import quarantine, small
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
-from tests.store.events import NOW, Land, declare, events, reading, take
+from tests.store.events import NOW, READING, Land, declare, events, reading, take
 
 ODD = [
     "sp ace.jsonl",
@@ -165,7 +167,7 @@ def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_time(
     files = landing.pending(project, "readings", {file.mark for file in there})
     assert files == there
     growing.write_text(growing.read_text() + json.dumps(reading("c")))
-    counts = append(project, spark, contract, lambda _: Files.checked(project, files, contract), now=NOW)
+    counts = append(project, lambda: spark, contract, lambda _: Files.checked(project, files, contract), now=NOW)
     assert (counts.read, [row["meter"] for row in events(project, spark)]) == (1, ["a"])
     assert take(project, spark).accepted == 2
 
@@ -175,11 +177,11 @@ def test_files_at_hand_and_standard_input(project: Settings, spark: SparkSession
     contract = declare(project, lake={"key": ["meter"], "time": "at", "buckets": 2})
     file = tmp_path / "my.jsonl"
     file.write_text(f"{json.dumps(reading())}\n{json.dumps(reading())}\n")
-    assert append_files(project, spark, contract, [file], now=NOW).accepted == 2  # two lines are two events
-    assert append_files(project, spark, contract, [file], now=NOW).duplicates == 2  # the same lines again
+    assert append_files(project, lambda: spark, contract, [file], now=NOW).accepted == 2  # two lines are two events
+    assert append_files(project, lambda: spark, contract, [file], now=NOW).duplicates == 2  # the same lines again
     with file.open("rb") as stream:
         stdin = keep_stdin(project, stream)
-    assert append_files(project, spark, contract, [stdin], now=NOW).accepted == 2
+    assert append_files(project, lambda: spark, contract, [stdin], now=NOW).accepted == 2
     assert not stdin.exists(), "standard input is kept no longer than it takes"
     assert file.exists()
     assert {row["_source"].partition(":")[0] for row in events(project, spark)} == {
@@ -267,3 +269,25 @@ def test_a_file_that_was_swapped_and_dated_back_is_seen_through(
     new.replace(victim)
     assert (victim.lstat().st_size, victim.lstat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
     assert not seen.unchanged()
+
+
+def test_spark_is_started_for_what_waits_and_only_then(
+    project: Settings, land: Land, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def start(settings: Settings) -> SparkSession:
+        asked.append(settings)
+        raise Unavailable("Spark does not start")
+
+    monkeypatch.setattr("lake.session.start", start)
+    monkeypatch.setattr("lake.ingest.ingest.started", lambda: False)
+    declare(project)
+    project.path("schemas/more.avsc").write_text(json.dumps(READING | {"name": "more"}))
+    typed = ["ingest", "--project", str(project.project)]
+    done = CliRunner().invoke(lake, typed)
+    assert (done.exit_code, asked) == (0, []), done.output
+    for stream in ("readings", "more"):
+        land(stream, "a.jsonl", reading("a"))
+    done = CliRunner().invoke(lake, typed)
+    assert (str(done.exception), len(asked)) == ("Spark does not start", 1)

@@ -32,7 +32,7 @@ NOW = datetime(2024, 4, 2, tzinfo=UTC)
 def taken(project: Settings, spark: SparkSession, stream: str) -> list[dict[str, Any]]:
     """The events of a stream in the order of arrival, once what has landed is ingested."""
     contracts = load_contracts(project)
-    ingest(project, spark, contracts, [stream], now=NOW)
+    ingest(project, lambda: spark, contracts, [stream], now=NOW)
     log = Log(project, stream)
     rows = log.read(spark, contracts[stream], upto=log.head().batch).orderBy("_batch", "_arrival").collect()
     return [row.asDict(recursive=True) for row in rows]
@@ -322,7 +322,7 @@ def test_facts_of_a_file_are_fields_of_its_records(project: Settings, spark: Spa
     # A record that comes back from quarantine has the facts of its file.
     [wrong] = [row for row in waiting(project, ["dumps"]) if "part_us" in row.source]
     repair = {"stream": "dumps", "batch": wrong.batch, "number": wrong.number, "raw": '{"customer": "joe"}'}
-    replay(project, spark, repairs=[repair], now=NOW)
+    replay(project, lambda: spark, repairs=[repair], now=NOW)
     joe = taken(project, spark, "dumps")[-1]
     assert (joe["customer"], joe["region"], joe["taken_on"], joe["file"], joe["landed_at"]) == (
         "joe",

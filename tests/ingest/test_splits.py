@@ -48,7 +48,7 @@ def reading(number: int, value: str) -> dict[str, Any]:
 
 
 def take(project: Settings, spark: SparkSession) -> None:
-    ingest(project, spark, load_contracts(project), now=NOW)
+    ingest(project, lambda: spark, load_contracts(project), now=NOW)
 
 
 def refused(project: Settings) -> list[tuple[str, int]]:

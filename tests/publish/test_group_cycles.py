@@ -177,7 +177,7 @@ def test_what_was_refused_of_a_stream_holds_what_is_derived_from_it_until_it_is_
     with pytest.raises(QualityError):
         shop.run()
     assert at(editions.latest_edition(shop.settings)) == held | {"visit": 3}
-    accept(shop.settings, shop.spark, "sales", reason="lost")
+    accept(shop.settings, lambda: shop.spark, "sales", reason="lost")
     shop.run()
     assert at(editions.latest_edition(shop.settings)) == dict.fromkeys(TABLES, 4)
 

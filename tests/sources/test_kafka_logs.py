@@ -89,7 +89,7 @@ def test_avro_that_cannot_be_decoded_is_refused_and_the_stream_goes_on(
         house = customers(tmp_path / "shop", kafka, topic, value="avro")
         toml = tmp_path / "shop/sources/shop.toml"
         toml.write_text(f'{toml.read_text()}\n[registry]\nurl = "{running.url}"\n')
-        counts = ingest(house.settings, spark, load_contracts(house.settings))
+        counts = ingest(house.settings, lambda: spark, load_contracts(house.settings))
     assert (counts["customers"].accepted, counts["customers"].quarantined) == (2, 3)
     assert [row["at"] for row in logged(house)] == [0, 4]
     assert [row.source for row in waiting(house.settings)] == [f"shop:{topic}/0:{at}" for at in (1, 2, 3)]

@@ -53,7 +53,7 @@ def reading(meter: str = "a", hour: int = 0, value: Any = "1.50", **more: Any) -
 
 def take(project: Settings, spark: SparkSession, *, now: datetime = NOW) -> BatchCounts:
     """Ingests what has landed."""
-    return ingest(project, spark, load_contracts(project), now=now)["readings"]
+    return ingest(project, lambda: spark, load_contracts(project), now=now)["readings"]
 
 
 def events(project: Settings, spark: SparkSession, **where: int) -> list[dict[str, Any]]:

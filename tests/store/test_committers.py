@@ -68,7 +68,9 @@ def delivered_again(settings: Settings, spark: SparkSession, committer: Committe
         (folder / f"again-{number}.jsonl").write_text("".join(batches))
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(cost, "APPENDED_BYTES", bound)
-            done = ingest(replace(settings, committer=committer), spark, load_contracts(settings), now=NOW)["readings"]
+            done = ingest(replace(settings, committer=committer), lambda: spark, load_contracts(settings), now=NOW)[
+                "readings"
+            ]
         assert (done.accepted, done.duplicates, done.quarantined) == (0, 7, 2)
 
 
@@ -96,7 +98,9 @@ def written(spark: SparkSession, home: Path, committers: Sequence[Committer]) ->
         records.append({"meter": None, "at": "2024-03-01T00:00:00Z"} if number else {"meter": "m", "at": "2024-02-01"})
         file = settings.path(settings.landing) / "readings" / f"{number}.jsonl"
         file.write_text("".join(json.dumps(record) + "\n" for record in records))
-        counts = ingest(replace(settings, committer=committer), spark, load_contracts(settings), now=NOW)["readings"]
+        counts = ingest(replace(settings, committer=committer), lambda: spark, load_contracts(settings), now=NOW)[
+            "readings"
+        ]
         assert (counts.accepted, counts.quarantined) == ((3, 0), (2, 1), (2, 1))[number]
     delivered_again(settings, spark, committers[-1])
     log = Log(settings, "readings")

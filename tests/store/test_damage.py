@@ -104,7 +104,7 @@ def test_a_log_that_was_lost_with_the_list_of_its_files_is_not_begun_again(shop:
     if who == ORDER:
         shutil.rmtree(Warehouse(settings).book("cuts").path.local)
     with pytest.raises(LakeError, match=f"lost what came after batch 0: {who} goes up to batch 2") as told:
-        append(settings, no_spark(), contract, lambda _: SimpleNamespace())
+        append(settings, no_spark, contract, lambda _: SimpleNamespace())
     assert (told.value.exit_code, "--give-up" in told.value.fix) == (1, True)
     assert not delta.exists(Log(settings, "orders").path)
     if who != ORDER:
@@ -178,10 +178,10 @@ def test_a_lost_quarantine_is_told_by_the_next_append_however_little_there_is_to
     taken_in(shop, 1, read=1, quarantined=1)
     contract = shop.contracts["orders"]
     with caplog.at_level(logging.WARNING, "lake"):
-        append(settings, no_spark(), contract, lambda _: None)
+        append(settings, no_spark, contract, lambda _: None)
         assert caplog.text == ""
         shutil.rmtree(Warehouse(settings).quarantine("orders").path.local)
-        append(settings, no_spark(), contract, lambda _: None)
+        append(settings, no_spark, contract, lambda _: None)
     assert "the quarantined records of batch 1 of orders were lost" in caplog.text
 
 
@@ -193,7 +193,7 @@ def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(sh
     with pytest.raises(LakeError, match=r"of the 1 versions of the contract of orders (.|\n)*meta/contracts"):
         at(shop, 1, orders=1).whole(shop.tables[ORDER].inputs[0])
     with pytest.raises(LakeError, match="of the 1 versions of the contract of orders"):
-        append(settings, no_spark(), contract, lambda _: SimpleNamespace())
+        append(settings, no_spark, contract, lambda _: SimpleNamespace())
     verdict, *_ = verify_all(no_spark, built(shop), [ORDER], tell=lambda _: None)
     assert (verdict.verdict, "meta/contracts" in verdict.why, "rebuild" in verdict.fix) == ("unknown", True, False)
 

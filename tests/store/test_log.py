@@ -36,9 +36,7 @@ from lake.store.warehouse import Warehouse
 from tests.store.events import NOW, READING, Land, declare, events, fields, reading, take
 
 
-def test_numbering_redeliveries_and_conflicts(
-    project: Settings, spark: SparkSession, land: Land, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbering_redeliveries_and_conflicts(project: Settings, spark: SparkSession, land: Land) -> None:
     declare(project)
     meters = [f"m{number}" for number in range(9)]
     land("readings", "1.jsonl", *(reading(meter) for meter in meters), reading("m0"), reading("m1", value=7))
@@ -71,13 +69,6 @@ def test_numbering_redeliveries_and_conflicts(
     assert json.loads(conflicts[1].raw)["value"] == 9
     assert log_run.check(project, "readings") == []
 
-    land("readings", "4.jsonl", *(reading(meter) for meter in meters))
-    large = replace(project, small_diff_rows=0)  # the search by Spark
-    monkeypatch.setattr(quarantine, "PART_BYTES", quarantine.ROW_BYTES)
-    land("readings", "5.jsonl", reading("m5", 5), reading("m5", 5), "broken", reading("m0", value=8))
-    third = take(large, spark)
-    assert (third.read, third.accepted, third.duplicates, third.quarantined) == (13, 1, 10, 2)
-    assert log_run.check(project, "readings") == []
     properties = delta.open_table(Warehouse(project).log("readings").path).metadata().configuration  # type: ignore[union-attr]
     assert properties["delta.appendOnly"] == "true"
     *_, made = delta.commits(Warehouse(project).log("readings").path)
@@ -123,7 +114,7 @@ def test_what_damage_took_from_beside_the_log_is_made_again(
     land("readings", "1.jsonl", reading("a"), reading("a"), "broken")
     land("readings", "2.jsonl", reading("b"), reading("a"), reading("a", value=7), "broken too", reading("z", 20))
     for _ in range(2):
-        ingest(replace(project, batch_files=1), spark, load_contracts(project), now=NOW, batches=1)
+        ingest(replace(project, batch_files=1), lambda: spark, load_contracts(project), now=NOW, batches=1)
     land("readings", "3.jsonl", reading("c"))
     take(project, spark)
     paths = Warehouse(project).quarantine("readings").path, Warehouse(project).redeliveries("readings").path
@@ -193,6 +184,22 @@ def _crash_after_commit(of: Log) -> None:
         raise KeyboardInterrupt
 
 
+@pytest.mark.long
+def test_redeliveries_and_conflicts_are_found_by_spark_where_they_are_many(
+    project: Settings, spark: SparkSession, land: Land, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(project)
+    meters = [f"m{number}" for number in range(9)]
+    land("readings", "1.jsonl", *(reading(meter) for meter in meters), reading("m0"), reading("m1", value=7))
+    take(project, spark)
+    land("readings", "2.jsonl", *(reading(meter) for meter in meters))
+    land("readings", "3.jsonl", reading("m5", 5), reading("m5", 5), "broken", reading("m0", value=8))
+    monkeypatch.setattr(quarantine, "PART_BYTES", quarantine.ROW_BYTES)
+    second = take(replace(project, small_diff_rows=0), spark)
+    assert (second.read, second.accepted, second.duplicates, second.quarantined) == (13, 1, 10, 2)
+    assert log_run.check(project, "readings") == []
+
+
 def test_two_writers(project: Settings, spark: SparkSession, land: Land) -> None:
     contract = declare(project)
     land("readings", "1.jsonl", reading("a"))
@@ -227,7 +234,9 @@ def test_one_failing_stream_does_not_stop_the_others(project: Settings, spark: S
     land("broken", "1.jsonl", reading())
     land("readings", "1.jsonl", reading())
     told: list[str] = []
-    done = ingest(project, spark, load_contracts(project), on_failure=lambda s, e: told.append(f"{s}: {e}"), now=NOW)
+    done = ingest(
+        project, lambda: spark, load_contracts(project), on_failure=lambda s, e: told.append(f"{s}: {e}"), now=NOW
+    )
     assert done["readings"].accepted == 1
     assert "no_such_function" in told[0]
     assert "schemas/broken.avsc" in told[0]
@@ -283,14 +292,14 @@ def test_replay_takes_what_is_mended_exactly_once(
     land("readings", "1.jsonl", reading("a"), "broken", reading("b", count=500), reading("c", value="x"))
     take(project, spark)
     assert {row["reason"] for row in by_reason(waiting(project))} == {"unparseable", "out of bounds", "wrong type"}
-    assert replay(project, spark, now=NOW)["readings"].read == 0
+    assert replay(project, lambda: spark, now=NOW)["readings"].read == 0
 
     declare(project, fields=fields({"name": "count", "type": ["null", "int"], "default": None}))  # newly acceptable
     with monkeypatch.context() as crash:
         crash.setattr(Log, "commit", _crash)
         with pytest.raises(KeyboardInterrupt):
-            replay(project, spark, now=NOW)
-    counts = replay(project, spark, stream="readings", now=NOW)["readings"]
+            replay(project, lambda: spark, now=NOW)
+    counts = replay(project, lambda: spark, stream="readings", now=NOW)["readings"]
     assert (counts.read, counts.accepted, counts.quarantined) == (1, 1, 0)
 
     left = waiting(project)
@@ -298,11 +307,11 @@ def test_replay_takes_what_is_mended_exactly_once(
     repairs = tmp_path / "repair.json"
     mended = {"stream": "readings", "batch": 1, "number": 3, "raw": json.dumps(reading("c", value="4"))}
     repairs.write_text(json.dumps(mended) + "\n" + json.dumps(mended | {"number": 1, "raw": json.dumps(reading("a"))}))
-    counts = replay(project, spark, repairs=read_repairs(repairs), now=NOW)["readings"]
+    counts = replay(project, lambda: spark, repairs=read_repairs(repairs), now=NOW)["readings"]
     assert (counts.read, counts.accepted, counts.duplicates) == (2, 1, 1)
     assert waiting(project) == []
     with pytest.raises(DeclarationError, match="is not in quarantine"):
-        replay(project, spark, repairs=read_repairs(repairs), now=NOW)
+        replay(project, lambda: spark, repairs=read_repairs(repairs), now=NOW)
     assert {row["meter"]: row["_source"] for row in events(project, spark)} == {
         "a": "readings/1.jsonl:1",
         "b": "readings/1.jsonl:3",

@@ -48,7 +48,7 @@ def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakeh
     home = tmp_path_factory.mktemp("calm")
     shop = new_shop(home)
     shop.land("orders", *(order(n, ("margaret hamilton", "grace")[n % 2], note=str(n)) for n in range(1, 9)))
-    ingest(shop.settings, shop.spark, shop.project.contracts)
+    ingest(shop.settings, lambda: shop.spark, shop.project.contracts)
     return shop.land("orders", order(1, "grace", changed_at="2024-04-04T10:00:00Z"), order(9, "grace")).run()
 
 
@@ -252,7 +252,7 @@ def test_a_log_of_long_ago_is_not_proved_and_nothing_is_wanted_for_it(shop: Lake
     assert fault(command(shop, "log", "orders", "--head")).exit_code == 1
     assert integrity.of_inputs(shop.project, ["orders"]) is None
     shop.land("orders", order(12, "grace"))
-    ingest(settings, shop.spark, shop.project.contracts)
+    ingest(settings, lambda: shop.spark, shop.project.contracts)
     found = log_run.checked(settings, "orders")
     assert (found.faults, found.proved, found.batches) == ([], 1, 3)
     assert command(shop, "log", "orders", "--head").stdout.startswith("orders@3:")
@@ -274,7 +274,7 @@ def test_the_chain_survives_a_forget_a_compaction_and_a_batch_that_is_made_again
     newest = commit_file(path, position.version).local
     newest.write_bytes(newest.read_bytes()[:100])
     delta._kept.clear()
-    ingest(settings, shop.spark, shop.project.contracts)
+    ingest(settings, lambda: shop.spark, shop.project.contracts)
     head = Log(settings, "orders").head()
     was, now = head.content["was"], head.content
     assert (head.batch, was["digest"], now["digest"] != was["digest"]) == (2, digest.rpartition(":")[2], True)
