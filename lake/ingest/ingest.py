@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contract, sound_contracts
-from lake.errors import DeclarationError, LakeError, did_you_mean
+from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
 from lake.ingest import attempts, landing, recovery
 from lake.ingest.append import BatchCounts, append, unread
 from lake.ingest.delivery import Files
@@ -29,6 +29,14 @@ from lake.store.log import Log, LogHead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class _NoSession(Unavailable):
+    """That Spark does not start, for which no stream is to blame: `why`."""
+
+    def __init__(self, why: LakeError) -> None:
+        super().__init__(why.what)
+        self.why = why
 
 
 def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for tests
@@ -51,8 +59,15 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     stream or a source that fails does not stop the others: `on_failure` is called as soon as it fails; without it, the
     error is raised when all are done. `on_more` is called for a source that has more than `batches` of it took,
     `on_end` for each stream of what was taken with the seconds that this took. Raises DeclarationError for an unknown
-    name.
+    name, and at once what `spark` raises.
     """
+
+    def session() -> SparkSession:
+        try:
+            return spark()
+        except LakeError as why:
+            raise _NoSession(why) from why
+
     declared, faults = sound_sources(settings, contracts)
     named = None if names is None else list(names)
     of_sources = {*declared, *faults}
@@ -62,19 +77,19 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     streams = {contract.name for contract in chosen}
     silent = silences(settings, chosen, declared, now) if not faults else []
     if not started() and any(_waits(settings, contract.name) for contract in chosen):
-        spark()  # before the time of the first stream is taken; where it does not start, no stream is to blame
+        spark()  # before the time of the first stream is taken
     done: dict[str, BatchCounts] = {}
     failures: list[LakeError] = []
     failed: set[str] = set()
-    work = [(contract.name, partial(_landed, settings, spark, contract, batches, now)) for contract in chosen]
+    work = [(contract.name, partial(_landed, settings, session, contract, batches, now)) for contract in chosen]
     work += [
-        (name, partial(drain, settings, spark, contracts, source, deliveries=batches, on_more=on_more, now=now))
+        (name, partial(drain, settings, session, contracts, source, deliveries=batches, on_more=on_more, now=now))
         for name, source in declared.items()
         if named is None or name in named or streams & {*source.streams}
     ]
     work += [(name, partial(_raise, fault)) for name, fault in faults.items() if named is None or name in named]
     closings = (
-        (one.stream, partial(one.close, spark, drained=batches is None, now=now))
+        (one.stream, partial(one.close, session, drained=batches is None, now=now))
         for one in silent
         if not failed & one.subjects
     )
@@ -91,6 +106,8 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
                 runs.note(settings, "ingest", stream, None, began, **asdict(counts))
             if not read:
                 runs.nothing_to_do(settings, "ingest", subject, None, began)
+        except _NoSession as error:
+            raise error.why from error.why.__cause__
         except Exception as error:
             fault = error if isinstance(error, LakeError) else blamed(settings, error)
             if fault is None:
