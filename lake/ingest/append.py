@@ -98,7 +98,7 @@ def append(
         clear_above(settings, log.stream, head.batch)
         recovery.restore_beside(settings, spark, contract, head, _put_beside)
         if again is not None:
-            with recovery.reading_again(settings, spark, contract, head, again) as batch:
+            with recovery.reading_again(settings, spark(), contract, head, again) as batch:
                 _write(batch, was=again.content)
         else:
             delivery = deliver(head)
@@ -129,12 +129,7 @@ def _must_have_been_decided(settings: Settings, contract: Contract, delivery: De
 
 
 def append_files(
-    settings: Settings,
-    spark: Callable[[], SparkSession],
-    contract: Contract,
-    files: Sequence[Path],
-    *,
-    now: datetime | None = None,
+    settings: Settings, spark: SparkSession, contract: Contract, files: Sequence[Path], *, now: datetime | None = None
 ) -> BatchCounts:
     """Appends files at hand as one batch. Raises DeclarationError where one does not exist.
 
@@ -148,7 +143,7 @@ def append_files(
         return Files.checked(settings, listed, contract, repaired=unread(settings, head))
 
     with runs.failing(settings, "append", contract.name):
-        counts = append(settings, spark, contract, deliver, now=now)
+        counts = append(settings, lambda: spark, contract, deliver, now=now)
     if counts.read:
         runs.note(settings, "append", contract.name, None, began, **asdict(counts))
     for file in files:

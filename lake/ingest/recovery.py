@@ -45,7 +45,7 @@ BESIDE: Final = ("quarantined", "duplicates")
 
 @contextmanager
 def reading_again(
-    settings: Settings, spark: Callable[[], SparkSession], contract: Contract, before: LogHead, taken: Taken
+    settings: Settings, spark: SparkSession, contract: Contract, before: LogHead, taken: Taken
 ) -> Iterator[Batch]:
     """The batch after `before` as it was read at first. Raises LakeError where some of it is gone."""
     from lake.ingest.batch import reading
@@ -53,7 +53,7 @@ def reading_again(
     contracts = contract_versions.register(settings, contract)[: taken.contract]
     delivery = delivery_of(settings, contracts[-1], taken)
     with reading(
-        spark(), settings, contracts, before, delivery, now=taken.at or datetime.now(UTC), ordered=taken.ordered
+        spark, settings, contracts, before, delivery, now=taken.at or datetime.now(UTC), ordered=taken.ordered
     ) as batch:
         yield batch
 
@@ -173,8 +173,9 @@ def restore_beside(
     for lost in broken.values():
         marks = tuple((file["path"], file["size"], file["mtime"]) for file in lost.files)
         taken = Taken(lost.batch, marks, datetime.fromisoformat(lost.at), lost.contract)
+        session = spark()  # outside of what is taken for a loss: it may not start
         try:
-            with reading_again(settings, spark, contract, log.head_at(lost.batch - 1), taken) as batch:
+            with reading_again(settings, session, contract, log.head_at(lost.batch - 1), taken) as batch:
                 for path in paths:
                     side_tables.clear(path, lost.batch)
                 put(batch)

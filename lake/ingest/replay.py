@@ -134,7 +134,7 @@ def replay(  # noqa: PLR0913  which records, and whom to tell
     for name in dict.fromkeys(row.stream for row in chosen):
         mine = tuple(sorted((row for row in chosen if row.stream == name), key=lambda row: (row.batch, row.number)))
         replaying = _Replaying(settings, load_contract(settings, name), mine, repairs is not None)
-        done[name] = replaying.work(spark, now)
+        done[name] = replaying.work(spark(), now)
         for row in replaying.failed:
             failed(row)
     return done
@@ -170,14 +170,15 @@ class _Replaying:
     mended: bool
     failed: list[Rejected] = field(default_factory=list)
 
-    def work(self, spark: Callable[[], SparkSession], now: datetime | None) -> BatchCounts:
+    def work(self, spark: SparkSession, now: datetime | None) -> BatchCounts:
         from lake.ingest.append import BatchCounts, append
 
         total = BatchCounts(Log(self.settings, self.contract.name).head().batch)
         for start in range(0, len(self.rows), REPLAY_ROWS):
             part = self.rows[start : start + REPLAY_ROWS]
             tried: list[Replayed] = []
-            total = append(self.settings, spark, self.contract, self._delivery(part, tried), now=now).after(total)
+            counts = append(self.settings, lambda: spark, self.contract, self._delivery(part, tried), now=now)
+            total = counts.after(total)
             for last in tried[-1:]:
                 failures = sorted(last.failed.items())
                 self.failed += [replace(last.rows[n], reason=reason, detail=why) for n, (reason, why) in failures]

@@ -32,6 +32,7 @@ from lake.store import delta, quarantine, small
 from lake.store.log import Log, LogHead
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
+from tests.checks import no_spark
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
 SCHEMA = Path(public.__file__).parent / "templates/project/schemas/orders.avsc"
@@ -147,11 +148,11 @@ def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, m
         return BatchCounts(0)
 
     monkeypatch.setattr("lake.ingest.append.append", append)
-    replay(settings, None)  # type: ignore[arg-type]
+    replay(settings, no_spark)
     assert come == [""]
     assert "hamilton" not in settings.path(".lake/staging/replay-orders-1.json").read_text()
     repair = {"stream": "orders", "batch": 0, "number": 1, "raw": "{}"}
-    replay(settings, None, repairs=[repair])  # type: ignore[arg-type]
+    replay(settings, no_spark, repairs=[repair])
     assert come == ["", "{}"]
 
 

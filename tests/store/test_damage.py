@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
 
 from lake.cli import lake
 from lake.engine.verify import verify_all
 from lake.erasure import purge
-from lake.errors import DeclarationError, LakeError
+from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.ingest import integrity, landing
 from lake.ingest import recovery as recovered
 from lake.ingest.append import append
@@ -169,6 +170,10 @@ def test_a_version_is_not_answered_from_where_its_commit_was_cut_short_at_whatev
             pass
 
 
+def not_started() -> SparkSession:
+    raise Unavailable("Spark does not start")
+
+
 def test_a_lost_quarantine_is_told_by_the_next_append_however_little_there_is_to_take_in(
     shop: Project, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -181,6 +186,9 @@ def test_a_lost_quarantine_is_told_by_the_next_append_however_little_there_is_to
         append(settings, no_spark, contract, lambda _: None)
         assert caplog.text == ""
         shutil.rmtree(Warehouse(settings).quarantine("orders").path.local)
+        with pytest.raises(Unavailable, match="Spark does not start"):
+            append(settings, not_started, contract, lambda _: None)
+        assert caplog.text == ""
         append(settings, no_spark, contract, lambda _: None)
     assert "the quarantined records of batch 1 of orders were lost" in caplog.text
 
