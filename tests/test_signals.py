@@ -73,7 +73,10 @@ def test_an_error_that_is_its_own_cause_is_no_signal() -> None:
     assert signals.exit_code(one) is None
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGTERM, signal.SIGHUP))],
+)
 @pytest.mark.parametrize("where", ["in_the_open", "wrapped", "told_otherwise", "swallowed", "stubborn"])
 def test_a_signal_ends_a_command_wherever_it_comes(tmp_path: Path, where: str, number: signal.Signals) -> None:
     settings = empty(tmp_path)

@@ -14,6 +14,8 @@ from lake.config import Settings
 from lake.testing import Lakehouse
 from tests.shop import contract, declare
 
+pytestmark = pytest.mark.long
+
 CHANGES = contract(
     "changes", {"user_id": "long?", "city": "string?", "op": "string", "number": "long"}, broadcast="op = 'TRUNCATE'"
 )
@@ -88,11 +90,7 @@ def stock(dump: int, *, ended: bool = True, **pieces: int) -> list[dict[str, Any
     return [*rows, *([{"item": None, "pieces": None, "dump": dump, "ended": True}] if ended else [])]
 
 
-@pytest.mark.parametrize(
-    "slices",
-    [(9,), pytest.param((2, 5, 9), marks=pytest.mark.long), pytest.param((4, 5, 9), marks=pytest.mark.long)],
-    ids=str,
-)
+@pytest.mark.parametrize("slices", [(9,), (2, 5, 9), (4, 5, 9)], ids=str)
 def test_a_truncate_touches_every_key_whenever_it_comes(lakehouse: Lakehouse, slices: tuple[int, ...]) -> None:
     done = 0
     for end in slices:
@@ -108,7 +106,6 @@ def test_a_truncate_touches_every_key_whenever_it_comes(lakehouse: Lakehouse, sl
     assert {row["user_id"]: row["moves"] for row in lakehouse.table("moves")} == {123: 3, 124: 1, 125: 3, 126: 1}
 
 
-@pytest.mark.long
 def test_an_event_older_than_a_truncate_stays_gone_in_a_later_batch(lakehouse: Lakehouse) -> None:
     lakehouse.land("changes", *changes((1, "Oslo", "INSERT", 1), (None, None, "TRUNCATE", 3))).run()
     assert lakehouse.table("user") == []
@@ -116,7 +113,6 @@ def test_an_event_older_than_a_truncate_stays_gone_in_a_later_batch(lakehouse: L
     assert [(row["user_id"], row["city"]) for row in lakehouse.table("user")] == [(2, "Bern")]
 
 
-@pytest.mark.long
 def test_a_dump_counts_once_it_is_complete_and_an_older_one_never(lakehouse: Lakehouse) -> None:
     def items() -> set[tuple[Any, ...]]:
         return {(r["item"], r["pieces"], r["valid_from"], r["valid_to"]) for r in lakehouse.table("item")}

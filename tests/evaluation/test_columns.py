@@ -30,6 +30,8 @@ from lake.store.table_head import TableHead
 from lake.testing import Commands, Lakehouse
 from tests import shop
 
+pytestmark = pytest.mark.long
+
 FIELDS: Final = {
     "id": "long",
     "at": "timestamp",
@@ -254,17 +256,12 @@ def lines(step: Step, taken: str) -> Iterator[str]:
         yield f"s = {selects.format(list=each, where=where.format(step.where) if step.where and not number else '')}"
 
 
-def some_jobs() -> dict[str, Job]:
-    """One of SQL over the log, beside that of the DataFrame API which takes rows as they are."""
-    return dict([next(each for each in together().items() if each[0].startswith("sql") and each[1].input == THINGS)])
-
-
 def parts() -> Iterator[Any]:
     """All jobs, so many at once as one test takes."""
     jobs = list((alone() | together()).items())
     for first in range(0, len(jobs), TOGETHER):
         part = dict(jobs[first : first + TOGETHER])
-        yield pytest.param(part, id=str(first // TOGETHER + 1), marks=pytest.mark.long)
+        yield pytest.param(part, id=str(first // TOGETHER + 1))
 
 
 TOGETHER: Final = 34
@@ -362,7 +359,7 @@ def grown(job: Job) -> str:
     return "wider" if job.of(typed(record, NAMES)) != job.of(typed(record, [*NAMES, "note_x"])) else "unchanged"
 
 
-@pytest.mark.parametrize("jobs", [pytest.param(some_jobs(), id="some"), *parts()])
+@pytest.mark.parametrize("jobs", [*parts()])
 def test_every_way_to_use_columns_gives_the_same_by_every_verb(
     spark: SparkSession,
     project: Settings,
@@ -370,9 +367,8 @@ def test_every_way_to_use_columns_gives_the_same_by_every_verb(
     commands: Commands,
     jobs: dict[str, Job],
 ) -> None:
-    others = OTHERS if len(jobs) > 1 else {}
     things, landed = declare(project), list[Row]()
-    write(project, WHOLE | jobs | others)
+    write(project, WHOLE | jobs | OTHERS)
 
     def land(*records: Row) -> None:
         landed.extend(records)
@@ -380,7 +376,7 @@ def test_every_way_to_use_columns_gives_the_same_by_every_verb(
 
     def as_modelled(*more: str) -> None:
         found, wanted = content(things), modelled(WHOLE | jobs, landed, *more)
-        assert {name: rows for name, rows in found.items() if name not in others} == wanted
+        assert {name: rows for name, rows in found.items() if name not in OTHERS} == wanted
 
     land(*map(thing, range(1, 6)))
     land(thing(2, k=7, to_x="b"), thing(7))
@@ -392,7 +388,7 @@ def test_every_way_to_use_columns_gives_the_same_by_every_verb(
     assert content(things) == before
 
     things = declare(project, note_x=NOTE)
-    now = {name: grown(job) for name, job in (WHOLE | jobs).items()} | dict.fromkeys(others, "unchanged")
+    now = {name: grown(job) for name, job in (WHOLE | jobs).items()} | dict.fromkeys(OTHERS, "unchanged")
     assert states(things, lambda: things.spark) == now
     land(thing(3, k=8, note_x="n"), thing(9, note_x="m"))
     as_modelled()
@@ -400,8 +396,6 @@ def test_every_way_to_use_columns_gives_the_same_by_every_verb(
         assert changed(backfilled(things, name)) == {}
     assert unproved(things) == []
     assert states(things, no_session) == now
-    if not others:  # a deploy and another warehouse are for many jobs
-        return
 
     deployed = commands.lake("deploy", at=things)
     assert deployed.code == 0, deployed.err
@@ -418,7 +412,6 @@ def test_every_way_to_use_columns_gives_the_same_by_every_verb(
     assert content(fresh.run()) == content(things)
 
 
-@pytest.mark.long
 def test_a_column_that_readers_have_goes_only_where_somebody_says_so(
     spark: SparkSession, project: Settings, commands: Commands
 ) -> None:
@@ -453,7 +446,6 @@ def test_a_column_that_readers_have_goes_only_where_somebody_says_so(
     assert unproved(things) == []
 
 
-@pytest.mark.long
 def test_a_wider_column_loses_readers_nothing_and_is_deployed_without_a_question(
     project: Settings, commands: Commands
 ) -> None:
@@ -491,7 +483,6 @@ def test_a_wider_column_loses_readers_nothing_and_is_deployed_without_a_question
     assert "cost" not in refused
 
 
-@pytest.mark.long
 def test_tables_whose_positions_say_no_columns_go_on(
     spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,8 @@ from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
 from tests import shop
 
+pytestmark = pytest.mark.long
+
 NUMBERS = {"wide": (38, 10), "narrow": (20, 10), "places": (38, 30), "money": (18, 4)}
 CONTRACT = shop.contract("sums", {"k": "string"} | {name: f"decimal{digits}?" for name, digits in NUMBERS.items()})
 HEAD = """from decimal import Decimal
@@ -108,7 +110,6 @@ def job(name: str, kind: str) -> str:
     return shop.job(name, kind, 'log("sums")', head=HEAD)
 
 
-@pytest.mark.long
 def test_every_digit_of_a_decimal_is_kept(spark: SparkSession, project: Settings) -> None:
     sums = shop.declare(project, CONTRACT, jobs={name: job(name, kind) for name, kind in RIGHT.items()})
     small = {"wide": "-0.0000000002", "narrow": "0.0000000001", "money": "0.0001"}
@@ -125,7 +126,6 @@ def test_every_digit_of_a_decimal_is_kept(spark: SparkSession, project: Settings
     assert {each.verdict for each in verdicts} == {"identical"}
 
 
-@pytest.mark.long
 def test_what_would_be_rounded_is_refused_before_any_data_is_read(spark: SparkSession, project: Settings) -> None:
     sums = shop.declare(project, CONTRACT, jobs={name: job(name, kind) for name, (kind, _) in WRONG.items()})
     with pytest.raises(DeclarationError) as caught:
@@ -133,7 +133,6 @@ def test_what_would_be_rounded_is_refused_before_any_data_is_read(spark: SparkSe
     assert [name for name, (_, told) in WRONG.items() if f"{name}: {told}" not in caught.value.what] == []
 
 
-@pytest.mark.long
 def test_decimals_of_two_logs_that_have_no_type_in_common_are_refused(spark: SparkSession, project: Settings) -> None:
     returns = 'rows.selectExpr("k", "narrow", "places as x"), rows1.selectExpr("k", "narrow", "wide as x")'
     kind = """Pattern("k", sequence="narrow", steps=[Step("a")], measures={"x": Min("x")})"""

@@ -139,6 +139,7 @@ def refused_event(events):
 '''
 
 
+@pytest.mark.long
 def test_two_job_files_share_a_reducer_that_no_worker_can_import(spark: SparkSession, project: Settings) -> None:
     project.path("schemas/order_events.avsc").write_text(STREAM)
     project.path("jobs/silver/purchase.py").write_text(PURCHASE)

@@ -37,6 +37,7 @@ def test_repeated_values_count_once(spark: SparkSession) -> None:
     assert abs(present(found).about - 100) <= 2
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("error", [0.001, 0.01, 0.1])
 def test_a_quantile_is_within_its_relative_error_of_the_value_of_that_rank(spark: SparkSession, error: float) -> None:
     chance = random.Random(7)

@@ -159,7 +159,7 @@ CLOCK_CHANGES = [
 HOPS = [(3 * HOUR, HOUR), (4 * HOUR, 2 * HOUR), (24 * HOUR, 8 * HOUR), (HOUR, 20 * MINUTE), (2 * DAY, DAY)]
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize(("zone", "day"), CLOCK_CHANGES)
 def test_hops_across_a_clock_change_are_every_window_that_contains_the_time(
     spark: SparkSession, zone: Any, day: Any

@@ -47,7 +47,10 @@ def frame(spark: SparkSession, rows: list[tuple[Side, int]], name: str) -> DataF
 @pytest.mark.parametrize(
     "how", [*(pytest.param(n, marks=pytest.mark.long) for n in ("inner", "left", "right")), "full"]
 )
-@pytest.mark.parametrize("within", [WITHIN, None], ids=["stream-stream", "table-table"])
+@pytest.mark.parametrize(
+    "within",
+    [pytest.param(WITHIN, id="stream-stream"), pytest.param(None, id="table-table", marks=pytest.mark.long)],
+)
 def test_any_slicing_gives_the_same_pairs(spark: SparkSession, how: Any, within: Any) -> None:
     span = None if within is None else timedelta(days=within)
     times = None if within is None else ("order_at", "payment_at")
