@@ -18,11 +18,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from lake.config import Settings
 from lake.errors import DeclarationError, full
 from lake.ingest.personal import BLANKED
 from lake.project import Project
 from lake.store.damage import damages
-from lake.store.keys import copy_store, has_store
+from lake.store.keys import copy_store, has_store, restore_store
 from lake.store.ledger.editions import kept_editions
 from lake.store.storage import Address
 from lake.store.upkeep.copy import copy_blanked, copy_table
@@ -90,6 +91,25 @@ def backup(project: Project, folder: Path, *, keys: Path | None, tell: Callable[
     return done
 
 
+@dataclass(frozen=True)
+class RestoredKeys:
+    """The key store `id` is at `where` now, with the `people` of each stream who have, or had, a key."""
+
+    id: str
+    where: str
+    people: dict[str, int]
+
+
+def restore_keys(settings: Settings, file: Path) -> RestoredKeys:
+    """Makes the project's key store of the copy in `file`: in a file, or in a database, as the setting `keys` says.
+
+    Raises DeclarationError where there is one, or `file` is none or damaged, Unavailable where a disk is full or the
+    database does not answer: then there is no store.
+    """
+    store = restore_store(settings, file)
+    return RestoredKeys(store.id, store.home.where, store.people())
+
+
 def _must_be_free(project: Project, folder: Path, keys: Path | None) -> None:
     warehouse = project.settings.warehouse_path
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -100,7 +120,7 @@ def _must_be_free(project: Project, folder: Path, keys: Path | None) -> None:
     if keys is None:
         return
     if not has_store(project.settings):
-        raise DeclarationError("there is no key store", where=str(project.settings.keys_path), fix="leave out --keys")
+        raise DeclarationError("there is no key store", where=project.settings.keys_name, fix="leave out --keys")
     if keys.exists():
         raise DeclarationError(
             "the file exists already", where=str(keys), fix="name a new file, and delete the old copy then"

@@ -30,7 +30,10 @@ UNFIT: Final = frozenset("#?*%[]^|\\")
 STORE: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*")
 """A bucket, and what all names in it begin with: `s3://BUCKET/PREFIX`."""
 
-UNTOLD: Final = frozenset({"spark.conf", "spark.remote"})
+DATABASES: Final = ("postgresql://", "postgres://")
+PASSWORD: Final = re.compile(r"://[^/?]*:[^/?]*@|[?&]password=")
+
+UNTOLD: Final = frozenset({"keys", "spark.conf", "spark.remote"})
 """Settings that may hold a password or a token: messages never show their values."""
 
 
@@ -112,7 +115,8 @@ class Settings:
     `storage` says how to reach. Events come from the folders of `landing`,
     one for each stream, and by what the files in `sources` declare; tables go to what those in `sinks` declare, and
     whoever those in `alerts` name is told of changes.
-    `keys` is the file with the encryption keys of personal data, by default `keys.sqlite` beside the warehouse;
+    `keys` is the file with the encryption keys of personal data, by default `keys.sqlite` beside the warehouse, or
+    `postgresql://HOST/DATABASE` for several hosts, with what libpq reads: PGPASSWORD, ~/.pgpass;
     `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine, and the
     whole file if a line is sixteen times as long;
     `lease_seconds` is how long a writer waits for another; Spark commits a diff of more than `small_diff_rows` rows;
@@ -130,7 +134,7 @@ class Settings:
     alerts: Path = Path("alerts")
     group: str = ""
     archive: Path | None = None
-    keys: Path | None = None
+    keys: Path | str | None = field(default=None, repr=False)
     jars: Path = Path(sys.prefix) / "share/headwater/jars"
     batch_files: int = _number(1000, least=1)
     batch_bytes: int = _number(2 << 30, least=1)
@@ -169,8 +173,20 @@ class Settings:
         return self.path(f".lake/stores/{self.store.partition('://')[2]}" if self.store else self.warehouse)
 
     @property
+    def keys_url(self) -> str:
+        """The connection string of a key store in a database; empty for a file."""
+        return self.keys if isinstance(self.keys, str) and "://" in self.keys else ""
+
+    @property
+    def keys_name(self) -> str:
+        """Where the key store is, for a person: without the role and the password."""
+        scheme, _, rest = self.keys_url.partition("?")[0].partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2]}" if self.keys_url else str(self.keys_path)
+
+    @property
     def keys_path(self) -> Path:
-        if self.keys is not None:
+        """The file of the key store; for one in a database, where it would be."""
+        if self.keys is not None and not self.keys_url:
             return self.path(self.keys)
         return self.path(".lake/keys.sqlite") if self.store else self.warehouse_path.parent / "keys.sqlite"
 
@@ -219,6 +235,7 @@ def load_settings(project: Path | None = None) -> Settings:
         raise DeclarationError.all(faults)
     settings = Settings(project=folder, **given)
     _must_be_folders(settings)
+    _must_be_a_store(settings, values)
     return settings
 
 
@@ -260,6 +277,24 @@ def _must_be_folders(settings: Settings) -> None:
                 settings.project,
                 "name another folder, or move the file away",
             )
+
+
+def _must_be_a_store(settings: Settings, written: Mapping[str, Any]) -> None:
+    """Raises DeclarationError where `keys` names no store, or the project's file has the password of its database."""
+    if settings.keys_url and not settings.keys_url.startswith(DATABASES):
+        raise _fault(
+            f"setting 'keys': {settings.keys_name} names no key store",
+            "keys",
+            settings.project,
+            'keys = "postgresql://HOST/DATABASE", or a path on this machine',
+        )
+    if settings.keys_url == written.get("keys") and PASSWORD.search(settings.keys_url):
+        raise _fault(
+            "setting 'keys': it has a password",
+            "keys",
+            settings.project,
+            "leave it out for libpq to find, in PGPASSWORD or ~/.pgpass; or give all of it in the environment",
+        )
 
 
 def _tool_lake(folder: Path) -> dict[str, Any] | None:

@@ -32,7 +32,7 @@ JSON_TYPES: Mapping[str, str | Callable[[re.Match[str]], str]] = {
 def shapes() -> Iterator[str]:
     """What `--json` prints, command by command. Records are expanded from the code's dataclasses."""
     text = SHAPES.read_text("utf-8")
-    told = set(re.findall(r"^## `lake (\w+)", text, re.MULTILINE))
+    told = set(re.findall(r"^## `lake ([\w-]+)", text, re.MULTILINE))
     if told != set(COMMANDS):
         raise Drift(f"shapes.md and the commands differ in {', '.join(sorted(told ^ set(COMMANDS)))}")
 

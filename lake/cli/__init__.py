@@ -57,6 +57,7 @@ COMMANDS = {
     "wait": "upkeep",
     "maintain": "upkeep",
     "backup": "upkeep",
+    "restore-keys": "upkeep",
     "forget": "forget",
     "sql": "readers",
     "export": "readers",
@@ -88,7 +89,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"lake.cli.{COMMANDS[name]}"), name)
+        command: click.Command = getattr(import_module(f"lake.cli.{COMMANDS[name]}"), name.replace("-", "_"))
         return command
 
     def resolve_command(

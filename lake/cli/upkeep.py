@@ -68,6 +68,26 @@ def backup(shell: Shell, folder: Path, keys: Path | None) -> None:
     shell.emit(asdict(done), f"{len(done.tables)} tables in {folder}")
 
 
+@click.command("restore-keys")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@shared
+def restore_keys(shell: Shell, file: Path) -> None:
+    """Make the key store of the copy in FILE.
+
+    FILE is a key store, or what `lake backup --keys` wrote. The setting `keys` says where the store is made, in a file
+    or in a database of PostgreSQL; there must be none yet.
+
+    \b
+    lake restore-keys /elsewhere/keys.sqlite
+    LAKE_KEYS=postgresql://db.example.com/keys lake restore-keys .lake/keys.sqlite
+    """
+    from lake.backup import restore_keys as run
+
+    done = run(shell.settings, file)
+    people = ", ".join(f"{count:,} people of {stream}" for stream, count in done.people.items()) or "nobody"
+    shell.emit(asdict(done), f"keys of {people} are in {done.where}")
+
+
 @click.command()
 @click.option("--keep-editions", type=Number(1), metavar="N", help="Keep the newest N editions.")
 @click.option("--keep-days", type=Finite(), metavar="DAYS", help="Keep every edition of the last DAYS.")

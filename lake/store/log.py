@@ -272,7 +272,7 @@ class Log:
         if other and (missing := self.keyless(store)):
             raise DeclarationError(
                 f"the keys of {len(missing)} people of {self.stream} are not in the key store",
-                where=str(store.file),
+                where=store.home.where,
                 fix=COPY,
             )
         return store

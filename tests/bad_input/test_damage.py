@@ -47,6 +47,7 @@ COMMANDS = {
     "wait": ["wait orders@2 --timeout 0"],
     "maintain": ["maintain", "maintain --dry-run"],
     "backup": ["backup copy"],
+    "restore-keys": ["restore-keys nowhere.sqlite"],
     "forget": ["forget orders subject=ada", "forget orders subject=ada --proof"],
     "sql": ["sql 'from customer_daily'", "sql 'show tables'", "sql --cut 1 'from current_order'"],
     "export": ["export duckdb all.duckdb"],

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from lake.backup import NOTE, backup
@@ -35,7 +35,8 @@ from lake.project import Project, load
 from lake.read.sql import reader
 from lake.scaffold import init
 from lake.store import quarantine
-from lake.store.keys import open_store, secret_file
+from lake.store.keys import copy_store, open_store
+from lake.store.keys.file import secret_file
 from lake.store.ledger.cuts import latest_cut, record_cut
 from lake.store.ledger.editions import kept_editions
 from lake.store.log import Log
@@ -156,7 +157,7 @@ def test_what_is_quarantined_about_people_is_copied_without_its_text(tmp_path: P
 def test_keys_are_copied_to_a_place_of_their_own(shop: Project, tmp_path: Path) -> None:
     store = open_store(shop.settings, make=True)
     store.make("orders", ["ada", "joan"])
-    for keys, what in ((tmp_path / "copy/keys", "can read everything"), (store.file, "exists already")):
+    for keys, what in ((tmp_path / "copy/keys", "can read everything"), (shop.settings.keys_path, "exists already")):
         with pytest.raises(DeclarationError, match=what):
             backup(shop, tmp_path / "copy", keys=keys, tell=quiet)
     arguments = ["backup", str(tmp_path / "copy"), "--keys", str(tmp_path / "safe/keys"), "--json"]
@@ -164,9 +165,28 @@ def test_keys_are_copied_to_a_place_of_their_own(shop: Project, tmp_path: Path) 
     assert json.loads(answer.stdout)["keys"] is True
     copied = open_store(replace(shop.settings, keys=tmp_path / "safe/keys"))
     assert (copied.secret, copied.living("orders")) == (store.secret, store.living("orders"))
-    assert secret_file(copied.file).read_text() == secret_file(store.file).read_text()
-    assert copied.file.stat().st_mode & 0o077 == 0
+    assert secret_file(tmp_path / "safe/keys").read_text() == secret_file(shop.settings.keys_path).read_text()
+    assert (tmp_path / "safe/keys").stat().st_mode & 0o077 == 0
     assert not list((tmp_path / "copy").rglob("*keys*"))
+
+
+def test_keys_are_restored_from_a_copy_where_there_are_none(shop: Project, tmp_path: Path) -> None:
+    def restored_from(file: Path) -> Result:
+        return CliRunner().invoke(lake, ["restore-keys", str(file), "--json", "--project", str(shop.settings.project)])
+
+    store = open_store(shop.settings, make=True)
+    store.make("orders", ["ada", "joan"])
+    store.destroy("orders", ["joan"])
+    people = store.living("orders")
+    copy_store(shop.settings, tmp_path / "copy")
+    assert "there is a key store already" in str(restored_from(tmp_path / "copy").exception)
+    for file in (shop.settings.keys_path, secret_file(shop.settings.keys_path)):
+        file.unlink()
+    assert "there is no key store" in str(restored_from(tmp_path / "nowhere").exception)
+    done = json.loads(restored_from(tmp_path / "copy").stdout)
+    assert done == {"id": store.id, "where": str(shop.settings.keys_path), "people": {"orders": 2}}
+    assert open_store(shop.settings) == store
+    assert (store.living("orders"), store.destroyed("orders")) == (people, {"joan"})
 
 
 def test_a_copy_that_fails_leaves_nothing(shop: Project, tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ from lake.pipeline import catch_up
 from lake.publish.cut import cut, pick_cut
 from lake.read.sql import reader
 from lake.store import delta, erasures, quarantine, small
-from lake.store.keys import open_store, secret_file
+from lake.store.keys import open_store
+from lake.store.keys.file import secret_file
 from lake.store.ledger.editions import kept_editions
 from lake.store.locks import activity
 from lake.store.log import Log
@@ -575,5 +576,5 @@ def test_hmac_and_tokens_are_those_of_the_standard_library(calm: Lakehouse) -> N
     pads = to_frame(calm.spark, encryption.pads(store.secret))
     [row] = encryption.tokened(rows, calm.project.contracts["orders"], pads).collect()
     assert row["_subject"] == store.token("orders", "grace")
-    with sqlite3.connect(store.file) as con:
+    with sqlite3.connect(calm.settings.keys_path) as con:
         assert con.execute("SELECT count(*) FROM keys").fetchone() == (2,)

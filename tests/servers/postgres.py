@@ -117,6 +117,12 @@ class Postgres:
         return f"{self.dsn} dbname={name}"
 
 
+def url(dsn: str) -> str:
+    """A connection string of the form host=… as a URL."""
+    said = dict(word.split("=", 1) for word in dsn.split())
+    return "postgresql://{user}:{password}@{host}:{port}/{dbname}".format(**said)
+
+
 def children(pid: int) -> list[int]:
     """The processes that a process has started and that are still there."""
     found = Path(f"/proc/{pid}/task/{pid}/children")

@@ -1,20 +1,50 @@
-"""The key store and its secret, which outlives it. No JVM."""
+"""The key store, in a file and in a database, and its secret. No JVM."""
 
 from __future__ import annotations
 
 import stat
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from lake.config import Settings
-from lake.errors import DeclarationError
-from lake.store.keys import open_store, secret_file
+from lake.config import Settings, load_settings
+from lake.errors import DeclarationError, Unavailable
+from lake.store.keys import KeyStore, _home, copy_store, has_store, open_store, restore_store
+from lake.store.keys.file import secret_file
+from lake.store.keys.home import Identity
+from tests.servers.postgres import Postgres, url
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return Settings(project=tmp_path)
+
+
+@pytest.fixture(params=["file", pytest.param("database", marks=pytest.mark.postgres)])
+def anywhere(settings: Settings, request: pytest.FixtureRequest) -> Settings:
+    """A project without a key store, whose setting names a file, or a database."""
+    if request.param == "file":
+        return settings
+    return replace(settings, keys=url(request.getfixturevalue("postgres").database()))
+
+
+def filled(settings: Settings) -> KeyStore:
+    store = open_store(settings, make=True)
+    store.make("orders", ["c", "a", "b"])
+    store.make("parcels", ["a"])
+    store.destroy("orders", ["b", "e"])
+    return store
+
+
+def content(store: KeyStore) -> list[Any]:
+    streams = ("orders", "parcels", "others")
+    rows = [(store.living(each).to_pylist(), store.known(each), store.destroyed(each)) for each in streams]
+    return [store.id, store.secret, rows]
 
 
 def test_a_store_that_is_made_anew_tells_people_by_the_same_tokens(settings: Settings) -> None:
@@ -57,12 +87,178 @@ def test_a_secret_that_cannot_be_read_is_told_and_not_replaced(settings: Setting
     assert secret_file(settings.keys_path).read_text() == text
 
 
-def test_the_keys_of_some_people_are_those_that_are_asked_for(settings: Settings) -> None:
-    store = open_store(settings, make=True)
-    store.make("orders", ["a", "b", "c"])
-    store.make("parcels", ["a"])
-    store.destroy("orders", ["b"])
+def test_a_crash_while_a_store_is_made_leaves_one_that_can_be_made(settings: Settings) -> None:
+    settings.keys_path.parent.mkdir(parents=True)
+    settings.keys_path.touch()
+    with pytest.raises(DeclarationError, match="the key store is empty"):
+        open_store(settings)
+    assert open_store(settings, make=True) == open_store(settings)
+
+
+def test_a_key_is_made_once_and_destroyed_for_good(anywhere: Settings) -> None:
+    assert not has_store(anywhere)
+    with pytest.raises(DeclarationError, match="there is no key store"):
+        open_store(anywhere)
+    store = filled(anywhere)
+    assert has_store(anywhere)
+    assert open_store(anywhere) == open_store(anywhere, make=True) == store
     every = store.living("orders").to_pylist()
     assert [row["_subject"] for row in every] == ["a", "c"]
+    assert {len(row["_key"]) for row in every} == {32}
     assert store.living("orders", ["c", "b", "d"]).to_pylist() == every[1:]
     assert store.living("orders", []).num_rows == 0
+    assert (store.known("orders"), store.destroyed("orders")) == ({"a", "b", "c", "e"}, {"b", "e"})
+    assert store.people() == {"orders": 4, "parcels": 1}
+    assert (store.count("orders"), store.count("others")) == (4, 0)
+    store.make("orders", ["a", "b", "e"])
+    store.make("orders", [])
+    assert store.living("orders").to_pylist() == every, "no key is made anew"
+    store.must_be_whole()
+
+
+def test_of_many_keys_each_comes_once(anywhere: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("file", "database"):
+        monkeypatch.setattr(f"lake.store.keys.{module}.AT_ONCE", 7)
+    store = open_store(anywhere, make=True)
+    tokens = [f"{number:03}" for number in range(100)]
+    store.make("orders", tokens)
+    assert store.living("orders").column("_subject").to_pylist() == tokens
+    assert store.living("orders", tokens[::2]).column("_subject").to_pylist() == tokens[::2]
+
+
+def test_who_makes_a_store_or_a_key_at_once_has_the_same(anywhere: Settings) -> None:
+    people = [str(number) for number in range(50)]
+
+    def work(_: int) -> list[Any]:
+        store = open_store(anywhere, make=True)
+        store.make("orders", people)
+        return [store.id, store.secret, store.living("orders", people)]
+
+    with ThreadPoolExecutor(4) as pool:
+        first, *others = pool.map(work, range(8))
+    assert others == [first] * 7
+
+
+def test_a_copy_and_what_is_restored_from_it_are_the_same_store(anywhere: Settings, tmp_path: Path) -> None:
+    store = filled(anywhere)
+    copy = tmp_path / "safe/keys.sqlite"
+    copy_store(anywhere, copy)
+    assert copy.stat().st_mode & 0o077 == secret_file(copy).stat().st_mode & 0o077 == 0
+    with pytest.raises(FileExistsError):
+        copy_store(anywhere, copy)
+    with pytest.raises(DeclarationError, match="there is a key store already"):
+        restore_store(anywhere, copy)
+    elsewhere = replace(anywhere, keys=tmp_path / "other.sqlite")
+    assert content(restore_store(elsewhere, copy)) == content(open_store(elsewhere)) == content(store)
+
+
+@pytest.mark.postgres
+def test_a_store_moves_from_a_file_into_a_database(settings: Settings, postgres: Postgres, tmp_path: Path) -> None:
+    store = filled(settings)
+    there = replace(settings, keys=url(postgres.database()))
+    assert content(restore_store(there, settings.keys_path)) == content(open_store(there)) == content(store)
+    for name, written, what in (
+        ("none", None, "there is no key store"),
+        ("empty", b"", "the key store is empty"),
+        ("text", b"no database, but long enough to be looked at" * 99, "the key store cannot be read"),
+        ("half", settings.keys_path.read_bytes()[:6000], "the key store cannot be read"),
+    ):
+        file, other = tmp_path / name, replace(settings, keys=url(postgres.database()))
+        if written is not None:
+            file.write_bytes(written)
+        with pytest.raises(DeclarationError, match=what):
+            restore_store(other, file)
+        assert not has_store(other)
+
+
+def test_a_copy_that_fails_leaves_no_store(anywhere: Settings) -> None:
+    def rows() -> Iterator[list[tuple[Any, ...]]]:
+        yield [("orders", "a", b"1")]
+        raise InterruptedError
+
+    home = _home(anywhere)
+    with pytest.raises(InterruptedError):
+        home.make(Identity("id", b"secret"), rows())
+    with pytest.raises(DeclarationError, match=r"the key store is empty|there is no key store"):
+        home.identity()
+    assert home.make().id != "id"
+
+
+@pytest.mark.postgres
+def test_of_a_destroyed_key_nothing_is_left_in_the_tables_of_a_database(settings: Settings, postgres: Postgres) -> None:
+    there = replace(settings, keys=url(postgres.database()))
+    store = open_store(there, make=True)
+    store.make("orders", ["a", "b"])
+    key, kept = (row["_key"] for row in store.living("orders").to_pylist())
+    assert (found(postgres, key), found(postgres, kept)) == (True, True)
+    store.destroy("orders", ["a"])
+    assert (found(postgres, key), found(postgres, kept)) == (False, True)
+
+
+def found(postgres: Postgres, key: bytes) -> bool:
+    """Whether a file of a table has a key."""
+    postgres.execute("CHECKPOINT")
+    return any(key in file.read_bytes() for file in (postgres.data / "base").rglob("*") if file.is_file())
+
+
+@pytest.mark.postgres
+def test_a_database_that_refuses_or_is_away_is_told_without_the_password(
+    settings: Settings, postgres: Postgres
+) -> None:
+    there = url(postgres.database())
+    postgres.execute("CREATE ROLE reader LOGIN PASSWORD 'hidden words'")
+    role = "postgresql://reader:hidden%20words@" + there.rpartition("@")[2]
+    secret = there.partition("@")[0].rpartition(":")[2]
+    host, _, name = there.rpartition("@")[2].rpartition("/")
+    wrong = (
+        (role, DeclarationError, "the key store cannot be read: permission denied for database"),
+        (there.replace(secret, "wrong"), DeclarationError, "PostgreSQL refused: .*password authentication failed"),
+        (there.replace(f"/{name}", "/nowhere"), DeclarationError, 'database "nowhere" does not exist'),
+        (there.replace(host, "127.0.0.1:1"), Unavailable, "PostgreSQL does not answer"),
+    )
+    for given, error, what in wrong:
+        with pytest.raises(error, match=what) as caught:
+            open_store(replace(settings, keys=given), make=True)
+        told = str(caught.value)
+        assert secret not in told
+        assert "hidden" not in told
+        assert "wrong" not in told
+
+
+@pytest.mark.parametrize(
+    ("written", "environment", "what"),
+    [
+        ("postgresql://me:secret@db/keys", None, "setting 'keys': it has a password"),
+        ("postgresql://db/keys?user=me&password=secret", None, "setting 'keys': it has a password"),
+        ("mysql://db/keys", None, "setting 'keys': mysql://db/keys names no key store"),
+        ("keys.sqlite", "s3://me:secret@bucket/keys", "setting 'keys': s3://bucket/keys names no key store"),
+    ],
+)
+def test_a_setting_that_names_no_store_is_told_without_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, environment: str | None, what: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(f'[tool.lake]\nkeys = "{written}"\n')
+    if environment:
+        monkeypatch.setenv("LAKE_KEYS", environment)
+    with pytest.raises(DeclarationError, match=what) as caught:
+        load_settings(tmp_path)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("postgresql://db.example.com:5432/keys", "postgresql://db.example.com:5432/keys"),
+        ("postgresql://me@db/keys?sslmode=verify-full", "postgresql://db/keys"),
+        (f"postgres://me:{quote('a/b@c:d?', safe='')}@db/keys", "postgres://db/keys"),
+        ("postgres://me:a/b@c@db/keys", "postgres://db/keys"),
+    ],
+)
+def test_a_database_is_shown_without_role_and_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, shown: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.lake]\n")
+    monkeypatch.setenv("LAKE_KEYS", given)
+    settings = load_settings(tmp_path)
+    assert (settings.keys_url, settings.keys_name) == (given, shown)
+    assert not settings.keys_path.exists()

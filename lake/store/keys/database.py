@@ -1,0 +1,133 @@
+"""A key store in a database of PostgreSQL, for several hosts: tables in a schema of their own, `lake_keys`.
+
+The database is of one warehouse alone: another would have the same keys, and destroy them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from lake.errors import DeclarationError
+from lake.session import first_line
+from lake.store.keys.home import AT_ONCE, COPY, Identity, Transaction
+
+if TYPE_CHECKING:
+    from lake.sources.postgres.connection import Connection
+
+SECRET_BYTES: Final = 32
+SCHEMA: Final = "lake_keys"
+TABLES: Final = (
+    f"CREATE SCHEMA {SCHEMA}",
+    f"CREATE TABLE {SCHEMA}.store (id TEXT NOT NULL, secret BYTEA NOT NULL)",
+    f"CREATE TABLE {SCHEMA}.keys (stream TEXT, token TEXT, key BYTEA, PRIMARY KEY (stream, token))",
+)
+MAKING: Final = "SELECT pg_advisory_xact_lock(hashtext('lake_keys'))"
+MADE: Final = f"SELECT to_regclass('{SCHEMA}.store') IS NOT NULL"
+
+
+@dataclass(frozen=True)
+class KeyDatabase:
+    """The store in the database of the connection string `url`, which a person knows as `where`."""
+
+    url: str = field(repr=False)
+    where: str
+
+    def is_made(self) -> bool:
+        with self.transaction() as read:
+            [[made]] = read.run(MADE)
+        return bool(made)
+
+    def identity(self) -> Identity:
+        return _identity(self)
+
+    def make(self, identity: Identity | None = None, rows: Iterable[list[tuple[Any, ...]]] = ()) -> Identity:
+        if self.is_made():
+            return self.identity()
+        with self.transaction(writes=True) as made:
+            made.run(MAKING)
+            if made.run(MADE) == [(True,)]:
+                return _stored(made)
+            for statement in TABLES:
+                made.run(statement)
+            known = identity or Identity(secrets.token_hex(8), secrets.token_bytes(SECRET_BYTES))
+            made.run(f"INSERT INTO {SCHEMA}.store VALUES (?, ?)", *known)
+            for some in rows:
+                made.many(f"INSERT INTO {SCHEMA}.keys VALUES (?, ?, ?)", some)
+        return known
+
+    @contextmanager
+    def transaction(self, *, writes: bool = False) -> Iterator[Transaction]:
+        """A transaction; PostgreSQL has those that write wait for one another."""
+        with self._connected() as connection, connection.transaction():
+            connection.execute(f"SET LOCAL search_path = {SCHEMA}".encode())
+            yield _Statements(connection)
+
+    def must_be_whole(self) -> None:
+        self.identity()
+
+    def overwrite(self) -> None:
+        """Has the table written anew, in a file that has but what is in it now."""
+        with self._connected() as connection:
+            connection.execute(f"VACUUM (FULL) {SCHEMA}.keys".encode())
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        try:
+            from lake.sources.postgres.connection import connect, is_passing, unavailable
+        except ImportError as error:
+            raise DeclarationError(
+                f"keys in PostgreSQL need {error.name}", where=self.where, fix="pip install 'headwater[postgres]'"
+            ) from None
+        import psycopg
+
+        try:
+            with closing(connect(self.url, "keys", self.where)) as connection:
+                yield connection
+        except psycopg.Error as error:
+            reason = first_line(error)
+            if is_passing(error):
+                raise unavailable(reason, self.where) from None
+            fix = f"have the role own the schema {SCHEMA}, or make it; where its tables are lost, {COPY}"
+            raise DeclarationError(f"the key store cannot be read: {reason}", where=self.where, fix=fix) from None
+
+
+@cache
+def _identity(database: KeyDatabase) -> Identity:
+    """Asked once by a process: it never changes."""
+    with database.transaction() as read:
+        if read.run(MADE) == [(True,)]:
+            return _stored(read)
+    raise DeclarationError("there is no key store", where=database.where, fix=COPY)
+
+
+def _stored(transaction: Transaction) -> Identity:
+    [found] = transaction.run(f"SELECT id, secret FROM {SCHEMA}.store")
+    return Identity(*found)
+
+
+@dataclass(frozen=True)
+class _Statements:
+    connection: Connection
+
+    def run(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        cursor = self.connection.execute(_own(sql), values or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        self.connection.cursor().executemany(_own(sql), rows)
+
+    def batches(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
+        found = self.connection.cursor().stream(_own(sql), values or None)
+        while rows := [*islice(found, AT_ONCE)]:
+            yield rows
+
+
+def _own(sql: str) -> bytes:
+    """A statement with psycopg's mark for a value."""
+    return sql.replace("?", "%s").encode()

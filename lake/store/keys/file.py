@@ -1,0 +1,152 @@
+"""A key store in one SQLite file, for its owner alone; its secret is in a small file beside it too.
+
+A store that is made anew tells people and events by the tokens that the log has.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lake.errors import DeclarationError, full
+from lake.session import first_line
+from lake.store.keys.home import AT_ONCE, COPY, Identity, Transaction
+
+SECRET_BYTES: Final = 32
+TABLES: Final = (
+    "CREATE TABLE IF NOT EXISTS store (id TEXT NOT NULL, secret BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS keys (stream TEXT, token TEXT, key BLOB, PRIMARY KEY (stream, token)) WITHOUT ROWID",
+)
+
+
+@dataclass(frozen=True)
+class KeyFile:
+    """The store in `file`."""
+
+    file: Path
+
+    @property
+    def where(self) -> str:
+        return str(self.file)
+
+    def is_made(self) -> bool:
+        return self.file.exists()
+
+    def identity(self) -> Identity:
+        if not (self.file.exists() and self.file.stat().st_size):
+            what = "the key store is empty" if self.file.exists() else "there is no key store"
+            raise DeclarationError(what, where=self.where, fix=COPY)
+        return self.make()
+
+    def make(self, identity: Identity | None = None, rows: Iterable[list[tuple[Any, ...]]] = ()) -> Identity:
+        if not self.file.exists():
+            _create(self.file)
+        with self.transaction() as read:
+            tables = read.run("SELECT 1 FROM sqlite_schema WHERE name = 'store'")
+            found = read.run("SELECT id, secret FROM store LIMIT 1") if tables else []
+        if not found:
+            with self.transaction(writes=True) as made:
+                for table in TABLES:
+                    made.run(table)
+                if not (found := made.run("SELECT id, secret FROM store LIMIT 1")):
+                    found = [identity or Identity(secrets.token_hex(8), _secret(self.file))]
+                    made.run("INSERT INTO store VALUES (?, ?)", *found[0])
+                    for some in rows:
+                        made.many("INSERT INTO keys VALUES (?, ?, ?)", some)
+        known = Identity(*found[0])
+        with suppress(OSError):  # whoever opens it next tries again
+            _keep(known.secret, secret_file(self.file))
+        return known
+
+    @contextmanager
+    def transaction(self, *, writes: bool = False) -> Iterator[Transaction]:
+        try:
+            with closing(sqlite3.connect(self.file, timeout=30, isolation_level=None)) as connection:
+                connection.execute("PRAGMA secure_delete = ON")
+                connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+                yield _Statements(connection)
+                connection.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            if no_room := full(error, where=self.where):
+                raise no_room from error
+            raise DeclarationError(
+                f"the key store cannot be read: {first_line(error)}", where=self.where, fix=COPY
+            ) from None
+
+    def must_be_whole(self) -> None:
+        with self.transaction() as read:
+            [[verdict]] = read.run("PRAGMA quick_check(1)")
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(verdict)
+
+    def overwrite(self) -> None:
+        """SQLite has done it: `secure_delete`."""
+
+
+@dataclass(frozen=True)
+class _Statements:
+    connection: sqlite3.Connection
+
+    def run(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self.connection.execute(sql, values).fetchall()
+
+    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        self.connection.executemany(sql, rows)
+
+    def batches(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
+        found = self.connection.execute(sql, values)
+        while rows := found.fetchmany(AT_ONCE):
+            yield rows
+
+
+def new_file(file: Path) -> KeyFile:
+    """The place of a store in a file that is made for it. Raises FileExistsError where there is one."""
+    _create(file, os.O_EXCL)
+    return KeyFile(file)
+
+
+def _create(file: Path, flags: int = 0) -> None:
+    """Makes the file, empty, for its owner alone."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(file, os.O_CREAT | os.O_RDWR | flags, 0o600))
+
+
+def secret_file(file: Path) -> Path:
+    """Where the secret of the key store `file` is kept besides: in hexadecimal digits, for its owner alone."""
+    return file.with_name(f"{file.name}.secret")
+
+
+def _secret(file: Path) -> bytes:
+    """The secret of a store that is made in `file`."""
+    kept = secret_file(file)
+    if not kept.exists():
+        return secrets.token_bytes(SECRET_BYTES)
+    try:
+        secret = bytes.fromhex(kept.read_text())
+    except ValueError:
+        secret = b""
+    if len(secret) != SECRET_BYTES:
+        raise DeclarationError("the secret of the key store cannot be read", where=str(kept), fix="restore its backup")
+    return secret
+
+
+def _keep(secret: bytes, file: Path) -> None:
+    """Writes the secret to `file`, whole, where it is not there yet."""
+    if file.exists():
+        return
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with os.fdopen(descriptor, "w") as opened:
+            opened.write(f"{secret.hex()}\n")
+            opened.flush()
+            os.fsync(descriptor)
+        Path(name).replace(file)
+    finally:
+        Path(name).unlink(missing_ok=True)
