@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,8 +14,11 @@ from typing import Final
 import pytest
 
 from lake.config import Settings, load_settings
+from lake.scaffold import init
+from lake.store.locks import activity, presence
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
+from tests.processes import other_process, until
 from tests.s3.wire import Wire, wired
 from tests.servers.s3 import KEY, S3
 from tests.warehouse import published
@@ -75,7 +79,9 @@ def test_a_command_needs_few_requests(s3: S3, shop: tuple[Path, str], words: Seq
         done = asked(wire, shop, words)
     assert done.returncode == 0, done.stderr
     assert len(wire.requests) <= BUDGETS[tuple(words)], wire.counted()
-    assert {method for method, _ in wire.requests} <= {"GET", "HEAD"}
+    writes = [path for method, path in wire.requests if method not in {"GET", "HEAD"}]
+    assert len(writes) <= 2, "that it is there, and is gone"
+    assert all("/locks/reads/" in path or path.endswith("?delete") for path in writes), writes
 
 
 def test_a_query_cannot_read_what_is_not_of_its_edition(s3: S3, shop: tuple[Path, str]) -> None:
@@ -98,3 +104,20 @@ def test_a_file_that_is_gone_is_named(s3: S3, shop: tuple[Path, str]) -> None:
     assert done.returncode == 1
     assert "a file is gone" in done.stderr
     assert gone in done.stderr
+
+
+def test_a_reader_of_another_machine_is_known_until_it_is_silent(
+    shop: tuple[Path, str], s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**KEY, "LAKE_WAREHOUSE": shop[1], "LAKE_STORAGE__ENDPOINT": s3.url}.items():
+        monkeypatch.setenv(name, value)
+    init(tmp_path / "other")
+    here = load_settings(shop[0])
+    with other_process(load_settings(tmp_path / "other"), "reading") as process:
+        [running] = activity.others(here)
+        assert (running.pid, running.host, running.edition) == (process.pid, os.uname().nodename, 3)
+        [told] = json.loads(lake(shop[0], "maintain", "--dry-run", "--json").stdout)["running"]
+        assert (told["pid"], told["host"]) == (process.pid, running.host)
+    assert len(activity.others(here)) == 1, "it may be alive: no lock of this machine says that it is dead"
+    monkeypatch.setattr(presence, "SILENT", 0.1)
+    until(lambda: not activity.others(here))

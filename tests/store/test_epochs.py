@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from io import BytesIO
-from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import pytest
 
@@ -21,9 +19,10 @@ from lake.config import Settings
 from lake.errors import Unavailable
 from lake.store.locks import epochs
 from lake.store.locks.lease import lease
-from lake.store.storage import Address, Entry, Storage
+from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 from tests.checks import present
+from tests.store.memory import Bucket
 
 NAME: Final = "table.orders"
 NOTE: Final = {"command": "lake run", "pid": 1, "since": "today", "host": "other"}
@@ -51,49 +50,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     clock = Clock()
     monkeypatch.setattr(epochs, "clock", clock.now)
     monkeypatch.setattr(epochs, "pause", clock.pause)
-    monkeypatch.setattr(epochs._Keeper, "start", lambda: None)
+    monkeypatch.setattr(epochs.Keeper, "start", lambda: None)
     yield clock
-    epochs._Keeper.held.clear()
-
-
-class Bucket(Storage):
-    """A store in memory."""
-
-    may_tear, options = False, None
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-
-    def open(self, url: str) -> BinaryIO:
-        if url not in self.files:
-            raise FileNotFoundError(url)
-        return BytesIO(self.files[url])
-
-    def list(self, url: str, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
-        del deep, after
-        names = sorted(file.removeprefix(f"{url}/") for file in self.files if file.startswith(f"{url}/"))
-        if not names:
-            raise FileNotFoundError(url)
-        return (Entry(name, 0, 0) for name in names)
-
-    def put_if_absent(self, url: str, content: bytes) -> bool:
-        if url in self.files:
-            return False
-        self.files[url] = content
-        return True
-
-    def put_file(self, url: str, file: Path) -> None:
-        self.files[url] = file.read_bytes()
-
-    def delete(self, url: str) -> None:
-        self.files.pop(url, None)
-
-    def delete_all(self, urls: Sequence[str]) -> None:
-        for url in urls:
-            self.delete(url)
-
-    def head(self, url: str) -> Entry | None:
-        return Entry(url.rpartition("/")[2], 0, 0) if url in self.files else None
+    epochs.Keeper.held.clear()
 
 
 @pytest.fixture
@@ -110,7 +69,7 @@ def folder(store: Settings) -> Address:
 def take(store: Settings, *, seconds: float = 10, dead: int | None = None) -> epochs.Epoch:
     """An epoch of another host: nothing of this process knows it."""
     epoch = epochs.take(store, NAME, NOTE, seconds=seconds, dead=dead)
-    epochs._Keeper.held.clear()
+    epochs.Keeper.held.clear()
     return epoch
 
 
@@ -170,9 +129,9 @@ def test_who_was_paused_deletes_nothing(store: Settings, clock: Clock) -> None:
     mine.beat()
     epochs.must_hold(store, NAME)
     clock.at += 2 * epochs.EXPIRED
-    held = epochs._Keeper.held.copy()
+    held = epochs.Keeper.held.copy()
     assert take(store).dead is not None
-    epochs._Keeper.held.update(held)
+    epochs.Keeper.held.update(held)
     mine.beat()
     with pytest.raises(Unavailable, match="another host may hold"):
         epochs.must_hold(store, NAME)
@@ -308,7 +267,7 @@ class Host:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(epochs, "clock", self.clock)
             patch.setattr(epochs, "pause", self._pause)
-            patch.setattr(epochs._Keeper, "start", lambda: None)
+            patch.setattr(epochs.Keeper, "start", lambda: None)
             if self.epoch is None:
                 self._take()
             else:
@@ -322,7 +281,7 @@ class Host:
             world.overtaken += self.epoch.dead is not None
             assert [host for host in world.hosts if host.believes()] == [self]
             self.until = world.time + world.chance.uniform(0, 60)
-        epochs._Keeper.held.clear()
+        epochs.Keeper.held.clear()
 
     def _hold(self, epoch: epochs.Epoch) -> None:
         chance = self.world.chance.random()

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.errors import LakeError, Unavailable
+from lake.store.locks.presence import Presence
 from lake.store.storage import Address, Entry
 from lake.store.warehouse import Warehouse
 
@@ -119,7 +120,7 @@ def take(settings: Settings, name: str, note: Mapping[str, Any], *, seconds: flo
             if taken:
                 if now.old:
                     folder.storage.delete_all([f"{folder}/{old}" for old in now.old])
-                _Keeper.keep(settings, name, epoch)
+                Keeper.keep(settings, name, epoch)
                 return epoch
         elif at - begun >= (seconds if is_alive or not seconds else max(seconds, EXPIRED)):
             raise Held(_note(folder, now.number))
@@ -144,7 +145,7 @@ def standing(folder: Address) -> Standing:
 
 def must_hold(settings: Settings, name: str) -> None:
     """Raises Unavailable where this process may have been overtaken: it is to delete nothing. One machine's lock is."""
-    epoch = _Keeper.held.get((settings.store, name))
+    epoch = Keeper.held.get((settings.store, name))
     if epoch is not None and (epoch.lost or clock() - epoch.alive > EXPIRED - BEAT):
         raise Unavailable(
             f"this process was too long without a sign of life: another host may hold {name}",
@@ -155,13 +156,13 @@ def must_hold(settings: Settings, name: str) -> None:
 
 def held(settings: Settings, name: str) -> int:
     """The number of the epoch under which this process holds a lease; 0 where that is one machine's alone."""
-    epoch = _Keeper.held.get((settings.store, name))
+    epoch = Keeper.held.get((settings.store, name))
     return epoch.number if epoch else 0
 
 
 def let_go(settings: Settings, name: str, *, ended: bool) -> None:
     """Gives no further sign of life; where the work has `ended`, the next may have the lease at once."""
-    epoch = _Keeper.held.pop((settings.store, name), None)
+    epoch = Keeper.held.pop((settings.store, name), None)
     if epoch is not None and ended:
         try:
             epoch.end()
@@ -176,10 +177,11 @@ def _note(folder: Address, number: int) -> Mapping[str, Any]:
     return {}
 
 
-class _Keeper:
-    """Says of every epoch that this process holds that it does, by one thread."""
+class Keeper:
+    """Says of every epoch that this process holds that it does, and of the process that it lives, by one thread."""
 
     held: Final[dict[tuple[str, str], Epoch]] = {}
+    at_work: Final[set[Presence]] = set()
     thread: threading.Thread | None = None
 
     @classmethod
@@ -197,6 +199,8 @@ class _Keeper:
     def _run(cls) -> None:
         while True:
             pause(BEAT)
-            for epoch in [epoch for epoch in list(cls.held.values()) if not epoch.lost]:
-                with suppress(LakeError, OSError):  # `alive` tells
-                    epoch.beat()
+            held = [epoch for epoch in list(cls.held.values()) if not epoch.lost]
+            signs: list[Epoch | Presence] = [*held, *cls.at_work]
+            for each in signs:
+                with suppress(LakeError, OSError):  # of an epoch, `alive` tells
+                    each.beat()
