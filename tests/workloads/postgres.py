@@ -37,6 +37,8 @@ from tests.workloads.follow import FOLLOW, killed, lake
 
 WRITERS: Final = 4
 ROWS: Final = 3000
+SLOWLY: Final = 100.0
+"""Changes a second, once there were as many as were asked for in the time given, while kills go on."""
 TABLES: Final[dict[str, dict[str, str]]] = {
     "orders": {"id": "int", "name": "string", "price": "decimal(20, 4)", "at": "timestamp", "note": "string"},
     "lines": {"order_id": "int", "line": "int", "pieces": "int", "note": "string"},
@@ -94,18 +96,19 @@ class Load:
 
     def _work(self, number: int) -> None:
         dice = random.Random(self.seed * 100 + number)
-        serial, begun = 0, time.monotonic()
+        serial, due = 0, time.monotonic()
         while not self.stopped.is_set():
             with suppress(psycopg.Error), self.shop.connect(cursor_factory=psycopg.ClientCursor) as connection:
                 resolved(connection, f"{number}.%")
                 while not self.stopped.is_set():
                     serial += 1
                     with suppress(psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation):
-                        self.changed[number] += transaction(connection, dice, f"{number}.{serial}")
+                        changed = transaction(connection, dice, f"{number}.{serial}")
+                        self.changed[number] += changed
+                        due += changed * WRITERS / self.rate
                     if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                         connection.execute("ROLLBACK")
-                    ahead = self.changed[number] * WRITERS / self.rate - (time.monotonic() - begun)
-                    self.stopped.wait(max(0.0, ahead))
+                    self.stopped.wait(max(0.0, due - time.monotonic()))
             self.stopped.wait(0.2)
 
 
@@ -210,11 +213,7 @@ def run(server: Postgres, folder: Path, said: argparse.Namespace) -> dict[str, A
     with Load(shop, said.seed, 1.1 * said.changes / (said.minutes * 60)) as load:
         before = confirmed(shop)
         pause = said.minutes * 60 / (2 * said.kills + 2)
-        while (
-            time.monotonic() - begun < said.minutes * 60
-            or sum(load.changed) < said.changes
-            or min(kills.values()) < said.kills
-        ):
+        while load.rate > SLOWLY or min(kills.values()) < said.kills:
             load.stopped.wait(pause * dice.uniform(0.5, 1.4))
             before = moved_on(shop, follow, before)
             if follow.poll() is not None:  # it has told that the server was away
@@ -225,6 +224,8 @@ def run(server: Postgres, folder: Path, said: argparse.Namespace) -> dict[str, A
             else:
                 server.kill()
                 kills["server"] += 1
+            if time.monotonic() - begun >= said.minutes * 60 and sum(load.changed) >= said.changes:
+                load.rate = SLOWLY
     took = time.monotonic() - begun
     killed(follow)
     with shop.connect() as connection:
