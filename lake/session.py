@@ -50,6 +50,8 @@ HANDED: Final = 32 << 20
 """Bytes handed to the JVM between two looks for what Python needs no more."""
 
 _ESCAPED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+EXTENSIONS: Final = "spark.sql.extensions"
+DELTA: Final = "io.delta.sql.DeltaSparkSessionExtension"
 
 
 def start(settings: Settings) -> SparkSession:
@@ -251,7 +253,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        EXTENSIONS: DELTA,
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         **(_of_this_machine(settings, scratch) if is_local(settings) else _of_a_cluster(settings)),
         **(s3.spark_conf(settings) if settings.store else {}),

@@ -9,19 +9,23 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lake import jars, s3
 from lake.config import Settings, load_settings
 from lake.errors import LakeError
 from lake.remote import server, shown
-from lake.session import start
+from lake.session import DELTA, EXTENSIONS, first_line, is_local, start
 from lake.store.storage.race import ROUNDS, WRITERS, lost_races
 from lake.store.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql import SparkSession
 
 PYTHON: Final = (3, 11)
 JAVA: Final = 17
@@ -30,6 +34,10 @@ FREE_BYTES: Final = 2 << 30
 REMOTE: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse.sshfs", "fuse.s3fs"}
 )
+
+CAUSE: Final = re.compile(r"(Error|Exception)\b.*:|\[[A-Z_]+\]|error=\d+")
+"""A line of Spark's that says what went wrong, among those of its stacks."""
+LOG_STORE_OF_S3: Final = "spark.delta.logStore.s3.impl"
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ def examine(project: Path | None = None) -> list[Finding]:
         Finding("project", str(settings.project)),
         *(_store(settings) if settings.store else _folder(settings)),
         _landing(settings.path(settings.landing)),
-        *_server(settings),
+        *_spark(settings),
     ]
 
 
@@ -196,19 +204,59 @@ def _landing(folder: Path) -> Finding:
     )
 
 
-def _server(settings: Settings) -> Iterator[Finding]:
-    """The Spark Connect server that is to be used, where one is."""
+def _spark(settings: Settings) -> Iterator[Finding]:
+    """The Spark that is not this process's own, where one is to be used: a Connect server, or a cluster."""
     address = server(settings)
-    if not address:
+    if not address and is_local(settings):
         return
+    subject, where = ("spark connect", shown(address)) if address else ("cluster", settings.spark.master)
     try:
-        theirs = start(settings).version
+        spark = start(settings)
+        theirs = spark.version
+        yield Finding(subject, f"Spark {theirs} at {where}", _another(theirs))
+        yield _executors(spark)
+        yield from _committing(spark, settings)
     except LakeError as fault:
-        yield Finding("spark connect", f"{fault.what} ({shown(address)})", fault.fix)
-        return
+        yield Finding(subject, f"{fault.what} ({where})", fault.fix)
+
+
+def _another(theirs: str) -> str:
     ours = version("pyspark")
-    fix = "" if theirs == ours else f"use a server of Spark {ours}, such as `lake serve connect` runs"
-    yield Finding("spark connect", f"Spark {theirs} at {shown(address)}", fix)
+    return "" if theirs == ours else f"use a server of Spark {ours}, such as `lake serve connect` runs"
+
+
+def _executors(spark: SparkSession) -> Finding:
+    """The Python in which executors run functions of jobs, by running one there."""
+
+    def asked(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:  # pickled by value: no executor has lake
+        import platform
+
+        import pandas
+        import pyarrow
+
+        for _ in batches:
+            row = {"found": [f"Python {platform.python_version()}, pyarrow {pyarrow.__version__}"]}
+            yield pyarrow.RecordBatch.from_pydict(row | {"pandas": [pandas.__version__]})
+
+    try:
+        found = spark.range(1).mapInArrow(asked, "found string, pandas string").head()
+    except Exception as error:
+        reason = next((line for line in reversed(str(error).splitlines()) if CAUSE.search(line)), first_line(error))
+        minor = ".".join(map(str, sys.version_info[:2]))
+        fix = f'"spark.pyspark.python" has to be a Python {minor} with pyarrow and pandas, on every executor'
+        return Finding("executors", reason.strip(), fix)
+    assert found is not None
+    return Finding("executors", f"{found['found']}, pandas {found['pandas']}")
+
+
+def _committing(spark: SparkSession, settings: Settings) -> Iterator[Finding]:
+    """What commits to tables rest on, as the session has it."""
+    fix = "start the server by `lake serve connect`, or with the settings that docs/how-to/cluster.md names"
+    has_delta = DELTA in (spark.conf.get(EXTENSIONS, "") or "").split(",")
+    yield Finding("delta", f"{'is' if has_delta else 'is not'} among Spark's extensions", "" if has_delta else fix)
+    if settings.store:
+        named = spark.conf.get(LOG_STORE_OF_S3, "") or "Delta's own, which lets two writers win"
+        yield Finding("log store", named, "" if named == s3.LOG_STORE else fix)
 
 
 def _existing(path: Path) -> Path:
