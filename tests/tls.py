@@ -1,0 +1,69 @@
+"""TLS of tests: a certificate of this machine, and a front that ends TLS before a server that has none."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import ssl
+from asyncio import StreamReader, StreamWriter, gather, new_event_loop, open_connection, start_server
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+
+
+def certificate() -> bytes:
+    """A key, and a certificate of 127.0.0.1 signed with it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    plain = serialization.NoEncryption()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    return private + signed.public_bytes(serialization.Encoding.PEM)
+
+
+@contextmanager
+def front(port: int, file: Path) -> Iterator[int]:
+    """A port at which TLS is spoken, by the key and certificate in `file`, and ended before the server on `port`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    context.set_alpn_protocols(["h2"])
+
+    async def relayed(reader: StreamReader, writer: StreamWriter) -> None:
+        with suppress(OSError):
+            server, to_server = await open_connection("127.0.0.1", port)
+            await gather(copied(reader, to_server), copied(server, writer))
+
+    async def copied(source: StreamReader, target: StreamWriter) -> None:
+        with suppress(OSError):
+            while part := await source.read(1 << 16):
+                target.write(part)
+                await target.drain()
+        target.close()
+
+    loop = new_event_loop()
+    server = loop.run_until_complete(start_server(relayed, "127.0.0.1", 0, ssl=context))
+    thread = Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        server.close()
