@@ -30,7 +30,7 @@ EXTRAS = {
     "kafka": ("lake/sources/kafka/", "lake/sinks/kafka/"),
     "opensearch": ("lake/sinks/opensearch/",),
     "polars": ("lake/read/open.py",),
-    "postgres": ("lake/sources/postgres/", "lake/sinks/postgres/"),
+    "postgres": ("lake/sources/postgres/", "lake/sinks/postgres/", "lake/store/keys/database.py"),
     "redis": ("lake/sinks/redis/",),
     "s3": ("lake/store/storage/object_store.py", "lake/store/storage/ranged.py"),
     "serve": ("lake/http/",),

@@ -5,7 +5,17 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import ssl
-from asyncio import StreamReader, StreamWriter, gather, new_event_loop, open_connection, start_server
+from asyncio import (
+    AbstractEventLoop,
+    StreamReader,
+    StreamWriter,
+    all_tasks,
+    current_task,
+    gather,
+    new_event_loop,
+    open_connection,
+    start_server,
+)
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -57,6 +67,11 @@ def front(port: int, file: Path) -> Iterator[int]:
                 await target.drain()
         target.close()
 
+    async def ended(loop: AbstractEventLoop) -> None:
+        for task in all_tasks(loop) - {current_task(loop)}:
+            task.cancel()
+        await loop.shutdown_asyncgens()
+
     loop = new_event_loop()
     server = loop.run_until_complete(start_server(relayed, "127.0.0.1", 0, ssl=context))
     thread = Thread(target=loop.run_forever, daemon=True)
@@ -67,3 +82,5 @@ def front(port: int, file: Path) -> Iterator[int]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         server.close()
+        loop.run_until_complete(ended(loop))
+        loop.close()

@@ -35,7 +35,7 @@ REMOTE: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse.sshfs", "fuse.s3fs"}
 )
 
-CAUSE: Final = re.compile(r"(Error|Exception)\b.*:|\[[A-Z_]+\]|error=\d+")
+CAUSE: Final = re.compile(r"^(?!\s*at ).*((Error|Exception)\b.*:|\[[A-Z_]+\]|error=\d+)")
 """A line of Spark's that says what went wrong, among those of its stacks."""
 LOG_STORE_OF_S3: Final = "spark.delta.logStore.s3.impl"
 

@@ -27,10 +27,10 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.unset(PYTHON)
 
 
-def script(folder: Path, *lines: str) -> str:
-    """A Python of a worker, which is this one after some lines of shell."""
+def python_that_sees(folder: Path) -> str:
+    """A Python of a worker, which is this one, but for the modules in a folder."""
     file = folder / "python"
-    file.write_text("\n".join(("#!/bin/sh", *lines, f'exec {sys.executable} "$@"')))
+    file.write_text(f'#!/bin/sh\nPYTHONPATH={folder}:$PYTHONPATH exec {sys.executable} "$@"\n')
     file.chmod(0o755)
     return str(file)
 
@@ -46,15 +46,14 @@ def test_a_connect_server_is_looked_at_whole(commands: Commands, tmp_path: Path)
     assert (done.code, "log store" in found) == (0, False), done.out
 
 
-def test_a_python_that_cannot_run_functions_is_told(session: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other/sitecustomize.py").write_text("import sys\nsys.version_info = (3, 9, 1, 'final', 0)\n")
+def test_a_python_that_cannot_run_functions_is_told(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare/pyarrow.py").write_text("raise ImportError('no pyarrow here')\n")
     for python, what in (
         (str(tmp_path / "nowhere"), "No such file or directory"),
-        (script(tmp_path, f"export PYTHONPATH={tmp_path}/other:$PYTHONPATH"), "PYTHON_VERSION_MISMATCH"),
-        (script(tmp_path, f"export PYTHONPATH={tmp_path}/bare:$PYTHONPATH"), "pyarrow"),
+        (python_that_sees(tmp_path / "bare"), "no pyarrow here"),
     ):
         session.conf.set(PYTHON, python)
         finding = doctor._executors(session)
@@ -63,6 +62,9 @@ def test_a_python_that_cannot_run_functions_is_told(session: SparkSession, tmp_p
         assert "spark.pyspark.python" in finding.fix
     session.conf.unset(PYTHON)
     assert doctor._executors(session).ok
+    monkeypatch.setattr(session.sparkContext, "pythonVer", "3.9")
+    finding = doctor._executors(session)
+    assert ("PYTHON_VERSION_MISMATCH" in finding.found, finding.ok) == (True, False)
 
 
 def test_what_a_server_commits_by_is_told(project: Settings) -> None:
