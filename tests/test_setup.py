@@ -80,6 +80,7 @@ def test_a_flight_is_identified_by_carrier_number_origin_and_hour(landed: Path) 
     assert len(ids) == len(flights)
 
 
+@pytest.mark.long
 def test_the_hour_is_the_one_that_new_york_shows(landed: Path) -> None:
     for flight in records(landed / "flights/2013-01-02.jsonl"):
         local = datetime.fromisoformat(flight["time_hour"]) - timedelta(hours=5)

@@ -116,14 +116,14 @@ PLAIN: Final = {f"plain_{name}": [place for place in PLACES if place.name == nam
 WITHIN: Final = {f"within_{name}": [p for p in PLACES if p.leaf == leaf and p.path] for name, leaf in LEAVES.items()}
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("streams", "envelope"),
     [
         pytest.param({name: PLAIN[name] for name in ("plain_cents", "plain_text")}, False, id="contracts of one field"),
-        pytest.param(PLAIN | WITHIN, False, id="contracts of few fields", marks=pytest.mark.long),
+        pytest.param(PLAIN | WITHIN, False, id="contracts of few fields"),
         pytest.param({"all": PLACES}, True, id="an envelope"),
-        pytest.param({"all": PLACES}, False, id="a contract of many fields", marks=pytest.mark.long),
+        pytest.param({"all": PLACES}, False, id="a contract of many fields"),
     ],
 )
 def test_a_number_is_taken_digit_by_digit_or_refused(

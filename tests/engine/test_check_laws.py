@@ -26,6 +26,7 @@ NOT_LOCAL = JOB.format(options="", query=OF_ALL)
 BY_CHANCE = JOB.format(options=', identity=("shop", "n")', query=TIED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("job", "told"),
     [

@@ -54,7 +54,7 @@ FOUND = {
 }
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("rows", ["in memory", "by Spark"])
 @pytest.mark.parametrize("name", JOBS)
 def test_two_rows_of_one_identity_are_told_and_not_committed(

@@ -157,6 +157,7 @@ def test_the_past_is_told_as_it_was(lakehouse: Lakehouse) -> None:
     assert _told(row, "standing", "hour") == [("decides", 10)]
 
 
+@pytest.mark.long
 def test_a_row_that_is_not_there_has_the_events_that_took_it_away(lakehouse: Lakehouse) -> None:
     found = _explain(lakehouse, "current_order", "order_id=2")
     assert (found.count, found.rows[0].values) == (0, None)

@@ -313,6 +313,7 @@ def test_producers_beyond_the_limit_are_refused_by_name_and_taken_once_there_is_
     assert check(again.settings, "reading") == []
 
 
+@pytest.mark.long
 def test_status_names_who_holds_the_horizon_back_and_a_day_that_never_came(tmp_path: Path, spark: SparkSession) -> None:
     house = declare(empty(tmp_path / "p"), reading(complete={"every": "1 day"}))
     two = 2 * 24 * 60

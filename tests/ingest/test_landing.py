@@ -99,6 +99,7 @@ def _land_bad(folder: Path, outside: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 def test_bad_files_never_stop_the_others(project: Settings, spark: SparkSession, land: Land, tmp_path: Path) -> None:
     project = replace(project, archive=Path("archive"))
     declare(project)

@@ -88,6 +88,7 @@ def test_a_stream_meets_a_table_as_kafka_prints_it(spark: SparkSession, how: How
         assert table(kind, both(spark, *schemas, *parts)) == expected
 
 
+@pytest.mark.long
 def test_of_two_versions_of_one_time_the_last_in_the_log_counts(spark: SparkSession) -> None:
     kind = Enrich("id", AsOf("key", time="t"), time="at")
     schemas = "id string, key int, at int", "key int, t int, value string"

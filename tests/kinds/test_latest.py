@@ -62,6 +62,7 @@ def test_c13_a_null_keeps_the_value_before(spark: SparkSession) -> None:
 GROUPED = "k int, a int, b int, g1 int, c int, d int, g2 int"
 
 
+@pytest.mark.long
 def test_c13_groups_of_columns_follow_sequences_of_their_own(spark: SparkSession) -> None:
     """Paimon, fields.<g>.sequence-group."""
     kind = Latest("k", groups={"g1": ("a", "b"), "g2": ("c", "d")})

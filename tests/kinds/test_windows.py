@@ -363,6 +363,7 @@ def test_the_row_behind_risingwaves_watermark_is_the_late_one(spark: SparkSessio
     assert late(frame, by=timedelta(seconds=21)).isEmpty()
 
 
+@pytest.mark.long
 def test_a_window_is_final_once_the_log_has_passed_its_end(spark: SparkSession) -> None:
     kind = Aggregate((), {"n": Count()}, window=Tumbling(length=HOUR, on="t"), lateness=5 * MINUTE, is_final=True)
     frame = spark.createDataFrame(of_log(spark, [("10:30", None, "a"), ("11:30", None, "b")]), LOG)

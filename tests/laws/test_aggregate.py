@@ -174,6 +174,7 @@ class Deaf(Aggregate):
         return old.withColumn(AGAIN, F.lit(False))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("key", "window"), [("key", None), ((), WINDOWS["session"][0])], ids=["key", "whole"])
 def test_slicing_tells_that_a_kind_does_not_absorb(spark: SparkSession, key: Any, window: Any) -> None:
     frames = [frame(spark, [(Row(1, n, n, n, n), 1)]) for n in range(3)]

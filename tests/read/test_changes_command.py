@@ -121,6 +121,7 @@ def test_it_ends_when_nobody_reads_its_lines_any_more(things: Things) -> None:
         assert process.wait(timeout=60) == 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_a_dead_reader_did_not_take_is_told_again(things: Things) -> None:
     things.change({n: n for n in range(5000)})

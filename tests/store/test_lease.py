@@ -91,6 +91,7 @@ def test_a_holder_is_told_without_the_values_that_it_was_called_with(
     assert "joan" not in told
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("holder", ["meta.cuts"], indirect=True)
 def test_who_waits_is_ended_by_any_signal(

@@ -328,6 +328,7 @@ def test_replay_takes_what_is_mended_exactly_once(
     assert log_run.check(project, "readings") == []
 
 
+@pytest.mark.long
 def test_voids_broadcast_events_and_the_proof(project: Settings, spark: SparkSession, land: Land) -> None:
     changes = {"name": "op", "type": ["null", "string"], "default": None}
     declare(project, fields=fields(changes), lake=READING["lake"] | {"broadcast": "op = 'TRUNCATE'"})
