@@ -570,6 +570,7 @@ def test_what_is_looked_for_is_found_in_every_guise(shop: Lakehouse) -> None:
     assert search_files(shop.settings, {"rste"}).found == (), "whole words only"
 
 
+@pytest.mark.long
 def test_hmac_and_tokens_are_those_of_the_standard_library(calm: Lakehouse) -> None:
     store = open_store(calm.settings)
     rows = calm.spark.createDataFrame([("grace", "x")], "customer string, _id string")

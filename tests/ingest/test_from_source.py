@@ -255,6 +255,7 @@ def fails_for(patch: pytest.MonkeyPatch, stream: str, number: int) -> None:
     patch.setattr(from_source.Delivering, "_append", append)
 
 
+@pytest.mark.long
 def test_no_cut_goes_behind_one_that_was_recorded(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,6 +151,7 @@ def test_two_job_files_share_a_reducer_that_no_worker_can_import(spark: SparkSes
     assert seen(refused) == [("a2", "shipped after placed"), ("b1", "paid after None")]
 
 
+@pytest.mark.long
 def test_a_value_of_any_type_comes_through_a_python_fold_as_it_was(spark: SparkSession) -> None:
     schema = (
         "key int, t timestamp, n timestamp_ntz, d date, m decimal(20, 4), a array<decimal(5, 2)>, "

@@ -58,6 +58,7 @@ def seconds(*times: datetime) -> tuple[int, ...]:
     return tuple(time.second for time in times)
 
 
+@pytest.mark.long
 def test_a_v_shape_as_flink_prints_it(spark: SparkSession) -> None:
     v_shape = Pattern(
         "symbol",

@@ -276,6 +276,7 @@ def test_what_is_published_while_maintain_is_at_work_is_no_longer_abandoned(
     assert (done.dropped, rows(project, 3)) == ([], [(7,)])
 
 
+@pytest.mark.long
 def test_who_begins_to_read_while_a_book_is_compacted_finds_its_files(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def test_a_connect_server_is_looked_at_whole(commands: Commands, tmp_path: Path)
     assert (done.code, "log store" in found) == (0, False), done.out
 
 
+@pytest.mark.long
 def test_a_python_that_cannot_run_functions_is_told(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
