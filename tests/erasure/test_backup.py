@@ -182,7 +182,9 @@ def test_keys_are_restored_from_a_copy_where_there_are_none(shop: Project, tmp_p
     assert "there is a key store already" in str(restored_from(tmp_path / "copy").exception)
     for file in (shop.settings.keys_path, secret_file(shop.settings.keys_path)):
         file.unlink()
-    assert "there is no key store" in str(restored_from(tmp_path / "nowhere").exception)
+    missing = str(restored_from(tmp_path / "nowhere").exception)
+    assert "there is no key store" in missing
+    assert "name a whole key store" in missing
     done = json.loads(restored_from(tmp_path / "copy").stdout)
     assert done == {"id": store.id, "where": str(shop.settings.keys_path), "people": {"orders": 2}}
     assert open_store(shop.settings) == store

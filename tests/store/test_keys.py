@@ -214,7 +214,7 @@ def test_a_database_that_refuses_or_is_away_is_told_without_the_password(
         (role, DeclarationError, "the key store cannot be read: permission denied for database"),
         (there.replace(secret, "wrong"), DeclarationError, "PostgreSQL refused: .*password authentication failed"),
         (there.replace(f"/{name}", "/nowhere"), DeclarationError, 'database "nowhere" does not exist'),
-        (there.replace(host, "127.0.0.1:1"), Unavailable, "PostgreSQL does not answer"),
+        (there.replace(host, "127.0.0.1:1"), Unavailable, "PostgreSQL does not answer: .*Connection refused"),
     )
     for given, error, what in wrong:
         with pytest.raises(error, match=what) as caught:

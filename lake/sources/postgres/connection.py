@@ -39,7 +39,7 @@ def connect(dsn: str, name: str, where: str, **more: str) -> Connection:
 
 def _refused(message: str, where: str) -> LakeError:
     """libpq has no code for why it could not connect: the texts of a server that speaks English are known."""
-    reason = message.strip().splitlines()[-1]
+    reason = [line for line in message.strip().splitlines() if not line.startswith("\t")][-1]  # not libpq's hints
     if "password authentication failed" in message or "no password supplied" in message or "does not exist" in message:
         fix = "name a role that may log in, its password and its database"
         return DeclarationError(f"PostgreSQL refused: {reason}", where=where, fix=fix)

@@ -139,8 +139,12 @@ def restore_store(settings: Settings, file: Path) -> KeyStore:
     Raises DeclarationError where the project has one, or `file` is none or damaged.
     """
     copy, home = KeyFile(file), _home(settings)
-    source = KeyStore(copy, *copy.identity())
-    source.must_be_whole()
+    try:
+        source = KeyStore(copy, *copy.identity())
+        source.must_be_whole()
+    except DeclarationError as fault:
+        fix = "name a whole key store, such as `lake backup DIR --keys FILE` writes"
+        raise DeclarationError(fault.what, where=fault.where, fix=fix) from None
     if home.is_made():
         raise DeclarationError(
             "there is a key store already",
