@@ -31,7 +31,7 @@ BY_CHANCE = JOB.format(options=', identity=("shop", "n")', query=TIED)
     ("job", "told"),
     [
         (NOT_LOCAL, "shares is not local to its key"),
-        pytest.param(BY_CHANCE, "shares depends on how its rows are spread", marks=pytest.mark.long),
+        pytest.param(BY_CHANCE, "shares depends on how its rows are spread"),
     ],
     ids=["not local", "ties"],
 )

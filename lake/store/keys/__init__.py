@@ -92,7 +92,9 @@ class KeyStore:
 
     def count(self, stream: str) -> int:
         """How many people of the stream have, or had, a key."""
-        return self.people().get(stream, 0)
+        with self.home.transaction() as transaction:
+            [[count]] = transaction.run("SELECT count(*) FROM keys WHERE stream = ?", stream)
+        return int(count)
 
     def people(self) -> dict[str, int]:
         """The streams, each with how many people have, or had, a key."""

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError
 from lake.session import first_line
-from lake.store.keys.home import AT_ONCE, COPY, Identity, Transaction
+from lake.store.keys.home import AT_ONCE, COPY, SECRET_BYTES, Identity, Transaction
 
 if TYPE_CHECKING:
     from lake.sources.postgres.connection import Connection
 
-SECRET_BYTES: Final = 32
 SCHEMA: Final = "lake_keys"
 TABLES: Final = (
     f"CREATE SCHEMA {SCHEMA}",

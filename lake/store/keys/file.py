@@ -17,9 +17,8 @@ from typing import Any, Final
 
 from lake.errors import DeclarationError, full
 from lake.session import first_line
-from lake.store.keys.home import AT_ONCE, COPY, Identity, Transaction
+from lake.store.keys.home import AT_ONCE, COPY, SECRET_BYTES, Identity, Transaction
 
-SECRET_BYTES: Final = 32
 TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS store (id TEXT NOT NULL, secret BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS keys (stream TEXT, token TEXT, key BLOB, PRIMARY KEY (stream, token)) WITHOUT ROWID",

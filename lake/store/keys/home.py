@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol
 
 COPY: Final = "restore its newest backup; without one, lake forget STREAM --lost forgets the people whose keys are lost"
+SECRET_BYTES: Final = 32
 AT_ONCE: Final = 1 << 16
 """Rows held as objects of Python at a time, of about 250 bytes each; as Arrow they take 100."""
 

@@ -61,8 +61,8 @@ class Presence:
             self.folder.storage.delete_all(before)
 
     def _files(self) -> list[str]:
-        names = [self.id] if self.id else []
-        return [f"{self.folder}/{name}" for name in (*names, *([f"{self.id}.{self.beats:08}"] if self.beats else []))]
+        note = f"{self.folder}/{self.id}"
+        return [note, *([f"{note}.{self.beats:08}"] if self.beats else [])] if self.id else []
 
 
 def present(folder: Address) -> Iterator[tuple[Mapping[str, Any], float]]:
