@@ -16,13 +16,23 @@ from tests.servers.postgres import Postgres, url
 from tests.shop import contract, new_shop, order
 
 
+@pytest.fixture
+def keys(postgres: Postgres) -> str:
+    """The URL of a database without a key store."""
+    return url(postgres.database())
+
+
+@pytest.fixture
+def shop(spark: SparkSession, keys: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
+    """The shop of `lake init`, its keys in that database."""
+    monkeypatch.setenv("LAKE_KEYS", keys)
+    return new_shop(tmp_path)
+
+
 @pytest.mark.postgres
 def test_people_are_forgotten_by_keys_of_a_database(
-    spark: SparkSession, commands: Commands, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, commands: Commands, shop: Lakehouse, keys: str, tmp_path: Path
 ) -> None:
-    keys = url(postgres.database())
-    monkeypatch.setenv("LAKE_KEYS", keys)
-    shop = new_shop(tmp_path)
     settings = shop.settings
     shop.land("orders", order(1, "margaret hamilton"), order(2, "grace")).run()
     assert has_store(settings)
@@ -49,11 +59,8 @@ def test_people_are_forgotten_by_keys_of_a_database(
 
 @pytest.mark.postgres
 def test_a_database_that_is_away_holds_up_what_is_personal_alone(
-    spark: SparkSession, commands: Commands, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    commands: Commands, postgres: Postgres, shop: Lakehouse, keys: str
 ) -> None:
-    keys = url(postgres.database())
-    monkeypatch.setenv("LAKE_KEYS", keys)
-    shop = new_shop(tmp_path)
     pings = contract("pings", {"id": "int"}, id=["id"])
     (shop.settings.project / "schemas/pings.avsc").write_text(json.dumps(pings))
     shop.land("orders", order(1, "grace")).run()
