@@ -27,3 +27,8 @@ def fault(result: Result) -> LakeError:
 def no_spark() -> SparkSession:
     """Where a session is asked for, and must not be used."""
     return cast("SparkSession", None)
+
+
+def spark_forbidden() -> SparkSession:
+    """Where no session may be asked for."""
+    raise AssertionError("this needs no Spark")

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from pyspark.sql import SparkSession
 
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, QualityError
@@ -21,12 +20,9 @@ from lake.store import delta
 from lake.store.ledger import checks, cuts
 from lake.store.ledger.checks import Check
 from lake.store.tables import Table
+from tests.checks import spark_forbidden
 
 pytestmark = pytest.mark.slow
-
-
-def no_spark() -> SparkSession:
-    raise AssertionError("a small table needs no Spark")
 
 
 @pytest.fixture
@@ -50,7 +46,7 @@ def put(settings: Settings, layer: str, table: str, rows: dict[str, list[Any]], 
 
 
 def judge(settings: Settings, **options: Any) -> list[Check]:
-    return check(load(settings), no_spark, **options)
+    return check(load(settings), spark_forbidden, **options)
 
 
 def expect(settings: Settings, table: str, kind: str, severity: str = "stop", **kwargs: object) -> None:

@@ -26,6 +26,7 @@ from lake.store.ledger import checks
 from lake.store.ledger.editions import EditionTable, record_edition
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse
+from tests.checks import spark_forbidden
 
 pytestmark = pytest.mark.slow
 
@@ -198,10 +199,6 @@ def row_count(**bounds: int) -> tuple[str, Mapping[str, Any]]:
 # --- whole tables
 
 
-def no_spark() -> SparkSession:
-    raise AssertionError("a small table needs no Spark")
-
-
 @pytest.fixture
 def put(project: Settings) -> Callable[..., int]:
     """`put(rows)` appends to the table in one commit with a position, and returns its version.
@@ -230,7 +227,7 @@ def judged(project: Settings, declaration: Declaration, monkeypatch: pytest.Monk
     def judge(version: int, cut: int = 1) -> checks.Check:
         suite = load_suite(project, "carrier_daily")
         assert suite is not None
-        return gate.judge_table(at(project), declaration, suite, version=version, cut=cut, spark=no_spark)
+        return gate.judge_table(at(project), declaration, suite, version=version, cut=cut, spark=spark_forbidden)
 
     return judge
 

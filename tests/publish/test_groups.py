@@ -11,7 +11,6 @@ from typing import Any, Final
 import duckdb
 import pytest
 from click.testing import CliRunner, Result
-from pyspark.sql import SparkSession
 
 from lake.cli import Shell, lake
 from lake.config import Settings, load_settings
@@ -34,7 +33,7 @@ from lake.store.ledger import cuts, editions
 from lake.store.ledger.editions import pin_edition
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
-from tests.checks import present
+from tests.checks import present, spark_forbidden
 from tests.shop import contract, declare, empty
 from tests.warehouse import commit
 
@@ -101,10 +100,6 @@ def setting(groups: Mapping[str, Iterable[str]]) -> str:
     return f"publish.groups = {{{named}}}\n"
 
 
-def no_spark() -> SparkSession:
-    raise AssertionError("it needs no Spark")
-
-
 @pytest.fixture
 def shop(tmp_path: Path) -> Project:
     """A project in groups whose tables are at cut 1, without a JVM."""
@@ -163,7 +158,7 @@ def published(project: Project, cut: int | None = None) -> tuple[editions.Editio
     """An edition, what of it is held, and what was said."""
     lines, held = list[str](), list[Held]()
     project = load(project.settings)
-    edition = publish(project, pick_cut(project, cut), no_spark, lines.append, on_held=held.append)
+    edition = publish(project, pick_cut(project, cut), spark_forbidden, lines.append, on_held=held.append)
     return edition, held[0] if held else None, lines
 
 
@@ -333,7 +328,7 @@ def test_a_database_file_says_which_table_is_at_which_cut(held: Settings, tmp_pa
 
 def test_a_difference_is_between_the_cuts_that_the_table_was_at(held: Settings) -> None:
     for table, now in (("sale", 1), ("visit", 2)):
-        diff = diff_editions(load(held), no_spark, table, old=1, new=2, events=False)
+        diff = diff_editions(load(held), spark_forbidden, table, old=1, new=2, events=False)
         assert (diff.cuts, diff_data(diff)["to"]) == ((1, now), {"edition": 2, "cut": now})
         same = "both editions have the same version of the table"
         assert (same in diff.notes) == (now == 1)
@@ -375,7 +370,7 @@ def test_upkeep_keeps_what_a_held_group_has_and_a_pin_keeps_each_at_its_cut(shop
         move(shop)
         published(shop)
     policy = Policy(editions=1, days=0.0, size=0)
-    assert maintain(load(settings), no_spark, policy, lambda _: None).expired == [1, 2]
+    assert maintain(load(settings), spark_forbidden, policy, lambda _: None).expired == [1, 2]
     assert reader(settings).relation("select count(*) from sale, overview").fetchall() == [(1,)]
     assert {each.verdict for each in verify_edition(settings, 3)} == {"identical"}
     for _ in range(2):

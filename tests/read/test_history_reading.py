@@ -23,6 +23,7 @@ from lake.store import delta
 from lake.store.ledger import checks, cuts
 from lake.store.tables import Table
 from lake.testing import Lakehouse
+from tests.checks import spark_forbidden
 from tests.shop import contract, declare
 from tests.warehouse import publish, write
 
@@ -103,10 +104,6 @@ def put(settings: Settings, *versions: tuple[Any, ...]) -> None:
     write_deltalake(str(path), rows, commit_properties=position.commit_properties)
 
 
-def no_spark() -> SparkSession:
-    raise AssertionError("a small table needs no Spark")
-
-
 MAY, JUNE, JULY, AUGUST = (date(2024, month, 1) for month in (5, 6, 7, 8))
 OPEN = (1, "eve", JUNE, None, True, "b", False)
 
@@ -126,10 +123,10 @@ def test_a_history_that_was_tampered_with_is_not_published(
 ) -> None:
     put(flats, first, second)
     with pytest.raises(QualityError, match=rf"(?s)tenancy: {invariant} failed for \d of 2 rows: .*flat=1 valid_from"):
-        check(load(flats), no_spark)
+        check(load(flats), spark_forbidden)
     assert checks.last_checks(flats)["tenancy"].outcome == "stopped"
 
 
 def test_a_gap_made_by_a_delete_is_none(flats: Settings) -> None:
     put(flats, (1, "ada", MAY, JUNE, False, "a", True), (1, "eve", JULY, None, True, "b", False))
-    assert [each.outcome for each in check(load(flats), no_spark)] == ["passed"]
+    assert [each.outcome for each in check(load(flats), spark_forbidden)] == ["passed"]
