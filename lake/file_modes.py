@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import grp
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +29,16 @@ def begin(settings: Settings) -> None:
     """Sets the process's umask. Raises DeclarationError for an unknown group."""
     _group(settings)
     os.umask(umask(settings))
+
+
+@contextmanager
+def for_all() -> Iterator[None]:
+    """What is written meanwhile, anybody may read: what is installed for services that have users of their own."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def warehouse(settings: Settings) -> Path:

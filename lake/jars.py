@@ -120,7 +120,7 @@ def _replace(jars: Sequence[Jar], fetched: Path, folder: Path, file: Path) -> No
         (fetched / jar.file).replace(folder / jar.file)
     for jar in set(old) - set(jars):
         (folder / jar.file).unlink(missing_ok=True)
-    shutil.copy(file, fetched / LIST.name)
+    shutil.copyfile(file, fetched / LIST.name)
     (fetched / LIST.name).replace(before)
 
 
@@ -132,7 +132,7 @@ def _copy(jars: Sequence[Jar], source: Path, folder: Path) -> None:
             fix="name a folder that lake setup filled elsewhere",
         )
     for jar in jars:
-        shutil.copy(source / jar.file, folder / jar.file)
+        shutil.copyfile(source / jar.file, folder / jar.file)
 
 
 def _fetch(jars: Sequence[Jar], folder: Path, settings: Path | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -281,6 +282,22 @@ def test_setup_puts_jars_in_place_that_are_those_of_the_list(listed: Path, tmp_p
     (target / "mine.jar").touch()
     assert "they would be loaded too: mine.jar" in str(setup("--from", str(listed)).exception)
     assert (target / "mine.jar").exists()
+
+
+def test_what_setup_puts_in_place_is_for_services_with_users_of_their_own(
+    listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in listed.iterdir():
+        file.chmod(0o600)
+    monkeypatch.setenv("LAKE_JARS", "new/jars")
+    before = os.umask(0o077)
+    try:
+        assert setup("--from", str(listed)).exit_code == 0
+        assert os.umask(0o077) == 0o077
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in [tmp_path / "new", *(tmp_path / "new").rglob("*")]}
+    assert modes == {"new": 0o755, "jars": 0o755} | dict.fromkeys(("a-1.jar", "b-1.jar", "jars.txt"), 0o644)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def setup(shell: Shell, source: Path | None, ivy_settings: Path | None, for_s3: 
     lake setup --s3
     lake setup --from /media/jars
     """
-    from lake import jars, s3
+    from lake import file_modes, jars, s3
     from lake.config import Settings, find_project
 
     if source is not None and ivy_settings is not None:
@@ -81,11 +81,12 @@ def setup(shell: Shell, source: Path | None, ivy_settings: Path | None, for_s3: 
         shell.project = shell.project or find_project(Path.cwd())
     if shell.project is not None:
         folder, for_s3 = shell.settings.path(shell.settings.jars), for_s3 or bool(shell.settings.store)
-    fetched = jars.provide(folder, shell.say, source=source, ivy_settings=ivy_settings)
-    count = len(jars.listed())
-    if for_s3:
-        fetched += s3.provide(folder, shell.say, source=source, ivy_settings=ivy_settings)
-        count += len(jars.listed(s3.LIST))
+    with file_modes.for_all():
+        fetched = jars.provide(folder, shell.say, source=source, ivy_settings=ivy_settings)
+        count = len(jars.listed())
+        if for_s3:
+            fetched += s3.provide(folder, shell.say, source=source, ivy_settings=ivy_settings)
+            count += len(jars.listed(s3.LIST))
     done = f"jars: {count} verified in {folder}" if fetched else f"jars: {count} in place"
     shell.emit({"jars": str(folder), "listed": count, "fetched": fetched}, done)
 
