@@ -28,11 +28,17 @@ LOG_STORE: Final = "headwater.PutIfAbsentLogStore"
 SETUP: Final = "lake setup --s3"
 FIX: Final = "try again; lake doctor shows whether the store can be reached, and what it answers"
 RIGHTS: Final = "give this key (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) the rights to list, get, put and delete there"
+KEYS: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, both of them"
 _DENIED: Final = re.compile(
     r"AccessDenied|Access Denied|status code: 403|InvalidAccessKeyId|SignatureDoesNotMatch|Forbidden|status code: 401"
 )
 _KEYLESS: Final = re.compile(
-    r"credential provider|NoCredentials|no providers in chain|Unable to load credentials|169\.254\.169\.254"
+    r"Missing (?:SecretAccessKey|AccessKeyId)|credential provider|NoCredentials|no providers in chain"
+    r"|Unable to load credentials|169\.254\.169\.254"
+)
+_ENDPOINT: Final = re.compile(
+    r"https?://(?:(?P<address>\d+(?:\.\d+){3}|\[[0-9a-fA-F:.]+\])|[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)"
+    r"(?::(?P<port>\d{1,5}))?(?:/[^\s?#@]*)?"
 )
 _BUCKETLESS: Final = re.compile(r"NoSuchBucket|bucket does not exist", re.I)
 _STORE: Final = re.compile(
@@ -51,13 +57,33 @@ class Place:
 
 
 def place(settings: Settings) -> Place:
-    """The bucket of a warehouse, which is in an object store."""
+    """The bucket of a warehouse, which is in an object store. Raises DeclarationError for an endpoint that is none."""
     given = settings.storage
     of = os.environ.get
     endpoint = given.endpoint or of("AWS_ENDPOINT_URL_S3", "") or of("AWS_ENDPOINT_URL", "")
     region = given.region or of("AWS_REGION", "") or of("AWS_DEFAULT_REGION", "") or "us-east-1"
     path_style = bool(endpoint) if given.path_style is None else given.path_style
+    if endpoint:
+        _check(endpoint, path_style)
     return Place(urlsplit(settings.store).netloc, endpoint.rstrip("/"), region, path_style)
+
+
+def _check(endpoint: str, path_style: bool) -> None:
+    """Raises DeclarationError for what obstore and delta-rs would end a thread over."""
+    found = _ENDPOINT.fullmatch(endpoint)
+    if not found or not 0 < int(found["port"] or 1) < 1 << 16:
+        shown = "" if "@" in endpoint else f": {endpoint}"
+        raise DeclarationError(
+            f"the endpoint of the object store is not the URL of a server{shown}",
+            where="storage.endpoint, or AWS_ENDPOINT_URL",
+            fix='endpoint = "https://s3.example.org", or with a port; leave it out for Amazon\'s own',
+        )
+    if found["address"] and not path_style:
+        raise DeclarationError(
+            f"{found['address']} is an address, and the name of a bucket cannot be put before it",
+            where="storage.path_style",
+            fix="path_style = true, or leave it out",
+        )
 
 
 def spark_conf(settings: Settings) -> dict[str, str]:
@@ -146,7 +172,7 @@ def fault(error: BaseException, where: str = "") -> LakeError | None:
     if _DENIED.search(text):
         return Unavailable("the object store refuses this key", where=where, fix=RIGHTS)
     if _KEYLESS.search(text):
-        return Unavailable("no key for the object store", where=where, fix=f"set the environment: {RIGHTS}")
+        return Unavailable("no key for the object store", where=where, fix=KEYS)
     return silent(text, where)
 
 

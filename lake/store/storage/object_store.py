@@ -10,6 +10,7 @@ The keys are those of the environment; what is raised here says none of them.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from lake.store.storage import Address, Entry, Storage
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
-    from obstore.store import S3Store
+    from obstore.store import ClientConfig, S3Config, S3Store
 
     from lake.store.storage.ranged import Ranged
 
@@ -57,6 +58,7 @@ class ObjectStore(Storage):
             "aws_conditional_put": "etag",
         }
         if not self.endpoint:
+            os.environ.setdefault("AWS_REGION", self.region)  # else it asks the machine, and warns of the answer
             return told
         return {**told, "aws_endpoint": self._endpoint, "aws_allow_http": str(self._plain).lower()}
 
@@ -74,14 +76,11 @@ class ObjectStore(Storage):
     def _client(self) -> S3Store:
         from obstore.store import S3Store
 
-        return S3Store(
-            self.bucket,
-            region=self.region,
-            virtual_hosted_style_request=not self.path_style,
-            client_options={"allow_http": self._plain},
-            retry_config={"max_retries": RETRIES},
-            endpoint=self._endpoint or None,
-        )
+        config: S3Config = {"region": self.region, "virtual_hosted_style_request": not self.path_style}
+        if self.endpoint:
+            config["endpoint"] = self._endpoint
+        client_options: ClientConfig = {"allow_http": self._plain}
+        return S3Store(self.bucket, config=config, client_options=client_options, retry_config={"max_retries": RETRIES})
 
     def _key(self, url: str) -> str:
         return url.removeprefix(f"s3://{self.bucket}").strip("/")
