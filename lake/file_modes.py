@@ -32,13 +32,20 @@ def begin(settings: Settings) -> None:
 
 
 @contextmanager
-def for_all() -> Iterator[None]:
-    """What is written meanwhile, anybody may read: what is installed for services that have users of their own."""
+def for_all(folder: Path, *above: Path) -> Iterator[None]:
+    """What is written meanwhile, and what this user has in `folder` and of those `above` it, anybody may read.
+
+    It is for what is installed: services have users of their own.
+    """
     before = os.umask(0o022)
     try:
         yield
     finally:
         os.umask(before)
+    for path in (*above, folder, *folder.rglob("*")):
+        status = path.lstat()
+        if status.st_uid == os.geteuid() and not path.is_symlink():
+            path.chmod(status.st_mode | (0o555 if path.is_dir() else 0o444))
 
 
 def warehouse(settings: Settings) -> Path:

@@ -296,8 +296,13 @@ def test_what_setup_puts_in_place_is_for_services_with_users_of_their_own(
         assert os.umask(0o077) == 0o077
     finally:
         os.umask(before)
-    modes = {path.name: path.stat().st_mode & 0o777 for path in [tmp_path / "new", *(tmp_path / "new").rglob("*")]}
-    assert modes == {"new": 0o755, "jars": 0o755} | dict.fromkeys(("a-1.jar", "b-1.jar", "jars.txt"), 0o644)
+    new = tmp_path / "new"
+    open_to_all = {"new": 0o755, "jars": 0o755} | dict.fromkeys(("a-1.jar", "b-1.jar", "jars.txt"), 0o644)
+    assert {path.name: path.stat().st_mode & 0o777 for path in (new, *new.rglob("*"))} == open_to_all
+    (new / "jars/a-1.jar").chmod(0o600)  # of before
+    (new / "jars").chmod(0o700)
+    assert json.loads(setup("--from", str(listed)).stdout)["fetched"] == 0
+    assert {path.name: path.stat().st_mode & 0o777 for path in (new, *new.rglob("*"))} == open_to_all
 
 
 @pytest.mark.parametrize(

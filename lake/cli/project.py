@@ -81,7 +81,8 @@ def setup(shell: Shell, source: Path | None, ivy_settings: Path | None, for_s3: 
         shell.project = shell.project or find_project(Path.cwd())
     if shell.project is not None:
         folder, for_s3 = shell.settings.path(shell.settings.jars), for_s3 or bool(shell.settings.store)
-    with file_modes.for_all():
+    above = (folder.parent,) if folder.resolve() == Settings.jars.resolve() else ()  # made for them
+    with file_modes.for_all(folder, *above):
         fetched = jars.provide(folder, shell.say, source=source, ivy_settings=ivy_settings)
         count = len(jars.listed())
         if for_s3:
