@@ -31,6 +31,7 @@ from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.ledger.episodes import Episode
 from lake.store.log import Log, LogHead
 from lake.store.storage import Address
+from lake.store.stored_log import still
 from lake.store.warehouse import Warehouse
 
 T = TypeVar("T")
@@ -180,6 +181,7 @@ class Status:
     """Where the settings name groups."""
 
 
+@still()
 def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
     """The current state of `project`, of which the `faults` leave something out."""
     settings = project.settings

@@ -11,7 +11,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from secrets import token_hex
@@ -25,7 +25,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from lake.errors import StorageError, Unavailable
 from lake.session import first_line
 from lake.store.storage import Address, Entry
-from lake.store.torn import COMMIT, commit_file, torn
+from lake.store.stored_log import TableState, Unusual, info_of, moved, stored_log
+from lake.store.torn import commit_file, torn
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,21 +93,27 @@ class Position:
 
 
 def load(path: Address, version: int | None = None) -> DeltaTable:
-    """The table at `path`, at `version` or its newest, to keep. Raises TableNotFoundError; see `opened`."""
+    """The table at `path`, at `version` or its newest, to keep and to change. Raises TableNotFoundError."""
     return DeltaTable(path.url, version=version, storage_options=path.storage.options)
+
+
+def at(path: Address, version: int) -> TableState:
+    """The table at `path` at `version`, to keep and to read. Raises TableNotFoundError."""
+    return load(path, version) if path.storage.may_tear else stored_log(path).state(version)
 
 
 def create(path: Address, schema: Schema, properties: Mapping[str, str | None], **how: Any) -> None:
     """Makes an empty table, where there is none, with the `properties` and KEEP_LOGS, else as deltalake is told."""
-    how |= {"mode": "ignore", "configuration": {**KEEP_LOGS, **properties}, "storage_options": path.storage.options}
+    how |= {"mode": "ignore", "configuration": {**KEEP_LOGS, **properties}}
     try:
-        DeltaTable.create(path.url, schema, **how)
+        with _to_write(path) as (url, options):
+            DeltaTable.create(url, schema, storage_options=options, **how)
     except TableNotFoundError:  # of commits that were lost, what Spark had written beside them is left
         log = path / "_delta_log"
         for entry in log.list():
             if entry.name.endswith(".crc"):
                 (log / entry.name).delete()
-        DeltaTable.create(path.url, schema, **how)
+        DeltaTable.create(path.url, schema, storage_options=path.storage.options, **how)
     except Exception:
         if not exists(path):
             raise
@@ -117,10 +124,12 @@ def write(to: Address | DeltaTable, rows: pa.Table | Table, position: Position, 
 
     An error may come of a commit that is there all the same: the caller reads back.
     """
-    if isinstance(to, Address):
-        how["storage_options"] = to.storage.options
-    where = to.url if isinstance(to, Address) else to
-    write_deltalake(where, rows, commit_properties=position.commit_properties, **{"mode": "append"} | how)
+    how = {"mode": "append", "commit_properties": position.commit_properties, **how}
+    if isinstance(to, DeltaTable):
+        write_deltalake(to, rows, **how)
+    else:
+        with _to_write(to) as (url, options):
+            write_deltalake(url, rows, storage_options=options, **how)
 
 
 def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
@@ -131,9 +140,30 @@ def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
     """
     writer = new_writer()
     properties = CommitProperties(custom_metadata=_anonymous(writer), max_commit_retries=0)
-    with read_back(path, writer):
-        options = path.storage.options
-        write_deltalake(path.url, rows, mode="append", commit_properties=properties, storage_options=options, **how)
+    with read_back(path, writer), _to_write(path) as (url, options):
+        write_deltalake(url, rows, mode="append", commit_properties=properties, storage_options=options, **how)
+
+
+@contextmanager
+def appending(path: Address) -> Iterator[DeltaTable]:
+    """The table at `path`, for one commit that reads none of its rows. Raises as `opened` and `StoredLog.commit` do."""
+    if path.storage.may_tear:
+        with writable(path) as table:
+            yield table
+    else:
+        with _to_write(path) as (url, options):
+            yield DeltaTable(url, storage_options=options)
+
+
+@contextmanager
+def _to_write(path: Address) -> Iterator[tuple[str, dict[str, str] | None]]:
+    """Where one commit to the table at `path` is made that reads none of its rows, and what delta-rs is told of it."""
+    with ExitStack() as stack:
+        url, options = path.url, path.storage.options
+        if not path.storage.may_tear:
+            with suppress(Unusual):
+                url, options = stack.enter_context(stored_log(path).commit()), None
+        yield url, options
 
 
 @contextmanager
@@ -144,7 +174,7 @@ def changing(path: Address, again: Position | None = None) -> Iterator[tuple[Del
     """
     writer = again.writer if again else new_writer()
     metadata = {"userMetadata": again.metadata} if again else _anonymous(writer)
-    with read_back(path, writer), opened(path) as table:
+    with read_back(path, writer), writable(path) as table:
         yield table, CommitProperties(custom_metadata=metadata)
 
 
@@ -162,6 +192,7 @@ def read_back(path: Address, writer: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        moved(path)
         if landed(path, writer):
             return
         if isinstance(error, Beaten):
@@ -171,6 +202,7 @@ def read_back(path: Address, writer: str) -> Iterator[None]:
                 fix="run the command again: it starts from the table's new state",
             ) from error
         raise
+    moved(path)
 
 
 def landed(path: Address, writer: str) -> bool:
@@ -188,7 +220,7 @@ def landed(path: Address, writer: str) -> bool:
         ) from error
 
 
-def must_precede(table: DeltaTable, position: Position) -> None:
+def must_precede(table: TableState, position: Position) -> None:
     """Raises Beaten where the state `table`, on which a commit is to be made, is not that just before `position`."""
     if (table.transaction_version(position.app) or 0) != position.txn - 1:
         raise Beaten(
@@ -206,12 +238,24 @@ _kept: Final[defaultdict[tuple[Address, float], list[tuple[DeltaTable, Entry | N
 
 
 @contextmanager
-def opened(path: Address, version: int | None = None) -> Iterator[DeltaTable]:
-    """The table at `path`, at `version` or its newest; nobody else has it while the block runs.
+def opened(path: Address, version: int | None = None) -> Iterator[TableState]:
+    """The table at `path`, at `version` or its newest, to be read.
+
+    Raises TableNotFoundError, and LakeError where `version` is that of a commit that was cut short.
+    """
+    if not path.storage.may_tear:
+        yield stored_log(path).state(version)
+        return
+    with writable(path, version) as table:
+        yield table
+
+
+@contextmanager
+def writable(path: Address, version: int | None = None) -> Iterator[DeltaTable]:
+    """As `opened`, for all that deltalake does with a table; nobody else has it while the block runs.
 
     A process keeps the newest state of a table that it saw, and later reads only the commits since: 1 ms however many
-    there are, where opening takes 4 ms after 10 commits and 25 ms after 1,000. Raises TableNotFoundError,
-    and LakeError where `version` is that of a commit that was cut short.
+    there are, where opening takes 4 ms after 10 commits and 25 ms after 1,000. Raises as `opened` does.
     """
     idle = _kept[path, _born(path)]
     try:
@@ -219,7 +263,8 @@ def opened(path: Address, version: int | None = None) -> Iterator[DeltaTable]:
     except IndexError:  # none yet, or other threads have them
         kept = None
     table, newest = _brought_up(path, *kept) if kept else (_newest(path), None)
-    newest = newest or commit_file(path, table.version()).head()
+    if path.storage.may_tear:
+        newest = newest or commit_file(path, table.version()).head()
     if version is not None and version > table.version():
         must_be_whole(path, version)
     yield table if version in {None, table.version()} else load(path, version)
@@ -251,13 +296,12 @@ def _brought_up(path: Address, table: DeltaTable, newest: Entry | None) -> tuple
     before = table.version()
     if path.storage.may_tear:
         there = newest is not None and commit_file(path, before).head() == newest
-        moved = commit_file(path, before + 1).exists()
-    else:  # mostly just the newest is there: one request says all
-        since = _commits_from(path, before)
-        there, moved = newest in since, since != [newest]
+        moved_on = commit_file(path, before + 1).exists()
+    else:
+        there, moved_on = True, stored_log(path).newest() != before
     if not there:
         return _newest(path), None
-    if not moved:  # deltalake would list the whole log to find that out
+    if not moved_on:  # deltalake would list the whole log to find that out
         return table, newest
     try:
         table.update_incremental()
@@ -266,18 +310,11 @@ def _brought_up(path: Address, table: DeltaTable, newest: Entry | None) -> tuple
     return (table if table.version() == before or torn(path) is None else _newest(path)), None
 
 
-def _commits_from(path: Address, version: int) -> list[Entry]:
-    """The commits of the table at `path` from `version` on."""
-    with suppress(FileNotFoundError):
-        later = (path / "_delta_log").list(after=f"{version:020}")
-        return [entry for entry in later if COMMIT.fullmatch(entry.name)]
-    return []
-
-
 def _born(path: Address) -> float:
     """When the table's first commit was made: one that was deleted and made again is another table."""
     if not path.storage.may_tear:
-        return 0  # the newest commit's tag tells as much, without another request
+        stored_log(path).newest()
+        return stored_log(path).turn
     first = commit_file(path, 0).head()
     return first.time if first else 0
 
@@ -307,21 +344,25 @@ def version(path: Address) -> int:
 
 def newest_version(path: Address) -> int | None:
     """The newest version of the table at `path`; None where there is no table."""
+    if not path.storage.may_tear:
+        return stored_log(path).newest()
     try:
         return version(path)
     except TableNotFoundError:
         return None
 
 
-def open_table(path: Address, version: int | None = None) -> DeltaTable | None:
-    """The table at `path`, at `version` or its newest, to keep; None where there is none."""
+def open_table(path: Address, version: int | None = None) -> TableState | None:
+    """The table at `path`, at `version` or its newest, to keep and to read; None where there is none."""
     try:
+        if not path.storage.may_tear:
+            return stored_log(path).state(version)
         return _newest(path) if version is None else load(path, version)
     except TableNotFoundError:
         return None
 
 
-def files(table: DeltaTable) -> list[str]:
+def files(table: TableState) -> list[str]:
     """The paths of the files that hold the rows of `table`, which deltalake gives in the form of URLs."""
     return [unquote(file) for file in table.file_uris()]
 
@@ -391,28 +432,13 @@ def commits(path: Address) -> Iterator[dict[str, Any]]:
 
     Read one by one: deltalake lists the whole log for them, and reads one that was cut short.
     """
-    try:
-        with opened(path) as table:
-            newest = table.version()
-            # On this machine one that was cut short is made again, so it is read each time.
-            known = {} if path.storage.may_tear else _infos[path.url, str(table.metadata().id)]
-    except TableNotFoundError:
-        return
-    if len(known) > MANY_COMMITS:
-        known.clear()
-    for number in range(newest, -1, -1):
-        if number not in known:
-            try:
-                known[number] = _info(path, number)
-            except FileNotFoundError:  # its past was ended
-                return
-        yield known[number] | {"version": number}
-
-
-_infos: Final[defaultdict[tuple[str, str], dict[int, dict[str, Any]]]] = defaultdict(dict)
-"""What the commits of tables in a store say of themselves, by the table's URL and its id, and by version."""
-MANY_COMMITS: Final = 10_000
-"""Of so many of a table it is kept, at most."""
+    newest = newest_version(path)
+    for number in range(-1 if newest is None else newest, -1, -1):
+        try:
+            info = _info(path, number)
+        except FileNotFoundError:  # its past was ended
+            return
+        yield info | {"version": number}
 
 
 def metadata(path: Address, version: int) -> dict[str, Any]:
@@ -437,14 +463,15 @@ def feed_files(path: Address, version: int) -> list[Address]:
 
 def file_actions(path: Address, version: int) -> list[tuple[str, dict[str, Any]]]:
     """What the commit `version` does with files: add, remove, cdc (of the change feed)."""
-    actions = (next(iter(json.loads(line).items())) for line in commit_file(path, version).read().splitlines())
+    stored = None if path.storage.may_tear else stored_log(path)
+    content = stored.content(version) if stored else commit_file(path, version).read()
+    actions = (next(iter(json.loads(line).items())) for line in content.splitlines())
     return [(kind, action) for kind, action in actions if kind in {"add", "remove", "cdc"}]
 
 
 def _info(path: Address, version: int) -> dict[str, Any]:
-    with commit_file(path, version).open() as lines:
-        infos = (json.loads(line)["commitInfo"] for line in lines if line.startswith(b'{"commitInfo"'))
-        return next(infos, {})
+    # On this machine one that was cut short is made again, so it is read each time.
+    return info_of(commit_file(path, version).read()) if path.storage.may_tear else stored_log(path).info(version)
 
 
 def _metadata(commit: Mapping[str, Any]) -> dict[str, Any]:

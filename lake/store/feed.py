@@ -43,7 +43,7 @@ def _load(con: duckdb.DuckDBPyConnection, path: Address, *, after: int, upto: in
     """Makes FEED; SQL of the hash of one of its rows."""
     import pyarrow as pa
 
-    with delta.opened(path, upto) as table:
+    with delta.writable(path, upto) as table:
         fields = [(field["name"], field["type"]) for field in json.loads(table.schema().to_json())["fields"]]
         stream = pa.RecordBatchReader.from_stream(table.load_cdf(starting_version=after + 1, ending_version=upto))
     con.register("stream", stream)

@@ -314,7 +314,7 @@ class Log:
         beaten = _beaten(self.stream, position)
         with only_writer(self.location, position, beaten):
             if isinstance(ordered, pa.Table) and not self.by_spark:
-                with delta.opened(self.path) as table:
+                with delta.appending(self.path) as table:
                     delta.must_precede(table, position)
                     delta.write(table, ordered, position, schema_mode="merge")
             else:

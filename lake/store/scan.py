@@ -21,8 +21,9 @@ from lake.store.storage import Address
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
+
+    from lake.store.stored_log import TableState
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Scan:
 
     def _read(
         self,
-        table: DeltaTable,
+        table: TableState,
         files: list[str],
         columns: Sequence[str] = (),
         test: str = "true",
@@ -118,7 +119,7 @@ class Scan:
             query = f"SELECT {wanted} FROM t WHERE {self._where(DUCKDB)} AND {test}"
             return con.sql(query).to_arrow_table().cast(schema)
 
-    def _files(self, table: DeltaTable) -> tuple[list[str], int]:
+    def _files(self, table: TableState) -> tuple[list[str], int]:
         """The files that may hold rows within the bounds, all there, and how many rows they have."""
         listed = self._listed(table)
         files = [f"{self.path}/{path}" for path, _ in listed]
@@ -130,7 +131,7 @@ class Scan:
             )
         return files, sum(rows for _, rows in listed)
 
-    def _listed(self, table: DeltaTable) -> list[tuple[str, int]]:
+    def _listed(self, table: TableState) -> list[tuple[str, int]]:
         """The files that may hold rows within the bounds, below the table's folder, each with its number of rows."""
         actions = table.get_add_actions(flatten=True)
         with connection() as con:
@@ -210,7 +211,7 @@ def within(rows: DataFrame, limit: int) -> pa.Table | DataFrame:
     return few if few.num_rows <= limit else rows
 
 
-def arrow_schema(table: DeltaTable) -> pa.Schema:
+def arrow_schema(table: TableState) -> pa.Schema:
     """The columns of `table` as Arrow types, all parts of which may be null."""
     import pyarrow as pa
 

@@ -9,14 +9,26 @@ from typing import Any, Final
 
 import duckdb
 from arro3.core import Table
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from lake.duck import FILE_SYSTEMS, connect
 from lake.errors import LakeError, StorageError
 from lake.quoting import literal, quoted
-from lake.store.delta import KEEP_LOGS, Position, add, exists, files, missing, must_precede, opened, read_back, write
+from lake.store.delta import (
+    KEEP_LOGS,
+    Position,
+    add,
+    appending,
+    exists,
+    files,
+    missing,
+    must_precede,
+    opened,
+    read_back,
+    write,
+)
 from lake.store.storage import Address
+from lake.store.stored_log import TableState
 
 FILE: Final = "_file"
 PARTITION_TYPES: Final = {"integer": "INTEGER", "long": "BIGINT"}
@@ -36,7 +48,7 @@ def connection() -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def reading(
-    path: Address, table: DeltaTable, paths: Sequence[str], *, by_file: bool = False
+    path: Address, table: TableState, paths: Sequence[str], *, by_file: bool = False
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, Sequence[str]]]:
     """A DuckDB that has the rows of the files `paths` of the `table` at `path` as `t`, and the names of its columns.
 
@@ -111,7 +123,7 @@ def append(path: Address, schema: str, records: Sequence[Sequence[Any]], positio
         return
     with read_back(path, position.writer):
         if there:
-            with opened(path) as table:
+            with appending(path) as table:
                 must_precede(table, position)
                 write(table, data, position, **how)
         else:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
@@ -17,6 +16,7 @@ from lake.session import first_line
 from lake.store import delta
 from lake.store.damage import damage
 from lake.store.ledger.editions import Edition
+from lake.store.stored_log import TableState
 from lake.store.table_head import COMMENT, UNIT
 from lake.store.warehouse import Warehouse
 
@@ -88,7 +88,7 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
     path = Warehouse(settings).root / entry.path
     delta.must_be_whole(path, entry.version)
     try:
-        table = delta.load(path, entry.version)
+        table = delta.at(path, entry.version)
     except (DeltaError, OSError, ValueError) as error:
         damaged = damage(path)
         raise StorageError(
@@ -122,12 +122,12 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
     )
 
 
-def columns(table: DeltaTable) -> tuple[Column, ...]:
+def columns(table: TableState) -> tuple[Column, ...]:
     """The visible columns of `table`."""
     return tuple(map(_column, _fields(table)))
 
 
-def _fields(table: DeltaTable) -> list[dict[str, Any]]:
+def _fields(table: TableState) -> list[dict[str, Any]]:
     fields = json.loads(table.schema().to_json())["fields"]
     return [field for field in fields if not field["name"].startswith("_")]
 

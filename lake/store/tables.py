@@ -184,7 +184,7 @@ class Table:
 
         if self.changed(after=after, upto=upto) > self.settings.small_diff_rows:
             return self._changes_by_spark(spark, after, upto)
-        with delta.opened(self.path, upto) as table:
+        with delta.writable(self.path, upto) as table:
             columns = [quoted(name) for name in arrow_schema(table).names]
             visible = ", ".join(column for column in columns if not column.startswith('"_'))
             try:

@@ -6,12 +6,12 @@ logs/STREAM  quarantine/STREAM  redeliveries/STREAM  silver/TABLE  gold/TABLE  m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from lake.config import Settings
 from lake.store.storage import Address
+from lake.store.stored_log import names_in
 
 LAYERS: Final = ("silver", "gold")
 Kind = Literal["log", "quarantine", "redeliveries", "table", "book"]
@@ -112,9 +112,8 @@ class Warehouse:
         """The folders that are there for tables of such `kinds`, every home of a derived one."""
         for kind in kinds:
             for folder in (self.root / name for name in FOLDERS[kind]):
-                with suppress(FileNotFoundError):
-                    names = (entry.name.removesuffix("/") for entry in folder.list())
-                    yield from (Location(kind, folder / name) for name in names if not name.startswith("."))
+                names = sorted(name for name in names_in(folder) if not name.startswith("."))
+                yield from (Location(kind, folder / name) for name in names)
 
     def _location(self, kind: Kind, folder: str, name: str) -> Location:
         return Location(kind, self.root / folder / name)

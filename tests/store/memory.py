@@ -13,7 +13,7 @@ from lake.store.storage import Entry, Storage
 class Bucket(Storage):
     """A store in memory, by a clock of its own; `step` is called before each thing that is done to it."""
 
-    may_tear, options = False, None
+    may_tear, options, staging = False, None, None
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}

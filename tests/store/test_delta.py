@@ -66,7 +66,7 @@ def row(n: int) -> pa.Table:
 
 
 def another_writes_meanwhile(at: Location) -> None:
-    with delta.opened(at.path) as table:
+    with delta.writable(at.path) as table:
         write_deltalake(at.path.url, row(2), mode="append")
         delta.write(table, row(3), Position(APP, 2))
 

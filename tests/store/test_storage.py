@@ -30,6 +30,7 @@ ROOMS: Final = (
 TOUCHING: Final = {"os", "shutil", "tempfile", "pathlib", "fcntl"}
 LOCAL: Final = {
     "store/delta.py": "names of files have a beginning in common",
+    "store/stored_log.py": "delta-rs opens a copy of a table's log, which goes at once",
     "store/storage/__init__.py": "the first storage is a local folder",
     "store/storage/object_store.py": "a file of this machine is put into a bucket",
     "store/put_up.py": "so are those that Spark cannot read here",

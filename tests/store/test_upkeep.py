@@ -328,7 +328,7 @@ def test_writers_pack_small_files_once_there_are_many_and_no_sooner(table: Table
 def test_writers_leave_alone_what_another_tool_wrote_last(table: Table) -> None:
     for number in range(100, 100 + compaction.CROWDED):
         change(table, "insert", number)
-    with delta.opened(table.path) as opened:
+    with delta.writable(table.path) as opened:
         write_deltalake(opened, Scan(table.path).arrow(limit=1), mode="append")
     crowd = files(table)
     compaction.pack_table(table.path, table.position())

@@ -42,6 +42,10 @@ class Storage(Protocol):
     def options(self) -> dict[str, str] | None:
         """What delta-rs is told of it."""
 
+    @property
+    def staging(self) -> Path | None:
+        """The folder of this machine where what is put there may be made; None for any."""
+
     def open(self, url: str) -> BinaryIO:
         """The content of a file, to be read and sought in. Raises FileNotFoundError."""
 
@@ -72,6 +76,7 @@ class LocalFolder(Storage):
 
     may_tear = True
     options = None
+    staging = None
 
     def open(self, url: str) -> BinaryIO:
         return open(url, "rb")

@@ -13,7 +13,7 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,6 +46,7 @@ class ObjectStore(Storage):
     endpoint: str
     region: str
     path_style: bool
+    staging: Path | None = field(default=None, compare=False)
 
     may_tear = False
 
@@ -117,18 +118,23 @@ class ObjectStore(Storage):
         import obstore
 
         prefix = f"{self._key(url)}/".lstrip("/")
+        parts: Iterator[Sequence[ObjectMeta]] = iter(())
         with told(url):
             if deep or after:
                 offset = f"{prefix}{after}" if after else None
-                parts = list(obstore.list(self._client, prefix or None, offset=offset, chunk_size=MANY))
-                found = [_entry(meta, prefix) for part in parts for meta in part]
+                parts = obstore.list(self._client, prefix or None, offset=offset, chunk_size=MANY)
+                found = [_entry(meta, prefix) for meta in next(parts, [])]
             else:
                 listed = obstore.list_with_delimiter(self._client, prefix or None)
                 found = [_entry(meta, prefix) for meta in listed["objects"]]
                 found += [Entry(f"{name.removeprefix(prefix)}/", 0, 0) for name in listed["common_prefixes"]]
+                found.sort(key=lambda entry: entry.name)
         if not found:
             raise FileNotFoundError(2, "No such folder", url)
-        yield from sorted((entry for entry in found if entry.name), key=lambda entry: entry.name)
+        while found:
+            yield from (entry for entry in found if entry.name)
+            with told(url):  # by name, and only as far as somebody asks
+                found = [_entry(meta, prefix) for meta in next(parts, [])]
 
     def put_if_absent(self, url: str, content: bytes) -> bool:
         import obstore
@@ -211,11 +217,11 @@ def unreachable(url: str, error: BaseException) -> LakeError:
 
 def root(settings: Settings) -> Address:
     """The warehouse of `settings`, which is in an object store. Raises DeclarationError where the extra is missing."""
-    return Address(settings.store, _store(s3.place(settings)))
+    return Address(settings.store, _store(s3.place(settings), settings.path(".lake/staging")))
 
 
 @cache
-def _store(place: s3.Place) -> ObjectStore:
+def _store(place: s3.Place, staging: Path) -> ObjectStore:
     if missing := [name for name in ("obstore", "fsspec") if find_spec(name) is None]:
         raise DeclarationError(
             f"a warehouse in an object store needs {', '.join(missing)}, which the extra `s3` installs",
@@ -224,7 +230,7 @@ def _store(place: s3.Place) -> ObjectStore:
         )
     from lake.store.storage.ranged import FileSystem
 
-    store = ObjectStore(place.bucket, place.endpoint, place.region, place.path_style)
+    store = ObjectStore(place.bucket, place.endpoint, place.region, place.path_style, staging)
     system: Any = duck.FILE_SYSTEMS.setdefault("s3", FileSystem())
     system.stores[place.bucket] = store
     return store

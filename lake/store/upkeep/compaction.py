@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from lake.errors import LawError
 from lake.quoting import SPARK, quoted
@@ -27,6 +26,7 @@ from lake.store.delta import Position
 from lake.store.numbered import METADATA, session_settings
 from lake.store.snapshot import duckdb_type
 from lake.store.storage import Address
+from lake.store.stored_log import TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,7 +174,7 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
     return _proved(path, version, undo=lambda: run(f"RESTORE TABLE {log} TO VERSION AS OF {version}"))
 
 
-def fingerprint(path: Address, table: DeltaTable, files: Sequence[str]) -> tuple[int, str]:
+def fingerprint(path: Address, table: TableState, files: Sequence[str]) -> tuple[int, str]:
     """How many rows `files` of the `table` at `path` hold, and a hash that no order and no cut into files changes."""
     if not files:
         return 0, "0"

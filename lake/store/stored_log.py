@@ -1,0 +1,373 @@
+"""The log of a Delta table in a store, as this process knows it: listed once, and each commit read once.
+
+delta-rs by itself reads every commit since the newest checkpoint twice, and once more for a transaction; a checkpoint
+in eleven parts. Here it opens a copy of the log that is made for it on this machine, and removed at once: what it knows
+of a table then is in its memory. So a table of N commits since its checkpoint costs a listing and N reads when it is
+first opened, and a listing and the commits since whenever it is again.
+
+A commit that reads no row is made in such a copy too: what delta-rs wrote there is put up, the commit by put-if-absent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from lake.store.storage import Address, Entry
+from lake.store.torn import COMMIT, commit_file
+
+if TYPE_CHECKING:
+    from arro3.core import Table
+    from deltalake import Metadata, Schema
+    from deltalake.table import ProtocolVersions
+
+CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint\.parquet")
+LISTED: Final = 1000
+"""Of a log with more files, what follows the newest checkpoint is listed."""
+COPIED: Final = 32 << 20
+"""A log of more bytes since its newest checkpoint, and with it, is left to delta-rs."""
+THREADS: Final = 8
+"""So many commits are read at once."""
+KNOWN: Final = 10_000
+"""Of so many commits of a table it is kept what they say of themselves, at most."""
+
+
+@dataclass
+class _Still:
+    """What was looked at since tables stand still: their URLs, and the names in folders of tables."""
+
+    seen: set[str] = field(default_factory=set)
+    names: dict[str, frozenset[str]] = field(default_factory=dict)
+
+
+_still: Final[ContextVar[_Still | None]] = ContextVar("_still", default=None)
+
+
+@contextmanager
+def still() -> Iterator[None]:
+    """Within the block, tables in a store stand still: each is looked for once, and after each commit of this process.
+
+    For who only reads: all that it reads of a table is of one state.
+    """
+    if _still.get() is not None:
+        yield
+        return
+    token = _still.set(_Still())
+    try:
+        yield
+    finally:
+        _still.reset(token)
+
+
+def names_in(folder: Address) -> frozenset[str]:
+    """What is in a folder of tables, which may be missing."""
+    still = _still.get()
+    known = still.names.get(folder.url) if still else None
+    if known is None:
+        with suppress(FileNotFoundError):
+            known = frozenset(entry.name.removesuffix("/") for entry in folder.list())
+        known = known or frozenset()
+        if still and not folder.storage.may_tear:
+            still.names[folder.url] = known
+    return known
+
+
+def moved(path: Address) -> None:
+    """Notes that this process has committed to the table at `path`, or tried to."""
+    if still := _still.get():
+        still.seen.discard(path.url)
+        still.names.pop(path.parent.url, None)
+
+
+class TableState(Protocol):
+    """A table at one version, to be read: what deltalake's DeltaTable has for that."""
+
+    def version(self) -> int:
+        """Which one."""
+
+    def metadata(self) -> Metadata:
+        """Its id, description, partition columns and properties."""
+
+    def protocol(self) -> ProtocolVersions:
+        """Which features it has."""
+
+    def schema(self) -> Schema:
+        """Its columns."""
+
+    def file_uris(self) -> list[str]:
+        """The files that hold its rows, in the form of URLs."""
+
+    def get_add_actions(self, flatten: bool = False) -> Table:
+        """What is known of each file."""
+
+    def count(self) -> int:
+        """How many rows it has."""
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """The newest transaction of an app."""
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """The state that was read from a copy in a folder that is gone; what reads the log once more does so here."""
+
+    table: DeltaTable
+    folder: str
+    log: StoredLog
+
+    def version(self) -> int:
+        return self.table.version()
+
+    def metadata(self) -> Metadata:
+        return self.table.metadata()
+
+    def protocol(self) -> ProtocolVersions:
+        return self.table.protocol()
+
+    def schema(self) -> Schema:
+        return self.table.schema()
+
+    def file_uris(self) -> list[str]:
+        return [f"{self.log.path}/{uri.removeprefix(self.folder).lstrip('/')}" for uri in self.table.file_uris()]
+
+    def get_add_actions(self, flatten: bool = False) -> Table:
+        return self.table.get_add_actions(flatten)
+
+    def count(self) -> int:
+        return self.table.count()
+
+    def transaction_version(self, app_id: str) -> int | None:
+        return self.log.transaction(app_id, self.version())
+
+
+@dataclass
+class StoredLog:
+    """The log of the table at `path`, which is in a store. Many threads may ask."""
+
+    path: Address
+    turn: int = 0
+    """It grows where the table is another one: it was removed and made again."""
+    _files: dict[str, Entry] = field(default_factory=dict)
+    _contents: dict[int, bytes] = field(default_factory=dict)
+    _infos: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _state: TableState | None = None
+    _lock: RLock = field(default_factory=RLock)
+
+    def newest(self) -> int | None:
+        """The version of the newest commit, looked for now; None where there is no table."""
+        with self._lock:
+            still = _still.get()
+            if still is None or self.path.url not in still.seen:
+                if still and self.path.name not in still.names.get(self.path.parent.url, {self.path.name}):
+                    self.forget()
+                else:
+                    self._look()
+            if still:
+                still.seen.add(self.path.url)
+            return max(self._commits, default=None)
+
+    def state(self, version: int | None = None) -> TableState:
+        """The table at `version`, or its newest. Raises TableNotFoundError."""
+        with self._lock:
+            newest = self.newest()
+            if newest is None:
+                raise TableNotFoundError(self.path.url)
+            at = newest if version is None else version
+            if self._state is None or self._state.version() != at:
+                state = self._opened(at)
+                if at != newest:
+                    return state
+                self._state = state
+            return self._state
+
+    def info(self, version: int) -> dict[str, Any]:
+        """What a commit says of itself. Raises FileNotFoundError."""
+        with self._lock:
+            if version not in self._infos:
+                if len(self._infos) > KNOWN:
+                    self._infos.clear()
+                self._infos[version] = info_of(self.content(version))
+            return self._infos[version]
+
+    def content(self, version: int) -> bytes:
+        """A commit. Raises FileNotFoundError."""
+        with self._lock:
+            content = self._contents.get(version)
+            if content is None:
+                content = commit_file(self.path, version).read()
+                if version in self._commits and version >= self._base(version):
+                    self._contents[version] = content
+            return content
+
+    def transaction(self, app: str, version: int) -> int | None:
+        """The newest transaction of an app up to `version`."""
+        with self._lock:
+            for number in range(version, self._base(version), -1):
+                for line in self.content(number).splitlines():
+                    if line.startswith(b'{"txn"') and (txn := json.loads(line)["txn"])["appId"] == app:
+                        return int(txn["version"])
+            return self._by_itself(version).transaction_version(app) if self._base(version) >= 0 else None
+
+    def forget(self) -> None:
+        """Knows nothing of the table any more."""
+        with self._lock:
+            self.turn += 1
+            self._files, self._state = {}, None
+            self._contents.clear()
+            self._infos.clear()
+
+    @property
+    def _commits(self) -> set[int]:
+        """The versions whose commits were listed."""
+        return {int(name[:20]) for name in self._files if COMMIT.fullmatch(name)}
+
+    def _base(self, version: int) -> int:
+        """The version of the newest checkpoint up to `version`; -1 where none is known."""
+        found = (int(name[:20]) for name in self._files if CHECKPOINT.fullmatch(name))
+        return max((number for number in found if number <= version), default=-1)
+
+    def _look(self) -> None:
+        if commits := self._commits:
+            newest = commit_file(self.path, max(commits)).name
+            since = {entry.name: entry for entry in self._listed(after=newest[:20])}
+            if since.get(newest) == self._files[newest]:
+                self._files |= since
+                return
+            self.forget()
+        self._files = {entry.name: entry for entry in self._whole()}
+
+    def _whole(self) -> list[Entry]:
+        entries = [*islice(self._listed(), LISTED)]
+        if len(entries) < LISTED:
+            return entries
+        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+            hint = json.loads((self.path / "_delta_log/_last_checkpoint").read())["version"]
+            if since := [*self._listed(after=f"{hint:020}")]:
+                return since
+        return [*self._listed()]
+
+    def _listed(self, after: str = "") -> Iterator[Entry]:
+        with suppress(FileNotFoundError):
+            yield from (self.path / "_delta_log").list(after=after, deep=True)
+
+    def _opened(self, version: int) -> TableState:
+        """The table at `version`, from a copy; by delta-rs itself where the log is not as it is usually."""
+        try:
+            with self.copy(version) as folder:
+                return _Copy(DeltaTable(str(folder)), str(folder), self)
+        except (Unusual, DeltaError, FileNotFoundError):
+            return self._by_itself(version)
+
+    def _by_itself(self, version: int) -> DeltaTable:
+        return DeltaTable(self.path.url, version=version, storage_options=self.path.storage.options)
+
+    @contextmanager
+    def commit(self) -> Iterator[str]:
+        """A folder of this machine, in which the block has delta-rs make one commit after the newest that reads no row.
+
+        It is empty where there is no table yet. Then what was made there is put up, the commit by put-if-absent. Raises
+        CommitFailedError where another writer's has its number, and Unusual as `copy` does.
+        """
+        newest = self.newest()
+        with self.copy(-1 if newest is None else newest) as folder:
+            there = {*_files_in(folder)}
+            yield str(folder)
+            made = [name for name in _files_in(folder) if name not in there]
+            log = [name for name in made if name.startswith("_delta_log/")]
+            commits = [name for name in log if COMMIT.fullmatch(name.removeprefix("_delta_log/"))]
+            rows = [name for name in made if name not in log]
+            with ThreadPoolExecutor(THREADS) as pool:
+                list(pool.map(lambda name: (self.path / name).put_file(folder / name), rows))
+            for name in commits:
+                if not (self.path / name).put_if_absent((folder / name).read_bytes()):
+                    raise CommitFailedError(f"another writer has committed {name} of {self.path.name}")
+            for name in sorted(set(log) - {*commits}):  # a checkpoint, then where it is told
+                (self.path / name).put_file(folder / name)
+        moved(self.path)
+
+    @contextmanager
+    def copy(self, version: int) -> Iterator[Path]:
+        """A folder of this machine that has the log up to `version`, as far as it tells the state of the table.
+
+        Raises Unusual where it is no such log.
+        """
+        with self._lock:
+            base = self._base(version)
+            # On top of a checkpoint delta-rs commits where it finds the commit as well.
+            needed = range(max(min(base + 1, version), 0), version + 1)
+            names = [commit_file(self.path, number).name for number in needed]
+            names += [f"{base:020}.checkpoint.parquet"] if base >= 0 else []
+            if not self._files.keys() >= {*names} or sum(self._files[name].size for name in names) > COPIED:
+                raise Unusual(self.path.url)
+            self._read(needed)
+            with _folder(self.path) as folder:
+                log = folder / "_delta_log"
+                if names:
+                    log.mkdir()
+                for number in needed:
+                    (log / commit_file(self.path, number).name).write_bytes(self._contents[number])
+                if base >= 0:
+                    (log / names[-1]).write_bytes((self.path / "_delta_log" / names[-1]).read())
+                yield folder
+            self._contents = {n: content for n, content in self._contents.items() if n >= base}
+
+    def _read(self, versions: Iterable[int]) -> None:
+        missing = [number for number in versions if number not in self._contents]
+        if len(missing) > 1:
+            with ThreadPoolExecutor(THREADS) as pool:
+                read = pool.map(lambda number: commit_file(self.path, number).read(), missing)
+                self._contents |= dict(zip(missing, read, strict=True))
+        for number in missing:
+            self.content(number)
+
+
+class Unusual(Exception):
+    """A log that is not copied."""
+
+
+@contextmanager
+def _folder(path: Address) -> Iterator[Path]:
+    """A folder of this machine, for a moment: where crashes leave one, `lake maintain` finds it."""
+    staging = path.storage.staging
+    try:
+        if staging is not None:
+            staging.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = TemporaryDirectory(prefix="log-", dir=staging, ignore_cleanup_errors=True)
+    except OSError:  # a project that this user may not write to
+        temporary = TemporaryDirectory(prefix="log-", ignore_cleanup_errors=True)
+    with temporary as name:
+        yield Path(name)
+
+
+def _files_in(folder: Path) -> list[str]:
+    return [str(file.relative_to(folder)) for file in sorted(folder.rglob("*")) if file.is_file()]
+
+
+def info_of(content: bytes) -> dict[str, Any]:
+    """What a commit says of itself, from its lines."""
+    infos = (json.loads(line)["commitInfo"] for line in content.splitlines() if line.startswith(b'{"commitInfo"'))
+    return next(infos, {})
+
+
+_logs: Final[dict[str, StoredLog]] = {}
+
+
+def stored_log(path: Address) -> StoredLog:
+    """What this process knows of the log of the table at `path`."""
+    known = _logs.get(path.url)
+    if known is None or known.path.storage != path.storage:
+        known = _logs[path.url] = StoredLog(path)
+    return known
