@@ -30,6 +30,7 @@ from lake.store.locks import activity
 from lake.store.locks.epochs import must_hold
 from lake.store.locks.lease import lease
 from lake.store.log import Log
+from lake.store.snapshot import note
 from lake.store.storage import disk
 from lake.store.upkeep import leftovers, truncation
 from lake.store.warehouse import Warehouse
@@ -122,7 +123,7 @@ def _anew(project: Project, number: int) -> str:
             # A crash may have come between the commit that says so and its checkpoint.
             if head.purge < number or truncation.begins(table.path) != head.version:
                 truncation.begin_anew(table.path, head.position, purge=number)
-    editions.record_edition(settings, latest.cut, _as_they_are(project, latest), seen=project.seen)
+    note(settings, editions.record_edition(settings, latest.cut, _as_they_are(project, latest), seen=project.seen))
     return ""
 
 

@@ -24,6 +24,7 @@ from lake.publish.held import by_groups, failure_of
 from lake.publish.settle import settle
 from lake.store.ledger.cuts import latest_cut
 from lake.store.ledger.editions import Edition, latest_edition, pinned, record_edition
+from lake.store.snapshot import note
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,6 +77,7 @@ def deploy(
         if latest_cut(staged.settings) == cut:  # else micro-batches went on meanwhile
             break
     edition = record_edition(staged.settings, cut.number, completed(staged, tables), seen=project.seen)
+    note(staged.settings, edition)
     if (pin := pinned(project.settings)) is not None:
         warn(f"readers are pinned to edition {pin} until `lake publish --resume`")
     try:

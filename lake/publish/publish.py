@@ -23,6 +23,7 @@ from lake.store.ledger.editions import (
     record_edition,
     resume_editions,
 )
+from lake.store.snapshot import note
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +72,7 @@ def _publish(
             runs.nothing_to_do(settings, "publish", runs.EDITION, cut.number, began)
     else:
         edition = record_edition(settings, cut.number, completed(project, tables), seen=project.seen)
+        note(settings, edition)
         runs.note(settings, "publish", runs.EDITION, cut.number, began, edition=edition.number)
     if held is None:
         return settle(project, edition, spark), None

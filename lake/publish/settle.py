@@ -17,6 +17,7 @@ from lake.store.ledger import consumers
 from lake.store.ledger.editions import Edition, EditionTable, expire_editions, record_edition
 from lake.store.locks.lease import lease
 from lake.store.scan import Scan
+from lake.store.snapshot import note
 from lake.store.table_head import CHANGE, Counts, TableHead
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse
@@ -42,6 +43,7 @@ def settle(project: Project, edition: Edition, spark: Callable[[], SparkSession]
                 work.tables[declaration.name] = work.settled(declaration)
                 at_work.rows = work.tables[declaration.name].rows
         settled = record_edition(project.settings, edition.cut, work.tables, seen=edition)
+        note(project.settings, settled)
     with consumers.unmoved(project.settings) as held:
         expire_editions(project.settings, {edition.number} - held)
     return settled

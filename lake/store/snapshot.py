@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
-from lake.errors import StorageError
+from lake.errors import LakeError, StorageError
 from lake.quoting import quoted
 from lake.session import first_line
-from lake.store import delta
+from lake.store import delta, manifest
 from lake.store.damage import damage
 from lake.store.ledger.editions import Edition
-from lake.store.stored_log import TableState
+from lake.store.stored_log import TableState, still
 from lake.store.table_head import COMMENT, UNIT
 from lake.store.warehouse import Warehouse
 
@@ -80,10 +81,42 @@ class Published:
 
 
 def published(settings: Settings, name: str, edition: Edition) -> Published:
-    """Table `name` of `edition`, opened at the edition's version.
+    """Table `name` of `edition`: as the edition's manifest has it, else opened at the edition's version.
 
     Raises LakeError where the version is gone, or where its files cannot be read as they are.
     """
+    said = manifest.table_of(settings, edition, name) if settings.store else None
+    if said is None:
+        return opened(settings, name, edition)
+    entry = edition.tables[name]
+    return Published(
+        name=name,
+        layer=entry.layer,
+        version=entry.version,
+        doc=said["doc"],
+        columns=tuple(map(_column, json.loads(said["schema"])["fields"])),
+        files=tuple(f"{Warehouse(settings).root}/{entry.path}/{file}" for file in said["files"]),
+        schema=said["schema"],
+    )
+
+
+def note(settings: Settings, edition: Edition) -> None:
+    """Has the manifest of `edition`, of a warehouse in a store, say what can be read of it. Nothing fails by it."""
+    if not settings.store:
+        return
+    with suppress(LakeError, OSError, DeltaError), still():
+        tables = {}
+        for name, entry in edition.tables.items():
+            with suppress(StorageError):  # told to whoever reads it
+                table = opened(settings, name, edition)
+                folder = f"{Warehouse(settings).root}/{entry.path}/"
+                files = [file.removeprefix(folder) for file in table.files]
+                tables[name] = {"doc": table.doc, "schema": table.schema, "files": files}
+        manifest.write(settings, edition, tables)
+
+
+def opened(settings: Settings, name: str, edition: Edition) -> Published:
+    """As `published`, by the table's own log."""
     entry = edition.tables[name]
     path = Warehouse(settings).root / entry.path
     delta.must_be_whole(path, entry.version)

@@ -1,6 +1,6 @@
 """Where everything of a project's warehouse is: the folders of its Delta tables, and the names they are written under.
 
-logs/STREAM  quarantine/STREAM  redeliveries/STREAM  silver/TABLE  gold/TABLE  meta/BOOK
+logs/STREAM  quarantine/STREAM  redeliveries/STREAM  silver/TABLE  gold/TABLE  meta/BOOK  manifests/EDITION.json
 """
 
 from __future__ import annotations
@@ -100,6 +100,10 @@ class Warehouse:
     def book(self, name: str) -> Location:
         """A book of the ledger."""
         return self._location("book", "meta", name)
+
+    def manifest(self, number: int) -> Address:
+        """What the edition of this number consists of, of a warehouse in a store."""
+        return self.root / "manifests" / f"{number}.json"
 
     def leased(self, lease: str) -> list[Location]:
         """The tables that are written under a lease; those of a derived table in each layer, which its name lacks."""

@@ -12,6 +12,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.store import delta
 from lake.store.book import Book, as_state, instant, parsed, unknown
 from lake.store.recovery import last_edition
+from lake.store.warehouse import Warehouse
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,9 @@ def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = F
             # In place of a cut, the newest edition by then.
             entry = ["expire", going[-1], max(needed, default=0), _ranges(going), datetime.now(UTC)]
             EDITIONS.add(settings, head, entry, **{**head.data, "expired": _ranges([*going, *_numbers(expired)])})
+            if settings.store:
+                manifests = [Warehouse(settings).manifest(number) for number in going]
+                manifests[0].storage.delete_all([manifest.url for manifest in manifests])
         return going
 
 

@@ -1,0 +1,70 @@
+"""What an edition in a store consists of, in one file: `manifests/NUMBER.json` of the warehouse.
+
+It spares readers the logs of the tables. It says nothing that these do not say too: who finds none, or one that is cut
+short, altered, or not of just these versions, opens the tables. So it is written once the edition is there, and only
+where a file costs a request.
+
+    the SHA-256 of the second line, in hexadecimal digits
+    {"number": 3, "published_at": "2024-03-31T00:00:00+00:00", "tables": {NAME: {
+        "path": "gold/sums", "version": 7, "fingerprint": "…", "doc": "…", "schema": "…", "files": ["part-….parquet"]}}}
+
+The schema is that of Delta, as JSON text, without state columns; files are those of the table's folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Final
+
+from lake.config import Settings
+from lake.errors import LakeError
+from lake.store.ledger.editions import Edition
+from lake.store.storage import Address
+from lake.store.warehouse import Warehouse
+
+FILES: Final = 10_000
+"""A table of more files is left out."""
+
+
+def write(settings: Settings, edition: Edition, tables: Mapping[str, Mapping[str, Any]]) -> None:
+    """Says what the `tables` of an edition consist of, each by `doc`, `schema` and `files`."""
+    entries = {
+        name: {**_identity(edition, name), **table} for name, table in tables.items() if len(table["files"]) <= FILES
+    }
+    said = {"number": edition.number, "published_at": edition.published_at.isoformat(), "tables": entries}
+    content = json.dumps(said, separators=(",", ":")).encode()
+    Warehouse(settings).manifest(edition.number).put_if_absent(_digest(content) + b"\n" + content)
+
+
+def table_of(settings: Settings, edition: Edition, name: str) -> Mapping[str, Any] | None:
+    """What a table of `edition` consists of, as `write` was told; None where nothing says so that can be relied on."""
+    try:
+        said = _read(Warehouse(settings).manifest(edition.number))
+        if (said["number"], said["published_at"]) != (edition.number, edition.published_at.isoformat()):
+            return None
+        table: Mapping[str, Any] = said["tables"][name]
+        return table if table.items() >= _identity(edition, name).items() else None
+    except (LakeError, OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _identity(edition: Edition, name: str) -> dict[str, Any]:
+    entry = edition.tables[name]
+    return {"path": entry.path, "version": entry.version, "fingerprint": entry.fingerprint}
+
+
+@lru_cache(maxsize=16)
+def _read(file: Address) -> Mapping[str, Any]:
+    """The content of a manifest. Raises ValueError where it is not whole, FileNotFoundError where there is none."""
+    digest, _, content = file.read().partition(b"\n")
+    if digest != _digest(content):
+        raise ValueError(file.url)
+    said: Mapping[str, Any] = json.loads(content)
+    return said
+
+
+def _digest(content: bytes) -> bytes:
+    return sha256(content).hexdigest().encode()

@@ -1,0 +1,233 @@
+"""The logs of tables in a bucket as a process knows them, against delta-rs by itself. No JVM."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Schema, write_deltalake
+
+from lake.config import Settings
+from lake.errors import Unavailable
+from lake.store import delta, small, stored_log
+from lake.store.storage import Address, disk
+from lake.store.stored_log import StoredLog, TableState, still
+from lake.store.warehouse import Warehouse
+from tests.s3.wire import Fault, nth, wired
+from tests.servers.s3 import S3
+
+APP: Final = "table:t"
+SCHEMA: Final = "n BIGINT, part INTEGER"
+
+
+@pytest.fixture
+def settings(s3: S3, tmp_path: Path) -> Settings:
+    return Settings(project=tmp_path, warehouse=f"{s3.bucket()}/w", storage=s3.storage)
+
+
+@pytest.fixture
+def table(settings: Settings) -> Address:
+    return Warehouse(settings).root / "silver/t"
+
+
+def rows(*numbers: int) -> pa.Table:
+    return pa.table({"n": pa.array(numbers, pa.int64()), "part": pa.array([n % 2 for n in numbers], pa.int32())})
+
+
+def create(table: Address, interval: int, **how: Any) -> None:
+    """An empty table that has a checkpoint at every so many commits."""
+    delta.create(table, Schema.from_arrow(rows(1).schema), {"delta.checkpointInterval": str(interval)}, **how)
+
+
+def numbers(table: Address) -> list[int]:
+    return [row["n"] for row in small.rows(table, "SELECT n FROM t ORDER BY n")]
+
+
+def another(table: Address) -> DeltaTable:
+    """The table as another process has it."""
+    return DeltaTable(table.url, storage_options=table.storage.options)
+
+
+def appended(table: Address, number: int) -> None:
+    small.append(table, SCHEMA, [(number, number % 2)], delta.standing(table, APP).next(n=number))
+
+
+def overwritten(table: Address, number: int) -> None:
+    delta.write(table, rows(number, number + 1), delta.standing(table, APP).next(), mode="overwrite")
+
+
+def nothing(table: Address, number: int) -> None:
+    position = delta.standing(table, APP).next(n=number)
+    with delta.appending(table) as current:
+        current.create_write_transaction([], "append", current.schema(), commit_properties=position.commit_properties)
+    stored_log.moved(table)
+
+
+def appended_by_another(table: Address, number: int) -> None:
+    write_deltalake(table.url, rows(number), mode="append", storage_options=table.storage.options)
+
+
+def deleted_by_another(table: Address, number: int) -> None:
+    another(table).delete(f"n % 5 = {number % 5}")
+
+
+def checkpointed_by_another(table: Address, _: int) -> None:
+    another(table).create_checkpoint()
+
+
+def compacted(table: Address, _: int) -> None:
+    with delta.changing(table) as (current, properties):
+        current.optimize.compact(commit_properties=properties)
+
+
+def past_ended(table: Address, _: int) -> None:
+    current = another(table)
+    current.create_checkpoint()
+    for version in range(current.version()):
+        (table / "_delta_log" / f"{version:020}.json").delete()
+
+
+STEPS: Final[tuple[Callable[[Address, int], None], ...]] = (
+    appended,
+    appended,
+    appended,
+    overwritten,
+    nothing,
+    appended_by_another,
+    appended_by_another,
+    deleted_by_another,
+    checkpointed_by_another,
+    compacted,
+)
+
+
+def told(state: TableState | DeltaTable) -> dict[str, Any]:
+    """All that is asked of a table."""
+    actions = pa.table(state.get_add_actions(flatten=True))
+    columns = [name for name in actions.column_names if name in {"path", "size_bytes", "num_records", "min.n", "max.n"}]
+    return {
+        "version": state.version(),
+        "schema": state.schema().to_json(),
+        "id": state.metadata().id,
+        "properties": state.metadata().configuration,
+        "partitions": state.metadata().partition_columns,
+        "features": (state.protocol().min_reader_version, state.protocol().writer_features),
+        "files": sorted(state.file_uris()),
+        "rows": state.count(),
+        "actions": sorted(map(str, actions.select(columns).to_pylist())),
+        "transaction": state.transaction_version(APP),
+    }
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("most", [stored_log.LISTED, 5])
+def test_a_table_is_what_delta_rs_says_that_it_is(
+    table: Address, seed: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was committed, by whom, at each version that is there still; also of a log too long to be listed."""
+    monkeypatch.setattr(stored_log, "LISTED", most)
+    chance = random.Random(seed)
+    create(table, 4, partition_by=["part"])
+    for number in range(14):
+        chance.choice(STEPS)(table, number)
+        with delta.opened(table) as state:
+            assert told(state) == told(another(table))
+    ended = seed % 2 == 1
+    if ended:
+        past_ended(table, 0)
+    for log in (stored_log.stored_log(table), StoredLog(table)):
+        for version in range(another(table).version() if ended else 0, another(table).version() + 1):
+            by_itself = DeltaTable(table.url, version=version, storage_options=table.storage.options)
+            assert told(log.state(version)) == told(by_itself)
+    assert numbers(table) == sorted(another(table).to_pyarrow_table().column("n").to_pylist())
+
+
+def test_within_a_block_tables_stand_still_but_for_own_commits(table: Address) -> None:
+    assert not delta.exists(table)
+    with still():
+        assert not delta.exists(table)
+        appended_by_another(table, 1)
+        assert not delta.exists(table)
+    assert delta.version(table) == 0
+    with still():
+        assert delta.version(table) == 0
+        delta.add(table, rows(2))
+        assert delta.version(table) == 1
+        appended_by_another(table, 3)
+        assert delta.version(table) == 1
+        with pytest.raises(Unavailable, match="t took no commit"):
+            delta.add(table, rows(4))
+        assert delta.version(table) == 2
+    assert numbers(table) == [1, 2, 3]
+
+
+def test_a_block_of_its_own_within_one_looks_no_more_often(table: Address, s3: S3, settings: Settings) -> None:
+    appended(table, 1)
+    with wired(s3.port) as wire, still(), still():
+        seen = Warehouse(replace(settings, storage=wire.storage)).root / "silver/t"
+        for _ in range(3):
+            assert delta.version(seen) == 0
+            assert delta.head(seen, APP) is not None
+    assert wire.kinds() == {"GET": 1, "LIST": 1}
+
+
+def test_of_two_that_append_to_the_same_version_one_is_beaten(table: Address) -> None:
+    appended(table, 1)
+    position = delta.standing(table, APP).next()
+
+    def late() -> None:
+        with delta.appending(table) as current:
+            delta.must_precede(current, position)
+            appended_by_another(table, 2)
+            delta.write(current, rows(3), position)
+
+    with pytest.raises(delta.Beaten):
+        late()
+    assert numbers(table) == [1, 2]
+
+
+def test_a_table_that_was_made_again_has_none_of_the_old_ones_commits(table: Address) -> None:
+    for turn in (1, 2):
+        for number in range(3):
+            appended(table, 10 * turn + number)
+        head = delta.head(table, APP)
+        assert head is not None
+        assert (head.data["n"], delta.version(table)) == (10 * turn + 2, 2)
+        disk.remove_table(table)
+        assert not delta.exists(table)
+
+
+@pytest.mark.parametrize("fault", ["lose", "cut"])
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_whatever_put_of_an_append_is_lost_its_rows_are_there_once(
+    s3: S3, settings: Settings, fault: Fault, number: int
+) -> None:
+    """The data file, the commit, the checkpoint, and where that is told."""
+    with wired(s3.port) as wire:
+        table = Warehouse(replace(settings, storage=wire.storage)).root / "meta/t"
+        create(table, 3)
+        appended(table, 1)
+        wire.fails = nth(number, "PUT", "", fault)
+        appended(table, 2)
+        assert wire.happened == 1
+        appended(table, 3)
+    there = Warehouse(settings).root / "meta/t"
+    appended_by_another(there, 4)
+    assert numbers(there) == [1, 2, 3, 4]
+
+
+def test_nothing_is_left_of_the_copies_of_a_log(table: Address, settings: Settings) -> None:
+    for number in range(5):
+        appended(table, number)
+        with delta.opened(table, number) as state:
+            assert state.count() == number + 1
+    assert [*_below(settings.path(".lake"))] == []
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
