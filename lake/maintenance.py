@@ -29,6 +29,7 @@ from lake.store.locks import activity, lease
 from lake.store.locks.activity import Running
 from lake.store.locks.epochs import must_hold
 from lake.store.storage import disk
+from lake.store.stored_log import moved
 from lake.store.tables import Table
 from lake.store.upkeep import compaction, leftovers, vacuum
 from lake.store.upkeep.compaction import Compacted, Part
@@ -225,6 +226,7 @@ class _Work:
         if not self.policy.dry_run:
             must_hold(self.project.settings, place.lease)
             disk.remove_table(place.path)
+            moved(place.path)
 
 
 def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:

@@ -32,6 +32,7 @@ from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.snapshot import note
 from lake.store.storage import disk
+from lake.store.stored_log import moved
 from lake.store.upkeep import leftovers, truncation
 from lake.store.warehouse import Warehouse
 from lake.text import moment
@@ -67,6 +68,7 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
         with lease(settings, place.lease):
             must_hold(settings, place.lease)
             disk.remove_table(place.path)
+            moved(place.path)
         tell(f"purge   {place.name}: dropped, no longer in use")
     for stream in sorted(streams):
         _end_quarantine(settings, stream)

@@ -161,6 +161,7 @@ def _to_write(path: Address) -> Iterator[tuple[str, dict[str, str] | None]]:
     with ExitStack() as stack:
         url, options = path.url, path.storage.options
         if not path.storage.may_tear:
+            stack.callback(moved, path)
             with suppress(Unusual):
                 url, options = stack.enter_context(stored_log(path).commit()), None
         yield url, options

@@ -12,6 +12,7 @@ from lake.quoting import SPARK, quoted
 from lake.session import first_line
 from lake.store import delta
 from lake.store.delta import Position
+from lake.store.stored_log import moved
 from lake.store.warehouse import Location
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterat
     try:
         yield
     except Exception as error:
+        moved(at.path)
         if delta.landed(at.path, position.writer):
             return
         refused = isinstance(error, delta.Beaten)
@@ -49,6 +51,7 @@ def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterat
                 fix="another tool enabled a table feature that Headwater cannot write: disable it, or restore a backup",
             ) from error
         raise
+    moved(at.path)
 
 
 def proven(at: Location, position: Position, beaten: Unavailable) -> Position:

@@ -24,6 +24,7 @@ from lake.store.delta import Position
 from lake.store.scan import Scan
 from lake.store.side_tables import LAST_BATCH
 from lake.store.storage import Address
+from lake.store.stored_log import moved
 from lake.store.table_head import TableHead
 from lake.store.warehouse import Location, Warehouse
 
@@ -76,6 +77,7 @@ def commit_nothing(
         *more,
     ]
     text = "".join(json.dumps(action) + "\n" for action in actions)
+    moved(path)
     try:
         if torn.commit_file(path, newest["version"] + 1).put_if_absent(text.encode()):
             return True

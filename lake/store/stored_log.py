@@ -72,6 +72,32 @@ def still() -> Iterator[None]:
         _still.reset(token)
 
 
+_held: Final[dict[str, int]] = {}
+"""How often the lease of a table is held by this process, by the table's URL."""
+_looked: Final[set[str]] = set()
+"""Those of them that were looked for since, and to which this process has not committed since it looked."""
+
+
+@contextmanager
+def held(paths: Iterable[Address]) -> Iterator[None]:
+    """Within the block this process holds the lease of the tables: nobody else commits to them, so they stand still.
+
+    Who has been overtaken all the same finds the number of its commit taken.
+    """
+    urls = [path.url for path in paths]
+    for url in urls:
+        if url not in _held:
+            _looked.discard(url)
+        _held[url] = _held.get(url, 0) + 1
+    try:
+        yield
+    finally:
+        for url in urls:
+            _held[url] -= 1
+            if not _held[url]:
+                del _held[url]
+
+
 def names_in(folder: Address) -> frozenset[str]:
     """What is in a folder of tables, which may be missing."""
     still = _still.get()
@@ -90,6 +116,7 @@ def moved(path: Address) -> None:
     if still := _still.get():
         still.seen.discard(path.url)
         still.names.pop(path.parent.url, None)
+    _looked.discard(path.url)
 
 
 class TableState(Protocol):
@@ -169,14 +196,15 @@ class StoredLog:
     def newest(self) -> int | None:
         """The version of the newest commit, looked for now; None where there is no table."""
         with self._lock:
-            still = _still.get()
-            if still is None or self.path.url not in still.seen:
+            still, url = _still.get(), self.path.url
+            if (still is None or url not in still.seen) and not (url in _held and url in _looked):
                 if still and self.path.name not in still.names.get(self.path.parent.url, {self.path.name}):
                     self.forget()
                 else:
                     self._look()
+                    _looked.add(url)
             if still:
-                still.seen.add(self.path.url)
+                still.seen.add(url)
             return max(self._commits, default=None)
 
     def state(self, version: int | None = None) -> TableState:
@@ -296,7 +324,6 @@ class StoredLog:
                     raise CommitFailedError(f"another writer has committed {name} of {self.path.name}")
             for name in sorted(set(log) - {*commits}):  # a checkpoint, then where it is told
                 (self.path / name).put_file(folder / name)
-        moved(self.path)
 
     @contextmanager
     def copy(self, version: int) -> Iterator[Path]:
@@ -312,7 +339,10 @@ class StoredLog:
             names += [f"{base:020}.checkpoint.parquet"] if base >= 0 else []
             if not self._files.keys() >= {*names} or sum(self._files[name].size for name in names) > COPIED:
                 raise Unusual(self.path.url)
-            self._read(needed)
+            try:
+                self._read(needed)
+            except FileNotFoundError:  # its past was ended meanwhile
+                raise Unusual(self.path.url) from None
             with _folder(self.path) as folder:
                 log = folder / "_delta_log"
                 if names:

@@ -15,6 +15,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.store import delta, small, stored_log
+from lake.store.locks.lease import lease
 from lake.store.storage import Address, disk
 from lake.store.stored_log import StoredLog, TableState, still
 from lake.store.warehouse import Warehouse
@@ -231,3 +232,25 @@ def test_nothing_is_left_of_the_copies_of_a_log(table: Address, settings: Settin
 
 def _below(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file())
+
+
+def test_under_its_lease_a_table_is_looked_for_once_and_after_each_own_commit(s3: S3, settings: Settings) -> None:
+    with wired(s3.port) as wire:
+        those = replace(settings, storage=wire.storage)
+        at = Warehouse(those).table("silver", "t")
+        appended(at.path, 1)
+        with lease(those, at.lease):
+            for number in (2, 3):
+                wire.requests.clear()
+                for _ in range(3):
+                    assert delta.version(at.path) == number - 2
+                appended(at.path, number)
+                assert delta.version(at.path) == number - 1
+                listed = [path for _, path in wire.requests if "list-type" in path and "_delta_log" in path]
+                assert len(listed) == 4 - number
+        appended_by_another(at.path, 4)
+        with lease(those, at.lease):
+            assert delta.version(at.path) == 3
+            disk.remove_table(at.path)
+            stored_log.moved(at.path)
+            assert not delta.exists(at.path)

@@ -25,6 +25,7 @@ from lake.errors import Unavailable
 from lake.session import gone
 from lake.store.locks import activity, epochs
 from lake.store.recovery import mend
+from lake.store.stored_log import held
 from lake.store.warehouse import Warehouse
 
 NOUNS: Final = {
@@ -71,7 +72,8 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None, commit
             _mend(settings, name, died=died and commits)
             ended = commits or not died
             holder.write_text(json.dumps(note))
-        yield
+        with held(location.path for location in Warehouse(settings).leased(name)):
+            yield
     except BaseException as error:
         ended = ended and not (commits and (gone(error) or not isinstance(error, Exception)))
         raise

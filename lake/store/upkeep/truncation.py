@@ -16,6 +16,7 @@ from lake.store import delta
 from lake.store.delta import Position
 from lake.store.storage import Address
 from lake.store.storage.disk import settle
+from lake.store.stored_log import moved
 from lake.store.upkeep import vacuum
 
 CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint.*\.parquet")
@@ -30,6 +31,7 @@ def begin_anew(path: Address, position: Position | None = None, **also: object) 
         table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
     table = delta.load(path)
     table.create_checkpoint()
+    moved(path)
     return table.version()
 
 
