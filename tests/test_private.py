@@ -225,15 +225,22 @@ def test_what_a_server_says_after_its_log_was_emptied_stands_at_its_beginning(
         until(lambda: log.read_text() == "second\n")
 
 
-def test_airflow_listens_on_loopback_alone() -> None:
-    environment = {**os.environ, "AIRFLOW__API__HOST": "0.0.0.0"}
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("AIRFLOW__API__HOST", "0.0.0.0", "serves 127.0.0.1 only"),
+        ("AIRFLOW_PUBLISHED", "0.0.0.0:8080", "is published on 127.0.0.1 only"),
+    ],
+)
+def test_airflow_listens_on_loopback_alone(variable: str, value: str, said: str) -> None:
+    environment = {**os.environ, variable: value}
     run = subprocess.run(
         ["bash", str(ROOT / "infra/airflow.sh")], env=environment, capture_output=True, text=True, check=False
     )
-    assert (run.returncode, "serves 127.0.0.1 only" in run.stderr) == (2, True)
+    assert (run.returncode, said in run.stderr) == (2, True)
 
 
 def test_airflows_password_is_told_by_its_place() -> None:
     script = (ROOT / "infra/airflow.sh").read_text()
     assert "umask 077" in script
-    assert 'echo "airflow: $address  user admin  password in $passwords"' in script
+    assert 'echo "airflow: $public  user admin  password in $passwords"' in script

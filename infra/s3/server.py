@@ -1,7 +1,8 @@
 """An S3 server on this machine, S3Proxy over a folder, until Ctrl-C: `make s3`.
 
-It listens on 127.0.0.1 alone, on --port, and checks signatures (version 4) of the one key in AWS_ACCESS_KEY_ID and
-AWS_SECRET_ACCESS_KEY; without these it makes one, kept in the file `environment` of --home for a shell to source.
+It listens on 127.0.0.1 alone, on --port (with --listen elsewhere, as on a network of containers), and checks signatures
+(version 4) of the one key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; without these it makes one, kept in the file
+`environment` of --home for a shell to source.
 Buckets are folders of --home/buckets, by default those of .lake/s3; --bucket makes one. Its jars are those of
 infra/s3/jars.txt: `--fetch` puts them into --jars, verified, and ends.
 """
@@ -23,6 +24,7 @@ def main() -> None:
     """Reads the command line, writes the settings, and becomes the server."""
     parser = S3.parser("An S3 server on this machine, until Ctrl-C.", port=9000)
     parser.add_argument("--bucket", default="lake", help="a bucket to be there (default: lake)")
+    parser.add_argument("--listen", default="127.0.0.1", help="address that it listens on (default: 127.0.0.1)")
     parser.add_argument("--latency", type=int, default=0, help="milliseconds that every request takes longer")
     given = S3.parsed(parser)
     buckets, config = given.home / "buckets", given.home / "s3proxy.conf"
@@ -30,14 +32,14 @@ def main() -> None:
     private(config, settings(given, buckets, *key(given.home)))
     command = S3.command(given, "256m", [f"-Dlogback.configurationFile={S3.folder / 'logback.xml'}"])
     proxy = ["org.gaul.s3proxy.Main", "--properties", str(config)]
-    S3.become([*command, *proxy], f"http://127.0.0.1:{given.port}, buckets in {buckets}")
+    S3.become([*command, *proxy], f"http://{given.listen}:{given.port}, buckets in {buckets}")
 
 
 def settings(given: argparse.Namespace, buckets: Path, identity: str, credential: str) -> str:
     """The settings of a server of one key, whose buckets are folders."""
     lines = {
         "s3proxy.authorization": "aws-v4",
-        "s3proxy.endpoint": f"http://127.0.0.1:{given.port}",
+        "s3proxy.endpoint": f"http://{given.listen}:{given.port}",
         "s3proxy.identity": identity,
         "s3proxy.credential": credential,
         "jclouds.provider": "filesystem",

@@ -1,0 +1,137 @@
+"""Services of the Compose file as processes in a network of their own, each with what its container would see.
+
+Their commands, variables, ports, secrets and folders are those of the file. Their programs are those of this machine
+and of this environment, seen where the image has them; of the repository they see what the image copies.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.containers import Service, image, services
+from tests.processes import ROOT, until
+
+ENTER: Final = Path(__file__).with_name("enter.sh")
+USER_ID: Final = 1000
+BRIEF: Final = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+"""A JVM that lives for minutes compiles code quickly rather than well."""
+PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+
+
+@dataclass
+class Sandbox:
+    """The services, with those variables of Compose; what they keep is in `home`, and `network` a process of theirs."""
+
+    home: Path
+    services: Mapping[str, Service]
+    network: subprocess.Popen[str]
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, name: str) -> None:
+        """Starts a service, after those that it waits for are well."""
+        for other, how in self.services[name].waits_for.items():
+            assert how["condition"] == "service_healthy"
+            if other not in self.running:
+                self.start(other)
+            until(lambda other=other: self.is_well(other), seconds=180)  # type: ignore[misc]
+        self.running[name] = self.launch(name, self.services[name].command)
+
+    def is_well(self, name: str) -> bool:
+        """What its health check says. Fails where it has ended."""
+        process = self.running[name]
+        assert process.poll() is None, self.said(name)
+        root = ["nsenter", f"--target={process.pid}", "--net", "--mount", "--root", "env", "-i", f"PATH={PATH}"]
+        return subprocess.run([*root, *self.services[name].health], capture_output=True, check=False).returncode == 0
+
+    def launch(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+        """A process of a service with that command."""
+        with (self.home / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(self._into(name, command), env=self._as_seen(name), stdout=log, stderr=log)
+
+    def call(self, name: str, *words: str, entrypoint: Sequence[str] = (), code: int = 0) -> str:
+        """What `docker compose run NAME WORDS` would print: to stdout, or where it fails as it should to stderr."""
+        command = [*(entrypoint or self.services[name].entrypoint), *words]
+        done = subprocess.run(
+            self._into(name, command), env=self._as_seen(name), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stderr
+        return done.stderr if code else done.stdout
+
+    def said(self, name: str) -> str:
+        """All that its processes printed."""
+        return (self.home / f"{name}.log").read_text()
+
+    def stop(self, name: str) -> int:
+        """Has it end as Compose would, within its time, and tells its exit code."""
+        process = self.running.pop(name)
+        process.terminate()
+        grace = self.services[name].says.get("stop_grace_period", "10s")
+        return process.wait(int(grace[:-1]) * {"s": 1, "m": 60}[grace[-1]])
+
+    def _into(self, name: str, command: list[str]) -> list[str]:
+        own = image().environment | self.services[name].environment
+        own = {key: value.replace("$PATH", PATH) for key, value in own.items()} | {"HOME": "/tmp", **BRIEF}
+        network = ["nsenter", f"--net=/proc/{self.network.pid}/ns/net", "unshare", "--mount", str(ENTER)]
+        return [*network, *(f"{key}={value}" for key, value in own.items()), *command]
+
+    def _as_seen(self, name: str) -> dict[str, str]:
+        """What enter.sh makes the process see."""
+        service = self.services[name]
+        copied = {there: ROOT / what for there, what in image().copied.items() if there.startswith("/opt/")}
+        links = {"/opt/headwater": Path(sys.prefix), "/opt/lake": ROOT / "lake", **copied}
+        links["/opt/python"] = Path(sys.executable).resolve()  # which the environment's own is a link to
+        mounts = {there: self._folder(source) for source, there in service.volumes if source}
+        mounts.setdefault("/project", self._folder("nothing"))  # the image's working directory
+        held = ["--no-new-privs"] if "no-new-privileges:true" in service.says["security_opt"] else []
+        held += ["--bounding-set=-all"] if service.says["cap_drop"] == ["ALL"] else []
+        for folder in (self.home / "base" / name, self.home / "secrets" / name):
+            folder.mkdir(parents=True, exist_ok=True)
+        for secret in service.secrets:
+            (self.home / "secrets" / name / secret).write_text((self.home / secret).read_text())
+        return {
+            "PATH": f"{PATH}:/usr/sbin:/sbin",
+            "BASE": str(self.home / "base" / name),
+            "USER_ID": str(USER_ID),
+            "LINKS": "\n".join(f"{what}\t{there}" for there, what in links.items()),
+            "MOUNTS": "\n".join(f"{what}\t{there}" for there, what in mounts.items()),
+            "MEMORY": " ".join([*service.in_memory, *(there for source, there in service.volumes if not source)]),
+            "SECRETS": str(self.home / "secrets" / name),
+            "HOSTS": f"127.0.0.1 localhost {os.uname().nodename}\n"
+            + "".join(f"127.0.1.{number} {other}\n" for number, other in enumerate(self.services, 1)),
+            "WRITABLE": "no" if service.says["read_only"] else "yes",
+            "HELD": " ".join(held),
+        }
+
+    def _folder(self, source: str) -> Path:
+        """A volume, or a folder of this machine; the user's either way."""
+        folder = Path(source) if source.startswith("/") else self.home / "volumes" / source
+        folder.mkdir(parents=True, exist_ok=True)
+        os.chown(folder, USER_ID, USER_ID)
+        return folder
+
+
+@contextmanager
+def sandbox(home: Path, secrets: Mapping[str, str], **variables: str) -> Iterator[Sandbox]:
+    """A network in which services can be started; they are killed in the end."""
+    home.mkdir()
+    for name, secret in secrets.items():
+        (home / name).write_text(f"{secret}\n")
+    holder = ["unshare", "--net", "sh", "-c", "ip link set lo up && echo ready && exec cat"]
+    with subprocess.Popen(holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as network:
+        assert network.stdout is not None
+        assert network.stdout.readline() == "ready\n"
+        made = Sandbox(home, services(**variables), network)
+        try:
+            yield made
+        finally:
+            for process in made.running.values():
+                process.kill()
+                process.wait()
+            network.kill()
