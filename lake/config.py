@@ -120,6 +120,7 @@ class Settings:
     `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine, and the
     whole file if a line is sixteen times as long;
     `lease_seconds` is how long a writer waits for another; Spark commits a diff of more than `small_diff_rows` rows;
+    DuckDB holds up to `client_memory` bytes of this process, and puts what is more into files in `.lake`.
     `tables_at_once` is how many tables are processed in parallel, sharing the driver's memory. `lake maintain`
     keeps the newest `keep_editions` editions and those of the last `keep_days` days, and compacts up to
     `maintain_bytes` bytes a call; `lake run --follow` calls it every `maintain_every` cycles, never for 0. The edition
@@ -147,6 +148,7 @@ class Settings:
     maintain_every: int = _number(50, least=0)
     committer: Literal["auto", "spark"] = "auto"
     small_diff_rows: int = _number(500_000, least=0)
+    client_memory: int = _number(2 << 30, least=64 << 20)
     tables_at_once: int = _number(2, least=1)
     publish: PublishSettings = PublishSettings()
     serve: ServeSettings = ServeSettings()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lake import file_modes, s3
+from lake import duck, file_modes, s3
 from lake.config import Settings, load_settings
 from lake.errors import LakeError, Unavailable, full, unreached
 from lake.session import gone
@@ -20,6 +20,7 @@ def begin(project: Path | None, command: str) -> Settings:
     """
     settings = load_settings(project)
     file_modes.begin(settings)
+    duck.bound(settings.client_memory, settings.path(".lake"))
     activity.begin(settings, command)
     return settings
 

@@ -1,0 +1,40 @@
+"""What DuckDB may hold in a process, and where it puts the rest."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from lake import duck
+
+ORDERED = """
+    SELECT count(*), count(*) FILTER (back) FROM (
+        SELECT id < lag(id) OVER (ORDER BY id) AS back FROM (SELECT md5(n::VARCHAR) AS id FROM range(1_000_000) t(n))
+    )"""
+
+
+@pytest.mark.slow
+def test_a_query_that_needs_more_memory_than_it_may_have_uses_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duck, "_BOUNDS", {})
+    duck.bound(64 << 20, tmp_path)
+    with duck.connect() as con:
+        assert con.sql(ORDERED).fetchall() == [(1_000_000, 0)]
+        [folder] = tmp_path.iterdir()
+        [(held,)] = con.sql("SELECT current_setting('memory_limit')").fetchall()
+    assert (folder.name.startswith("duckdb-"), held) == (True, "64.0 MiB")
+
+
+def test_a_user_who_may_not_write_to_the_project_has_the_folder_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duck, "_BOUNDS", {})
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    duck.bound(64 << 20, tmp_path / "missing")
+    with duck.connect() as con:
+        [(folder,)] = con.sql("SELECT current_setting('temp_directory')").fetchall()
+    assert Path(folder).parent == tmp_path
