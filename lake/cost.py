@@ -20,7 +20,7 @@ PRUNED_LOG_ROWS = 20_000
 rows a micro-batch of `Latest` takes 3.0 s by a scan, 1.2 s so.
 """
 PRUNED_KEYS = 10_000
-"""For more keys, pruning reads most files of a log all the same."""
+"""For more keys, pruning reads most files of a log all the same, unless times are told by the keys."""
 BLAMED_ROWS = 1_000_000
 """Of more rows, each look for the event that a function fails on takes too long."""
 SHARED_MEMORY = 0.25

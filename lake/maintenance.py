@@ -179,7 +179,8 @@ class _Work:
     def _due(self, place: Location, table: Table | None, position: Position | None) -> list[Part]:
         """What is to be compacted at `place`: nothing that is not live, damaged, or written to by another tool."""
         live = {"log": place.name in self.project.contracts, "table": table is not None}.get(place.kind, True)
-        due = [part for part in compaction.parts(place.path) if part.due] if live else []
+        timed = live and place.kind == "log" and self.project.contracts[place.name].time is not None
+        due = [part for part in compaction.parts(place.path, timed=timed) if part.due] if live else []
         if due and position and position.version != delta.version(place.path):
             self.tell(f"skip    {place}: another tool has written to it; lake verify or lake log --check shows what")
             return []
@@ -214,8 +215,8 @@ class _Work:
         if place.kind == "log" and position is not None:
             contract = self.project.contracts[place.name]
             buckets = [part.bucket for part in chosen if part.bucket is not None]
-            by = log.ranged(contract) or ["_offset"]
-            return compaction.compact_by_spark(self.spark(), place.path, position, buckets, by)
+            by, target = log.clustered(contract), max(part.target for part in chosen)
+            return compaction.compact_by_spark(self.spark(), place.path, position, buckets, by, target=target)
         identity = self.project.tables[table.name].kind.identity if table else ()
         if table and position is not None and sum(part.size for part in chosen) > cost.ORDERED_BYTES:
             by = compaction.flat(place.path, identity)

@@ -17,6 +17,7 @@ from lake.engine.widening import must_have
 from lake.engine.write import Advanced, same_definition, writing
 from lake.errors import Unavailable
 from lake.evaluation.inputs import Inputs
+from lake.evaluation.pruning import read_at
 from lake.evaluation.time_range import Between
 from lake.graph import graph
 from lake.ingest import integrity
@@ -46,19 +47,25 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to tell of it
     """
     if not any(project.contracts[stream].time for stream in project.logs(declaration)):
         raise declaration.fault("none of its logs has event time", fix=f"lake rebuild {declaration.name}")
-    sound = integrity.must_be_whole(project, [declaration])
     began = time.monotonic()
     book = nullcontext() if dry_run else failing(project.settings, "backfill", declaration.name)
     head = project.table(declaration).head()
     if head is None:
         raise declaration.fault("has not been built yet", fix=f"lake advance {declaration.name}")
-    inputs = Inputs(connect, project, get_cut(project.settings, head.cut), sound=sound)
+    inputs = Inputs(connect, project, get_cut(project.settings, head.cut))
+    between = Between(inputs, start, end)
+    if between.suffice(declaration):
+        integrity.must_be_whole_at(project, dict.fromkeys(project.logs(declaration), between.times))
+    else:
+        inputs.sound |= integrity.must_be_whole(project, [declaration])
     with step("backfill", declaration.name) as work, book, writing(inputs, declaration) as evaluation:
         if evaluation.since.cut != inputs.cut.number:
             raise Unavailable(f"{declaration.name} is being advanced", fix="run the command again")
         same_definition(project, declaration, evaluation.since)
         must_have(evaluation)
-        affected = Between(inputs, start, end).affected_keys(declaration)
+        affected = between.affected_keys(declaration)
+        if affected.rows is not None and not inputs.sound:
+            integrity.must_be_whole_at(project, read_at(inputs, declaration, affected.rows), known=between.times)
         change = of_diff(evaluation, difference(evaluation, affected))
         done: list[Advanced] = [finish(change, began, verb="backfill", dry_run=dry_run)]
         work.rows = done[0].rows

@@ -24,7 +24,7 @@ from lake.store.ledger import contract_versions
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
 from lake.store.recovery import had, has_void
-from lake.store.scan import Scan, to_frame
+from lake.store.scan import Scan, Span, to_frame
 from lake.store.table_head import Meanings, TableHead
 from lake.store.tables import FeedGap, Table
 from lake.store.voids import Void, taken_back, voided
@@ -221,8 +221,10 @@ class Inputs:
         """Whether `source` is a log whose contract declares broadcast events."""
         return source.table is None and self.project.contracts[source.name].broadcast is not None
 
-    def whole(self, source: Input) -> DataFrame:
-        """All rows of `source` at the cut, each with its order and the sign +1."""
+    def whole(self, source: Input, times: Span | None = None) -> DataFrame:
+        """All rows of `source` at the cut, each with its order and the sign +1; of a log those at `times`."""
+        if source.table is None and times is not None:
+            return self._events(source.name, after=0, times=times)
         if source.table is None:
             return self.kept[source.name] if source.name in self.kept else self._events(source.name, after=0)
         if self.recompute and not self._is_proved(source.table):
@@ -231,11 +233,11 @@ class Inputs:
         rows = self.table(source.table).read(self.spark, self.version(source))
         return _ordered(rows.select(*visible(rows.columns)), source.table)
 
-    def narrowed(self, source: Input, keys: Sequence[Mapping[str, Any]]) -> DataFrame:
+    def narrowed(self, source: Input, keys: Sequence[Mapping[str, Any]], times: Span | None = None) -> DataFrame:
         """As `whole`, at least the rows that equal one of `keys` in its `searchable` columns, nulls included."""
         scan = self._scan(source)
         if source.table is None:
-            return self._events(source.name, after=0, keys=scan.keys(keys))
+            return self._events(source.name, after=0, keys=scan.keys(keys), times=times)
         rows = scan.near(self.spark, scan.keys(keys))
         return _ordered(rows.select(*visible(rows.columns)), source.table)
 
@@ -366,7 +368,15 @@ class Inputs:
             return Scan(path, bounds={"_batch": (1, max(void.batch for void in voids))}).rows()
         return len(voids) + sum(Scan(path, bounds={"_batch": (batch, batch)}).rows() for batch in batches)
 
-    def _events(self, stream: str, *, after: int, bucket: int | None = None, keys: pa.Table | None = None) -> DataFrame:
+    def _events(
+        self,
+        stream: str,
+        *,
+        after: int,
+        bucket: int | None = None,
+        keys: pa.Table | None = None,
+        times: Span | None = None,
+    ) -> DataFrame:
         rows = Log(self.project.settings, stream).read(
             self.spark,
             self.project.contracts[stream],
@@ -374,6 +384,7 @@ class Inputs:
             after=after,
             bucket=bucket,
             keys=keys,
+            times=times,
             voids=self.cut.voids,
         )
         return event_order(rows.drop(*HIDDEN))

@@ -2,41 +2,130 @@
 
 A function mostly hands the key's columns on as they are. Then the rows that have a key are found in the files of its
 input in a tenth of the time that a Spark scan takes. Which columns it hands on, Spark itself tells: see `columns.tags`.
+
+Where a column of the key is the event time, or the window that it is in, keys also tell at which times their events
+are. Files of a log that have none then are not read, nor are parts of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lake import cost
+from lake.contracts.contract import Contract
 from lake.declaration import Declaration, Input
 from lake.evaluation.columns import tagged, tags
 from lake.evaluation.determinism import unions
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Values
+from lake.quoting import SPARK, quoted
+from lake.store.scan import Span, to_arrow
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+TIMES: Final = ("timestamp", "date")
+MICROSECOND: Final = timedelta(microseconds=1)
+FAR: Final = 1 << 62
+"""An instant before and after all, in microseconds: SQL adds to it and takes from it."""
+INSTANT: Final = pa.timestamp("us", "UTC")
 
 
 def with_keys(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFrame) -> list[DataFrame]:
     """The inputs of a row-by-row kind, at least the rows that go into one of `keys`; large logs narrowed to them."""
-    kind = declaration.kind
-    large = {
+    sources, large = declaration.inputs, _large(inputs, declaration)
+    if not large:
+        return [inputs.whole(source) for source in sources]
+    names = handed_on(inputs, declaration)
+    times = {side: _times(inputs, declaration, side, names[side], keys) for side in large}
+    if not isinstance(keys, pa.Table) or keys.num_rows > cost.PRUNED_KEYS:
+        return [inputs.whole(source, times.get(side)) for side, source in enumerate(sources)]
+    wanted = keys.to_pylist()
+    return [
+        narrowed(inputs, source, names[side], wanted, times[side]) if side in large else inputs.whole(source)
+        for side, source in enumerate(sources)
+    ]
+
+
+def read_at(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFrame) -> dict[str, Span | None]:
+    """At which times the events are that `with_keys` reads of each log, None for all of them."""
+    streams = {source.name: side for side, source in enumerate(declaration.inputs) if source.is_log}
+    large = _large(inputs, declaration) if declaration.kind.row_by_row else set()
+    names = handed_on(inputs, declaration) if large else []
+    return {
+        stream: _times(inputs, declaration, side, names[side], keys) if side in large else None
+        for stream, side in streams.items()
+    }
+
+
+def _large(inputs: Inputs, declaration: Declaration) -> set[int]:
+    """The numbers of the inputs that are logs worth narrowing, and whose rows name the key."""
+    return {
         side
         for side, source in enumerate(declaration.inputs)
-        if source.is_log and kind.names_key(side) and inputs.size(source) > cost.PRUNED_LOG_ROWS
+        if source.is_log and declaration.kind.names_key(side) and inputs.size(source) > cost.PRUNED_LOG_ROWS
     }
-    if not large or not isinstance(keys, pa.Table) or keys.num_rows > cost.PRUNED_KEYS:
-        return [inputs.whole(source) for source in declaration.inputs]
-    names, wanted = handed_on(inputs, declaration), keys.to_pylist()
-    return [
-        narrowed(inputs, source, names[side], wanted) if side in large else inputs.whole(source)
-        for side, source in enumerate(declaration.inputs)
-    ]
+
+
+def _times(
+    inputs: Inputs, declaration: Declaration, side: int, names: Mapping[str, str], keys: pa.Table | DataFrame
+) -> Span | None:
+    """At which times all events of `keys` are in the log that is input number `side`; None where that is not told.
+
+    `names` are its columns by their name in the function's rows.
+    """
+    source = declaration.inputs[side]
+    time = event_time(inputs.project.contracts[source.name])
+    if time is None or time not in inputs.searchable(source):
+        return None
+    near = {column: near for column, near in declaration.kind.near.items() if names.get(near.on) == time}
+    spans = []
+    for column, (first, last) in _ranges(keys, [column for column in near if column in _columns(keys)]):
+        before, after = near[column].before // MICROSECOND, near[column].after // MICROSECOND
+        spans.append((first - before, last + after))
+    if not spans:
+        return None
+    return max(-FAR, *(first for first, _ in spans)), min(FAR, *(last for _, last in spans))
+
+
+def event_time(contract: Contract) -> str | None:
+    """The field that is the event time as it stands; None where that is worked out, or there is none."""
+    fields = {field.name: field.type for field in contract.fields}
+    return contract.time if contract.clock is None and fields.get(contract.time or "") in TIMES else None
+
+
+def _columns(keys: pa.Table | DataFrame) -> Sequence[str]:
+    return keys.column_names if isinstance(keys, pa.Table) else keys.columns
+
+
+def _ranges(keys: pa.Table | DataFrame, columns: Sequence[str]) -> Iterator[tuple[str, Span]]:
+    """The least and the greatest instant of each of some `columns` of keys, where none of them is null."""
+    if not columns:
+        return
+    if not isinstance(keys, pa.Table):
+        keys = _extremes(keys, columns)
+    for column in columns:
+        values = keys.column(column)
+        if values.null_count or not len(values) or not pa.types.is_temporal(values.type):
+            continue
+        ends = pc.min_max(values.cast(INSTANT).cast(pa.int64())).as_py()
+        yield column, (ends["min"], ends["max"])
+
+
+def _extremes(keys: DataFrame, columns: Sequence[str]) -> pa.Table:
+    """The least and the greatest value of each column, in two rows; null where one is null."""
+    from pyspark.sql import functions as F
+
+    def whole(column: str, of: str) -> Column:
+        return F.expr(f"if(count(*) = count({quoted(column, SPARK)}), {of}({quoted(column, SPARK)}), null)")
+
+    ends = keys.agg(*[F.struct(*[whole(c, of).alias(c) for c in columns]).alias(of) for of in ("min", "max")])
+    return to_arrow(ends.selectExpr("inline(array(min, max))"))
 
 
 def handed_on(inputs: Inputs, declaration: Declaration) -> list[dict[str, str]]:
@@ -49,11 +138,20 @@ def handed_on(inputs: Inputs, declaration: Declaration) -> list[dict[str, str]]:
     return names
 
 
-def narrowed(inputs: Inputs, source: Input, names: Mapping[str, str], wanted: Sequence[Values | None]) -> DataFrame:
-    """The rows of `source`, at least those that have what is `wanted`; `names` are its columns by their name there."""
+def narrowed(
+    inputs: Inputs,
+    source: Input,
+    names: Mapping[str, str],
+    wanted: Sequence[Values | None],
+    times: Span | None = None,
+) -> DataFrame:
+    """The rows of `source`, at least those that have what is `wanted`, of a log at `times`.
+
+    `names` are its columns by their name there.
+    """
     columns = {name: names[name] for values in wanted if values is not None for name in values if name in names}
     usable = {name: column for name, column in columns.items() if column in inputs.searchable(source)}
     if not usable:
-        return inputs.whole(source)
+        return inputs.whole(source, times)
     keys = [{column: values[name] for name, column in usable.items()} for values in wanted if values is not None]
-    return inputs.narrowed(source, keys)
+    return inputs.narrowed(source, keys, times)

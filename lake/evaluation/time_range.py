@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -15,10 +15,13 @@ from lake.evaluation.affected_keys import ALL, NOTHING, Keys, by_inputs, reached
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.kinds.columns import same
-from lake.store.scan import as_frame, within
+from lake.store.scan import Span, as_frame, within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,19 @@ class Between:
     inputs: Inputs
     start: datetime
     end: datetime
+
+    @property
+    def times(self) -> Span:
+        first, after = ((instant - EPOCH) // MICROSECOND for instant in (self.start, self.end))
+        return first, after - 1
+
+    def suffice(self, declaration: Declaration) -> bool:
+        """Whether events at other times decide nothing about which keys are affected: they do where rows of an input
+        do not name their keys, and what reaches these is looked up.
+        """
+        kind, sources = declaration.kind, declaration.inputs
+        named = not kind.row_by_row or all(kind.names_key(side) for side in range(len(sources)))
+        return named and all(source.table is None or self.suffice(source.table) for source in sources)
 
     def affected_keys(self, declaration: Declaration) -> Keys:
         """The keys of a table that is at the cut that are to be evaluated.
@@ -47,12 +63,10 @@ class Between:
         """The rows of an input that such events are, or made; None where it can have none."""
         from pyspark.sql import functions as F
 
-        rows = self.inputs.whole(source)
         if source.table is None:
-            if self.inputs.project.contracts[source.name].time is None:
-                return None
-            return rows.where((F.col("_time") >= F.lit(self.start)) & (F.col("_time") < F.lit(self.end)))
-        affected = self.affected_keys(source.table)
+            timed = self.inputs.project.contracts[source.name].time is not None
+            return self.inputs.whole(source, self.times) if timed else None
+        affected, rows = self.affected_keys(source.table), self.inputs.whole(source)
         if affected.rows is None:
             return None if affected is NOTHING else rows
         keys = as_frame(self.inputs.spark, affected.rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from typing import Final
@@ -13,8 +13,9 @@ from lake.errors import LakeError, StorageError
 from lake.progress import step
 from lake.project import Project
 from lake.store.log import Log
-from lake.store.proof.chain import breaks, changes
+from lake.store.proof.chain import breaks, changes, having
 from lake.store.recovery import lost_batches, read_by_tables
+from lake.store.scan import Span
 
 BRING_BACK: Final = (
     "restore it from a backup; without one, lake ingest {stream} reads the same files again, or says what is missing"
@@ -39,6 +40,19 @@ def must_be_whole(project: Project, declarations: Iterable[Declaration]) -> set[
     return set(streams)
 
 
+def must_be_whole_at(project: Project, times: Mapping[str, Span | None], *, known: Span | None = None) -> None:
+    """Raises LakeError where a log of {stream: times} is damaged, by the batches that have, or had, events at these.
+
+    None is for all times. At the times that are `known`, logs have been looked at.
+    """
+    read = cache(lambda: read_by_tables(project.settings))
+    for stream, at in times.items():
+        if at and known and known[0] <= at[0] and at[1] <= known[1]:
+            continue
+        if fault := _fault(project, stream, read, at):
+            raise fault
+
+
 def _streams(project: Project, declarations: Iterable[Declaration]) -> list[str]:
     return list(dict.fromkeys(stream for declaration in declarations for stream in project.logs(declaration)))
 
@@ -48,7 +62,9 @@ def _faults(project: Project, streams: Iterable[str]) -> Iterator[tuple[str, Lak
     return ((stream, _fault(project, stream, read)) for stream in streams)
 
 
-def _fault(project: Project, stream: str, read: Callable[[], dict[str, tuple[int, str]]]) -> LakeError | None:
+def _fault(
+    project: Project, stream: str, read: Callable[[], dict[str, tuple[int, str]]], times: Span | None = None
+) -> LakeError | None:
     contract = project.contracts[stream]
     try:
         with step("check", f"log {stream}") as work:
@@ -58,7 +74,7 @@ def _fault(project: Project, stream: str, read: Callable[[], dict[str, tuple[int
             for lost in lost_batches(project.settings, stream, read()):
                 return StorageError(lost.fault.what, where=lost.fault.where, fix=BRING_BACK.format(stream=stream))
             log.contracts(head)
-            if fault := content_fault(project.settings, stream):
+            if fault := content_fault(project.settings, stream, times):
                 return fault
             if contract.sealed and head.keys:
                 log.key_store().must_be_whole()
@@ -67,11 +83,14 @@ def _fault(project: Project, stream: str, read: Callable[[], dict[str, tuple[int
     return None
 
 
-def content_fault(settings: Settings, stream: str) -> LakeError | None:
-    """What is wrong with the rows of a log, by the fingerprints of its commits."""
+def content_fault(settings: Settings, stream: str, times: Span | None = None) -> LakeError | None:
+    """What is wrong with the rows of a log, by the fingerprints of its commits: of those that have events at `times`,
+    where such are given.
+    """
     log = Log(settings, stream)
     path, heads = log.path, log.heads()[::-1]
-    fault = next(chain(breaks(heads), changes(path, heads)), None)
+    some = heads if times is None else having(path, heads, times)
+    fault = next(chain(breaks(heads), changes(path, some)), None)
     if fault is None:
         return None
     what, _, files = fault.partition(": /")

@@ -13,6 +13,7 @@ from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same
 from lake.kinds.explanation import COUNTS, DROPPED, INTO, ROLE
 from lake.kinds.finality import FINAL, TIMES, check_lateness, late_before
 from lake.kinds.kind import Kind
+from lake.kinds.locality import Near
 from lake.kinds.measures.decimals import retracted
 from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, State, not_null
 from lake.kinds.ordering import kept
@@ -97,6 +98,10 @@ class Aggregate(Kind):
     @property
     def identity(self) -> tuple[str, ...]:
         return (*self.by, *(self.window.identity if self.window else ()))
+
+    @property
+    def near(self) -> Mapping[str, Near]:
+        return {**{column: Near(column) for column in self.by}, **(self.window.near if self.window else {})}
 
     @property
     def meanings(self) -> Mapping[str, str]:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lake.kinds.law import Law
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Near:
+    """The rows of a key have, in the column `on` of the function's rows, a time that is not more than `before` before
+    the key's column, and not more than `after` after it.
+    """
+
+    on: str
+    before: timedelta = timedelta(0)
+    after: timedelta = timedelta(0)
 
 
 class Locality(Law):
@@ -38,6 +51,11 @@ class Locality(Law):
     def names_key(self, side: int, /) -> bool:
         """Whether rows of input number `side` have the key's columns."""
         return True
+
+    @property
+    def near(self) -> Mapping[str, Near]:
+        """Which columns of the key, dates or timestamps, say where in time the rows of a key are."""
+        return {column: Near(column) for column in self.key}
 
     def reaching(self, side: int, changes: DataFrame, /) -> DataFrame:
         """Of signed `changes` of input number `side`, whose rows do not name their keys, what `reaches` looks at."""

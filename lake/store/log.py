@@ -35,7 +35,7 @@ from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
 from lake.store.numbered import alter, only_writer, proven
 from lake.store.proof import chain
-from lake.store.scan import Scan, to_frame
+from lake.store.scan import TIME, Scan, Span, to_frame
 from lake.store.storage import Address
 from lake.store.voids import kept, voided
 from lake.store.warehouse import Location, Warehouse
@@ -233,21 +233,22 @@ class Log:
         after: int = 0,
         bucket: int | None = None,
         keys: pa.Table | None = None,
+        times: Span | None = None,
         voids: int = 0,
         refusals: bool = False,
     ) -> DataFrame:
         """The events of the batches after < number <= upto, or what they refused, but those that the voids 1..`voids`
         name.
 
-        Of all buckets, or of one. With `keys`, at least those that equal one of them in columns that files have as they
-        are. The contract's fields, older events upcast to them, then the log's own columns; and REFUSAL, where
-        `refusals` are asked for. Raises Unavailable where the log does not go as far.
+        Of all buckets, or of one, at all times, or at `times`. With `keys`, at least those that equal one of them in
+        columns that files have as they are. The contract's fields, older events upcast to them, then the log's own
+        columns; and REFUSAL, where `refusals` are asked for. Raises Unavailable where the log does not go as far.
         """
         contracts = evolution.with_current(self.contracts(self.must_reach(upto)), contract)
         if not delta.exists(self.path) or upto <= after:
             return empty(spark, contract)
         bounds = {"_batch": (after + 1, upto)} | ({} if bucket is None else {"_bucket": (bucket, bucket)})
-        scan = Scan(self.path, bounds=bounds)
+        scan = Scan(self.path, bounds=bounds, times=times)
         rows = scan.frame(spark) if keys is None else scan.near(spark, keys)
         rows = kept(rows, voided(self.settings, self.stream, 0, voids))
         if REFUSAL in rows.columns:
@@ -437,6 +438,11 @@ def types(contract: Contract) -> dict[str, str]:
 def _counted(contract: Contract) -> str:
     """The columns that Delta keeps each file's range of: those by which a log is searched."""
     return ",".join(["_batch", "_offset", "_time", *(quoted(name, SPARK) for name in ranged(contract))])
+
+
+def clustered(contract: Contract) -> list[str]:
+    """The columns by which compaction puts a log in order: event time, by which most is asked; else the key."""
+    return [TIME] if contract.time else ranged(contract) or ["_offset"]
 
 
 def ranged(contract: Contract) -> list[str]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lake import cost
 from lake.errors import StorageError
@@ -26,13 +27,24 @@ if TYPE_CHECKING:
     from lake.store.stored_log import TableState
 
 
+Span: TypeAlias = tuple[int, int]
+"""The first and the last instant of a span of time, in microseconds since 1970."""
+TIME: Final = "_time"
+RANGED: Final = frozenset({"string", "byte", "short", "integer", "long", "date", "timestamp"})
+"""The types of columns by whose least and greatest values in a file it is told whether a key can be there."""
+
+
 @dataclass(frozen=True)
 class Scan:
-    """A Delta table at one version, narrowed to `bounds`: {integer column: (least, greatest)}, inclusive."""
+    """A Delta table at one version, narrowed to `bounds`: {integer column: (least, greatest)}, inclusive.
+
+    A log is also narrowed to the `times` of its events; events without a time are left out then.
+    """
 
     path: Address
     version: int | None = None
     bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    times: Span | None = None
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The rows as a DataFrame. Files that cannot hold any are not read."""
@@ -48,10 +60,22 @@ class Scan:
         some = self.arrow(keys=keys, limit=cost.SCAN_ROWS + 1)
         return to_frame(spark, some) if some.num_rows <= cost.SCAN_ROWS else self.frame(spark)
 
-    def files(self) -> list[str]:
-        """The files that may hold rows within the bounds, whether they are there or not."""
+    def files(self, keys: pa.Table | None = None) -> list[str]:
+        """The files that may hold rows within the bounds, and one of `keys`, whether they are there or not."""
         with opened(self.path, self.version) as table:
-            return [f"{self.path}/{path}" for path, _ in self._listed(table)]
+            return [f"{self.path}/{path}" for path, _ in self._listed(table, keys)]
+
+    def ranges(self, column: str) -> list[tuple[float, float]]:
+        """Between which values an integer column is in each of the `files`; all numbers where that is not known."""
+        with opened(self.path, self.version) as table:
+            listed, actions = {path for path, _ in self._listed(table)}, table.get_add_actions(flatten=True)
+            if f"min.{column}" not in actions.schema.names:
+                return [(-inf, inf) for _ in listed]
+            with connection() as con:
+                con.register("a", actions)
+                query = f"SELECT path, {quoted(f'min.{column}')}, {quoted(f'max.{column}')} FROM a ORDER BY path"
+                known = {path: ends for path, *ends in con.execute(query).fetchall() if path in listed}
+        return [(-inf if least is None else least, inf if most is None else most) for least, most in known.values()]
 
     def schema(self) -> pa.Schema:
         """The columns as Arrow types."""
@@ -86,7 +110,7 @@ class Scan:
         With `keys`, only those that equal one of its rows, nulls included, or for which SQL over `k` and `t` says that
         they `match`; without `matching`, only the others.
         """
-        test = where
+        test, equal = where, ""
         if keys is not None:
             equal = " AND ".join(f"k.{quoted(c)} IS NOT DISTINCT FROM t.{quoted(c)}" for c in keys.column_names)
             match = match or equal
@@ -94,7 +118,8 @@ class Scan:
         if limit is not None:
             test += f" LIMIT {limit}"
         with opened(self.path, self.version) as table:
-            return self._read(table, self._files(table)[0], columns, test, keys)
+            sought = keys if matching and match == equal else None
+            return self._read(table, self._files(table, sought)[0], columns, test, keys)
 
     def _read(
         self,
@@ -119,9 +144,9 @@ class Scan:
             query = f"SELECT {wanted} FROM t WHERE {self._where(DUCKDB)} AND {test}"
             return con.sql(query).to_arrow_table().cast(schema)
 
-    def _files(self, table: TableState) -> tuple[list[str], int]:
-        """The files that may hold rows within the bounds, all there, and how many rows they have."""
-        listed = self._listed(table)
+    def _files(self, table: TableState, keys: pa.Table | None = None) -> tuple[list[str], int]:
+        """The files that may hold rows within the bounds, and one of `keys`; all there, and how many rows they have."""
+        listed = self._listed(table, keys)
         files = [f"{self.path}/{path}" for path, _ in listed]
         if gone := missing(self.path, files):
             raise StorageError(
@@ -131,12 +156,17 @@ class Scan:
             )
         return files, sum(rows for _, rows in listed)
 
-    def _listed(self, table: TableState) -> list[tuple[str, int]]:
+    def _listed(self, table: TableState, keys: pa.Table | None = None) -> list[tuple[str, int]]:
         """The files that may hold rows within the bounds, below the table's folder, each with its number of rows."""
         actions = table.get_add_actions(flatten=True)
         with connection() as con:
             con.register("a", actions)
             tests = [self._file_test(column, actions.schema.names) for column in self.bounds]
+            tests += [self._time_test(actions.schema.names)] if self.times else []
+            few = keys is not None and keys.num_rows <= cost.PRUNED_KEYS
+            if keys is not None and few and (test := _key_test(table, keys.column_names, actions.schema.names)):
+                con.register("k", keys)
+                tests.append(test)
             return con.execute(
                 f"SELECT path, num_records FROM a WHERE {' AND '.join(tests) or 'true'} ORDER BY path"
             ).fetchall()
@@ -150,9 +180,35 @@ class Scan:
             return f"coalesce({high} >= {least} AND {low} <= {greatest}, true)"
         return "true"
 
+    def _time_test(self, stats: Sequence[str]) -> str:
+        """Statistics end with the millisecond: their greatest time is up to one before that of the rows."""
+        if self.times is None or f"min.{TIME}" not in stats:
+            return "true"
+        first, last = self.times[0] - 1000, self.times[1]
+        low, high = quoted(f"min.{TIME}"), quoted(f"max.{TIME}")
+        return f"coalesce({high} >= make_timestamptz({first}) AND {low} <= make_timestamptz({last}), true)"
+
     def _where(self, quote: str = SPARK) -> str:
-        tests = (f"{quoted(c, quote)} BETWEEN {least} AND {greatest}" for c, (least, greatest) in self.bounds.items())
+        tests = [f"{quoted(c, quote)} BETWEEN {least} AND {greatest}" for c, (least, greatest) in self.bounds.items()]
+        if self.times is not None:
+            instant = "make_timestamptz({})" if quote == DUCKDB else "timestamp_micros({}L)"
+            first, last = map(instant.format, self.times)
+            tests.append(f"{TIME} BETWEEN {first} AND {last}")
         return " AND ".join(tests) or "true"
+
+
+def _key_test(table: TableState, columns: Sequence[str], stats: Sequence[str]) -> str | None:
+    """DuckDB's SQL of whether a file may hold a row that equals one of the keys `k` in these columns, by its ranges."""
+    types = {field.name: str(field.type.type) for field in table.schema().fields}
+    tests = []
+    for column in columns:
+        if f"min.{column}" not in stats or types[column] not in RANGED:
+            continue
+        key, low, high = f"k.{quoted(column)}", quoted(f"min.{column}"), quoted(f"max.{column}")
+        least = f"{key} - INTERVAL 1 MILLISECOND" if types[column] == "timestamp" else key
+        # Of nulls there is no range. A column that is null in all of a file has none either.
+        tests.append(f"coalesce({low} <= {key} AND {high} >= {least}, true)")
+    return f"EXISTS (SELECT 1 FROM k WHERE {' AND '.join(tests)})" if tests else None
 
 
 def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:

@@ -15,7 +15,7 @@ from lake.declaration import Declaration, Input
 from lake.evaluation.inputs import Inputs
 from lake.kinds.columns import SIGN, TIME
 from lake.quoting import quoted
-from lake.store.scan import distinct, to_frame
+from lake.store.scan import Span, distinct, to_frame
 from lake.store.small import connection
 from lake.store.table_head import CHANGE, TableHead
 from lake.store.tables import Table
@@ -33,8 +33,9 @@ class LogsInMemory(Inputs):
     def must_be_whole(self, declaration: Declaration) -> None:
         """They are in no files."""
 
-    def whole(self, source: Input) -> DataFrame:
-        return to_frame(self.spark, _netted(pa.concat_tables(self.logs[source.name])))
+    def whole(self, source: Input, times: Span | None = None) -> DataFrame:
+        rows = to_frame(self.spark, _netted(pa.concat_tables(self.logs[source.name])))
+        return rows if times is None else rows.where(f"unix_micros({TIME}) BETWEEN {times[0]} AND {times[1]}")
 
     def nothing(self, source: Input) -> DataFrame:
         return to_frame(self.spark, self.logs[source.name][0].slice(0, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from zoneinfo import ZoneInfo
 
 from lake.errors import DeclarationError
+from lake.kinds.locality import Near
 from lake.kinds.windows.window import (
     DAY,
     END,
@@ -21,6 +23,7 @@ from lake.kinds.windows.window import (
     local_date,
     micros,
     midnight,
+    near,
 )
 
 if TYPE_CHECKING:
@@ -62,6 +65,10 @@ class Hopping(Window):
             return exploded(rows, self._dates(), {START: start, END: end})
         ends = f"timestamp_micros({ELEMENT} + {micros(self.length)})"
         return exploded(rows, self._instants(), {START: f"timestamp_micros({ELEMENT})", END: ends})
+
+    @property
+    def near(self) -> Mapping[str, Near]:
+        return {START: near(self.on, self.length, self.zone)}
 
     @property
     def revised(self) -> int:
@@ -139,6 +146,10 @@ class Cumulative(Window):
         # The ends of a day that the zone skipped and of the one before it are one instant.
         later = f"array_distinct(filter({ends}, _end -> _end > `{self.on}`))"
         return exploded(rows, later, {START: bounds[START], END: ELEMENT})
+
+    @property
+    def near(self) -> Mapping[str, Near]:
+        return {START: near(self.on, self.length, self.zone)}
 
     @property
     def revised(self) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lake.errors import DeclarationError
+from lake.kinds.locality import Near
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,6 +84,11 @@ class Window:
         """SQL over a row of the table: the instant at which the window ends, as a timestamp."""
         return f"`{END}`"
 
+    @property
+    def near(self) -> Mapping[str, Near]:
+        """Of columns of `key`, where a window's rows are from there."""
+        return {}
+
     def prepare(self, rows: DataFrame) -> DataFrame:
         """`rows`, once for each window that a row is in whatever the other rows are."""
         return rows
@@ -120,6 +126,10 @@ class Calendar(Window):
         return {self.names[0]: f"{what}, in {self.zone or UTC}"}
 
     @property
+    def near(self) -> Mapping[str, Near]:
+        return {self.names[0]: near(self.on, _DAYS[self.unit] * DAY, self.zone, DAY)}
+
+    @property
     def end(self) -> str:
         return midnight(_NEXT[self.unit].format(f"`{self.names[0]}`"), self.zone or UTC)
 
@@ -155,6 +165,10 @@ class Tumbling(Window):
         from pyspark.sql import functions as F
 
         return rows.withColumns({name: F.expr(sql) for name, sql in self.columns(f"`{self.on}`").items()})
+
+    @property
+    def near(self) -> Mapping[str, Near]:
+        return {START: near(self.on, self.length, self.zone)}
 
     @property
     def revised(self) -> int:
@@ -203,6 +217,18 @@ _NEXT: Final = {
     "quarter": "add_months({}, 3)",
     "year": "add_months({}, 12)",
 }
+_DAYS: Final = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
+MOVED: Final = 2 * DAY
+"""No zone's clock was ever put forward or back by more."""
+
+
+def near(on: str, length: timedelta, zone: str | None, apart: timedelta = timedelta(0)) -> Near:
+    """Where the rows of a window of `length` are from where it begins.
+
+    In a zone days are longer or shorter, and a date begins up to a day `apart` from where it does in UTC.
+    """
+    moved = timedelta(0) if (zone or UTC) == UTC else MOVED + apart
+    return Near(on, moved, length + moved - timedelta(microseconds=1))
 
 
 def check_length(what: str, length: timedelta) -> None:

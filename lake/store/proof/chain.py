@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
@@ -19,7 +19,7 @@ from lake.quoting import SPARK, quoted
 from lake.store import delta, small
 from lake.store.proof import fingerprints
 from lake.store.proof.fingerprints import MODULUS, Field, Fingerprint
-from lake.store.scan import to_arrow
+from lake.store.scan import Scan, Span, to_arrow
 from lake.store.storage import Address
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class BatchContent(Protocol):
     def content(self) -> Mapping[str, Any]: ...
 
 
+Head = TypeVar("Head", bound=BatchContent)
 Fingerprints = dict[int, tuple[Fingerprint, ...]]
 """Of each bucket, the fingerprint of what is stored in clear, and where a log has people, of what is sealed."""
 PLACE: Final = ("_batch", "_bucket", "_offset")
@@ -58,17 +59,21 @@ def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple
     """
     table = _in_memory(rows) if few else None
     if table is not None:
-        fields = fingerprints.fields_of(table.schema)
-        with small.connection() as con:
-            con.register("t", table)
-            values = f"SELECT {fingerprints.duck_values(fields, rows.columns)} FROM t"
-            query = f"SELECT _bucket, {_sums(fields, sealed)} FROM ({values}) GROUP BY ALL"
-            sums = con.execute(query).fetchall()
-        return table, {bucket: _fingerprints(counted) for bucket, *counted in sums}
+        return table, of_batch(table, sealed)
     fields = [(field["name"], field["type"]) for field in json.loads(rows.schema.json())["fields"]]
     hashes = [f"sum({fingerprints.spark_hash(part)})" for part in _parts(fields, sealed)]
     summed = rows.groupBy("_bucket").agg(*_expressions(["count(1)", *hashes])).collect()
     return rows, {bucket: _fingerprints(counted) for bucket, *counted in map(tuple, summed)}
+
+
+def of_batch(rows: pa.Table, sealed: Sequence[str] = ()) -> Fingerprints:
+    """The fingerprints of a batch in this process's memory, in the columns of its log."""
+    fields = fingerprints.fields_of(rows.schema)
+    with small.connection() as con:
+        con.register("t", rows)
+        values = f"SELECT {fingerprints.duck_values(fields, rows.column_names)} FROM t"
+        sums = con.execute(f"SELECT _bucket, {_sums(fields, sealed)} FROM ({values}) GROUP BY ALL").fetchall()
+    return {bucket: _fingerprints(counted) for bucket, *counted in sums}
 
 
 def _in_memory(rows: DataFrame) -> pa.Table | None:
@@ -132,8 +137,20 @@ def breaks(heads: Sequence[BatchContent]) -> Iterator[str]:
         before = content["digest"] if content else ""
 
 
+def having(path: Address, heads: Sequence[Head], times: Span) -> list[Head]:
+    """Those of `heads` whose batches may have events at `times`, by what the log's commits say of its files.
+
+    An event whose time was damaged is of a file that had it as it was.
+    """
+    ranges = set(Scan(path, times=times).ranges("_batch"))
+    return [head for head in heads if any(least <= head.batch <= most for least, most in ranges)]
+
+
 def changes(path: Address, heads: Sequence[BatchContent]) -> Iterator[str]:
-    """Where the files of the log at `path` do not hold what the commits of `heads` say: by bucket, with the files."""
+    """Where the files of the log at `path` do not hold what the commits of `heads` say: by bucket, with the files.
+
+    Files that have no event of these are not read.
+    """
     wanted = {(h.batch, int(b)): tuple(map(Fingerprint.parse, p)) for h in heads for b, p in _buckets(h).items()}
     sealed = {head.batch: tuple(head.content["sealed"]) for head in heads if head.content}
     stored: dict[tuple[int, int], tuple[Fingerprint, ...]] = {}
@@ -157,8 +174,9 @@ def _buckets(head: BatchContent) -> Mapping[str, list[str]]:
 
 def _sums_by_file(path: Address, sealed: Sequence[str], batches: Sequence[int]) -> list[tuple[Any, ...]]:
     """By file, batch and bucket: how many rows, and the sums of their hashes."""
+    bounds = {"_batch": (min(batches), max(batches))}
     with delta.opened(path) as table:
-        paths = delta.files(table)
+        paths = Scan(path, table.version(), bounds).files()
         if not paths:
             return []
         fields = [(field["name"], field["type"]) for field in json.loads(table.schema().to_json())["fields"]]
@@ -166,7 +184,8 @@ def _sums_by_file(path: Address, sealed: Sequence[str], batches: Sequence[int]) 
             values = f"SELECT {small.FILE}, {fingerprints.duck_values(fields, columns)} FROM t"
             return con.execute(
                 f"SELECT {small.FILE}, _batch, _bucket, {_sums(fields, sealed)} FROM ({values})"
-                " WHERE _batch IN (SELECT unnest($1)) GROUP BY ALL ORDER BY ALL",
+                f" WHERE _batch BETWEEN {min(batches)} AND {max(batches)} AND _batch IN (SELECT unnest($1))"
+                " GROUP BY ALL ORDER BY ALL",
                 [list(batches)],
             ).fetchall()
 

@@ -5,8 +5,8 @@ there are CROWDED of them, so that no commit finds more than that: the cost of t
 
 The commit changes no row, so it repeats the table's position: numbers, cuts and change feed go on as if it were not
 there. `lake maintain` has Spark compact logs, which spills what is too large for its memory; all else is for delta-rs,
-but for logs that have in-commit timestamps. What is read together lies together afterwards: `lake maintain` puts rows
-in Z-order of their identity or key.
+but for logs that have in-commit timestamps. What is read together lies together afterwards: `lake maintain` puts the
+rows of a log in the order of their event time, and others in Z-order of their identity or key.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ TARGET_BYTES: Final = 128 << 20
 """How large files are made."""
 SMALL_FILES: Final = 8
 """Twice as many files as the bytes need, and so many more, are too many: what is rewritten has grown as much since."""
+SLICES: Final = 64
+"""Into so many spans of time a bucket of a log with event time is cut, in files of PACKED_BYTES to TARGET_BYTES."""
+ROW_GROUP: Final = 8 << 20
+"""How large the parts of a file of the largest are that can be read, or passed over, apart."""
 PACKED_BYTES: Final = 8 << 20
 """How large a writer packs files; those of half of it are left alone from then on."""
 CROWDED: Final = 32
@@ -49,11 +53,17 @@ class Part:
     files: int
     size: int
     small: int
+    timed: bool = False
+
+    @property
+    def target(self) -> int:
+        """How large its files are made: those of a log with event time so that one is a small part of its time."""
+        return min(max(self.size // SLICES, PACKED_BYTES), TARGET_BYTES) if self.timed else TARGET_BYTES
 
     @property
     def due(self) -> bool:
         """Whether there are many more files than the bytes need."""
-        return self.files >= 2 * math.ceil(self.size / TARGET_BYTES) + SMALL_FILES
+        return self.files >= 2 * math.ceil(self.size / self.target) + SMALL_FILES
 
     @property
     def crowded(self) -> bool:
@@ -71,8 +81,8 @@ class Compacted:
     fingerprint: str
 
 
-def parts(path: Address) -> list[Part]:
-    """The parts of the table at `path`, those with the most files first."""
+def parts(path: Address, *, timed: bool = False) -> list[Part]:
+    """The parts of the table at `path`, those with the most files first; of a log, whether its events have a time."""
     with delta.opened(path) as table:
         actions = pa.table(table.get_add_actions(flatten=True))
     bucket = '"partition._bucket"' if "partition._bucket" in actions.column_names else "NULL"
@@ -81,7 +91,7 @@ def parts(path: Address) -> list[Part]:
         query = f"""SELECT {bucket}::INTEGER, count(*), coalesce(sum(size_bytes), 0)::BIGINT,
                            count(*) FILTER (size_bytes < {PACKED_BYTES // 2})
                     FROM a GROUP BY ALL ORDER BY 2 DESC, 1"""
-        return [Part(*row) for row in con.sql(query).fetchall()]
+        return [Part(number, files, size, few, timed) for number, files, size, few in con.sql(query).fetchall()]
 
 
 def pack_table(path: Address, position: Position | None = None) -> None:
@@ -160,6 +170,8 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
     options = {
         "spark.databricks.delta.optimize.minFileSize": str(target // 2),
         "spark.databricks.delta.optimize.maxFileSize": str(target),
+        "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
+        "parquet.block.size": str(ROW_GROUP),
     }
     where = f"WHERE _bucket IN ({numbers})" if (numbers := ", ".join(map(str, buckets))) else ""
     order = f"ZORDER BY ({', '.join(quoted(name, SPARK) for name in key)})" if key else ""

@@ -1,0 +1,201 @@
+"""What a backfill reads of a log: the part that has the events of its range, and of the keys that these affect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from lake import cost
+from lake.config import Settings
+from lake.declaration import Declaration
+from lake.engine.backfill import backfill
+from lake.errors import StorageError
+from lake.evaluation.affected_keys import restrict
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.pruning import read_at
+from lake.ingest.ingest import ingest
+from lake.ingest.void import void
+from lake.kinds.windows.hopping import Cumulative, Hopping
+from lake.kinds.windows.window import Calendar, Tumbling, Window
+from lake.maintenance import Policy, maintain
+from lake.publish.cut import cut
+from lake.store.log import Log
+from lake.store.proof import chain
+from lake.store.scan import Scan, to_arrow, to_frame
+from lake.store.upkeep import compaction
+from lake.testing import Lakehouse
+from tests.shop import contract, declare, job
+
+TIMES: Final = (
+    *(datetime(2024, 3, 30, tzinfo=UTC) + timedelta(hours=5 * n) for n in range(20)),  # London puts its clock forward
+    *(datetime(2011, 12, 29, 8, tzinfo=UTC) + timedelta(hours=5 * n) for n in range(12)),  # Samoa skips a day
+    datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
+    datetime(1970, 1, 1, tzinfo=UTC),
+    datetime(1, 1, 3, tzinfo=UTC),
+    datetime(9999, 12, 20, 23, 59, 59, 999_999, UTC),
+)
+WINDOWS: Final = {
+    "day": "Calendar(unit='day', on='at', zone='UTC')",
+    "samoan_day": "Calendar(unit='day', on='at', zone='Pacific/Apia')",
+    "month": "Calendar(unit='month', on='at', zone='Europe/London')",
+    "hour": "Tumbling(length=timedelta(hours=1), on='at')",
+    "moved": "Tumbling(length=timedelta(days=7), on='at', zone='Pacific/Apia', offset=timedelta(hours=7))",
+    "hop": "Hopping(length=timedelta(days=2), every=timedelta(hours=12), on='at', zone='Europe/London')",
+    "grown": "Cumulative(length=timedelta(days=1), step=timedelta(hours=6), on='at', zone='Europe/London')",
+}
+MEASURES: Final = "{'n': Count(), 'most': Max('value')}"
+KINDS: Final = {
+    **{name: f"Aggregate('meter', {MEASURES}, window={window})" for name, window in WINDOWS.items()},
+    "at_once": "Aggregate(('meter', 'at'), {'n': Count()})",
+    "newest": "Latest(key='meter', sequence='at')",
+    "runs": "Aggregate('meter', {'n': Count()}, window=Session(gap=timedelta(hours=6), on='at'))",
+}
+NARROWED: Final = (*WINDOWS, "at_once")
+RENAMED: Final = "rows.selectExpr('meter', 'at + interval 1 day as at', 'value')"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "PRUNED_LOG_ROWS", 0)
+
+
+def meters(project: Settings, kinds: Mapping[str, str]) -> Lakehouse:
+    """Readings of meters, and a table of each kind; `shifted` makes times of its own of the events'."""
+    jobs = {name: job(name, kind, "log('readings')") for name, kind in kinds.items()}
+    jobs["shifted"] = job("shifted", KINDS["day"], "log('readings')", returns=RENAMED)
+    of = contract("readings", {"meter": "string", "at": "timestamp", "value": "int?"}, time="at", id=["value"])
+    return declare(project, of, jobs=jobs)
+
+
+def land(shop: Lakehouse, random: Random, times: tuple[datetime, ...]) -> None:
+    """A file of each time, in any order, and one of all: late events, and some that are void afterwards."""
+    events = [
+        {"meter": random.choice("abc"), "at": at.isoformat().replace("+00:00", "Z"), "value": number}
+        for number, at in enumerate(times * 2)
+    ]
+    random.shuffle(events)
+    for first in range(0, len(events), 8):
+        taken_in(shop.land("readings", *events[first : first + 8]))
+    void(shop.settings, "readings", batches=[2], reason="wrong")
+
+
+def taken_in(shop: Lakehouse) -> None:
+    """What was landed, as the next batch."""
+    ingest(shop.settings, lambda: shop.spark, shop.project.contracts)
+
+
+def rows_of(inputs: Inputs, declaration: Declaration, keys: pa.Table) -> list[str]:
+    alone = inputs.evaluated(declaration, restrict(inputs, declaration, keys))
+    return sorted(map(str, to_arrow(alone).to_pylist()))
+
+
+def slices(random: Random, rows: pa.Table, key: tuple[str, ...]) -> Iterator[pa.Table]:
+    """A key, and keys that lie together."""
+    keys = rows.select(key).group_by(list(key)).aggregate([]).sort_by([(name, "ascending") for name in reversed(key)])
+    first = random.randrange(keys.num_rows)
+    yield keys.slice(first, 1)
+    yield keys.slice(max(first - 2, 0), 5)
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_keys_are_the_same_evaluated_from_the_part_of_the_log_that_has_their_times(
+    spark: SparkSession, project: Settings, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    shop = meters(project, KINDS)
+    land(shop, random, TIMES)
+    inputs = Inputs(lambda: spark, shop.project, cut(shop.project))
+    log, less = Log(shop.settings, "readings"), set()
+    for name, declaration in shop.project.tables.items():
+        whole = to_arrow(inputs.evaluate(declaration))
+        key = declaration.kind.key
+        for number, keys in enumerate(slices(random, whole, key)):
+            wanted = {*map(str, keys.to_pylist())}
+            expected = sorted(str(row) for row in whole.to_pylist() if str({c: row[c] for c in key}) in wanted)
+            monkeypatch.setattr(cost, "SCAN_ROWS", number * 1000)  # read by Spark, and in this process
+            assert rows_of(inputs, declaration, keys) == expected, name
+            times = read_at(inputs, declaration, keys)["readings"]
+            assert (times is not None) == (name in NARROWED), name
+            if name == "hour":  # as of more keys than one process takes
+                assert read_at(inputs, declaration, to_frame(spark, keys))["readings"] == times
+            if times and len(Scan(log.path, times=times).files()) < len(Scan(log.path).files()):
+                less.add(name)
+    assert less == {*NARROWED}
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("zone", ["Pacific/Apia", "Europe/London", "Asia/Manila", "America/Sao_Paulo", "UTC"])
+def test_the_rows_of_a_window_are_where_it_says(spark: SparkSession, zone: str) -> None:
+    """From years in which towns kept the time of their sun to those without a rule yet, and at each clock change."""
+    random, hour, day = Random(zone), timedelta(hours=1), timedelta(days=1)
+    at = [datetime(1800, 1, 1, tzinfo=UTC) + random.random() * 300 * 365 * day for _ in range(1000)]
+    at += [datetime(2011, 12, 28, tzinfo=UTC) + n * hour for n in range(96)]
+    at += [datetime(1844, 12, 29, tzinfo=UTC) + n * hour for n in range(96)]
+    rows = spark.createDataFrame([(instant,) for instant in at], "at timestamp")
+    of = partial(dict[str, Any], on="at", zone=zone)
+    windows: list[Window] = [
+        *[Calendar(**of(unit=unit)) for unit in ("day", "week", "month", "quarter", "year")],
+        *[Tumbling(**of(length=length, offset=hour)) for length in (hour, day, 7 * day)],
+        *[Hopping(**of(length=length, every=every)) for length, every in ((6 * hour, hour), (3 * day, day))],
+        *[Cumulative(**of(length=length, step=step)) for length, step in ((day, hour), (7 * day, day))],
+    ]
+    for window in windows:
+        [(column, near)] = window.near.items()
+        before, after = (length // timedelta(microseconds=1) for length in (near.before, near.after))
+        key = f"unix_micros(cast(`{column}` as timestamp))"
+        away = window.prepare(rows).where(f"not (unix_micros(at) between {key} - {before} and {key} + {after})")
+        assert not away.take(1), window
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("maintained", [True, False])
+def test_a_backfill_mends_its_range_reads_little_else_and_copies_no_damage_of_it(
+    spark: SparkSession, project: Settings, *, maintained: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = meters(project, {"day": KINDS["day"]})
+    year = [datetime(2024, 1, 1, 12, tzinfo=UTC) + timedelta(days=n) for n in range(40)]
+    for first in range(0, 40, 2):
+        events = [
+            {"meter": f"m{n}", "at": at.isoformat(), "value": n} for at in year[first : first + 2] for n in (1, 2)
+        ]
+        taken_in(shop.land("readings", *events))
+    shop.run()
+    if maintained:
+        monkeypatch.setattr(compaction, "PACKED_BYTES", 20_000)
+        monkeypatch.setattr(compaction, "SMALL_FILES", 0)
+        done = maintain(shop.project, lambda: spark, Policy.of(shop.settings), lambda _: None)
+        assert any(kept.compacted for kept in done.places if kept.place.kind == "log")
+    table, log = shop.project.tables["day"], Log(shop.settings, "readings")
+    DeltaTable(shop.project.table(table).path.url).update(updates={"n": "n + 1"})
+    start, end = year[10].replace(hour=0), year[12].replace(hour=0)
+    micros = int(start.timestamp()) * 1_000_000, int(end.timestamp()) * 1_000_000 - 1
+    every, few = set(Scan(log.path).files()), set(Scan(log.path, times=micros).files())
+    assert 0 < len(few) <= len(every) // 2
+    near = {head.batch for head in chain.having(log.path, log.heads(), micros)}
+    assert len(near) <= 10
+    unread = every - {file for batch in near for file in Scan(log.path, bounds={"_batch": (batch, batch)}).files()}
+    assert unread
+    for file in unread:  # what is not read may be damaged
+        Path(file).write_bytes(Path(file).read_bytes()[:-30] + bytes(30))
+
+    [mended] = backfill(lambda: spark, shop.project, table, start, end, tell=lambda _: None)
+    assert (mended.inserted, mended.updated, mended.deleted) == (0, 4, 0)
+    sound = {row["day"]: row["n"] for row in shop.table("day")}
+    assert {n for day, n in sound.items() if start.date() <= day < end.date()} == {1}
+    assert {n for day, n in sound.items() if not start.date() <= day < end.date()} == {2}
+    with pytest.raises(StorageError, match="damaged"):
+        backfill(lambda: spark, shop.project, table, year[0], year[-1], tell=lambda _: None)
+    for file in few:
+        Path(file).write_bytes(Path(file).read_bytes()[:-30] + bytes(30))
+    with pytest.raises(StorageError, match="damaged"):
+        backfill(lambda: spark, shop.project, table, start, end, tell=lambda _: None)

@@ -1,0 +1,131 @@
+"""Which files of a table a scan leaves out, by the ranges that its commits tell: none that has a row that is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from lake import cost
+from lake.store.proof import chain
+from lake.store.scan import Scan
+from lake.store.storage import Address
+
+pytestmark = pytest.mark.slow
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
+SCHEMA: Final = pa.schema(
+    [
+        ("_batch", pa.int64()),
+        ("_time", pa.timestamp("us", "UTC")),
+        ("name", pa.string()),
+        ("day", pa.date32()),
+        ("number", pa.int32()),
+    ]
+)
+NAMES: Final = ("", "a", "Z", "é", "a" * 40, "a" * 40 + "b", "\U0001f600", "\uffff", "x'y", "😀" * 33)
+"""Among them such as statistics have cut short."""
+EXTREMES: Final = (
+    datetime(1, 1, 1, tzinfo=UTC),
+    datetime(1582, 10, 14, 23, 59, 59, 999_999, UTC),
+    datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
+    datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC),
+)
+
+
+@dataclass(frozen=True)
+class Head:
+    """A batch, of whose content nothing is known."""
+
+    batch: int
+    content: Mapping[str, Any] = field(default_factory=dict)
+
+
+HEADS: Final = [Head(batch) for batch in range(1, 31)]
+
+
+def instant(random: Random) -> datetime | None:
+    """One of a day, to the microsecond, or none, or one as far away as can be."""
+    if random.random() < 0.1:
+        return random.choice((None, *EXTREMES))
+    return datetime(2024, 6, 1, tzinfo=UTC) + random.randrange(86_400_000_000) * MICROSECOND
+
+
+def row(random: Random, batch: int) -> dict[str, Any]:
+    return {
+        "_batch": batch,
+        "_time": instant(random),
+        "name": random.choice((None, *NAMES)),
+        "day": random.choice((None, date(1, 1, 1), date(2024, 6, random.randint(1, 30)), date(9999, 12, 31))),
+        "number": random.choice((None, -(2**31), random.randint(-5, 5), 2**31 - 1)),
+    }
+
+
+def table(seed: int, tmp_path: Path) -> tuple[Random, Address, pa.Table]:
+    """A table of 30 files of one to three rows, each file of a batch of its own."""
+    random = Random(seed)
+    parts = [pa.Table.from_pylist([row(random, n) for _ in range(random.randint(1, 3))], SCHEMA) for n in range(1, 31)]
+    for part in parts:
+        write_deltalake(tmp_path / "t", part, mode="append")
+    return random, Address(str(tmp_path / "t")), pa.concat_tables(parts)
+
+
+def micros(at: datetime) -> int:
+    return (at - EPOCH) // MICROSECOND
+
+
+def in_order(rows: pa.Table) -> list[str]:
+    return sorted(map(str, rows.to_pylist()))
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_no_event_is_left_out_that_is_at_a_time_that_is_asked_for(seed: int, tmp_path: Path) -> None:
+    random, path, rows = table(seed, tmp_path)
+    times = sorted(micros(at) for at in rows.column("_time").to_pylist() if at is not None)
+    spans = [tuple(sorted((random.choice(times) + random.randint(-1, 1), random.choice(times)))) for _ in range(20)]
+    # Within the millisecond with which statistics end, and as far away as SQL has instants.
+    spans += [(at, at) for at in times[::4]] + [(-(1 << 62), times[0]), (times[-1], 1 << 62), (-(1 << 62), 1 << 62)]
+    left_out = 0
+    for first, last in spans:
+        scan = Scan(path, times=(first, last))
+        wanted = pa.Table.from_pylist(
+            [row for row in rows.to_pylist() if row["_time"] is not None and first <= micros(row["_time"]) <= last],
+            SCHEMA,
+        )
+        assert in_order(scan.arrow()) == in_order(wanted)
+        left_out += 30 - len(scan.files())
+        batches = set(wanted.column("_batch").to_pylist())
+        assert batches <= {head.batch for head in chain.having(path, HEADS, (first, last))}
+    assert left_out > 300
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_no_row_is_left_out_that_has_one_of_the_keys_that_are_asked_for(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random, path, rows = table(seed, tmp_path)
+    whole = Scan(path)
+    for columns in (["name"], ["_time"], ["day"], ["number"], ["number", "name"], ["_time", "day", "_batch"]):
+        for count in (1, 20):
+            picked = rows.select(columns).take([random.randrange(rows.num_rows) for _ in range(count)])
+            other = pa.Table.from_pylist([row(random, random.randint(1, 40))], SCHEMA).select(columns)
+            keys = pa.concat_tables([picked, other])
+            found = whole.arrow(keys=keys)
+            monkeypatch.setattr(cost, "PRUNED_KEYS", 0)
+            assert in_order(found) == in_order(whole.arrow(keys=keys))
+            monkeypatch.undo()
+            others = whole.arrow(keys=keys, matching=False)
+            assert found.num_rows + others.num_rows == rows.num_rows
+    least = pa.table({"_batch": pa.array([7, 9], pa.int64())})
+    assert {*whole.arrow(keys=least).column("_batch").to_pylist()} == {7, 9}
+    assert len(whole.files(keys=least)) == 2
