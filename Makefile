@@ -22,7 +22,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer test-sharing test-redis test-opensearch test-s3 test-cluster test-sinks test-webhook laws soak lint docs audit bench bench-kinds bench-large bench-http bench-sources bench-sinks load workloads airflow kafka postgres opensearch s3 lock clean
+.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer test-sharing test-redis test-opensearch test-s3 test-cluster test-sinks test-webhook laws soak lint docs audit bench bench-kinds bench-large bench-huge bench-http bench-sources bench-sinks load workloads airflow kafka postgres opensearch s3 lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -118,6 +118,9 @@ bench-kinds: setup ## the figures: a million events in a table of each kind besi
 
 bench-large: setup ## the figures: ten million events of a million keys, and a micro-batch's cost after 1,000 commits
 	$(BIN)/python -m tests.bench.large --growth
+
+bench-huge: setup ## the figures: 8 GB of log against 1 GiB of JVM and 512 MiB of client, and what of it each command reads: GB=1
+	$(BIN)/python -m tests.bench.huge --gb $(or $(GB),8)
 
 bench-http: setup ## the figures: events a second that lake serve http acknowledges, each on the disk
 	$(BIN)/python -m tests.bench.http

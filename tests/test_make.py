@@ -98,7 +98,7 @@ def test_every_program_takes_the_arguments_that_it_is_given(monkeypatch: pytest.
                 monkeypatch.setattr("sys.argv", words[1:])
                 with pytest.raises(Taken):
                     module.main()
-    benches = [f"tests.bench.{name}" for name in ("http", "kinds", "large", "load", "sinks", "sources")]
+    benches = [f"tests.bench.{name}" for name in ("http", "huge", "kinds", "large", "load", "sinks", "sources")]
     crashes = [f"tests.crash.{name}" for name in ("commands", "costs", "intake")]
     workloads = ["tests.workloads.kafka", "tests.workloads.postgres"]
     started = ["infra.opensearch.server", "infra.s3.server"]

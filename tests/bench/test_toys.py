@@ -8,15 +8,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
+from lake.contracts.event_id import bucket, identity
+from lake.ingest.fsck import check
+from lake.store.log import Log
 from lake.testing import Commands
 from tests.bench import __main__ as flights
 from tests.bench import http, sinks, sources, tables
 from tests.bench import load as loading
 from tests.bench.growth import copied, growth
+from tests.bench.huge import Huge
+from tests.bench.huge import project as project_of
 from tests.bench.kinds import Bench
 from tests.bench.large import Large
 from tests.bench.load import load
-from tests.bench.meters import Meters
+from tests.bench.meters import Meters, contract
+from tests.bench.written import STREAM, Written
 from tests.decide.accounts import DECIDE, accounts
 from tests.intake import serving
 from tests.servers.http import installed
@@ -55,6 +61,27 @@ def test_large(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixtur
     told = capsys.readouterr().out
     assert told.count("mode_total") == 2
     assert "lake sql" in told
+
+
+@pytest.mark.long
+def test_huge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    huge = Huge(project_of(tmp_path / "huge"), rows=200, days=12)
+    huge.write()
+    huge.run(["run", "log --check", "backfill", "sql"])
+    told = capsys.readouterr().out
+    assert "exit code" not in told.replace("exit code 0", "")
+    assert [line.split()[0] for line in told.splitlines()[3:]] == ["run", "log", "backfill", "sql"]
+
+
+def test_a_written_log_has_what_ingestion_would_give_it(spark: SparkSession, project: Settings) -> None:
+    """Buckets and ids as Spark works them out, and nothing for `lake log --check` to find."""
+    of = contract(STREAM)
+    project.path(f"schemas/{STREAM}.avsc").write_text(of.text)
+    Written(project, rows=50, meters=30).days(3)
+    assert not check(project, STREAM)
+    rows = Log(project, STREAM).read(spark, of, upto=3)
+    same = f"_bucket = {bucket(of)} and _id = {identity(of)} and _time = at"
+    assert (rows.count(), rows.where(same).count()) == (150, 150)
 
 
 def test_growth(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
