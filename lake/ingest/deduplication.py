@@ -19,13 +19,14 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from lake import cost
+from lake import cost, quoting
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import content, literal, quoted
-from lake.store import delta, log, small
+from lake.store import cold, delta, log, small
 from lake.store.log import Log
 from lake.store.scan import arrow_schema, as_frame, to_arrow, to_frame, within
+from lake.store.storage import Address
 from lake.store.voids import Void, all_voids, kept
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ HOURS: Final = "SELECT DISTINCT _bucket, date_trunc('hour', _time) AS hour FROM 
 
 # Delta truncates the times in a file's statistics to milliseconds.
 MEETING: Final = """
-    SELECT path, "partition._bucket" AS bucket, {least} AS least, {greatest} AS greatest, num_records, size_bytes
+    SELECT {folder} || '/' || path AS path, "partition._bucket" AS bucket,
+        {least} AS least, {greatest} AS greatest, num_records, size_bytes
     FROM files
     WHERE EXISTS (
         SELECT 1 FROM hours WHERE hours._bucket = "partition._bucket"
@@ -219,9 +221,11 @@ class Search:
         path = Log(self.settings, self.contract.name).path
         if not delta.exists(path):
             return None
-        with delta.opened(path) as table:
-            files, stored = pa.table(table.get_add_actions(flatten=True)), arrow_schema(table)
-        files = meeting(files, self._hours())
+        hours = self._hours()
+        with delta.opened(path) as table, cold.whole(path, table) as tables:
+            stored = arrow_schema(table)
+            listed = ((at, pa.table(each.get_add_actions(flatten=True))) for at, each in tables)
+            files = pa.concat_tables([meeting(at, each, hours) for at, each in listed])
         if not files.num_rows:
             return None
         events: pa.Table | None = None
@@ -245,7 +249,7 @@ class Search:
     def _events_in(self, files: pa.Table) -> pa.Table | None:
         """The log's events in `files` with an id of the batch; None where they are too much for this process."""
         path = Log(self.settings, self.contract.name).path
-        paths = [str(path / unquote(file)) for file in files["path"].to_pylist()]
+        paths = list(map(unquote, files["path"].to_pylist()))
         same = f"""_batch < {self.before}
             AND EXISTS (SELECT 1 FROM narrow b WHERE b._bucket = t._bucket AND b._id = t._id)"""
         with delta.opened(path) as table, small.reading(path, table, paths) as (con, _):
@@ -261,7 +265,9 @@ class Search:
         with small.connection() as con:
             con.register("meeting", files)
             [[least, greatest]] = con.sql("SELECT min(least)::VARCHAR, max(greatest)::VARCHAR FROM meeting").fetchall()
-        rows = self.spark.read.format("delta").load(Log(self.settings, self.contract.name).path.spark)
+        path = Log(self.settings, self.contract.name).path
+        with delta.opened(path) as table:
+            rows = cold.frame(self.spark, path, table)
         buckets = sorted(set(files["bucket"].to_pylist()))
         rows = rows.where(f"_bucket IN ({', '.join(map(str, buckets))}) AND _batch < {self.before}")
         if least is None:
@@ -269,8 +275,11 @@ class Search:
         return rows.where(f"_time BETWEEN timestamp '{least}' AND timestamp '{greatest}'")
 
 
-def meeting(files: pa.Table, hours: pa.Table) -> pa.Table:
-    """Those `files` of a log whose bucket and event times meet `hours` (`_bucket`, `hour`): path, range, rows, size."""
+def meeting(path: Address, files: pa.Table, hours: pa.Table) -> pa.Table:
+    """Those `files` of a log, or of an archived part, at `path` whose bucket and event times meet `hours`.
+
+    These are (`_bucket`, `hour`); of each file: its address, range, rows, size.
+    """
     timed = "min._time" in files.column_names
     with small.connection() as con:
         con.register("files", files)
@@ -278,4 +287,5 @@ def meeting(files: pa.Table, hours: pa.Table) -> pa.Table:
         least, greatest = (
             ('"min._time"', '"max._time" + INTERVAL 1 MILLISECOND') if timed else ("NULL::TIMESTAMPTZ",) * 2
         )
-        return con.sql(MEETING.format(least=least, greatest=greatest)).to_arrow_table()
+        query = MEETING.format(folder=quoting.literal(path.url), least=least, greatest=greatest)
+        return con.sql(query).to_arrow_table()

@@ -77,26 +77,18 @@ def describe(table: Table, description: str, meanings: Meanings) -> None:
     Raises Unavailable when another writer was first.
     """
     with delta.opened(table.path) as current:
-        version, about, schema = current.version(), current.metadata(), current.schema().to_json()
-    fields = json.loads(schema)["fields"]
+        version, said, now = current.version(), current.metadata().description, delta.meta_data(current)
+    fields = json.loads(now["metaData"]["schemaString"])["fields"]
     described = [{**field, "metadata": _meant(field["metadata"], meanings.get(field["name"], {}))} for field in fields]
-    if (about.description, fields) == (description, described):
+    if (said, fields) == (description, described):
         return
     position = table.position()
     if position is None or position.version != version:
         return
-    metadata = {
-        "id": str(about.id),
-        "name": about.name,
-        "description": description,
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": described}),
-        "partitionColumns": about.partition_columns,
-        "createdTime": about.created_time,
-        "configuration": about.configuration,
-    }
+    schema = json.dumps({"type": "struct", "fields": described})
+    changed = {"metaData": {**now["metaData"], "description": description, "schemaString": schema}}
     newest = next(delta.commits(table.path))
-    if not commit_nothing(table.path, newest, position.again(), {"metaData": metadata}, operation="CHANGE COLUMNS"):
+    if not commit_nothing(table.path, newest, position.again(), changed, operation="CHANGE COLUMNS"):
         raise _outrun(table)
 
 

@@ -17,7 +17,7 @@ from deltalake.exceptions import TableNotFoundError
 from lake.config import Settings
 from lake.errors import LakeError, StorageError
 from lake.session import first_line
-from lake.store import delta
+from lake.store import cold, delta
 from lake.store.storage import Address
 from lake.store.torn import COMMIT, commit_file, torn
 from lake.store.warehouse import KINDS, LAYERS, Warehouse
@@ -88,6 +88,8 @@ def damage(path: Address, *, quickly: bool = False) -> Damage | None:
             return None  # a first build that was killed has no log yet
         file = str(error.filename) if error.filename else path.url
         return Damage(path, file, (error.strerror or "it cannot be read").lower())
+    except LakeError as error:
+        return Damage(path, error.where, error.what)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of delta-rs is no Exception
@@ -124,7 +126,7 @@ def _is_commit(file: Address) -> bool:
 def _of_files(path: Address, *, within: bool) -> Damage | None:
     try:
         with delta.opened(path) as table:
-            files = delta.files(table)
+            files = cold.files(path, table)
     except TableNotFoundError:
         if torn(path) == 0:
             return None

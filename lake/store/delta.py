@@ -369,16 +369,36 @@ def files(table: TableState) -> list[str]:
 
 
 def missing(path: Address, files: Iterable[str]) -> list[str]:
-    """Those of the `files` of the table at `path` that are gone."""
+    """Those of the `files` of the table at `path`, and of the archived parts of a log, that are gone."""
     files = list(files)
     if path.storage.may_tear or len(files) < MANY_FILES:
-        return [file for file in files if path.storage.head(file) is None]
-    common = os.path.commonprefix(files)  # noqa: RUF071  commonpath makes one slash of the two in s3://
-    folder = path.at(common.rpartition("/")[0])
+        return [file for file in files if not path.at(file).exists()]
+    by_table: defaultdict[str, list[str]] = defaultdict(list)
+    for file in files:
+        by_table[file.partition("/_bucket=")[0] if "/_bucket=" in file else file.rpartition("/")[0]].append(file)
     there: set[str] = set()
-    with suppress(FileNotFoundError):  # all are gone
-        there = {f"{folder}/{entry.name}" for entry in folder.list(deep=True)}
+    for some in by_table.values():
+        common = os.path.commonprefix(some)  # noqa: RUF071  commonpath makes one slash of the two in s3://
+        folder = path.at(common.rpartition("/")[0])
+        with suppress(FileNotFoundError):  # all are gone
+            there |= {f"{folder}/{entry.name}" for entry in folder.list(deep=True)}
     return [file for file in files if file not in there]
+
+
+def meta_data(table: DeltaTable) -> dict[str, dict[str, Any]]:
+    """The Delta action that says of `table` what it says already."""
+    about = table.metadata()
+    said = {
+        "id": str(about.id),
+        "name": about.name,
+        "description": about.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": table.schema().to_json(),
+        "partitionColumns": about.partition_columns,
+        "createdTime": about.created_time,
+        "configuration": about.configuration,
+    }
+    return {"metaData": said}
 
 
 def positions(path: Address, app: str) -> Iterator[Position]:

@@ -8,6 +8,7 @@ own reader, which leaves out the columns that are not asked for, is faster.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -16,6 +17,7 @@ from lake import cost
 from lake.errors import StorageError
 from lake.quoting import DUCKDB, SPARK, quoted
 from lake.session import hand_over
+from lake.store import cold
 from lake.store.delta import missing, opened
 from lake.store.small import connection, reading
 from lake.store.storage import Address
@@ -38,7 +40,8 @@ RANGED: Final = frozenset({"string", "byte", "short", "integer", "long", "date",
 class Scan:
     """A Delta table at one version, narrowed to `bounds`: {integer column: (least, greatest)}, inclusive.
 
-    A log is also narrowed to the `times` of its events; events without a time are left out then.
+    A log is also narrowed to the `times` of its events; events without a time are left out then. It is read with the
+    archived parts that this version names, if they may have rows within the bounds.
     """
 
     path: Address
@@ -52,8 +55,7 @@ class Scan:
             files, rows = self._files(table)
             if rows <= cost.SCAN_ROWS:
                 return to_frame(spark, self._read(table, files))
-            reader = spark.read.format("delta").option("versionAsOf", table.version())
-            return reader.load(self.path.spark).where(self._where())
+            return cold.frame(spark, self.path, table, self.bounds.get("_batch")).where(self._where())
 
     def near(self, spark: SparkSession, keys: pa.Table) -> DataFrame:
         """At least the rows that equal one of `keys`, nulls included: where those are few, no others."""
@@ -63,19 +65,20 @@ class Scan:
     def files(self, keys: pa.Table | None = None) -> list[str]:
         """The files that may hold rows within the bounds, and one of `keys`, whether they are there or not."""
         with opened(self.path, self.version) as table:
-            return [f"{self.path}/{path}" for path, _ in self._listed(table, keys)]
+            return [file for file, _ in self._listed(table, keys)]
 
     def ranges(self, column: str) -> list[tuple[float, float]]:
         """Between which values an integer column is in each of the `files`; all numbers where that is not known."""
-        with opened(self.path, self.version) as table:
-            listed, actions = {path for path, _ in self._listed(table)}, table.get_add_actions(flatten=True)
-            if f"min.{column}" not in actions.schema.names:
-                return [(-inf, inf) for _ in listed]
-            with connection() as con:
-                con.register("a", actions)
-                query = f"SELECT path, {quoted(f'min.{column}')}, {quoted(f'max.{column}')} FROM a ORDER BY path"
-                known = {path: ends for path, *ends in con.execute(query).fetchall() if path in listed}
-        return [(-inf if least is None else least, inf if most is None else most) for least, most in known.values()]
+        ends: list[tuple[float, float]] = []
+        with opened(self.path, self.version) as table, self._whole(table) as tables, connection() as con:
+            listed = {file for file, _ in self._listed(table)}
+            for path, each in tables:
+                con.register("a", actions := each.get_add_actions(flatten=True))
+                least, most = (quoted(f"{end}.{column}") for end in ("min", "max"))
+                known = f"{least}, {most}" if f"min.{column}" in actions.schema.names else "NULL, NULL"
+                found = con.execute(f"SELECT path, {known} FROM a ORDER BY path").fetchall()
+                ends += [(low, high) for file, low, high in found if f"{path}/{file}" in listed]
+        return [(-inf if least is None else least, inf if most is None else most) for least, most in ends]
 
     def schema(self) -> pa.Schema:
         """The columns as Arrow types."""
@@ -147,7 +150,7 @@ class Scan:
     def _files(self, table: TableState, keys: pa.Table | None = None) -> tuple[list[str], int]:
         """The files that may hold rows within the bounds, and one of `keys`; all there, and how many rows they have."""
         listed = self._listed(table, keys)
-        files = [f"{self.path}/{path}" for path, _ in listed]
+        files = [file for file, _ in listed]
         if gone := missing(self.path, files):
             raise StorageError(
                 f"{self.path.name}: version {table.version()} can no longer be read: a file is missing",
@@ -156,20 +159,28 @@ class Scan:
             )
         return files, sum(rows for _, rows in listed)
 
+    def _whole(self, table: TableState) -> AbstractContextManager[Sequence[tuple[Address, TableState]]]:
+        return cold.whole(self.path, table, self.bounds.get("_batch"))
+
     def _listed(self, table: TableState, keys: pa.Table | None = None) -> list[tuple[str, int]]:
-        """The files that may hold rows within the bounds, below the table's folder, each with its number of rows."""
-        actions = table.get_add_actions(flatten=True)
-        with connection() as con:
-            con.register("a", actions)
-            tests = [self._file_test(column, actions.schema.names) for column in self.bounds]
-            tests += [self._time_test(actions.schema.names)] if self.times else []
-            few = keys is not None and keys.num_rows <= cost.PRUNED_KEYS
-            if keys is not None and few and (test := _key_test(table, keys.column_names, actions.schema.names)):
-                con.register("k", keys)
-                tests.append(test)
-            return con.execute(
-                f"SELECT path, num_records FROM a WHERE {' AND '.join(tests) or 'true'} ORDER BY path"
-            ).fetchall()
+        """The files that may hold rows within the bounds, and one of `keys`, each with its number of rows."""
+        listed: list[tuple[str, int]] = []
+        few = keys if keys is not None and keys.num_rows <= cost.PRUNED_KEYS else None
+        with self._whole(table) as tables, connection() as con:
+            if few is not None:
+                con.register("k", few)
+            for path, each in tables:
+                con.register("a", actions := each.get_add_actions(flatten=True))
+                stats = actions.schema.names
+                tests = [self._file_test(column, stats) for column in self.bounds]
+                tests += [self._time_test(stats)] if self.times else []
+                if few is not None and (test := _key_test(each, few.column_names, stats)):
+                    tests.append(test)
+                found = con.execute(
+                    f"SELECT path, num_records FROM a WHERE {' AND '.join(tests) or 'true'} ORDER BY path"
+                ).fetchall()
+                listed += [(f"{path}/{file}", rows) for file, rows in found]
+        return listed
 
     def _file_test(self, column: str, stats: Sequence[str]) -> str:
         least, greatest = self.bounds[column]

@@ -14,13 +14,13 @@ from deltalake.exceptions import TableNotFoundError
 from lake.duck import FILE_SYSTEMS, connect
 from lake.errors import LakeError, StorageError
 from lake.quoting import literal, quoted
+from lake.store import cold
 from lake.store.delta import (
     KEEP_LOGS,
     Position,
     add,
     appending,
     exists,
-    files,
     missing,
     must_precede,
     opened,
@@ -78,10 +78,13 @@ def reading(
 
 
 def rows(path: Address, query: str, *parameters: Any, version: int | None = None) -> list[dict[str, Any]]:
-    """The rows of a DuckDB `query` over the small table at `path`, which it calls `t`; [] where there is no table."""
+    """The rows of a DuckDB `query` over the small table at `path`, which it calls `t`; [] where there is no table.
+
+    Over a log, with its archived parts.
+    """
     try:
         with opened(path, version) as table:
-            paths = files(table)
+            paths = cold.files(path, table)
             if not paths:
                 return []
             with reading(path, table, paths) as (con, _):

@@ -149,7 +149,7 @@ def having(path: Address, heads: Sequence[Head], times: Span) -> list[Head]:
 def changes(path: Address, heads: Sequence[BatchContent]) -> Iterator[str]:
     """Where the files of the log at `path` do not hold what the commits of `heads` say: by bucket, with the files.
 
-    Files that have no event of these are not read.
+    Files that have no event of these are not read. Archived parts are read with the log; it may be such a part itself.
     """
     wanted = {(h.batch, int(b)): tuple(map(Fingerprint.parse, p)) for h in heads for b, p in _buckets(h).items()}
     sealed = {head.batch: tuple(head.content["sealed"]) for head in heads if head.content}

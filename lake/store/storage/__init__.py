@@ -46,6 +46,11 @@ class Storage(Protocol):
     def staging(self) -> Path | None:
         """The folder of this machine where what is put there may be made; None for any."""
 
+    def of(self, url: str) -> Storage:
+        """What keeps the file at `url`: this, or another bucket of the same store."""
+        del url
+        return self
+
     def open(self, url: str) -> BinaryIO:
         """The content of a file, to be read and sought in. Raises FileNotFoundError."""
 
@@ -179,8 +184,8 @@ class Address:
             return file.read()
 
     def at(self, url: str) -> Address:
-        """The address of `url`, which is of the same storage."""
-        return Address(url, self.storage)
+        """The address of `url`, which is of the same storage, or of another bucket of it."""
+        return Address(url, self.storage.of(url))
 
     def list(self, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
         """What is in the folder, by name, from the one that follows `after`; with `deep`, all files below it.

@@ -63,6 +63,10 @@ class ObjectStore(Storage):
             return told
         return {**told, "aws_endpoint": self._endpoint, "aws_allow_http": str(self._plain).lower()}
 
+    def of(self, url: str) -> ObjectStore:
+        bucket = url.removeprefix("s3://").partition("/")[0]
+        return self if bucket == self.bucket else _store(s3.Place(bucket, self.endpoint, self.region, self.path_style))
+
     @property
     def _plain(self) -> bool:
         return self.endpoint.startswith("http://")

@@ -1,0 +1,118 @@
+"""The archived batches of a log: 1 to N, in Delta tables of their own at a colder place, read as one with the log.
+
+The log's metadata names these parts, and the commit that names one takes its rows out of the log: each version of a log
+has every row once, here or there. A part is never changed once it is named, so that any number of versions and copies
+of a log may name it; what its batches counted, and the chain of their digests, stay in the log's own commits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from deltalake.exceptions import TableNotFoundError
+
+from lake.errors import StorageError
+from lake.store import delta
+from lake.store.storage import Address
+from lake.store.stored_log import TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PROPERTY: Final = "headwater.cold"
+"""The property of a log that names its parts, as JSON."""
+FOLDER: Final = "cold"
+"""Where the parts of a copied log are, below the warehouse that the copy is."""
+Batches = tuple[int, int]
+"""The first and the last."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The batches `first` to `through` of a log, `rows` in all: the Delta table at `place`, as it is at `version`.
+
+    A `place` that is no URL and no absolute path is below the warehouse, and moves with it.
+    """
+
+    first: int
+    through: int
+    place: str
+    version: int
+    rows: int
+
+    def path(self, log: Address) -> Address:
+        """Where it is, of the log at that address."""
+        if self.place.startswith("/") or "://" in self.place:
+            return log.at(self.place)
+        return log.parent.parent / self.place
+
+    def meets(self, batches: Batches | None) -> bool:
+        """Whether it may have rows of `batches`, None for all."""
+        return batches is None or (self.first <= batches[1] and batches[0] <= self.through)
+
+
+def parts(table: TableState) -> list[Part]:
+    """The parts that a log, or any other table, names, in the order of their batches."""
+    named = table.metadata().configuration.get(PROPERTY)
+    return [Part(**part) for part in json.loads(named)] if named else []
+
+
+def parts_of(path: Address) -> list[Part]:
+    """As `parts`, of the newest version of the table at `path`; none where there is no table."""
+    try:
+        with delta.opened(path) as table:
+            return parts(table)
+    except TableNotFoundError:
+        return []
+
+
+def property_of(named: Iterable[Part]) -> dict[str, str]:
+    """The property that names those parts."""
+    return {PROPERTY: json.dumps([vars(part) for part in named], separators=(",", ":"), sort_keys=True)}
+
+
+@contextmanager
+def whole(
+    path: Address, table: TableState, batches: Batches | None = None
+) -> Iterator[Sequence[tuple[Address, TableState]]]:
+    """The `table` at `path`, and of its parts those that may have rows of `batches`, each with its address.
+
+    Raises StorageError where a part is gone.
+    """
+    with ExitStack() as stack:
+        named = [(part, part.path(path)) for part in parts(table) if part.meets(batches)]
+        yield [(path, table), *((at, stack.enter_context(_opened(path, part, at))) for part, at in named)]
+
+
+@contextmanager
+def _opened(log: Address, part: Part, at: Address) -> Iterator[TableState]:
+    with ExitStack() as stack:
+        try:
+            table = stack.enter_context(delta.opened(at, part.version))
+        except (TableNotFoundError, FileNotFoundError):
+            raise StorageError(
+                f"batches {part.first} to {part.through} of {log.name} were archived, and are gone from there",
+                where=at.url,
+                fix="restore that folder from a backup; where it was moved, have the setting `cold` name the new place,"
+                f" and run lake archive {log.name} --through {part.through}",
+            ) from None
+        yield table
+
+
+def files(path: Address, table: TableState) -> list[str]:
+    """The files that hold the rows of the `table` at `path`, and of its parts."""
+    with whole(path, table) as tables:
+        return [file for _, each in tables for file in delta.files(each)]
+
+
+def frame(spark: SparkSession, path: Address, table: TableState, batches: Batches | None = None) -> DataFrame:
+    """The rows of the `table` at `path`, and of its parts those that may have rows of `batches`, by Spark's reader."""
+    with whole(path, table, batches) as tables:
+        reader = spark.read.format("delta")
+        frames = [reader.option("versionAsOf", each.version()).load(at.spark) for at, each in tables]
+    return reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), frames)
