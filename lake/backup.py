@@ -26,7 +26,7 @@ from lake.store.damage import damages
 from lake.store.keys import copy_store, has_store, restore_store
 from lake.store.ledger.editions import kept_editions
 from lake.store.storage import Address
-from lake.store.upkeep.copy import copy_blanked, copy_table
+from lake.store.upkeep.copy import copy_archived, copy_blanked, copy_table
 from lake.store.warehouse import Location, Warehouse
 
 BEFORE_TABLES: Final = ("editions", "numbers", "checks", "runs")
@@ -74,6 +74,8 @@ def backup(project: Project, folder: Path, *, keys: Path | None, tell: Callable[
                 version = copy_blanked(location, root / name, BLANKED)
             else:
                 version = copy_table(location, root / name)
+            if location.kind == "log" and version is not None:
+                version = copy_archived(location, root / name) or version
             if version is not None:
                 tables[name] = version
                 tell(f"copied  {name} at version {version}")

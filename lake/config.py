@@ -115,6 +115,8 @@ class Settings:
     `storage` says how to reach. Events come from the folders of `landing`,
     one for each stream, and by what the files in `sources` declare; tables go to what those in `sinks` declare, and
     whoever those in `alerts` name is told of changes.
+    `lake archive` moves old batches of logs to `cold`, a folder, or `s3://BUCKET/PREFIX` where the warehouse is in a
+    bucket of the same store;
     `keys` is the file with the encryption keys of personal data, by default `keys.sqlite` beside the warehouse, or
     `postgresql://HOST/DATABASE` for several hosts, with what libpq reads: PGPASSWORD, ~/.pgpass;
     `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine, and the
@@ -135,6 +137,7 @@ class Settings:
     alerts: Path = Path("alerts")
     group: str = ""
     archive: Path | None = None
+    cold: Path | str | None = None
     keys: Path | str | None = field(default=None, repr=False)
     jars: Path = Path(sys.prefix) / "share/headwater/jars"
     batch_files: int = _number(1000, least=1)
@@ -173,6 +176,14 @@ class Settings:
     def warehouse_path(self) -> Path:
         """The folder of the warehouse on this machine: its own, or that with the locks of one in an object store."""
         return self.path(f".lake/stores/{self.store.partition('://')[2]}" if self.store else self.warehouse)
+
+    @property
+    def cold_name(self) -> str:
+        """Where batches are archived: an absolute path, or the URL of a folder in a bucket; empty for nowhere."""
+        if self.cold is None:
+            return ""
+        named = str(self.cold)
+        return named.rstrip("/") if "://" in named else str(self.path(self.cold))
 
     @property
     def keys_url(self) -> str:
@@ -262,7 +273,9 @@ def _must_be_folders(settings: Settings) -> None:
             settings.project,
             'warehouse = "s3://BUCKET/PREFIX", of letters, digits and . _ = -, or a path on this machine',
         )
-    for name in ("landing",) if settings.store else ("warehouse", "landing"):
+    _must_be_colder(settings)
+    folders = [name for name in ("warehouse", "landing", "cold") if "://" not in str(getattr(settings, name) or "://")]
+    for name in folders:
         path = settings.path(getattr(settings, name))
         if odd := sorted(set(str(path)) & UNFIT):
             raise _fault(
@@ -279,6 +292,20 @@ def _must_be_folders(settings: Settings) -> None:
                 settings.project,
                 "name another folder, or move the file away",
             )
+
+
+def _must_be_colder(settings: Settings) -> None:
+    """Raises DeclarationError where archived batches could not be read with the logs of the warehouse."""
+    if settings.cold is None:
+        return
+    fix = 'cold = "s3://BUCKET/PREFIX" for a warehouse in a bucket of the same store, else a path on this machine'
+    named = str(settings.cold)
+    if bool(settings.store) != ("://" in named) or (settings.store and not STORE.fullmatch(settings.cold_name)):
+        what = f"setting 'cold': {named} is no place that is reached as the warehouse is, {settings.warehouse_name}"
+        raise _fault(what, "cold", settings.project, fix)
+    if f"{settings.cold_name}/".startswith(f"{settings.warehouse_name}/"):
+        what = f"setting 'cold': {settings.cold_name} is within the warehouse"
+        raise _fault(what, "cold", settings.project, "name another folder, on a disk that costs less")
 
 
 def _must_be_a_store(settings: Settings, written: Mapping[str, Any]) -> None:

@@ -66,6 +66,11 @@ def readers(settings: Settings) -> Path:
     return _folder(locks(settings) / "reads", SHARED | 0o020 if settings.group else ALONE, _group(settings))
 
 
+def cold(settings: Settings, stream: str) -> None:
+    """The folder on this machine to which batches of a log are archived, there; one that is there stays as it is."""
+    _folder(Path(settings.cold_name) / stream, SHARED if settings.group else ALONE, _group(settings))
+
+
 def scratch(settings: Settings, name: str) -> Path:
     """The folder `.lake/NAME`, there, for the owner alone."""
     return _folder(_project_folder(settings) / name, ALONE)

@@ -56,6 +56,7 @@ COMMANDS = {
     "deploy": "recompute",
     "wait": "upkeep",
     "maintain": "upkeep",
+    "archive": "upkeep",
     "backup": "upkeep",
     "restore-keys": "upkeep",
     "forget": "forget",

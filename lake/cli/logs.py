@@ -112,6 +112,7 @@ def _log_data(log: LogReport) -> dict[str, Any]:
             for one in log.batches
         ],
         "voids": [asdict(one) for one in log.voids],
+        "archived": [asdict(one) for one in log.archived],
     }
 
 
@@ -136,7 +137,12 @@ def _log_text(log: LogReport) -> list[str]:
         *_producers(log.producers),
         *table(offsets, "bucket", "next offset"),
     ]
-    return lines + (["", *table(voids, "void", "event", "at", "reason")] if voids else [])
+    archived = [
+        {"archived": f"batches {one.first} to {one.through}", "rows": one.rows, "place": one.place}
+        for one in log.archived
+    ]
+    lines += ["", *table(voids, "void", "event", "at", "reason")] if voids else []
+    return lines + (["", *table(archived, "archived", "rows", "place")] if archived else [])
 
 
 def _bucket(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Commands that keep a warehouse in order: wait for a batch to be published, maintain, backup."""
+"""Commands that keep a warehouse in order: wait for a batch to be published, maintain, archive, backup."""
 
 from __future__ import annotations
 
@@ -148,6 +148,39 @@ def maintain(
             "\n".join(f"{place} was skipped: {why}" for place, why in done.skipped.items()),
             fix="run lake maintain again to do the rest",
         )
+
+
+@click.command()
+@click.argument("stream")
+@click.option("--through", type=Number(1), required=True, metavar="N", help="Archive the batches 1 to N.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, without doing it.")
+@shared
+def archive(shell: Shell, stream: str, through: int, dry_run: bool) -> None:
+    """Move old batches of a log to cheaper storage.
+
+    The batches 1 to N of the log of STREAM; the setting `cold` says where they go. Their rows are proved to be the same
+    there before one commit takes them out of the log; `lake maintain` deletes the old files. All commands read both as
+    one. Where `cold` has changed, the parts that were archived before are moved as well.
+
+    \b
+    lake log flights
+    lake archive flights --through 300 --dry-run
+    lake archive flights --through 300
+    """
+    from lake.archive import archive as run
+
+    done = run(shell.settings, lambda: shell.spark, stream, through, dry_run=dry_run, tell=shell.say)
+    data = asdict(done)
+    if not done.moved:
+        return shell.emit(data, f"{stream}: nothing to do, batches 1 to {through} are archived")
+    rows = [
+        {"batches": f"{part.first} to {part.through}", "rows": part.rows, "place": part.place} for part in done.moved
+    ]
+    shell.emit(data, table(rows, "batches", "rows", "place"))
+    if dry_run:
+        shell.say(f"dry run: nothing was done; {done.files} files of the log, {_size(done.bytes)}, would go")
+    else:
+        shell.say(f"{done.files} files of the log, {_size(done.bytes)}, are deleted by lake maintain")
 
 
 def _list_retired(shell: Shell, project: Project) -> None:

@@ -26,7 +26,7 @@ from lake.erasure.sinks import unproven
 from lake.errors import LawError
 from lake.ingest.landing import LANDED
 from lake.project import Project
-from lake.store import small
+from lake.store import cold, small
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 
@@ -176,7 +176,12 @@ def _searched(listed: Callable[[], Files], text: re.Pattern[str], bytes_: re.Pat
 
 def _inside(settings: Settings) -> Files:
     owners = tuple(f"{settings.path(folder)}/" for folder in OWNERS)
-    yield from _files(Warehouse(settings).root)
+    warehouse = Warehouse(settings)
+    yield from _files(warehouse.root)
+    for log in warehouse.folders("log"):
+        for part in cold.parts_of(log.path):
+            at = part.path(log.path)
+            yield from () if at.url.startswith(f"{warehouse.root}/") else _files(at)
     yield from (each for each in _files(_local(settings, ".lake")) if not f"{each[0]}/".startswith(owners))
     yield from _files(Address(str(settings.keys_path)))
 

@@ -15,7 +15,8 @@ from lake.ingest.delivery import Closing
 from lake.ingest.horizon import Horizon
 from lake.ingest.recovery import lacking
 from lake.sources.describe import describe
-from lake.store import delta, log, small, voids
+from lake.store import cold, delta, log, small, voids
+from lake.store.cold import Part
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
 from lake.store.recovery import lost_batches
@@ -53,13 +54,15 @@ TOGETHER: Final = """
 class LogReport:
     """A log at a glance: its batches (newest first), where it stands, what was voided.
 
-    `producers` are those that it waits for, the one that has told the least first.
+    `producers` are those that it waits for, the one that has told the least first. `archived` are the batches that lie
+    elsewhere.
     """
 
     stream: str
     batches: list[LogHead]
     voids: list[Void]
     producers: list[dict[str, Any]]
+    archived: list[Part]
 
     @property
     def head(self) -> LogHead | None:
@@ -77,11 +80,12 @@ def read_from(batch: LogHead) -> str:
 
 def report(settings: Settings, stream: str) -> LogReport:
     """What the log of `stream` holds. Raises DeclarationError for an unknown stream."""
-    contract, heads = load_contract(settings, stream), Log(settings, stream).heads()
+    contract, stored_log = load_contract(settings, stream), Log(settings, stream)
+    heads = stored_log.heads()
     standing = Horizon.of(heads[0], contract).producers if heads and contract.horizon else {}
     producers = [{"producer": name, "latest": one.latest, "heard": one.heard} for name, one in standing.items()]
     producers.sort(key=lambda one: (one["latest"], one["producer"]))
-    return LogReport(stream, heads, voids.all_voids(settings, stream), producers)
+    return LogReport(stream, heads, voids.all_voids(settings, stream), producers, cold.parts_of(stored_log.path))
 
 
 @dataclass(frozen=True)

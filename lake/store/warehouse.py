@@ -77,6 +77,11 @@ class Warehouse:
             return object_store.root(self.settings)
         return Address(str(self.settings.warehouse_path))
 
+    @property
+    def cold(self) -> Address | None:
+        """Where the batches of logs are archived, see lake.store.cold; None where no setting says so."""
+        return self.root.at(self.settings.cold_name) if self.settings.cold_name else None
+
     def log(self, stream: str) -> Location:
         """The log of a stream."""
         return self._location("log", "logs", stream)

@@ -46,6 +46,7 @@ COMMANDS = {
     "deploy": ["deploy"],
     "wait": ["wait orders@2 --timeout 0"],
     "maintain": ["maintain", "maintain --dry-run"],
+    "archive": ["archive orders --through 1", "archive orders --through 1 --dry-run"],
     "backup": ["backup copy"],
     "restore-keys": ["restore-keys nowhere.sqlite"],
     "forget": ["forget orders subject=ada", "forget orders subject=ada --proof"],

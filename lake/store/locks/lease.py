@@ -34,6 +34,7 @@ NOUNS: Final = {
     "meta": "the ledger of",
     "source": "the source",
     "consumer": "consumer",
+    "archive": "the archive of",
 }
 DOING: Final = {"consumer": "is being read for"}
 QUIETLY: Final = 1.0  # seconds of waiting that nobody need hear of

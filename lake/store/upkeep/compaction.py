@@ -186,8 +186,11 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
     return _proved(path, version, undo=lambda: run(f"RESTORE TABLE {log} TO VERSION AS OF {version}"))
 
 
-def fingerprint(path: Address, table: TableState, files: Sequence[str]) -> tuple[int, str]:
-    """How many rows `files` of the `table` at `path` hold, and a hash that no order and no cut into files changes."""
+def fingerprint(path: Address, table: TableState, files: Sequence[str], where: str = "true") -> tuple[int, str]:
+    """How many rows `files` of the `table` at `path` hold, and a hash that no order and no cut into files changes.
+
+    Of those that `where`, DuckDB's SQL, is true of.
+    """
     if not files:
         return 0, "0"
     fields = json.loads(table.schema().to_json())["fields"]
@@ -195,7 +198,7 @@ def fingerprint(path: Address, table: TableState, files: Sequence[str]) -> tuple
         values = ", ".join(
             f"CAST({quoted(f['name']) if f['name'] in columns else 'NULL'} AS {duckdb_type(f['type'])})" for f in fields
         )
-        counted = con.execute(f"SELECT count(*), sum(hash({values})::HUGEINT)::VARCHAR FROM t").fetchone()
+        counted = con.execute(f"SELECT count(*), sum(hash({values})::HUGEINT)::VARCHAR FROM t WHERE {where}").fetchone()
     assert counted is not None
     return counted[0], counted[1] or "0"
 

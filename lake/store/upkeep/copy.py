@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from typing import Final
 
 from lake.errors import Unavailable
-from lake.store import delta, quarantine, small
+from lake.store import cold, delta, quarantine, small
 from lake.store.scan import Scan
 from lake.store.storage import Address
+from lake.store.upkeep import cold_parts
 from lake.store.warehouse import Location
 
 OF_LOG: Final = re.compile(r"_delta_log/(\d{20})\.(?:json|checkpoint(?:\..+)?\.parquet)")
@@ -35,6 +37,24 @@ def copy_table(location: Location, target: Address) -> int | None:
     if copied is None or copied.version() != version or delta.missing(target, delta.files(copied)):
         raise Unavailable(f"{location} was purged while it was copied", where=str(source), fix="try again")
     return version
+
+
+def copy_archived(location: Location, target: Address) -> int | None:
+    """Copies what was archived of the log there, of which `target` is a copy, into the warehouse that `target` is in.
+
+    Returns the version of the copy that names it there; None where nothing was archived.
+    """
+    parts = cold.parts_of(target)
+    if not parts:
+        return None
+    inside = []
+    for part in parts:
+        at = part.path(location.path)
+        place = f"{cold.FOLDER}/{location.name}/{at.name}"
+        copy_table(replace(location, path=at), target.parent.parent / place)
+        inside.append(replace(part, place=place))
+    cold_parts.commit(replace(location, path=target), inside)
+    return delta.version(target)
 
 
 def copy_blanked(location: Location, target: Address, detail: str) -> int | None:

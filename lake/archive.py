@@ -1,0 +1,186 @@
+"""`lake archive`: the batches of a log up to one go to a colder place, and are read with it as one: lake.store.cold.
+
+1. Each part is written to a folder that is named after its stream and the digest of its last batch: whoever comes after
+   a crash goes on with it, and no two logs have one in common.
+2. It is proved by the fingerprints that the log's commits recorded when the batches came, read back from its files.
+3. One commit names it and takes its rows out of the log. Readers of earlier versions keep the files that they read
+   until `lake maintain` deletes them.
+
+Writers are kept out during the third step only. Nothing is dropped: each batch's counts, and the chain of digests, stay
+in the log, and the rows are searched and evaluated where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from lake import file_modes
+from lake.config import Settings
+from lake.contracts.contract import load_contract
+from lake.errors import DeclarationError, LakeError, StorageError, Unavailable
+from lake.progress import step
+from lake.session import first_line
+from lake.store import cold, delta
+from lake.store.cold import Part
+from lake.store.locks import activity
+from lake.store.locks.lease import lease
+from lake.store.log import Log, LogHead, ranged
+from lake.store.storage import Address
+from lake.store.upkeep import cold_parts
+from lake.store.upkeep.cold_parts import Writer
+from lake.store.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DIGITS: Final = 16
+"""So many digits of a digest name a folder."""
+
+
+@dataclass(frozen=True)
+class Archived:
+    """What was done, or would be: the `parts` that the log of `stream` names then, the `moved` ones among them.
+
+    `files` of the log, of `bytes` in all, go; of those that have later batches too, smaller ones stay.
+    """
+
+    stream: str
+    through: int
+    parts: list[Part]
+    moved: list[Part]
+    files: int
+    bytes: int
+    dry_run: bool
+
+
+def archive(  # noqa: PLR0913  which batches, and who does it
+    settings: Settings,
+    spark: Callable[[], SparkSession],
+    stream: str,
+    through: int,
+    *,
+    dry_run: bool,
+    tell: Callable[[str], None],
+) -> Archived:
+    """Archives the batches 1 to `through` of `stream` that are not yet, and has older parts where the setting says.
+
+    Raises DeclarationError where there is no such stream or batch, or no place; StorageError where the rows are not
+    those that the log recorded; Unavailable where another is at it, or the log has changed meanwhile. Then the log has
+    all that it had.
+    """
+    contract = load_contract(settings, stream)
+    place = Warehouse(settings).cold
+    if place is None:
+        raise DeclarationError(
+            "no setting says where batches are archived",
+            where="[tool.lake]",
+            fix='cold = "/mnt/cold/lake", or "s3://BUCKET/PREFIX" for a warehouse in a bucket',
+        )
+    log = Log(settings, stream)
+    writer = Writer(spark, ranged(contract) or ["_offset"], always=settings.committer == "spark")
+    activity.join(settings)
+    with lease(settings, f"archive.{stream}", commits=not dry_run):
+        heads = _heads(log, through)
+        now = cold.parts_of(log.path)
+        wanted = _wanted(place / stream, now, heads, through)
+        moved = [part for part in wanted if part not in now]
+        files, size = cold_parts.archived(log.location, through) if moved else (0, 0)
+        if dry_run or not moved:
+            return Archived(stream, through, wanted, moved, files, size, dry_run)
+        _make_folder(settings, place, stream)
+        for number, part in enumerate(wanted):
+            if part in moved:
+                batches = [head for head in heads if part.first <= head.batch <= part.through]
+                tell(f"archive {stream}: batches {part.first} to {part.through}, {part.rows} rows, to {part.place}")
+                with step("archive", f"log {stream}") as work:
+                    wanted[number] = _proved(writer, log, part, batches)
+                    work.rows = part.rows
+        with lease(settings, log.lease):
+            if cold.parts_of(log.path) != now or log.head_at(through).content != heads[0].content:
+                raise Unavailable(
+                    f"the log of {stream} was archived, or made again, by another meanwhile",
+                    where=str(log.path),
+                    fix="try again: nothing was archived",
+                )
+            cold_parts.commit(log.location, wanted, writer)
+    moved = [part for part in wanted if part not in now]
+    return Archived(stream, through, wanted, moved, files, size, dry_run)
+
+
+def _heads(log: Log, through: int) -> list[LogHead]:
+    """Where the log stood after each of the batches up to `through`, newest first."""
+    heads = log.heads()
+    last = heads[0].batch if heads else 0
+    if not 1 <= through <= last:
+        raise DeclarationError(
+            f"there is no batch {through} of {log.stream}: its log has batches 1 to {last}"
+            if last
+            else f"{log.stream} has no batch yet",
+            where=str(log.path),
+            fix=f"lake log {log.stream} lists its batches",
+        )
+    heads = [head for head in heads if head.batch <= through]
+    if unproved := [head.batch for head in heads if not head.content]:
+        raise StorageError(
+            f"the content of batch {unproved[0]} of {log.stream} was never recorded, so no copy of it can be proved",
+            where=str(log.path),
+            fix="it stays where it is: batches are archived from the first on",
+        )
+    return heads
+
+
+def _wanted(folder: Address, now: Sequence[Part], heads: Sequence[LogHead], through: int) -> list[Part]:
+    """The parts that the log is to name: those that it has, in the `folder`, and one of what none of them has.
+
+    A version of -1 is that of a part that has yet to be proved.
+    """
+    digests = {head.batch: head.content["digest"][:DIGITS] for head in heads}
+    last = max((part.through for part in now), default=0)
+    wanted = list(now)
+    if through > last:
+        rows = cold_parts.rows_of(head for head in heads if head.batch > last)
+        wanted.append(Part(last + 1, through, "", -1, rows))
+    places = [str(folder / digests[part.through]) if part.through in digests else part.place for part in wanted]
+    return [
+        part if part.place == at else replace(part, place=at, version=-1)
+        for part, at in zip(wanted, places, strict=True)
+    ]
+
+
+def _make_folder(settings: Settings, place: Address, stream: str) -> None:
+    if not settings.store:
+        try:
+            file_modes.cold(settings, stream)
+        except OSError as error:
+            raise DeclarationError(
+                f"setting 'cold': nothing can be written there: {error.strerror}", where=str(place), fix="name another"
+            ) from None
+
+
+def _proved(writer: Writer, log: Log, part: Part, heads: Sequence[LogHead]) -> Part:
+    """The part, as it is there, with all rows of its batches `heads`: by the `writer` unless it is there already."""
+    at = part.path(log.path)
+    if not delta.exists(at) or cold_parts.faults(at, heads):
+        _write(writer, log, part, at)
+        if faults := cold_parts.faults(at, heads):
+            raise StorageError(
+                f"what was archived of {log.stream} is not what its log recorded, and does not count: {faults[0]}",
+                where=at.url,
+                fix=f"lake log {log.stream} --check shows what is damaged: restore it from a backup, and try again",
+            )
+    return replace(part, version=delta.version(at))
+
+
+def _write(writer: Writer, log: Log, part: Part, at: Address) -> None:
+    try:
+        writer.write(log.path, (part.first, part.through), at)
+    except LakeError:
+        raise
+    except Exception as error:
+        if delta.exists(at):
+            raise
+        raise DeclarationError(
+            f"setting 'cold': nothing can be written there: {first_line(error)}", where=at.url, fix="name another"
+        ) from error

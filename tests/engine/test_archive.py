@@ -1,0 +1,172 @@
+"""Tables over a log of which batches were archived, beside those of a log of which none ever was: the same rows."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from lake import cost
+from lake.archive import archive
+from lake.cli import lake
+from lake.engine.rebuild import rebuild_all
+from lake.engine.verify import verify_all
+from lake.erasure.audit import search_files
+from lake.errors import StorageError
+from lake.evaluation.inputs import Inputs
+from lake.ingest.fsck import check
+from lake.maintenance import Policy, maintain
+from lake.publish.cut import pick_cut
+from lake.read.sql import reader
+from lake.store import cold
+from lake.store.log import Log
+from lake.store.upkeep import compaction
+from lake.testing import Lakehouse
+from tests.kinds.public import KINDS
+from tests.options import events
+from tests.options import project as matrix
+from tests.shop import new_shop, order
+
+NOW = datetime(2024, 6, 1, tzinfo=UTC)
+
+
+def quiet(_: object) -> None:
+    pass
+
+
+def archived(lakehouse: Lakehouse, stream: str, through: int) -> None:
+    archive(lakehouse.settings, lambda: lakehouse.spark, stream, through, dry_run=False, tell=quiet)
+    assert cold.parts_of(Log(lakehouse.settings, stream).path)[-1].through >= through
+
+
+def with_cold(lakehouse: Lakehouse, **more: Any) -> Lakehouse:
+    lakehouse.settings = replace(lakehouse.settings, cold=lakehouse.home / "cold", **more)
+    return lakehouse
+
+
+def contents(lakehouse: Lakehouse) -> dict[str, list[dict[str, Any]]]:
+    return {name: lakehouse.table(name) for name in lakehouse.project.tables}
+
+
+def proved(lakehouse: Lakehouse) -> None:
+    for stream in lakehouse.project.contracts:
+        assert check(lakehouse.settings, stream) == []
+    verdicts = verify_all(lambda: lakehouse.spark, lakehouse.project, tell=quiet)
+    assert {each.verdict for each in verdicts} == {"identical"}
+
+
+def inputs(lakehouse: Lakehouse) -> Inputs:
+    return Inputs(lambda: lakehouse.spark, lakehouse.project, pick_cut(lakehouse.project, None))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("committer", ["auto", "spark"])
+def test_every_kind_has_the_rows_that_it_has_over_a_log_of_which_nothing_was_archived(
+    spark: SparkSession, tmp_path: Path, committer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches are archived between micro-batches, compacted ones too, and some of their events are sent again."""
+    monkeypatch.setattr(compaction, "SMALL_FILES", 1)
+    if committer == "spark":
+        monkeypatch.setattr(cost, "SCAN_ROWS", 10)
+        monkeypatch.setattr(cost, "DEDUPLICATED_LOG_ROWS", 10)
+        monkeypatch.setattr(cost, "PRUNED_LOG_ROWS", 10)
+    chance = random.Random(committer)
+    project = matrix.write(tmp_path / "project", list(matrix.tables(bold=True)))
+    ours = with_cold(Lakehouse(project, tmp_path / "ours"), committer=committer)
+    theirs = Lakehouse(project, tmp_path / "theirs")
+    sent: dict[str, list[Any]] = {"events": [], "others": []}
+    for part in halves():
+        for stream, records in part.items():
+            again = chance.sample(sent[stream], min(5, len(sent[stream])))
+            sent[stream] += records
+            for lakehouse in (ours, theirs):
+                lakehouse.land(stream, *records, *again)
+        for lakehouse in (ours, theirs):
+            lakehouse.run(now=NOW)
+        assert contents(ours) == contents(theirs)
+        for stream in part:
+            if chance.random() < 0.7:
+                archived(ours, stream, chance.randint(1, Log(ours.settings, stream).head().batch))
+        if chance.random() < 0.5:
+            maintain(ours.project, lambda: ours.spark, Policy(editions=1, days=0, size=1 << 30), quiet)
+    assert {each.kind for each in matrix.tables(bold=True)} == set(KINDS)
+    counts = [Log(each.settings, "events").head().counts for each in (ours, theirs)]
+    assert counts[0] == counts[1]
+    assert counts[0]["duplicates"] > 0
+    proved(ours)
+    rebuilt = rebuild_all(inputs(ours), (), tell=quiet)
+    assert [each for each in rebuilt if each.inserted or each.updated or each.deleted] == []
+
+
+def halves() -> Iterator[dict[str, list[Any]]]:
+    for batch in events.batches():
+        for half in (0, 1):
+            yield {stream: records[half::2] for stream, records in batch.items()}
+
+
+def command(shop: Lakehouse, *words: str) -> Any:
+    """What a command says as JSON."""
+    settings = {"LAKE_WAREHOUSE": str(shop.settings.warehouse), "LAKE_LANDING": str(shop.settings.landing)}
+    settings |= {"LAKE_COLD": str(shop.settings.cold)} if shop.settings.cold else {}
+    line = [*words, "--json", "--project", str(shop.settings.project)]
+    done = CliRunner().invoke(lake, line, env=settings, standalone_mode=False, catch_exceptions=False)
+    return json.loads(done.stdout) if done.stdout else None
+
+
+def place_of(shop: Lakehouse, number: int) -> str:
+    query = f"select _place from log.orders where order_id = {number} order by all limit 1"
+    return str(reader(shop.settings).relation(query).fetchall()[0][0])
+
+
+@pytest.mark.long
+def test_what_is_done_to_archived_events_is_done_as_to_others(spark: SparkSession, tmp_path: Path) -> None:
+    """Voided, sent again, corrected late, explained, backfilled, read at a cut, copied, forgotten: by commands."""
+    ours, theirs = both = with_cold(new_shop(tmp_path / "ours")), new_shop(tmp_path / "theirs")
+    for number in range(3):
+        for shop in both:
+            records = (order(n, ("grace", "margaret hamilton")[n % 2]) for n in range(6 * number, 6 * number + 6))
+            shop.land("orders", *records).run(now=NOW)
+    [part] = command(ours, "archive", "orders", "--through", "2")["parts"]
+    assert (part["first"], part["through"], part["rows"]) == (1, 2, 12)
+    late = order(2, "grace", status="paid", changed_at="2024-04-06T10:00:00Z")
+    for shop in both:
+        command(shop, "void", "orders", place_of(shop, 3), "--reason", "wrong")
+        other = order(5, "margaret hamilton", amount="8.00")
+        shop.land("orders", order(1, "margaret hamilton"), order(4, "grace"), other, late).run(now=NOW)
+    assert contents(ours) == contents(theirs)
+    heads = [Log(shop.settings, "orders").head().counts for shop in both]
+    assert heads[0] == heads[1]
+    assert (heads[0]["duplicates"], heads[0]["quarantined"]) == (2, 1)
+    proved(ours)
+    for asked in (
+        ("explain", "current_order", "order_id=1"),
+        ("sql", "select * exclude (_ingested_at, _source) from log.orders order by all"),
+        ("sql", "--cut", "2", "select * from customer_daily order by all"),
+        ("log", "orders", "--check"),
+    ):
+        said = [json.dumps(command(shop, *asked)).replace(str(shop.home), "") for shop in both]
+        assert said[0] == said[1], asked
+    command(ours, "backfill", "customer_daily", "--from", "2024-04-01", "--to", "2024-05-01")
+    assert contents(ours) == contents(theirs)
+    command(ours, "backup", str(tmp_path / "copy"))
+    for shop in both:
+        command(shop, "forget", "orders", "customer=margaret hamilton", "--yes")
+        shop.run(now=NOW)
+    assert contents(ours) == contents(theirs)
+    proved(ours)
+    assert not search_files(ours.settings, ["margaret hamilton"]).found
+    copied = Lakehouse(tmp_path / "ours/shop", tmp_path / "other")
+    copied.settings = replace(ours.settings, warehouse=tmp_path / "copy/warehouse", cold=None)
+    shutil.rmtree(tmp_path / "ours/cold")
+    assert check(copied.settings, "orders") == []
+    with pytest.raises(StorageError, match="batches 1 to 2 of orders were archived, and are gone from there"):
+        reader(ours.settings).relation("select count(*) from log.orders").fetchall()

@@ -1,0 +1,350 @@
+"""`lake archive`: what a log has, it has afterwards, in either place; and until the one commit nothing has changed."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from lake.archive import Archived, archive
+from lake.backup import backup
+from lake.cli import lake
+from lake.config import Settings, load_settings
+from lake.contracts.contract import load_contract
+from lake.errors import DeclarationError, LakeError, StorageError, Unavailable
+from lake.ingest import integrity
+from lake.ingest.fsck import check
+from lake.project import load
+from lake.read.logs import relation
+from lake.store import cold, delta, small
+from lake.store.damage import damages
+from lake.store.ledger.cuts import latest_cut
+from lake.store.log import Log
+from lake.store.scan import Scan
+from lake.store.storage import LocalFolder
+from lake.store.upkeep import cold_parts, compaction, vacuum
+from tests import archived
+from tests.archived import append, compact
+from tests.checks import fault
+
+Rows = list[str]
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("few rows are no matter for Spark")
+
+
+def quiet(_: object) -> None:
+    pass
+
+
+def run(settings: Settings, through: int, *, dry_run: bool = False) -> Archived:
+    return archive(settings, no_spark, "readings", through, dry_run=dry_run, tell=quiet)
+
+
+def rows(settings: Settings, version: int | None = None, bounds: Mapping[str, tuple[int, int]] | None = None) -> Rows:
+    """Every row of the log as it is stored, in any order."""
+    return sorted(map(repr, Scan(Log(settings, "readings").path, version, bounds or {}).arrow().to_pylist()))
+
+
+def asked(settings: Settings) -> list[Any]:
+    """What `lake sql` says of the log, and DuckDB of all that is stored."""
+    cut = latest_cut(settings)
+    assert cut is not None
+    log = relation(settings, load_contract(settings, "readings"), cut)
+    with small.connection() as con:
+        found = repr(con.execute(f"FROM ({log.query}) ORDER BY ALL").fetchall())  # no NaN equals another
+    path = Log(settings, "readings").path
+    return [found, small.rows(path, "SELECT count(*) AS n, sum(_offset) AS s, max(volts)::VARCHAR AS v FROM t")]
+
+
+def hot(settings: Settings) -> set[int]:
+    """The batches of which the log itself has rows."""
+    path = Log(settings, "readings").path
+    with delta.opened(path) as table:
+        files = delta.files(table)
+        if not files:
+            return set()
+        with small.reading(path, table, files) as (con, _):
+            return {batch for (batch,) in con.execute("SELECT DISTINCT _batch FROM t").fetchall()}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """A project with six batches, which archives to a folder beside it."""
+    settings = replace(archived.project(tmp_path / "project"), cold=tmp_path / "cold")
+    append(settings, random.Random(1), 6)
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("seed", "steps"), [(0, 3), *(pytest.param(seed, 12, marks=pytest.mark.long) for seed in range(1, 5))]
+)
+def test_whatever_is_archived_a_log_reads_as_one_of_which_nothing_was(tmp_path: Path, seed: int, steps: int) -> None:
+    """Batches, compactions, archives to several places, vacuums and copies in any order, beside a log without."""
+    chance = random.Random(seed)
+    ours, theirs = (archived.project(tmp_path / name) for name in ("ours", "theirs"))
+    for step in range(steps):
+        for settings in (ours, theirs):
+            append(settings, random.Random(f"{seed}-{step}"), 1 + step % 2)
+        if chance.random() < 0.5:
+            compact(ours)
+        if chance.random() < 0.6:
+            before = delta.version(Log(ours, "readings").path), rows(ours)
+            ours = replace(ours, cold=tmp_path / chance.choice(["cold", "colder"]))
+            through = chance.randint(1, Log(ours, "readings").head().batch)
+            done = run(ours, through)
+            assert done.parts == cold.parts_of(Log(ours, "readings").path)
+            assert hot(ours) & set(range(1, done.parts[-1].through + 1)) == set()
+            assert rows(ours, before[0]) == before[1], "who reads an earlier version has every row once"
+            assert run(ours, through).moved == []
+        if chance.random() < 0.3:
+            path = Log(ours, "readings").path
+            for file in vacuum.unneeded(path, keep=(), since=delta.version(path)):
+                file.delete()
+        assert rows(ours) == rows(theirs)
+        assert asked(ours) == asked(theirs)
+        few = {"_batch": (chance.randint(1, 6), chance.randint(3, 12)), "_bucket": (0, chance.randint(0, 1))}
+        assert rows(ours, None, few) == rows(theirs, None, few)
+        assert check(ours, "readings") == []
+        assert Log(ours, "readings").heads()[0].content == Log(theirs, "readings").heads()[0].content
+    last = Log(ours, "readings").head().batch
+    assert [head.batch for head in Log(ours, "readings").heads()] == [*range(last, 0, -1)]
+    backup(load(ours), tmp_path / "copy", keys=None, tell=quiet)
+    for name in ("cold", "colder"):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+    copied = replace(ours, warehouse=tmp_path / "copy/warehouse", cold=tmp_path / "third")
+    assert rows(copied) == rows(theirs)
+    assert check(copied, "readings") == []
+    run(copied, last)
+    shutil.rmtree(tmp_path / "copy/warehouse/cold", ignore_errors=True)
+    assert rows(copied) == rows(theirs)
+    append(copied, chance, 1)
+    assert check(copied, "readings") == []
+
+
+class Death(BaseException):
+    """A process that dies."""
+
+
+@contextmanager
+def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
+    """Death before or after the nth write; what was written until then."""
+    done: list[str] = []
+
+    def wrapped(write: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def write_or_die(*arguments: Any, **more: Any) -> Any:
+            result = None
+            for moment in ("before", "after"):
+                if len(done) == at:
+                    raise Death
+                done.append(f"{name}, {moment}")
+                result = write(*arguments, **more) if moment == "before" else result
+            return result
+
+        return write_or_die
+
+    with monkeypatch.context() as patched:
+        for owner, name in (
+            (delta, "create"),
+            (delta, "write"),
+            (LocalFolder, "put_if_absent"),
+            (LocalFolder, "delete"),
+        ):
+            patched.setattr(owner, name, wrapped(getattr(owner, name), name))
+        yield done
+
+
+@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.long)])
+def test_wherever_it_dies_nothing_is_lost_or_doubled_and_the_next_goes_on(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    compact(settings)
+    shutil.copytree(settings.project, tmp_path / "kept")
+    before, switched = rows(settings), set()
+    for at in range(0, 100, every):
+        shutil.rmtree(settings.project)
+        shutil.rmtree(tmp_path / "cold", ignore_errors=True)
+        shutil.copytree(tmp_path / "kept", settings.project)
+        delta._kept.clear()
+        with dying(monkeypatch, at) as done:
+            try:
+                run(settings, 4)
+            except Death:
+                died = True
+            else:
+                died = False
+        assert rows(settings) == before, done
+        assert check(settings, "readings") == []
+        switched.add(bool(cold.parts_of(Log(settings, "readings").path)))
+        append(settings, random.Random(at), 1)
+        run(settings, 5)
+        assert [part.through for part in cold.parts_of(Log(settings, "readings").path)] in ([5], [4, 5])
+        assert set(before) < set(rows(settings))
+        assert len(rows(settings)) == Log(settings, "readings").head().events
+        assert check(settings, "readings") == []
+        if not died:
+            break
+    else:
+        pytest.fail("it never came to its end")
+    assert (switched, at > 10) == ({True, False}, True), at
+
+
+def test_whoever_writes_at_the_same_time_is_not_outrun(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    compact(settings)
+    before, fingerprint = rows(settings), compaction.fingerprint
+
+    def with_a_batch(*arguments: Any) -> tuple[int, str]:
+        monkeypatch.undo()
+        append(settings, random.Random(2), 1)
+        return fingerprint(*arguments)
+
+    monkeypatch.setattr(cold_parts, "fingerprint", with_a_batch)
+    with pytest.raises(Unavailable, match="was written to by another at the same time"):
+        run(settings, 4)
+    assert set(before) < set(rows(settings))
+    assert check(settings, "readings") == []
+    assert cold.parts_of(Log(settings, "readings").path) == []
+    run(settings, 4)
+    assert check(settings, "readings") == []
+
+
+def test_rows_that_the_log_did_not_record_are_not_archived(settings: Settings) -> None:
+    path = Log(settings, "readings").path
+    with delta.opened(path) as table:
+        file = max(delta.files(table))
+    with small.connection() as con:
+        changed = con.sql(f"SELECT * REPLACE ('other' AS tags) FROM read_parquet('{file}')").to_arrow_table()
+        con.register("changed", changed)
+        con.execute(f"COPY changed TO '{file}' (FORMAT parquet)")
+    with pytest.raises(StorageError, match="is not what its log recorded, and does not count: batch"):
+        run(settings, 6)
+    assert cold.parts_of(path) == []
+
+
+HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "another value": (
+        lambda file: (
+            duckdb.execute(
+                f"COPY (SELECT * REPLACE ('x' AS tags) FROM read_parquet('{file}')) TO '{file}.new' (FORMAT parquet);"
+            )
+            and Path(f"{file}.new").replace(file)
+        ),
+        "its rows are not what was written",
+    ),
+    "no file": (Path.unlink, "a file of readings is gone"),
+    "half a file": (lambda file: file.write_bytes(file.read_bytes()[:100]), "a file of readings is damaged"),
+    "no folder": (lambda file: shutil.rmtree(file.parents[1]), "were archived, and are gone from there"),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_what_is_done_to_an_archive_is_found(settings: Settings, tmp_path: Path, harm: str) -> None:
+    run(settings, 4)
+    change, said = HARMS[harm]
+    change(max((tmp_path / "cold").rglob("_bucket=*/*.parquet")))
+    delta._kept.clear()
+    faults = check(settings, "readings")
+    assert any(said in found for found in faults), faults
+    assert str(tmp_path / "cold") in "".join(faults)
+    with_fault: LakeError | None
+    try:
+        with_fault = integrity.content_fault(settings, "readings")
+    except LakeError as error:
+        with_fault = error
+    assert with_fault is not None
+    if harm != "another value":
+        [damage] = damages(settings)
+        assert str(tmp_path / "cold") in damage.file
+    done = command(settings, "log", "readings", "--check")
+    assert (done.exit_code, fault(done).what.startswith("readings:")) == (1, True)
+
+
+def test_a_folder_that_was_moved_is_named_anew_by_what_is_in_it(settings: Settings, tmp_path: Path) -> None:
+    run(settings, 2)
+    run(settings, 4)
+    before = rows(settings)
+    (tmp_path / "cold").rename(tmp_path / "moved")
+    with pytest.raises(StorageError, match="batches 1 to 2 of readings were archived, and are gone") as told:
+        rows(settings)
+    assert "lake archive readings --through 2" in told.value.fix
+    moved = replace(settings, cold=tmp_path / "moved")
+    assert len(run(moved, 4).moved) == 2
+    assert rows(moved) == before
+    assert check(moved, "readings") == []
+
+
+def test_two_warehouses_may_archive_to_one_folder(settings: Settings, tmp_path: Path) -> None:
+    other = replace(archived.project(tmp_path / "other"), cold=settings.cold)
+    append(other, random.Random(5), 6)
+    shutil.copytree(settings.project, tmp_path / "copy")
+    copy = replace(settings, project=tmp_path / "copy", warehouse=tmp_path / "copy/.lake/warehouse")
+    before = {each.project: rows(each) for each in (settings, other, copy)}
+    for number, each in enumerate((settings, other, copy)):
+        run(each, 3 + number)
+        run(each, 6)
+    for each in (settings, other, copy):
+        assert rows(each) == before[each.project]
+        assert check(each, "readings") == []
+
+
+def command(settings: Settings, *words: str, **environment: str) -> Result:
+    told = {"LAKE_COLD": str(settings.cold)} | environment
+    return CliRunner().invoke(lake, [*words, "--project", str(settings.project)], env=told, standalone_mode=False)
+
+
+def test_the_command_says_what_it_did_and_a_dry_run_what_it_would(settings: Settings, tmp_path: Path) -> None:
+    before = delta.version(Log(settings, "readings").path)
+    would = json.loads(command(settings, "archive", "readings", "--through", "4", "--dry-run", "--json").stdout)
+    assert (delta.version(Log(settings, "readings").path), (tmp_path / "cold").exists()) == (before, False)
+    done = command(settings, "archive", "readings", "--through", "4", "--json")
+    told = json.loads(done.stdout)
+    assert [part | {"version": 0} for part in would["parts"]] == [part | {"version": 0} for part in told["parts"]]
+    assert (told["moved"], would["files"]) == (told["parts"], told["files"])
+    assert "nothing to do" in command(settings, "archive", "readings", "--through", "3").stdout
+    assert "batches 1 to 4" in command(settings, "log", "readings").stdout
+    assert json.loads(command(settings, "log", "readings", "--json").stdout)["archived"] == told["parts"]
+    assert (tmp_path / "cold/readings").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "said"),
+    [
+        (("nothing", "--through", "1"), {}, "no stream 'nothing'"),
+        (("readings", "--through", "7"), {}, "there is no batch 7 of readings: its log has batches 1 to 6"),
+        (("readings", "--through", "1"), {"LAKE_COLD": ".lake/warehouse/old"}, "is within the warehouse"),
+        (("readings", "--through", "1"), {"LAKE_COLD": "s3://bucket/old"}, "no place that is reached as the warehouse"),
+        (("readings", "--through", "1"), {"LAKE_COLD": "pyproject.toml"}, "expected a folder, found the file"),
+    ],
+)
+def test_what_cannot_be_archived_is_told(
+    settings: Settings, words: tuple[str, ...], environment: dict[str, str], said: str
+) -> None:
+    done = command(settings, "archive", *words, **environment)
+    assert isinstance(done.exception, DeclarationError)
+    assert said in str(done.exception)
+    assert cold.parts_of(Log(settings, "readings").path) == []
+
+
+def test_without_a_place_it_says_which_setting_names_one(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LAKE_COLD", raising=False)
+    with pytest.raises(DeclarationError, match="no setting says where batches are archived"):
+        run(load_settings(settings.project), 1)
+
+
+def test_a_place_where_nothing_can_be_written_is_told(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "cold").mkdir()
+    (tmp_path / "cold/readings").touch()
+    with pytest.raises(DeclarationError, match="setting 'cold': nothing can be written there"):
+        run(settings, 1)
+    assert cold.parts_of(Log(settings, "readings").path) == []
