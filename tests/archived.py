@@ -61,7 +61,7 @@ def append(settings: Settings, chance: random.Random, batches: int = 1) -> None:
         rows, offsets = _rows(chance, head.batch + 1, dict(head.offsets), head.watermark)
         latest = max([row["_time"] for row in rows] + [head.watermark or BEGAN])
         table = pa.Table.from_pylist(rows, schema=COLUMNS)
-        content = chain.entry(head.content, head.batch + 1, chain.of_arrow(table, []), [])
+        content = chain.entry(head.content, head.batch + 1, chain.of_batch(table), [])
         counts = {"read": len(rows), "accepted": len(rows), "duplicates": 0, "quarantined": 0, "control": 0}
         position = head.next(
             offsets={str(bucket): offset for bucket, offset in offsets.items()},

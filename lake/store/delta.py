@@ -385,7 +385,7 @@ def missing(path: Address, files: Iterable[str]) -> list[str]:
     return [file for file in files if file not in there]
 
 
-def meta_data(table: DeltaTable) -> dict[str, dict[str, Any]]:
+def meta_data(table: TableState) -> dict[str, dict[str, Any]]:
     """The Delta action that says of `table` what it says already."""
     about = table.metadata()
     said = {

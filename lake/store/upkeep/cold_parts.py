@@ -31,8 +31,9 @@ from lake.store.upkeep.compaction import TARGET_BYTES, fingerprint
 from lake.store.warehouse import Location
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
+
+    from lake.store.stored_log import TableState
 
 PROPERTIES: Final = ("delta.dataSkippingStatsColumns",)
 """What a part has of the log's properties: it is searched as the log is."""
@@ -82,7 +83,7 @@ class Writer:
                 [_actions(each) for _, each in tables],
             )
 
-    def rest(self, log: Address, table: DeltaTable, mixed: Sequence[str], through: int) -> Address | None:
+    def rest(self, log: Address, table: TableState, mixed: Sequence[str], through: int) -> Address | None:
         """Writes the rows after batch `through` of the files `mixed` to a table in the `log`'s folder; its address.
 
         None where there are none. Raises LawError where they would be others than before.
@@ -117,7 +118,7 @@ class Writer:
         few: Callable[[], pa.Table],
         many: Callable[[], DataFrame],
         to: Address,
-        like: DeltaTable,
+        like: TableState,
         actions: Iterable[pa.Table],
     ) -> None:
         """Writes `few` rows or `many`, in place of what the table at `to` has; how many in how many bytes, the files
@@ -181,7 +182,7 @@ def archived(at: Location, through: int) -> tuple[int, int]:
     return len(gone), sum(gone)
 
 
-def _actions(table: DeltaTable) -> pa.Table:
+def _actions(table: TableState) -> pa.Table:
     return pa.table(table.get_add_actions(flatten=True))
 
 
@@ -199,7 +200,7 @@ def _old(actions: pa.Table, through: int) -> tuple[set[str], list[str]]:
     return set(old), sorted(path for path, last in old.items() if last is None or last > through)
 
 
-def _rows(log: Address, table: DeltaTable, paths: Sequence[str], where: str) -> pa.Table:
+def _rows(log: Address, table: TableState, paths: Sequence[str], where: str) -> pa.Table:
     """The rows of the files `paths` of the `log`, in this process's memory, of which `where` is true."""
     schema = arrow_schema(table)
     with small.reading(log, table, paths) as (con, columns):
@@ -207,7 +208,7 @@ def _rows(log: Address, table: DeltaTable, paths: Sequence[str], where: str) -> 
         return con.sql(f"SELECT {', '.join(stored)} FROM t WHERE {where}").to_arrow_table().cast(schema)
 
 
-def _rows_by_spark(spark: SparkSession, log: Address, table: DeltaTable, actions: pa.Table) -> DataFrame:
+def _rows_by_spark(spark: SparkSession, log: Address, table: TableState, actions: pa.Table) -> DataFrame:
     """The rows of some files of the `log`."""
     paths, buckets = _columns(actions, "path", "partition._bucket")
     names = ", ".join(literal(path.rpartition("/")[2], SPARK) for path in paths)
