@@ -41,8 +41,8 @@ def test_the_tables_in_a_bucket_are_those_in_a_folder(s3: S3) -> None:
     assert told["rows"] == told["rows in a folder"]
     assert not told["secret is told"]
     total = {step: sum(methods.values()) for step, methods in told["requests"].items()}
-    assert total["query"] <= 60, told["requests"]
-    assert total["run, auto"] <= 1000, told["requests"]
+    assert total["query"] <= 15, told["requests"]
+    assert total["run, auto"] <= 350, told["requests"]
 
 
 @pytest.mark.spark
