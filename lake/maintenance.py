@@ -28,8 +28,8 @@ from lake.store.ledger.editions import in_ranges
 from lake.store.locks import activity, lease
 from lake.store.locks.activity import Running
 from lake.store.locks.epochs import must_hold
+from lake.store.standstill import moved
 from lake.store.storage import disk
-from lake.store.stored_log import moved
 from lake.store.tables import Table
 from lake.store.upkeep import compaction, leftovers, vacuum
 from lake.store.upkeep.compaction import Compacted, Part

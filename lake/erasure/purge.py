@@ -31,8 +31,8 @@ from lake.store.locks.epochs import must_hold
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.snapshot import note
+from lake.store.standstill import moved
 from lake.store.storage import disk
-from lake.store.stored_log import moved
 from lake.store.upkeep import leftovers, truncation
 from lake.store.warehouse import Warehouse
 from lake.text import moment

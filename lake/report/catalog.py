@@ -10,7 +10,7 @@ from lake.store import delta
 from lake.store.damage import damages
 from lake.store.ledger import editions
 from lake.store.snapshot import columns
-from lake.store.stored_log import still
+from lake.store.standstill import still
 from lake.store.warehouse import Warehouse
 
 

@@ -30,8 +30,8 @@ from lake.store.damage import Damage, damage, damages
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.ledger.episodes import Episode
 from lake.store.log import Log, LogHead
+from lake.store.standstill import still
 from lake.store.storage import Address
-from lake.store.stored_log import still
 from lake.store.warehouse import Warehouse
 
 T = TypeVar("T")

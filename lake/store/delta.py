@@ -24,8 +24,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from lake.errors import StorageError, Unavailable
 from lake.session import first_line
+from lake.store.standstill import moved
 from lake.store.storage import Address, Entry
-from lake.store.stored_log import TableState, Unusual, info_of, moved, stored_log
+from lake.store.stored_log import TableState, Unusual, info_of, stored_log
 from lake.store.torn import commit_file, torn
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from lake.quoting import SPARK, quoted
 from lake.session import first_line
 from lake.store import delta
 from lake.store.delta import Position
-from lake.store.stored_log import moved
+from lake.store.standstill import moved
 from lake.store.warehouse import Location
 
 if TYPE_CHECKING:

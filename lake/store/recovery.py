@@ -23,8 +23,8 @@ from lake.store.damage import Damage
 from lake.store.delta import Position
 from lake.store.scan import Scan
 from lake.store.side_tables import LAST_BATCH
+from lake.store.standstill import moved
 from lake.store.storage import Address
-from lake.store.stored_log import moved
 from lake.store.table_head import TableHead
 from lake.store.warehouse import Location, Warehouse
 

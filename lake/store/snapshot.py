@@ -17,7 +17,8 @@ from lake.session import first_line
 from lake.store import delta, manifest
 from lake.store.damage import damage
 from lake.store.ledger.editions import Edition
-from lake.store.stored_log import TableState, still
+from lake.store.standstill import still
+from lake.store.stored_log import TableState
 from lake.store.table_head import COMMENT, UNIT
 from lake.store.warehouse import Warehouse
 

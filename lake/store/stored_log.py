@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from lake.store import standstill
 from lake.store.storage import Address, Entry
 from lake.store.torn import COMMIT, commit_file
 
@@ -39,84 +39,12 @@ LISTED: Final = 1000
 """Of a log with more files, what follows the newest checkpoint is listed."""
 COPIED: Final = 32 << 20
 """A log of more bytes since its newest checkpoint, and with it, is left to delta-rs."""
+STATES: Final = 4
+"""So many versions of a table are kept open."""
 THREADS: Final = 8
 """So many commits are read at once."""
 KNOWN: Final = 10_000
 """Of so many commits of a table it is kept what they say of themselves, at most."""
-
-
-@dataclass
-class _Still:
-    """What was looked at since tables stand still: their URLs, and the names in folders of tables."""
-
-    seen: set[str] = field(default_factory=set)
-    names: dict[str, frozenset[str]] = field(default_factory=dict)
-
-
-_still: Final[ContextVar[_Still | None]] = ContextVar("_still", default=None)
-
-
-@contextmanager
-def still() -> Iterator[None]:
-    """Within the block, tables in a store stand still: each is looked for once, and after each commit of this process.
-
-    For who only reads: all that it reads of a table is of one state.
-    """
-    if _still.get() is not None:
-        yield
-        return
-    token = _still.set(_Still())
-    try:
-        yield
-    finally:
-        _still.reset(token)
-
-
-_held: Final[dict[str, int]] = {}
-"""How often the lease of a table is held by this process, by the table's URL."""
-_looked: Final[set[str]] = set()
-"""Those of them that were looked for since, and to which this process has not committed since it looked."""
-
-
-@contextmanager
-def held(paths: Iterable[Address]) -> Iterator[None]:
-    """Within the block this process holds the lease of the tables: nobody else commits to them, so they stand still.
-
-    Who has been overtaken all the same finds the number of its commit taken.
-    """
-    urls = [path.url for path in paths]
-    for url in urls:
-        if url not in _held:
-            _looked.discard(url)
-        _held[url] = _held.get(url, 0) + 1
-    try:
-        yield
-    finally:
-        for url in urls:
-            _held[url] -= 1
-            if not _held[url]:
-                del _held[url]
-
-
-def names_in(folder: Address) -> frozenset[str]:
-    """What is in a folder of tables, which may be missing."""
-    still = _still.get()
-    known = still.names.get(folder.url) if still else None
-    if known is None:
-        with suppress(FileNotFoundError):
-            known = frozenset(entry.name.removesuffix("/") for entry in folder.list())
-        known = known or frozenset()
-        if still and not folder.storage.may_tear:
-            still.names[folder.url] = known
-    return known
-
-
-def moved(path: Address) -> None:
-    """Notes that this process has committed to the table at `path`, or tried to."""
-    if still := _still.get():
-        still.seen.discard(path.url)
-        still.names.pop(path.parent.url, None)
-    _looked.discard(path.url)
 
 
 class TableState(Protocol):
@@ -190,21 +118,18 @@ class StoredLog:
     _files: dict[str, Entry] = field(default_factory=dict)
     _contents: dict[int, bytes] = field(default_factory=dict)
     _infos: dict[int, dict[str, Any]] = field(default_factory=dict)
-    _state: TableState | None = None
+    _states: dict[int, TableState] = field(default_factory=dict)
     _lock: RLock = field(default_factory=RLock)
 
     def newest(self) -> int | None:
         """The version of the newest commit, looked for now; None where there is no table."""
         with self._lock:
-            still, url = _still.get(), self.path.url
-            if (still is None or url not in still.seen) and not (url in _held and url in _looked):
-                if still and self.path.name not in still.names.get(self.path.parent.url, {self.path.name}):
+            if not standstill.is_known(self.path):
+                if standstill.is_missing(self.path):
                     self.forget()
                 else:
                     self._look()
-                    _looked.add(url)
-            if still:
-                still.seen.add(url)
+                standstill.looked(self.path)
             return max(self._commits, default=None)
 
     def state(self, version: int | None = None) -> TableState:
@@ -214,12 +139,11 @@ class StoredLog:
             if newest is None:
                 raise TableNotFoundError(self.path.url)
             at = newest if version is None else version
-            if self._state is None or self._state.version() != at:
-                state = self._opened(at)
-                if at != newest:
-                    return state
-                self._state = state
-            return self._state
+            state = self._states.pop(at, None) or self._opened(at)
+            self._states[at] = state
+            while len(self._states) > STATES:  # the one that was asked for longest ago
+                del self._states[next(iter(self._states))]
+            return state
 
     def info(self, version: int) -> dict[str, Any]:
         """What a commit says of itself. Raises FileNotFoundError."""
@@ -253,7 +177,8 @@ class StoredLog:
         """Knows nothing of the table any more."""
         with self._lock:
             self.turn += 1
-            self._files, self._state = {}, None
+            self._files = {}
+            self._states.clear()
             self._contents.clear()
             self._infos.clear()
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from lake.config import Settings
+from lake.store.standstill import names_in
 from lake.store.storage import Address
-from lake.store.stored_log import names_in
 
 LAYERS: Final = ("silver", "gold")
 Kind = Literal["log", "quarantine", "redeliveries", "table", "book"]

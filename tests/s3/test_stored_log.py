@@ -14,10 +14,11 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from lake.config import Settings
 from lake.errors import Unavailable
-from lake.store import delta, small, stored_log
+from lake.store import delta, small, standstill, stored_log
 from lake.store.locks.lease import lease
+from lake.store.standstill import still
 from lake.store.storage import Address, disk
-from lake.store.stored_log import StoredLog, TableState, still
+from lake.store.stored_log import StoredLog, TableState
 from lake.store.warehouse import Warehouse
 from tests.s3.wire import Fault, nth, wired
 from tests.servers.s3 import S3
@@ -66,7 +67,7 @@ def nothing(table: Address, number: int) -> None:
     position = delta.standing(table, APP).next(n=number)
     with delta.appending(table) as current:
         current.create_write_transaction([], "append", current.schema(), commit_properties=position.commit_properties)
-    stored_log.moved(table)
+    standstill.moved(table)
 
 
 def appended_by_another(table: Address, number: int) -> None:
@@ -252,5 +253,5 @@ def test_under_its_lease_a_table_is_looked_for_once_and_after_each_own_commit(s3
         with lease(those, at.lease):
             assert delta.version(at.path) == 3
             disk.remove_table(at.path)
-            stored_log.moved(at.path)
+            standstill.moved(at.path)
             assert not delta.exists(at.path)

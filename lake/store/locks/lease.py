@@ -25,7 +25,7 @@ from lake.errors import Unavailable
 from lake.session import gone
 from lake.store.locks import activity, epochs
 from lake.store.recovery import mend
-from lake.store.stored_log import held
+from lake.store.standstill import held
 from lake.store.warehouse import Warehouse
 
 NOUNS: Final = {

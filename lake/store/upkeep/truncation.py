@@ -14,9 +14,9 @@ from typing import Final
 
 from lake.store import delta
 from lake.store.delta import Position
+from lake.store.standstill import moved
 from lake.store.storage import Address
 from lake.store.storage.disk import settle
-from lake.store.stored_log import moved
 from lake.store.upkeep import vacuum
 
 CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint.*\.parquet")
