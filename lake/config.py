@@ -95,7 +95,7 @@ class ServeSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class StorageSettings:
-    """How a warehouse in an object store is reached; keys are in the environment, AWS_ACCESS_KEY_ID and others.
+    """How an object store is reached; keys are in the environment, AWS_ACCESS_KEY_ID and others.
 
     `endpoint` is the URL of a server that is not Amazon's, by default AWS_ENDPOINT_URL; `region` is by default
     AWS_REGION, else us-east-1. With `path_style`, by default where there is an endpoint, a bucket is in the path of a
@@ -113,7 +113,8 @@ class Settings:
 
     The `warehouse` is a folder, for its owner and for the members of `group` to read, or `s3://BUCKET/PREFIX`, which
     `storage` says how to reach. Events come from the folders of `landing`,
-    one for each stream, and by what the files in `sources` declare; tables go to what those in `sinks` declare, and
+    one for each stream, and by what the files in `sources` declare; landing files that were read are moved to `archive`
+    where that is set. Either may be in a bucket, too. Tables go to what those in `sinks` declare, and
     whoever those in `alerts` name is told of changes.
     `lake archive` moves old batches of logs to `cold`, a folder, or `s3://BUCKET/PREFIX` where the warehouse is in a
     bucket of the same store;
@@ -131,12 +132,12 @@ class Settings:
 
     project: Path
     warehouse: Path | str = Path(".lake/warehouse")
-    landing: Path = Path("landing")
+    landing: Path | str = Path("landing")
     sources: Path = Path("sources")
     sinks: Path = Path("sinks")
     alerts: Path = Path("alerts")
     group: str = ""
-    archive: Path | None = None
+    archive: Path | str | None = None
     cold: Path | str | None = None
     keys: Path | str | None = field(default=None, repr=False)
     jars: Path = Path(sys.prefix) / "share/headwater/jars"
@@ -165,7 +166,12 @@ class Settings:
     @property
     def store(self) -> str:
         """The URL of a warehouse in an object store; empty for a folder of this machine."""
-        return self.warehouse.rstrip("/") if isinstance(self.warehouse, str) and "://" in self.warehouse else ""
+        return in_store(self.warehouse)
+
+    @property
+    def stores(self) -> dict[str, str]:
+        """The URLs of what is in an object store, by the names of their settings."""
+        return {name: url for name in STORED if (url := in_store(getattr(self, name)))}
 
     @property
     def warehouse_name(self) -> str:
@@ -180,10 +186,17 @@ class Settings:
     @property
     def cold_name(self) -> str:
         """Where batches are archived: an absolute path, or the URL of a folder in a bucket; empty for nowhere."""
-        if self.cold is None:
-            return ""
-        named = str(self.cold)
-        return named.rstrip("/") if "://" in named else str(self.path(self.cold))
+        return in_store(self.cold) or (str(self.path(self.cold)) if self.cold is not None else "")
+
+    @property
+    def landing_name(self) -> str:
+        """Where landing files are, for a person."""
+        return in_store(self.landing) or str(self.landing_path)
+
+    @property
+    def landing_path(self) -> Path:
+        """The landing folder of this machine: its own, or that of `lake serve http` where files land in a bucket."""
+        return self.path(".lake/landing" if in_store(self.landing) else self.landing)
 
     @property
     def keys_url(self) -> str:
@@ -202,6 +215,15 @@ class Settings:
         if self.keys is not None and not self.keys_url:
             return self.path(self.keys)
         return self.path(".lake/keys.sqlite") if self.store else self.warehouse_path.parent / "keys.sqlite"
+
+
+STORED: Final = ("warehouse", "landing", "archive")
+"""The settings that may name a folder of an object store."""
+
+
+def in_store(where: Path | str | None) -> str:
+    """The URL of what is in an object store; empty for what is on this machine."""
+    return where.rstrip("/") if isinstance(where, str) and "://" in where else ""
 
 
 GROUPS: Final = (
@@ -266,17 +288,27 @@ def _mistyped() -> Iterator[DeclarationError]:
 
 def _must_be_folders(settings: Settings) -> None:
     """Raises DeclarationError where a setting cannot be a folder: for its name, or a file in its way."""
-    if settings.store and not STORE.fullmatch(settings.store):
+    for name, url in settings.stores.items():
+        if not STORE.fullmatch(url):
+            raise _fault(
+                f"setting {name!r}: {url} names no folder of an S3 bucket",
+                name,
+                settings.project,
+                f'{name} = "s3://BUCKET/PREFIX", of letters, digits and . _ = -, or a path on this machine',
+            )
+    if settings.archive is not None and _whole(settings, settings.archive) == _whole(settings, settings.landing):
         raise _fault(
-            f"setting 'warehouse': {settings.store} names no folder of an S3 bucket",
-            "warehouse",
+            f"setting 'archive': {_whole(settings, settings.archive)} is the landing folder itself",
+            "archive",
             settings.project,
-            'warehouse = "s3://BUCKET/PREFIX", of letters, digits and . _ = -, or a path on this machine',
+            "name another folder, or leave it out: files then stay where they landed",
         )
     _must_be_colder(settings)
-    folders = [name for name in ("warehouse", "landing", "cold") if "://" not in str(getattr(settings, name) or "://")]
-    for name in folders:
-        path = settings.path(getattr(settings, name))
+    for name in ("cold", "landing", "warehouse"):
+        where = getattr(settings, name)
+        if where is None or in_store(where):
+            continue
+        path = settings.path(where)
         if odd := sorted(set(str(path)) & UNFIT):
             raise _fault(
                 f"setting {name!r}: {path} has {' '.join(odd)} in it, which is taken for a pattern or part of a URL",
@@ -306,6 +338,10 @@ def _must_be_colder(settings: Settings) -> None:
     if f"{settings.cold_name}/".startswith(f"{settings.warehouse_name}/"):
         what = f"setting 'cold': {settings.cold_name} is within the warehouse"
         raise _fault(what, "cold", settings.project, "name another folder, on a disk that costs less")
+
+
+def _whole(settings: Settings, where: Path | str) -> str:
+    return in_store(where) or str(settings.path(where))
 
 
 def _must_be_a_store(settings: Settings, written: Mapping[str, Any]) -> None:

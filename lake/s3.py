@@ -41,6 +41,10 @@ _ENDPOINT: Final = re.compile(
     r"(?::(?P<port>\d{1,5}))?(?:/[^\s?#@]*)?"
 )
 _BUCKETLESS: Final = re.compile(r"NoSuchBucket|bucket does not exist", re.I)
+_STRANGE: Final = re.compile(r"No FileSystem for scheme|Class \S*S3AFileSystem not found|UNSUPPORTED_FILE_SYSTEM")
+_UNREACHED: Final = re.compile(
+    r"Unable to execute HTTP request|Connection refused|UnknownHostException|AWSServiceIOException|status code: 5\d\d"
+)
 _STORE: Final = re.compile(
     r"Generic S3 error|Error performing (?:GET|PUT|POST|HEAD|DELETE)|software\.amazon\.awssdk|s3a\."
 )
@@ -56,8 +60,8 @@ class Place:
     path_style: bool
 
 
-def place(settings: Settings) -> Place:
-    """The bucket of a warehouse, which is in an object store. Raises DeclarationError for an endpoint that is none."""
+def place(settings: Settings, url: str) -> Place:
+    """The bucket that a URL of an object store is in. Raises DeclarationError for an endpoint that is none."""
     given = settings.storage
     of = os.environ.get
     endpoint = given.endpoint or of("AWS_ENDPOINT_URL_S3", "") or of("AWS_ENDPOINT_URL", "")
@@ -65,7 +69,7 @@ def place(settings: Settings) -> Place:
     path_style = bool(endpoint) if given.path_style is None else given.path_style
     if endpoint:
         _check(endpoint, path_style)
-    return Place(urlsplit(settings.store).netloc, endpoint.rstrip("/"), region, path_style)
+    return Place(urlsplit(url).netloc, endpoint.rstrip("/"), region, path_style)
 
 
 def _check(endpoint: str, path_style: bool) -> None:
@@ -87,8 +91,10 @@ def _check(endpoint: str, path_style: bool) -> None:
 
 
 def spark_conf(settings: Settings) -> dict[str, str]:
-    """The settings of a session that commits to the warehouse, which is in an object store."""
-    at = place(settings)
+    """The settings of a session that reads and commits in an object store, where the project has something there."""
+    if not settings.stores:
+        return {}
+    at = place(settings, next(iter(settings.stores.values())))
     hadoop = {
         "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "fs.s3a.endpoint.region": at.region,
@@ -167,13 +173,30 @@ def fault(error: BaseException, where: str = "") -> LakeError | None:
     if module != "obstore" and not _STORE.search(text):
         return None
     where = where or next(iter(re.findall(r"s3a?://[^\s:'\",]+", text)), "")
+    return refused(text, where) or silent(text, where)
+
+
+def unread(error: BaseException, where: str) -> LakeError | None:
+    """The error to raise where Spark cannot read objects at all, for which none of them is to blame."""
+    text = str(error)
+    if _STRANGE.search(text):
+        return DeclarationError(
+            "this Spark reads no object store",
+            where=where,
+            fix="start it by `lake serve connect`, or with the settings that docs/how-to/cluster.md names",
+        )
+    return refused(text, where) or (silent(text, where) if _UNREACHED.search(text) else None)
+
+
+def refused(text: str, where: str) -> Unavailable | None:
+    """That there is no such bucket, or none for this key, where a store says so."""
     if bucket := bucketless(text, where):
         return bucket
     if _DENIED.search(text):
         return Unavailable("the object store refuses this key", where=where, fix=RIGHTS)
     if _KEYLESS.search(text):
         return Unavailable("no key for the object store", where=where, fix=KEYS)
-    return silent(text, where)
+    return None
 
 
 def bucketless(text: str, where: str) -> Unavailable | None:

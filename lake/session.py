@@ -256,7 +256,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         EXTENSIONS: DELTA,
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         **(_of_this_machine(settings, scratch) if is_local(settings) else _of_a_cluster(settings)),
-        **(s3.spark_conf(settings) if settings.store else {}),
+        **s3.spark_conf(settings),
         **settings.spark.conf,
     }
 
@@ -270,7 +270,7 @@ def _of_this_machine(settings: Settings, scratch: Path) -> dict[str, str]:
         # Hadoop's local file system sets what a file allows by this, whatever the process's umask.
         "spark.hadoop.fs.permissions.umask-mode": f"{file_modes.umask(settings):03o}",
         "spark.local.dir": str(scratch / "local"),
-        **(dict.fromkeys(S3_SCRATCH, str(scratch / "local")) if settings.store else {}),
+        **(dict.fromkeys(S3_SCRATCH, str(scratch / "local")) if settings.stores else {}),
         # With few partitions there is little to adapt, and looking for it costs a quarter of a small job.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
@@ -287,7 +287,7 @@ def _of_a_cluster(settings: Settings) -> dict[str, str]:
 
 
 def class_path(settings: Settings) -> str:
-    """The Delta jars as a class path, in the order of their names, and what a warehouse in an object store needs."""
+    """The Delta jars as a class path, in the order of their names, and what an object store needs."""
     folder = settings.path(settings.jars)
     files = sorted(folder.glob("*.jar"))
     if not files:
@@ -296,7 +296,7 @@ def class_path(settings: Settings) -> str:
             where=str(folder),
             fix=f"{jars.FIX} fetches and verifies them (lake doctor shows what else)",
         )
-    return os.pathsep.join([*map(str, files), *(s3.class_path(folder) if settings.store else ())])
+    return os.pathsep.join([*map(str, files), *(s3.class_path(folder) if settings.stores else ())])
 
 
 class Gone(Unavailable):

@@ -58,13 +58,13 @@ def init(shell: Shell, folder: Path, example: str | None) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Fetch them as this ivysettings.xml says, such as from a mirror.",
 )
-@click.option("--s3", "for_s3", is_flag=True, help="Fetch those for a warehouse in an object store too.")
+@click.option("--s3", "for_s3", is_flag=True, help="Fetch those for an object store too.")
 @shared
 def setup(shell: Shell, source: Path | None, ivy_settings: Path | None, for_s3: bool) -> None:
     """Fetch the jars that Spark needs for Delta, and verify them. Each has a pinned SHA-256.
 
     They go where the setting `jars` says, by default into this Python's environment. What is in place already needs no
-    network. A warehouse in an object store needs more of them, and a class that is compiled: --s3, or in its project.
+    network. What is in an object store needs more of them, and a class that is compiled: --s3, or in its project.
 
     \b
     lake setup
@@ -80,7 +80,7 @@ def setup(shell: Shell, source: Path | None, ivy_settings: Path | None, for_s3: 
     with suppress(DeclarationError):  # outside of a project it is for all of them
         shell.project = shell.project or find_project(Path.cwd())
     if shell.project is not None:
-        folder, for_s3 = shell.settings.path(shell.settings.jars), for_s3 or bool(shell.settings.store)
+        folder, for_s3 = shell.settings.path(shell.settings.jars), for_s3 or bool(shell.settings.stores)
     above = (folder.parent,) if folder.resolve() == Settings.jars.resolve() else ()  # made for them
     with file_modes.for_all(folder, *above):
         fetched = jars.provide(folder, shell.say, source=source, ivy_settings=ivy_settings)

@@ -199,7 +199,7 @@ def _other_ways(project: Project, source: Declared, stream: str) -> Iterator[Dec
     if waiting:
         yield DeclarationError(
             f"{len(waiting)} landing files of {stream}, which is decided, are not in its log",
-            where=str(settings.path(settings.landing) / stream),
+            where=f"{settings.landing_name}/{stream}",
             fix=f"take decide out of {source.where}, run lake ingest {stream}, and put it back;"
             f" or move them away, and use lake append {stream} FILE --decide",
         )

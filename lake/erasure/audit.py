@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import duckdb
 
-from lake.config import Settings
+from lake.config import Settings, in_store
 from lake.erasure.forget import whom
 from lake.erasure.search import decoded, sought, spelled, whole_word
 from lake.erasure.sinks import unproven
@@ -27,15 +27,15 @@ from lake.errors import LawError
 from lake.ingest.landing import LANDED
 from lake.project import Project
 from lake.store import cold, small
-from lake.store.storage import Address
+from lake.store.storage import Address, object_store
 from lake.store.warehouse import Warehouse
 
 SPARK_KEEPS: Final = 32
 """So many characters of a text Spark keeps in statistics, and a mark after the greatest value's."""
 DELTA_RS_KEEPS: Final = 64
 """So many bytes delta-rs does; of the greatest value, the last character is one further in Unicode."""
-OWNERS: Final = (".lake/airflow", ".lake/spark/local", ".lake/sql_history")
-"""What Airflow keeps of what commands print, Spark's temporary files, and what somebody has typed."""
+OWNERS: Final = (".lake/airflow", ".lake/landing", ".lake/spark/local", ".lake/sql_history")
+"""What Airflow keeps of what commands print, what came by HTTP, Spark's temporary files, what somebody has typed."""
 PARQUET: Final = re.compile(r"\.parquet(#\d+)?$")
 """The names of Parquet files, and of those that delta-rs had not finished."""
 ROW: Final = 'to_json("a row")::VARCHAR'
@@ -187,10 +187,11 @@ def _inside(settings: Settings) -> Files:
 
 
 def _outside(settings: Settings) -> Files:
-    folders = [settings.landing, *([settings.archive] if settings.archive else []), *map(Path, OWNERS)]
+    folders = [settings.landing, *([settings.archive] if settings.archive else []), *OWNERS]
     for folder in folders:
         with suppress(PermissionError):
-            yield from _files(_local(settings, folder))
+            url = in_store(folder)
+            yield from _files(object_store.at(settings, url) if url else _local(settings, folder))
 
 
 def _local(settings: Settings, path: Path | str) -> Address:

@@ -28,7 +28,7 @@ from lake.errors import DeclarationError
 from lake.ingest import landing, recovery
 from lake.ingest.batch import Batch, reading
 from lake.ingest.delivery import FETCHES, Acceptance, Delivery, Fetched, Files, Replayed
-from lake.ingest.landing import Mark
+from lake.ingest.files import Mark, noted
 from lake.ingest.personal import sealed_with
 from lake.sources.declared import decided_by
 from lake.store import delta, erasures, quarantine, side_tables
@@ -212,7 +212,7 @@ def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
         **_carried_on(batch),
         watermark=batch.watermark.isoformat() if batch.watermark else None,
         counts={name: count for name, count in asdict(counts).items() if name != "batch"},
-        files=[{"path": name, "size": size, "mtime": mtime} for name, size, mtime in marks],
+        files=[*map(noted, marks)],
         contract=len(batch.contracts),
         at=batch.now.isoformat(),
         ordered=batch.ordered,
@@ -250,7 +250,7 @@ def _content(
     batch: Batch, marks: Sequence[Mark], was: Mapping[str, Any] | None
 ) -> tuple[pa.Table | DataFrame, dict[str, Any]]:
     """The rows to be written, and what the commit says of them: also what it `was` where it is made again otherwise."""
-    size = sum(bytes_ * _ratio(name) for name, bytes_, _ in marks)
+    size = sum(bytes_ * _ratio(name) for name, bytes_, *_ in marks)
     rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
     most = cost.SCAN_ROWS if Log(batch.settings, batch.contract.name).by_spark else cost.APPENDED_ROWS
     few = rows <= most and size <= cost.APPENDED_BYTES

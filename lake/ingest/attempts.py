@@ -19,7 +19,7 @@ from typing import Final
 
 from lake import file_modes
 from lake.config import Settings
-from lake.ingest.landing import File, Mark
+from lake.ingest.files import File, Mark
 from lake.session import Gone, gone
 from lake.store.log import Log
 
@@ -101,9 +101,9 @@ def _read(path: Path) -> tuple[list[Mark], dict[Mark, Suspect]]:
         return [], {}
 
 
-def _mark(noted: tuple[str, int, int]) -> Mark:
-    name, size, mtime = noted
-    return str(name), int(size), int(mtime)
+def _mark(noted: tuple[str, int, int, *tuple[str, ...]]) -> Mark:
+    name, size, mtime, *tag = noted
+    return (str(name), int(size), int(mtime), *map(str, tag))
 
 
 def _write(path: Path, now: list[Mark], died: Mapping[Mark, Suspect]) -> None:

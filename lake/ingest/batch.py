@@ -393,7 +393,7 @@ class Reader:
         """The records of a delivery as `parse` gives them, and their tally."""
         records, files = delivery.records(self.spark), delivery.files_of_records()
         records = file_facts.with_facts(self.spark, records, self.contract, files)
-        few = sum(size for _, size, _ in delivery.marks(set())) <= cost.CAREFUL_BYTES
+        few = sum(size for _, size, *_ in delivery.marks(set())) <= cost.CAREFUL_BYTES
         if not few and quick_parse.may_read(self.contract, delivery.files_of_records()):
             parsed, tally = self._quickly(records)
         else:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import pyarrow as pa
 
+from lake import s3
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import ContractError
 from lake.ingest import attempts
-from lake.ingest.landing import File, Mark
+from lake.ingest.files import File, Mark, unchanged
 from lake.ingest.records import bounds, file_facts, formats
+from lake.ingest.records.bounds import Content
 from lake.ingest.records.file_facts import SOURCE, FileOf
 from lake.session import first_line, raise_if_gone
 from lake.sources import spool
@@ -27,7 +29,8 @@ from lake.store import put_up
 from lake.store.log import ACCEPTED, REFUSED, REPAIRED
 from lake.store.quarantine import Rejected, mark
 from lake.store.scan import to_frame
-from lake.store.storage import Address
+from lake.store.storage import Address, objects
+from lake.store.storage.objects import Object
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,7 +135,7 @@ class Files:
         files: Iterable[File],
         contract: Contract,
         *,
-        folder: Path | None = None,
+        folder: Path | Address | None = None,
         repaired: Mapping[str, str] = MappingProxyType({}),
     ) -> Files:
         """`files`, looked into for faults under `contract`; with `folder`, links out of it are one."""
@@ -141,6 +144,7 @@ class Files:
         died = attempts.suspects(settings, contract.name)
         faults = {file: died[file.mark].fault for file in files if file.mark in died and died[file.mark].fault}
         read = [file.mark for file in files if file not in faults]
+        objects.look_into(file.path for file in files if isinstance(file.path, Object) and file.size)
         with attempts.at_work(settings, contract.name, read, done=False):
             for file in files:
                 faults[file] = faults.get(file) or formats.fault_of(
@@ -160,19 +164,24 @@ class Files:
         return self._records(spark, self.good)
 
     def _records(self, spark: SparkSession, files: Iterable[File]) -> DataFrame:
-        paths = {path: str(self._up.get(path, path)) for path in (self._staged[file] for file in files if file.size)}
+        paths = {path: self._told(path) for path in (self._staged[file] for file in files if file.size)}
         return formats.records(spark, paths, self.contract.csv, record_bytes=self.settings.record_bytes)
+
+    def _told(self, path: Content) -> str:
+        """What Spark is told to read."""
+        return formats.spelled(path) if isinstance(path, Object) else str(self._up.get(path, path))
 
     @cached_property
     def _up(self) -> Mapping[Path, Address]:
         """Where Spark reads files that only this machine has."""
-        return put_up.put_up(self.settings, [path for file, path in self._staged.items() if file.size])
+        staged = (path for file, path in self._staged.items() if file.size)
+        return put_up.put_up(self.settings, [path for path in staged if isinstance(path, Path)])
 
     def files_of_records(self) -> Iterator[FileOf]:
         return ((path.name, Path(file.name).name, file.mtime) for file, path in self._staged.items())
 
     @cached_property
-    def _staged(self) -> Mapping[File, Path]:
+    def _staged(self) -> Mapping[File, Content]:
         """A path of its own for every good file; where records tell facts of their files, also a name of its own."""
         contract, apart = self.contract, bool(file_facts.fields_of(self.contract))
         return {
@@ -186,7 +195,9 @@ class Files:
     @cached_property
     def _origins(self) -> Mapping[str, Origin]:
         return {
-            str(self._up.get(path, path)): Origin(rank << LINE_BITS, file.name, 2 if self._is_headed(file) else 1)
+            str(path if isinstance(path, Object) else self._up.get(path, path)): Origin(
+                rank << LINE_BITS, file.name, 2 if self._is_headed(file) else 1
+            )
             for rank, file in enumerate(self.files)
             if (path := self._staged.get(file)) is not None
         }
@@ -217,7 +228,7 @@ class Files:
             formats.unstage(self.settings, self._staged.values())
 
     def settled(self) -> Files:
-        same = tuple(file for file in self.files if file.unchanged())
+        same = unchanged(self.files)
         return self if same == self.files else replace(self, files=same, bad=_only(self.bad, same))
 
     def without_broken(self, spark: SparkSession) -> Files:
@@ -230,6 +241,8 @@ class Files:
             self._records(spark, [file]).selectExpr("max(length(_raw))").collect()
         except Exception as error:
             raise_if_gone(error)
+            if isinstance(file.path, Object) and (fault := s3.unread(error, str(file.path))):
+                raise fault from error
             cause: BaseException | None = error
             while cause is not None:
                 if bounds.TOO_LONG in str(cause):

@@ -12,6 +12,7 @@ from lake.contracts.contract import Contract, load_contract
 from lake.errors import LakeError, StorageError
 from lake.ingest.completeness import stored
 from lake.ingest.delivery import Closing
+from lake.ingest.files import mark_of
 from lake.ingest.horizon import Horizon
 from lake.ingest.recovery import lacking
 from lake.sources.describe import describe
@@ -237,7 +238,7 @@ def _horizon(
     was: Horizon, head: LogHead, contract: Contract, times: Mapping[str, datetime], latest: datetime | None
 ) -> Horizon:
     """Where the producers stand after the batch of `head`, by its rows and by what was told beside them."""
-    mark, declared = (head.files[0]["path"], head.files[0]["size"], head.files[0]["mtime"]), contract.horizon
+    mark, declared = mark_of(head.files[0]), contract.horizon
     if closing := Closing.of(mark):
         return was.without(was.idle(closing.at, declared.idle) if declared and declared.idle else ())
     punctuated = Horizon.of(head, contract).punctuation

@@ -15,8 +15,8 @@ from lake.errors import LakeError
 from lake.ingest import landing
 from lake.ingest.append import BatchCounts, append
 from lake.ingest.delivery import Closing
+from lake.ingest.files import Mark
 from lake.ingest.horizon import Horizon
-from lake.ingest.landing import Mark
 from lake.ingest.standing import standing
 from lake.sources.declared import Declared
 from lake.store.log import Log, LogHead

@@ -188,7 +188,7 @@ def _landed(
         work.remain(sum(listed[mark] for mark in waiting))
         files = landing.pending(settings, stream, waiting)
         files = attempts.few(settings, stream, files)
-        folder = settings.path(settings.landing) / stream
+        folder = landing.folder(settings, settings.landing, stream)
         repaired = unread(settings, head)
         return Files.checked(settings, files, contract, folder=folder, repaired=repaired) if files else None
 
@@ -201,5 +201,5 @@ def _landed(
             total = counts.after(total)
         work.rows = total.accepted
     if settings.archive is not None:
-        landing.archive(settings, stream, landing.landed(log), settings.path(settings.archive) / stream)
+        landing.archive(settings, stream, landing.landed(log))
     return {stream: total}

@@ -1,4 +1,4 @@
-"""What is to be read next: landing files as (name, size, time of change), and what has been read already.
+"""What is to be read next: landing files by their marks (see lake.ingest.files), and what has been read already.
 
 Progress lives in the log's own commits: each lists the files of its batch. `meta/landed` remembers the older ones, so
 that a reader needs not walk the whole history; it is repaired from the log, so a crash between the two loses nothing.
@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from lake.config import Settings
-from lake.errors import DeclarationError, Unavailable
+from lake.config import Settings, in_store
+from lake.ingest.files import File, Mark, archived, in_bucket, in_folder, mark_of, move, printable
 from lake.store import delta
 from lake.store.book import Book
 from lake.store.log import Log
+from lake.store.storage import Address
+from lake.store.storage.objects import Object
 
 LANDED: Final = Book(
     "landed",
@@ -35,13 +35,11 @@ LANDED: Final = Book(
         "contract": "INTEGER",
         "ordered": "BOOLEAN",
         "content": "VARCHAR",
+        "tag": "VARCHAR",
     },
 )
-FOLDER = "make it a folder that this user may read"
-PARTIAL = (".tmp", ".part", ".partial", ".crdownload")
-
-
-Mark = tuple[str, int, int]
+MARK: Final = "name AS path, COLUMNS('^(size|mtime|tag)$')"
+"""The columns of a mark: books of long ago have no tags."""
 
 
 @dataclass(frozen=True)
@@ -58,34 +56,6 @@ class Taken:
     contract: int | None = None
     ordered: bool = True
     content: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class File:
-    """A file to read. `name` is how sources and progress call it; `mtime` is in nanoseconds.
-
-    A file counts as read when name, size and mtime are those of one that was: a changed one is read again. `seen` is
-    what else was seen of it, and of what it links to: a producer can set an mtime, but no time of change.
-    """
-
-    name: str
-    path: Path
-    size: int
-    mtime: int
-    seen: tuple[int, ...] = field(default=(), repr=False)
-
-    @property
-    def mark(self) -> Mark:
-        """What progress remembers of the file."""
-        return self.name, self.size, self.mtime
-
-    def unchanged(self) -> bool:
-        """Whether the file still is what it was when it was listed."""
-        try:
-            now, target = self.path.lstat(), _target(self.path)
-        except OSError:
-            return False
-        return (now.st_size, now.st_mtime_ns) == (self.size, self.mtime) and self.seen in {(), _seen(now, target)}
 
 
 def pending(settings: Settings, stream: str, marks: set[Mark]) -> list[File]:
@@ -105,27 +75,23 @@ def pending(settings: Settings, stream: str, marks: set[Mark]) -> list[File]:
     return taken
 
 
+def folder(settings: Settings, where: Path | str, stream: str) -> Path | Address:
+    """The folder of `stream` in that of landing files, or of archived ones."""
+    if url := in_store(where):
+        from lake.store.storage import object_store
+
+        return object_store.at(settings, url) / stream
+    return settings.path(where) / stream
+
+
 def listing(settings: Settings, stream: str) -> list[File]:
     """All landing files of `stream`, by name.
 
     Raises Unavailable where the folder exists and cannot be listed, DeclarationError where it is a link.
     """
-    folder = settings.path(settings.landing) / stream
-    if folder.is_symlink():
-        raise DeclarationError(
-            f"the landing folder of {stream} is a symbolic link, and files elsewhere are not ingested",
-            where=str(folder),
-            fix="make it a folder, or set `landing` to the folder with the files",
-        )
-    try:
-        entries = [entry for entry in os.scandir(folder) if _wanted(entry)]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise Unavailable(
-            f"the landing folder of {stream} cannot be read: {error.strerror}", where=str(folder), fix=FOLDER
-        ) from None
-    return sorted(_files(stream, entries), key=lambda file: file.name)
+    where = folder(settings, settings.landing, stream)
+    listed = in_folder(where, stream) if isinstance(where, Path) else in_bucket(where, stream)
+    return sorted(listed, key=lambda file: file.name)
 
 
 def at_hand(settings: Settings, path: Path, *, name: str = "") -> File:
@@ -136,21 +102,14 @@ def at_hand(settings: Settings, path: Path, *, name: str = "") -> File:
     return File(name or printable(str(named)), whole, status.st_size, status.st_mtime_ns)
 
 
-def printable(name: str) -> str:
-    """`name` with bytes that are not UTF-8, and control characters, spelled out."""
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def landed(log: Log, *, upto: float = math.inf) -> set[Mark]:
     """The marks of every file that the log has taken in, with batch `upto` at the latest."""
     settings, stream, head = log.settings, log.stream, delta.head(log.path, log.app)
-    query = "SELECT batch, name, size, mtime FROM t WHERE stream = $1 AND batch <= $2"
+    query = f"SELECT batch, {MARK} FROM t WHERE stream = $1 AND batch <= $2"
     old = LANDED.rows(settings, query, stream, head.data["batch"] if head else 0)
     remembered = max((row["batch"] for row in old), default=0)
-    return {(row["name"], row["size"], row["mtime"]) for row in old if row["batch"] <= upto} | {
-        (name, size, mtime) for batch, name, size, mtime, *_ in _newer(log, remembered) if batch <= upto
-    }
+    newer = (each for each in _newer(log, remembered) if each["batch"] <= upto)
+    return {mark_of(row) for row in old if row["batch"] <= upto} | {mark_of(each) for each in newer}
 
 
 def last_taken(settings: Settings, stream: str) -> int:
@@ -161,11 +120,11 @@ def last_taken(settings: Settings, stream: str) -> int:
 
 def taken(settings: Settings, stream: str, batch: int) -> Taken | None:
     """What is remembered as `batch`; None for nothing."""
-    query = "SELECT * FROM t WHERE stream = $1 AND batch = $2"
+    query = "SELECT * RENAME (name AS path) FROM t WHERE stream = $1 AND batch = $2"
     rows = LANDED.rows(settings, query, stream, batch)
     if not rows:
         return None
-    marks = tuple((row["name"], row["size"], row["mtime"]) for row in rows)
+    marks = tuple(map(mark_of, rows))
     at = rows[0].get("at")
     when = datetime.fromisoformat(at) if at else None
     content = next((json.loads(row["content"]) for row in rows if row.get("content")), None)
@@ -181,9 +140,16 @@ def times(settings: Settings, stream: str, batches: Collection[int]) -> dict[tup
 
 def found_again(settings: Settings, stream: str, mark: Mark) -> File | None:
     """The file of a `mark`, as it was when it was read, wherever it is by now; None where it is gone."""
-    candidates = [*places(settings, stream, mark), *_unprintable(settings, stream, mark[0])]
-    files = [at_hand(settings, path, name=mark[0]) for path in candidates if path.is_file()]
-    return next((file for file in files if file.mark == mark), None)
+    name, size, mtime, *tag = mark
+    for place in _places(settings, stream, mark):
+        if isinstance(place, Path):
+            if place.is_file():
+                file = at_hand(settings, place, name=name)
+                if file.mark == mark or (file.mark == mark[:3] and place.name == archived(mark)):
+                    return replace(file, tag="".join(tag))
+        elif (one := Object.at(place)) and one.size == size and (one.tag in tag or one.name == archived(mark)):
+            return File(name, one, size, mtime, tag="".join(tag))
+    return None
 
 
 def disown(settings: Settings, stream: str, batch: int) -> None:
@@ -192,34 +158,45 @@ def disown(settings: Settings, stream: str, batch: int) -> None:
         table.delete(f"stream = '{stream}' AND batch = {batch}", commit_properties=properties)
 
 
-def places(settings: Settings, stream: str, mark: Mark) -> list[Path]:
-    """Where the file of `mark` may be by now."""
-    name, _, mtime = mark
-    file = Path(name).name
-    places = [settings.path(settings.landing) / stream / file, settings.path(name)]
+def home(settings: Settings, stream: str, mark: Mark) -> str:
+    """Where the file of `mark` is to be put for it to be found again."""
+    return str(next(_places(settings, stream, mark)))
+
+
+def _places(settings: Settings, stream: str, mark: Mark) -> Iterator[Path | Address]:
+    """Where the file of `mark` may be by now: an object in a bucket, any other on this machine, or in the archive."""
+    name, _, mtime, *tag = mark
+    last, landing = Path(name).name, folder(settings, settings.landing, stream)
+    if isinstance(landing, Path) or tag:
+        yield landing / last
+    if not tag:
+        yield settings.path(name)
+    folders = [landing, settings.path(name).parent]
     if settings.archive is not None:
-        folder = settings.path(settings.archive) / stream
-        places += [folder / file, folder / f"{mtime}-{file}"]
-    return places
+        archive = folder(settings, settings.archive, stream)
+        folders.append(archive)
+        if isinstance(archive, Path):
+            yield archive / last
+            yield archive / f"{mtime}-{last}"
+        yield archive / archived(mark)
+    if "\\" in name:  # progress may have had to spell the name out
+        for each in folders:
+            yield from (at for at in _within(each) if printable(at.name).endswith(last))
 
 
-def _unprintable(settings: Settings, stream: str, name: str) -> Iterator[Path]:
-    """The files whose name progress had to spell out, where `name` may be of such: it has what `printable` writes."""
-    if "\\" not in name:
-        return
-    folders = {settings.path(settings.landing) / stream, settings.path(name).parent}
-    folders |= {settings.path(settings.archive) / stream} if settings.archive is not None else set()
-    for folder in sorted(folders):
-        for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if printable(file.name).endswith(Path(name).name):
-                yield file
+def _within(folder: Path | Address) -> list[Path] | list[Address]:
+    if isinstance(folder, Path):
+        return sorted(folder.iterdir()) if folder.is_dir() else []
+    with suppress(FileNotFoundError):
+        return [folder / entry.name for entry in folder.list() if not entry.name.endswith("/")]
+    return []
 
 
 def remember(log: Log) -> None:
     """Brings `meta/landed` up to the log."""
     settings, stream = log.settings, log.stream
     with LANDED.written(settings):
-        newer = [(stream, *record) for record in _newer(log, last_taken(settings, stream))]
+        newer = [[stream, *each.values()] for each in _newer(log, last_taken(settings, stream))]
         if newer:
             from lake.store.upkeep.compaction import pack_table  # which needs pyarrow, and reading does not
 
@@ -227,61 +204,31 @@ def remember(log: Log) -> None:
             pack_table(LANDED.location(settings).path)
 
 
-def archive(settings: Settings, stream: str, marks: set[Mark], folder: Path) -> None:
-    """Moves the landing files among `marks` to `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
+def archive(settings: Settings, stream: str, marks: set[Mark]) -> None:
+    """Moves the landing files among `marks` to the archive, which is set."""
+    assert settings.archive is not None
+    target = folder(settings, settings.archive, stream)
     for file in listing(settings, stream):
-        if file.mark in marks and not file.path.is_symlink():
-            target = folder / file.path.name
-            if target.exists():
-                target = folder / f"{file.mtime}-{file.path.name}"
-            shutil.move(file.path, target)
+        if file.mark in marks and not (isinstance(file.path, Path) and file.path.is_symlink()):
+            move(file, target)
 
 
-def _newer(log: Log, last: int) -> Iterator[tuple[int, str, int, int, str, int, bool, str | None]]:
-    """As LANDED, but the stream: the files in the log's commits after batch `last`; the content, with the first."""
+def _newer(log: Log, last: int) -> Iterator[dict[str, Any]]:
+    """The files in the log's commits after batch `last`, as LANDED has them, but the stream, the name as `path`.
+
+    The content comes with the first of a batch.
+    """
     for position in delta.positions(log.path, log.app):
-        batch = position.data["batch"]
-        if batch <= last:
+        data = position.data
+        if data["batch"] <= last:
             return
-        if not position.data.get("repeated"):
-            content = json.dumps(position.data["content"]) if "content" in position.data else None
-            for file in position.data["files"]:
-                mark = file["path"], file["size"], file["mtime"]
-                data = position.data
-                yield batch, *mark, data["at"], data["contract"], data.get("ordered", False), content
+        if not data.get("repeated"):
+            content = json.dumps(data["content"]) if "content" in data else None
+            for file in data["files"]:
+                yield {
+                    "batch": data["batch"],
+                    **{name: file[name] for name in ("path", "size", "mtime")},
+                    **{"at": data["at"], "contract": data["contract"], "ordered": data.get("ordered", False)},
+                    **{"content": content, "tag": file.get("tag")},
+                }
                 content = None
-
-
-def _wanted(entry: os.DirEntry[str]) -> bool:
-    name = entry.name
-    return (
-        not name.startswith((".", "_"))
-        and not name.lower().endswith(PARTIAL)
-        and not entry.is_dir(follow_symlinks=False)
-    )
-
-
-def _files(stream: str, entries: list[os.DirEntry[str]]) -> Iterator[File]:
-    for entry in entries:
-        try:
-            status, target = entry.stat(follow_symlinks=False), _target(entry)
-        except FileNotFoundError:
-            continue
-        name = f"{stream}/{printable(entry.name)}"
-        yield File(name, Path(entry.path), status.st_size, status.st_mtime_ns, _seen(status, target))
-
-
-def _target(file: Path | os.DirEntry[str]) -> os.stat_result | None:
-    """What a link leads to, where it leads anywhere."""
-    if not file.is_symlink():
-        return None
-    with suppress(OSError):
-        return file.stat()
-    return None
-
-
-def _seen(*statuses: os.stat_result | None) -> tuple[int, ...]:
-    return tuple(
-        number for status in statuses if status for number in (status.st_dev, status.st_ino, status.st_ctime_ns)
-    )

@@ -23,7 +23,8 @@ from lake.contracts.contract import Contract, load_contract
 from lake.errors import DeclarationError, LakeError, StorageError
 from lake.ingest import landing
 from lake.ingest.delivery import FETCHES, GIVE_UP, Acceptance, Closing, Delivery, Fetched, Files, Replayed
-from lake.ingest.landing import Mark, Taken
+from lake.ingest.files import File, Mark, mark_of
+from lake.ingest.landing import Taken
 from lake.ingest.records import file_facts
 from lake.store import quarantine, side_tables, torn
 from lake.store.ledger import contract_versions
@@ -171,7 +172,7 @@ def restore_beside(
         return
     broken = {head.batch: head for head, _ in lacking(settings, log.stream, log.heads()) if head.files}
     for lost in broken.values():
-        marks = tuple((file["path"], file["size"], file["mtime"]) for file in lost.files)
+        marks = tuple(map(mark_of, lost.files))
         taken = Taken(lost.batch, marks, datetime.fromisoformat(lost.at), lost.contract)
         session = spark()  # outside of what is taken for a loss: it may not start
         try:
@@ -209,10 +210,10 @@ def lacking(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterat
             yield head, f"batch {head.batch}: {counted} duplicates, {stored} among the re-deliveries"
 
 
-def _file(settings: Settings, stream: str, batch: int, mark: Mark) -> landing.File:
+def _file(settings: Settings, stream: str, batch: int, mark: Mark) -> File:
     file = landing.found_again(settings, stream, mark)
     if file is None:
-        place = landing.places(settings, stream, mark)[0]
+        place = landing.home(settings, stream, mark)
         raise _gone(settings, stream, batch, mark, fix=f"restore the file, unchanged, at {place}")
     return file
 

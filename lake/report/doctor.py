@@ -10,9 +10,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 from lake import jars, s3
@@ -20,6 +22,7 @@ from lake.config import Settings, load_settings
 from lake.errors import LakeError
 from lake.remote import server, shown
 from lake.session import DELTA, EXTENSIONS, first_line, is_local, start
+from lake.store.storage import object_store
 from lake.store.storage.race import ROUNDS, WRITERS, lost_races
 from lake.store.warehouse import Warehouse
 
@@ -65,8 +68,9 @@ def examine(project: Path | None = None) -> list[Finding]:
         _jars(settings.path(settings.jars)),
         _loopback(),
         Finding("project", str(settings.project)),
+        *(_jars_for_s3(settings) if settings.stores else ()),
         *(_store(settings) if settings.store else _folder(settings)),
-        _landing(settings.path(settings.landing)),
+        *_landing(settings),
         *_spark(settings),
     ]
 
@@ -152,10 +156,13 @@ def _folder(settings: Settings) -> Iterator[Finding]:
     yield _space(settings.warehouse_path)
 
 
-def _store(settings: Settings) -> Iterator[Finding]:
-    """A warehouse in an object store: what it needs, whether it can be written, and whether one of two writers wins."""
+def _jars_for_s3(settings: Settings) -> Iterator[Finding]:
     wrong = s3.faults(settings.path(settings.jars), verify=True)
     yield Finding("jars for S3", wrong[0] if wrong else f"{len(jars.listed(s3.LIST))} verified", s3.SETUP * bool(wrong))
+
+
+def _store(settings: Settings) -> Iterator[Finding]:
+    """A warehouse in an object store: whether it can be written, and whether one of two writers wins."""
     try:
         lost = lost_races(Warehouse(settings).root)
     except LakeError as fault:
@@ -194,7 +201,17 @@ def _space(folder: Path) -> Finding:
     return Finding("disk", f"{free / (1 << 30):.1f} GB free", fix)
 
 
-def _landing(folder: Path) -> Finding:
+def _landing(settings: Settings) -> Iterator[Finding]:
+    """Where files land, and where they go in a bucket."""
+    if url := settings.stores.get("landing"):
+        yield _bucket("landing", url, settings, moved=settings.archive is not None)
+    else:
+        yield _landing_folder(settings.landing_path)
+    if url := settings.stores.get("archive"):
+        yield _bucket("archive", url, settings, written=True)
+
+
+def _landing_folder(folder: Path) -> Finding:
     if not folder.exists():
         return Finding("landing", f"{folder} does not exist yet")
     if folder.is_dir() and os.access(folder, os.R_OK | os.X_OK):
@@ -202,6 +219,22 @@ def _landing(folder: Path) -> Finding:
     return Finding(
         "landing", f"{folder} cannot be read", f"allow {_user()} to read it, or set `landing` to another folder"
     )
+
+
+def _bucket(subject: str, url: str, settings: Settings, *, moved: bool = False, written: bool = False) -> Finding:
+    """A folder of a bucket: whether it can be listed; what is to be `moved` away, deleted; `written`, also that."""
+    probe = object_store.at(settings, url) / f".doctor-{token_hex(8)}"
+    can = ["listed", *(["written"] if written else []), *(["deleted"] if moved or written else [])]
+    try:
+        with suppress(FileNotFoundError):
+            next(probe.parent.list(), None)
+        if written:
+            probe.put_if_absent(b"")
+        if moved or written:
+            probe.delete()
+    except LakeError as fault:
+        return Finding(subject, f"{fault.what} ({url})", fault.fix)
+    return Finding(subject, f"{url} can be {' and '.join(can)}")
 
 
 def _spark(settings: Settings) -> Iterator[Finding]:

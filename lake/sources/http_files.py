@@ -69,7 +69,7 @@ class Folder:
     @classmethod
     def of(cls, settings: Settings, source: str) -> Folder:
         """That of a source of a project."""
-        return cls(settings.path(settings.landing) / FOLDER / source)
+        return cls(settings.landing_path / FOLDER / source)
 
     @property
     def spool(self) -> str:

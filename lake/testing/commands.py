@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from lake.config import in_store
 from lake.testing.fault_injection import Kill
 from lake.testing.lakehouse import Lakehouse
 
@@ -118,5 +119,6 @@ class Commands:
 def _settings(lakehouse: Lakehouse) -> dict[str, str]:
     """A lakehouse's own settings as a command takes them."""
     settings = lakehouse.settings
-    variables = {"LAKE_WAREHOUSE": str(settings.warehouse_path), "LAKE_LANDING": str(settings.path(settings.landing))}
-    return variables | ({"LAKE_ARCHIVE": str(settings.path(settings.archive))} if settings.archive else {})
+    variables = {"LAKE_WAREHOUSE": str(settings.warehouse_path), "LAKE_LANDING": settings.landing_name}
+    archive = settings.archive and (in_store(settings.archive) or str(settings.path(settings.archive)))
+    return variables | ({"LAKE_ARCHIVE": archive} if archive else {})

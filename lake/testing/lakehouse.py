@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from lake.config import Settings, load_settings
+from lake.config import Settings, in_store, load_settings
 from lake.engine.verify import verify
 from lake.errors import LawError, QualityError
 from lake.evaluation.affected_keys import restrict
@@ -34,6 +34,7 @@ from lake.publish.cut import pick_cut
 from lake.quality.parking import PLACE
 from lake.session import start
 from lake.store.scan import Scan, to_arrow
+from lake.store.storage import object_store
 from lake.testing.log_order import goes_by_batches, order_decides
 from lake.testing.slices import cut_anew, landed
 
@@ -78,9 +79,16 @@ class Lakehouse:
 
     def land_samples(self) -> Lakehouse:
         """Copies the project's own landing files."""
-        shutil.copytree(
-            self.source.path(self.source.landing), self.settings.path(self.settings.landing), dirs_exist_ok=True
-        )
+        target = self.settings.path(self.settings.landing)
+        if not (url := in_store(self.source.landing)):
+            shutil.copytree(self.source.path(self.source.landing), target, dirs_exist_ok=True)
+            return self
+        samples = object_store.at(self.source, url)
+        with suppress(FileNotFoundError):
+            for entry in samples.list(deep=True):
+                file = target / entry.name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes((samples / entry.name).read())
         return self
 
     def run(self, *, now: datetime | None = None) -> Lakehouse:

@@ -20,6 +20,7 @@ from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
 from lake.ingest import landing
 from lake.ingest.delivery import Acceptance, Closing
+from lake.ingest.files import File, mark_of
 from lake.ingest.records import file_facts
 from lake.store import delta, quarantine, small
 from lake.store.log import Log
@@ -130,7 +131,7 @@ def landed(settings: Settings, contract: Contract) -> Landed:
     pieces: list[Piece] = []
     for head in reversed(heads):
         for each in head.files:
-            mark = each["path"], each["size"], each["mtime"]
+            mark = mark_of(each)
             if Acceptance.of(mark) or Closing.of(mark):  # which have no records
                 continue
             file = None if quarantine.is_mark(mark[0]) else landing.found_again(settings, stream, mark)
@@ -146,7 +147,7 @@ def landed(settings: Settings, contract: Contract) -> Landed:
     )
 
 
-def _pieces(file: landing.File, *, cut: bool) -> Iterator[Piece]:
+def _pieces(file: File, *, cut: bool) -> Iterator[Piece]:
     content, suffix = file.path.read_bytes(), "".join(file.path.suffixes[-2:])
     if not cut or file.path.suffix.lower() not in LINES:
         yield Piece(file.name, suffix, content, whole=True, time=file.mtime)

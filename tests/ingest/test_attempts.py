@@ -13,15 +13,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake import cli
 from lake.config import Settings, load_settings
-from lake.ingest import attempts, landing
+from lake.ingest import attempts
 from lake.ingest.delivery import Files
+from lake.ingest.files import File, Mark
 from lake.ingest.replay import waiting
 from lake.session import Gone
 from lake.store.log import Log
 from tests.shop import declare
 from tests.store.events import READING, Land, reading
 
-MARKS = [(f"readings/{n}.jsonl", n, n) for n in range(100)]
+MARKS: list[Mark] = [(f"readings/{n}.jsonl", n, n) for n in range(100)]
 DIE = """
 import os, signal, sys
 from pathlib import Path
@@ -32,13 +33,13 @@ with attempts.at_work(load_settings(Path(sys.argv[1])), "readings", [("readings/
 """
 
 
-def die(project: Settings, marks: list[landing.Mark]) -> None:
+def die(project: Settings, marks: list[Mark]) -> None:
     with pytest.raises(Gone, match="ended while reading readings/"), attempts.at_work(project, "readings", marks):
         raise Py4JNetworkError("Answer from Java side is empty")
 
 
-def some(project: Settings, *marks: landing.Mark) -> list[landing.Mark]:
-    files = [landing.File(name, Path(name), size, mtime) for name, size, mtime in marks]
+def some(project: Settings, *marks: Mark) -> list[Mark]:
+    files = [File(name, Path(name), size, mtime) for name, size, mtime, *_ in marks]
     return [file.mark for file in attempts.few(project, "readings", files)]
 
 

@@ -244,7 +244,7 @@ def test_names_of_one_checksum_are_staged_apart(project: Settings, land: Land) -
         os.utime(land("readings", name, "{}"), ns=(1, 1))
     for file in landing.listing(project, "readings"):
         link = formats.stage(project, file)
-        assert link.resolve() == file.path
+        assert Path(str(link)).resolve() == file.path
         staged.add(link)
     assert len(staged) == 2
 

@@ -19,6 +19,7 @@ from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.gate import gate
 from lake.ingest import landing, recovery
+from lake.ingest.files import Mark, noted
 from lake.ingest.replay import waiting
 from lake.project import Project, load
 from lake.publish.cut import cut
@@ -80,9 +81,9 @@ def at(shop: Project, number: int, voids: int = 0, **batches: int) -> Inputs:
     return Inputs(no_session, shop, Cut(number, batches, voids, datetime.now(UTC)))
 
 
-def appended(shop: Project, batch: int, *marks: tuple[str, int, int], **more: bool) -> None:
+def appended(shop: Project, batch: int, *marks: Mark, **more: bool) -> None:
     """Commits a batch of orders, of no event."""
-    files = [{"path": name, "size": size, "mtime": mtime} for name, size, mtime in marks]
+    files = [*map(noted, marks)]
     data: dict[str, Any] = {
         "offsets": {},
         "watermark": None,
@@ -269,7 +270,7 @@ def test_a_lost_batch_is_made_again_of_a_file_whose_name_cannot_be_printed(shop:
     assert [each.path for each in again(shop, 1).files] == [file]
     shop.settings.path("archive/orders").mkdir(parents=True)
     archiving = replace(shop.settings, archive=Path("archive"))
-    landing.archive(archiving, "orders", {mark}, shop.settings.path("archive/orders"))
+    landing.archive(archiving, "orders", {mark})
     assert not file.exists()
     assert present(landing.found_again(archiving, "orders", mark)).mark == mark
 

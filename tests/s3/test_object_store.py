@@ -279,11 +279,12 @@ def test_a_server_that_is_gone_is_told_in_a_line(tmp_path: Path, s3: S3) -> None
     "url",
     ["gs://bucket/x", "s3a://bucket/x", "s3://", "s3://B/x", "s3://bucket//x", "s3://bucket/a b", "s3://bucket/../x"],
 )
-def test_an_address_that_is_none_is_refused_with_an_example(tmp_path: Path, url: str) -> None:
+@pytest.mark.parametrize("setting", ["warehouse", "landing", "archive"])
+def test_an_address_that_is_none_is_refused_with_an_example(tmp_path: Path, url: str, setting: str) -> None:
     from lake.config import load_settings
 
-    (tmp_path / "pyproject.toml").write_text(f"[tool.lake]\nwarehouse = {json.dumps(url)}\n")
+    (tmp_path / "pyproject.toml").write_text(f"[tool.lake]\n{setting} = {json.dumps(url)}\n")
     with pytest.raises(DeclarationError, match=re.escape("names no folder of an S3 bucket")) as caught:
         load_settings(tmp_path)
-    assert "s3://BUCKET/PREFIX" in str(caught.value)
+    assert f'{setting} = "s3://BUCKET/PREFIX"' in str(caught.value)
     assert isinstance(caught.value, LakeError)

@@ -21,9 +21,10 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settings(endpoint: str = "", path_style: bool | None = None) -> Settings:
     storage = StorageSettings(endpoint=endpoint, path_style=path_style)
-    return Settings(project=Path("/shop"), warehouse="s3://acme/shop", storage=storage)
+    return Settings(project=Path("/shop"), warehouse=URL, storage=storage)
 
 
+URL = "s3://acme/shop"
 NO_URLS = ("127.0.0.1:9000", "s3.example.org", "ftp://s3.example.org", "s3://acme", "http://", "http:/h", " http://h")
 NO_HOSTS = ("http://my host", "http://h..org", "http://[::1", "https://:9000", "http://u:hush@h", "http://h?x=1")
 NO_PORTS = ("http://h:99999", "http://h:0", "http://h:x", "http://h:", "http://[::1]:")
@@ -33,7 +34,7 @@ NO_PORTS = ("http://h:99999", "http://h:0", "http://h:x", "http://h:", "http://[
 def test_an_endpoint_that_is_none_is_told(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for told in (settings(endpoint), settings()):
         with pytest.raises(DeclarationError, match="is not the URL of a server") as raised:
-            s3.place(told)
+            s3.place(told, URL)
         assert "hush" not in str(raised.value)
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
 
@@ -43,13 +44,13 @@ URLS = ("http://127.0.0.1:9000", "https://s3.example.org", "https://h.example.or
 
 @pytest.mark.parametrize("endpoint", [*URLS, "http://s3:9000/", "http://my_store"])
 def test_an_endpoint_is_taken_as_it_is(endpoint: str) -> None:
-    assert s3.place(settings(endpoint)) == s3.Place("acme", endpoint.rstrip("/"), "us-east-1", True)
+    assert s3.place(settings(endpoint), URL) == s3.Place("acme", endpoint.rstrip("/"), "us-east-1", True)
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9000", "https://10.0.0.1", "http://[::1]:9000"])
 def test_no_bucket_comes_before_an_address(endpoint: str) -> None:
     with pytest.raises(DeclarationError, match="the name of a bucket cannot be put before it"):
-        s3.place(settings(endpoint, path_style=False))
+        s3.place(settings(endpoint, path_style=False), URL)
 
 
 def test_amazons_own_store_has_no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,10 @@ import avro.schema
 from lake.config import Settings
 from lake.contracts import avro_json
 from lake.ingest.records import bounds
+from lake.ingest.records.bounds import Content
 
 
-def fault_of(path: Path, *, record_bytes: int = Settings.record_bytes) -> str:
+def fault_of(path: Content, *, record_bytes: int = Settings.record_bytes) -> str:
     """Why a file cannot be read at all, "" where its header can, and its blocks do not unpack to too much."""
     try:
         with path.open("rb") as stream:
@@ -63,7 +64,7 @@ def _fault_of_blocks(reader: avro.datafile.DataFileReader, codec: Any, size: int
     return ""
 
 
-def as_lines(path: Path, copy: Path, *, record_bytes: int) -> Path:
+def as_lines(path: Content, copy: Path, *, record_bytes: int) -> Path:
     """Writes the records of a file without a fault to `copy`.
 
     Where it cannot be read on, the last line says so; it is no JSON.
@@ -80,7 +81,7 @@ def as_lines(path: Path, copy: Path, *, record_bytes: int) -> Path:
     return Path(new.name).rename(copy)
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _lines(path: Content) -> Iterator[bytes]:
     with path.open("rb") as stream:
         number = 0
         try:

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lake.store.storage.objects import Object
+
 OVERSIZED: Final = "oversized: "
 TOO_LONG: Final = "characters per column"
 """What Spark says of a column of CSV that is longer than a line may be, as one is whose quote is not closed."""
@@ -31,6 +33,8 @@ COLUMNS: Final = 5000
 DEPTH: Final = 100
 HEADER: Final = 1 << 20
 CHUNK: Final = 1 << 20
+Content = Path | Object
+"""What is read of: a file of this machine, or an object."""
 TEXTS: Final = frozenset({"NONE", "STRING", "ENUM", "JSON", "BSON"})
 
 
@@ -68,9 +72,14 @@ def fault_of_columns(count: int) -> str:
     return f"{OVERSIZED}{count:,} columns, limit {COLUMNS:,}" if count > COLUMNS else ""
 
 
-def fault_of_parquet(path: Path, *, record_bytes: int) -> str:
+def parquet(path: Content) -> Path | BinaryIO:
+    """A Parquet file as Arrow reads it."""
+    return path if isinstance(path, Path) else path.open()
+
+
+def fault_of_parquet(path: Content, *, record_bytes: int) -> str:
     """Why a Parquet file is not to be read by Spark, "" where it may be."""
-    size, metadata = path.stat().st_size, pq.read_metadata(path)
+    size, metadata = path.stat().st_size, pq.read_metadata(parquet(path))
     if fault := fault_of_columns(metadata.num_columns):
         return fault
     paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
@@ -93,14 +102,14 @@ def fault_of_parquet(path: Path, *, record_bytes: int) -> str:
     return _fault_of_texts(path, metadata, most=most, longest=line_bytes(record_bytes), size=size)
 
 
-def _fault_of_texts(path: Path, metadata: pq.FileMetaData, *, most: int, longest: int, size: int) -> str:
+def _fault_of_texts(path: Content, metadata: pq.FileMetaData, *, most: int, longest: int, size: int) -> str:
     """A text that stands once in a dictionary may be meant a million times. What Arrow cannot read is for Spark."""
     columns = _texts(metadata, most, longest)
     if not columns:
         return ""
     taken = 0
     with suppress(pa.ArrowException, OSError):
-        for batch in pq.ParquetFile(path, read_dictionary=columns).iter_batches(columns=columns):
+        for batch in pq.ParquetFile(parquet(path), read_dictionary=columns).iter_batches(columns=columns):
             for text in (leaf for column in batch.columns for leaf in _leaves(column)):
                 lengths = pc.binary_length(text.dictionary)
                 if (pc.max(lengths).as_py() or 0) > longest:

@@ -24,7 +24,8 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 FileOf = tuple[str, str, int | None]
 """A file: the last part of its `_file`, or all of it for a quarantined record; its name; its time in nanoseconds."""
 NAME: Final = "_of"
-FILE: Final = "if(startswith(_file, 'quarantine:'), _file, substring_index(_file, '/', -1))"
+LAST: Final = "url_decode(replace(substring_index(_file, '/', -1), '+', '%2B'))"
+FILE: Final = f"if(startswith(_file, 'quarantine:'), _file, {LAST})"
 
 
 def fields_of(contract: Contract) -> list[Field]:

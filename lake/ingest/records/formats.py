@@ -34,11 +34,14 @@ from lake import file_modes
 from lake.config import Settings
 from lake.contracts.csv_options import UNSAID, CsvOptions
 from lake.contracts.digits import MARK
-from lake.ingest.landing import File
+from lake.ingest.files import File
 from lake.ingest.records import avro_files, bounds, text_files
+from lake.ingest.records.bounds import Content
 from lake.ingest.records.text_files import opened
 from lake.quoting import SPARK, literal, quoted
 from lake.session import first_line
+from lake.store.storage import Address
+from lake.store.storage.objects import Object
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +64,7 @@ BINARY: Final = re.compile(rb"\x00")
 NEVER: Final = "\0"  # no text has it
 
 
-def format_of(path: Path) -> str:
+def format_of(path: Content) -> str:
     """json, csv, parquet or avro, by the name; "" where it tells none."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     if suffixes and suffixes[-1] == ".gz":
@@ -74,7 +77,7 @@ def format_of(path: Path) -> str:
 def fault_of(
     file: File,
     *,
-    folder: Path | None = None,
+    folder: Path | Address | None = None,
     names: Collection[str] = (),
     record_bytes: int = Settings.record_bytes,
     options: CsvOptions = UNSAID,
@@ -86,11 +89,8 @@ def fault_of(
     """
     path = file.path
     try:
-        inside = folder is None or Path(os.path.realpath(path)).is_relative_to(folder.resolve())  # of a loop, itself
-        if path.is_symlink() and not inside:
-            return "a symbolic link out of the landing folder"
-        if not path.is_file():
-            return "not a regular file"
+        if isinstance(path, Path) and (fault := _fault_of_place(path, folder)):
+            return fault
         if not format_of(path):
             return f"unknown format: none of {', '.join(FORMATS)}, .gz after the text formats"
         if path.stat().st_size == 0:
@@ -100,9 +100,16 @@ def fault_of(
         return first_line(error).replace(str(path), path.name)
 
 
-def _fault_inside(path: Path, record_bytes: int, options: CsvOptions) -> str:
+def _fault_of_place(path: Path, folder: Path | Address | None) -> str:
+    outside = isinstance(folder, Path) and not Path(os.path.realpath(path)).is_relative_to(folder.resolve())
+    if path.is_symlink() and outside:  # of a loop, itself
+        return "a symbolic link out of the landing folder"
+    return "" if path.is_file() else "not a regular file"
+
+
+def _fault_inside(path: Content, record_bytes: int, options: CsvOptions) -> str:
     if format_of(path) == "parquet":
-        columns = [name.lower() for name in pq.read_schema(path).names]
+        columns = [name.lower() for name in pq.read_schema(bounds.parquet(path)).names]
         repeated = "two columns of one name" if len(set(columns)) < len(columns) else ""
         return repeated or bounds.fault_of_parquet(path, record_bytes=record_bytes)
     if format_of(path) == "avro":
@@ -119,7 +126,7 @@ def _fault_inside(path: Path, record_bytes: int, options: CsvOptions) -> str:
     return bounds.fault_of_columns(len(names))
 
 
-def _fault_of_text(path: Path, record_bytes: int, encoding: str) -> str:
+def _fault_of_text(path: Content, record_bytes: int, encoding: str) -> str:
     size, packed = path.stat().st_size, path.suffix.lower() == ".gz"
     with opened(path, encoding) as stream:
         head = stream.read(text_files.CHUNK if packed else 1 << 16)
@@ -133,7 +140,7 @@ def _fault_of_text(path: Path, record_bytes: int, encoding: str) -> str:
         return bounds.fault_of_text(stream, size=size, record_bytes=record_bytes, whole=is_document(path))
 
 
-def _fault_of_header(path: Path, names: Collection[str], options: CsvOptions) -> str:
+def _fault_of_header(path: Content, names: Collection[str], options: CsvOptions) -> str:
     """What would be taken for the names of columns, and is a record or a line of another format; or the reverse."""
     columns = text_files.header(path, options) if names and format_of(path) == "csv" else ()
     lower = [name.lower() for name in columns]
@@ -145,7 +152,7 @@ def _fault_of_header(path: Path, names: Collection[str], options: CsvOptions) ->
     return f"a header without a field of the contract: {options.delimiter.join(columns)}"[:300]
 
 
-def is_document(path: Path) -> bool:
+def is_document(path: Content) -> bool:
     """Whether a JSON file is one record, printed over many lines: no line of JSON Lines is a brace alone."""
     if ".json" not in [suffix.lower() for suffix in path.suffixes[-2:]]:
         return False
@@ -154,7 +161,7 @@ def is_document(path: Path) -> bool:
     return head.partition(b"\n")[0].rstrip() == b"{"
 
 
-def records(spark: SparkSession, paths: Mapping[Path, str], options: CsvOptions, *, record_bytes: int) -> DataFrame:
+def records(spark: SparkSession, paths: Mapping[Content, str], options: CsvOptions, *, record_bytes: int) -> DataFrame:
     """The records of files at `paths` that `stage` gave, as the columns that this module describes.
 
     A path is looked into here, and read by Spark at the address beside it.
@@ -180,40 +187,46 @@ def spooled(spark: SparkSession, address: str) -> DataFrame:
 
 def stage(
     settings: Settings, file: File, options: CsvOptions = UNSAID, *, stream: str = "", apart: bool = False
-) -> Path:
+) -> Content:
     """A path to `file` that Spark's path patterns cannot misread: its own, or a link or copy under a plain name.
 
-    With `apart`, that name is no other file's. Copies are made of CSV that is not UTF-8 and of Avro, for one `stream`;
+    With `apart`, that name is no other file's; an object has one of its own, and `spelled` is how Spark is told of it.
+    Copies are made of CSV that is not UTF-8 and of Avro, for one `stream`;
     they stay until `unstage`.
     """
     path = file.path
     if format_of(path) == "avro":
-        identity = f"{stream} {file.size} {file.seen}".encode()
+        identity = f"{stream} {file.size} {file.seen}{file.tag}".encode()
         lines = file_modes.scratch(settings, "staging") / f"{_digest(path, identity)}-{file.mtime}.jsonl"
         return lines if lines.exists() else avro_files.as_lines(path, lines, record_bytes=settings.record_bytes)
     encoding = text_files.foreign(path, options) if format_of(path) == "csv" else ""
-    if not encoding and not apart and PLAIN_NAME.fullmatch(path.name) and not path.is_symlink():
-        return path
-    suffixes = [suffix for suffix in map(str.lower, path.suffixes[-2:]) if suffix in {*FORMATS, ".gz"}]
-    plain = ".csv" if encoding else "".join(suffixes)
-    identity = f"{stream} {encoding} {file.size} {file.seen}".encode() if encoding else b""
-    link = file_modes.scratch(settings, "staging") / f"{_digest(path, identity)}-{file.mtime}{plain}"
     if encoding:
-        return link if link.exists() else text_files.recoded(path, encoding, link)
+        identity = f"{stream} {encoding} {file.size} {file.seen}{file.tag}".encode()
+        copy = file_modes.scratch(settings, "staging") / f"{_digest(path, identity)}-{file.mtime}.csv"
+        return copy if copy.exists() else text_files.recoded(path, encoding, copy)
+    if isinstance(path, Object) or (not apart and PLAIN_NAME.fullmatch(path.name) and not path.is_symlink()):
+        return path
+    plain = "".join(suffix for suffix in map(str.lower, path.suffixes[-2:]) if suffix in {*FORMATS, ".gz"})
+    link = file_modes.scratch(settings, "staging") / f"{_digest(path, b'')}-{file.mtime}{plain}"
     link.unlink(missing_ok=True)
     link.symlink_to(path.resolve())
     return link
 
 
-def _digest(path: Path, identity: bytes) -> str:
-    return hashlib.sha256(os.fsencode(path) + identity).hexdigest()[:32]
+def _digest(path: Content, identity: bytes) -> str:
+    return hashlib.sha256(os.fsencode(str(path)) + identity).hexdigest()[:32]
 
 
-def unstage(settings: Settings, paths: Iterable[Path]) -> None:
+def unstage(settings: Settings, paths: Iterable[Content]) -> None:
     """Removes the copies among `paths` that `stage` gave."""
     for path in paths:
-        if path.parent == file_modes.scratch(settings, "staging") and not path.is_symlink():
+        if isinstance(path, Path) and path.parent == file_modes.scratch(settings, "staging") and not path.is_symlink():
             path.unlink(missing_ok=True)
+
+
+def spelled(one: Object) -> str:
+    """The address of an object, as Spark is told to read it and no other: what is a pattern to Hadoop is escaped."""
+    return re.sub(r"[][{}*?\\]", r"\\\g<0>", one.address.spark)
 
 
 def place_of(address: str) -> str:
@@ -221,17 +234,19 @@ def place_of(address: str) -> str:
     return unquote(re.sub(r"^file:/*", "/", address))
 
 
-def _groups(paths: Iterable[Path], options: CsvOptions) -> Iterable[tuple[tuple[str, tuple[str, ...]], list[Path]]]:
+def _groups(
+    paths: Iterable[Content], options: CsvOptions
+) -> Iterable[tuple[tuple[str, tuple[str, ...]], list[Content]]]:
     """Files that one reader can read together: of one format, and of one header or schema."""
 
-    def kind(path: Path) -> tuple[str, tuple[str, ...]]:
+    def kind(path: Content) -> tuple[str, tuple[str, ...]]:
         match format_of(path):
             case "csv":
                 return "csv", options.columns or text_files.header(path, replace(options, encoding=""))
             case "json" if is_document(path):
                 return "document", ()
             case "parquet":
-                return "parquet", tuple(str(field) for field in pq.read_schema(path))
+                return "parquet", tuple(str(field) for field in pq.read_schema(bounds.parquet(path)))
             case other:
                 return other, ()
 

@@ -13,13 +13,14 @@ from typing import Any, BinaryIO, Final
 from lake.contracts.csv_options import CsvOptions
 from lake.contracts.digits import MARK
 from lake.ingest.records import bounds
+from lake.ingest.records.bounds import Content
 
 CHUNK: Final = 1 << 20
 UTF_8: Final = "utf-8-sig"
 MARKED: Final = "headwater.marked"
 
 
-def header(path: Path, options: CsvOptions) -> tuple[str, ...]:
+def header(path: Content, options: CsvOptions) -> tuple[str, ...]:
     """The columns of the first line of a CSV file."""
     with opened(path, options.encoding) as stream:
         head = stream.read(bounds.HEADER)
@@ -33,14 +34,14 @@ def header(path: Path, options: CsvOptions) -> tuple[str, ...]:
     return tuple(name.strip() for name in next(lines, []))
 
 
-def opened(path: Path, encoding: str = "") -> BinaryIO:
+def opened(path: Content, encoding: str = "") -> BinaryIO:
     """The bytes of a file of text, unpacked; those of UTF-8 for what is in an `encoding`."""
     packed = path.suffix.lower() == ".gz"
-    stream: Any = gzip.open(path) if packed else path.open("rb")  # noqa: SIM115  whoever asks closes it
+    stream: Any = gzip.open(path if isinstance(path, Path) else path.open()) if packed else path.open("rb")  # noqa: SIM115  whoever asks closes it
     return _Recoded(stream, encoding) if encoding else stream  # type: ignore[return-value]
 
 
-def foreign(path: Path, options: CsvOptions) -> str:
+def foreign(path: Content, options: CsvOptions) -> str:
     """The encoding of a CSV file that Spark must not be given as it is: it is not UTF-8, or not all of it. Else ""."""
     if options.encoding:
         return options.encoding
@@ -55,7 +56,7 @@ def foreign(path: Path, options: CsvOptions) -> str:
     return ""
 
 
-def recoded(path: Path, encoding: str, copy: Path) -> Path:
+def recoded(path: Content, encoding: str, copy: Path) -> Path:
     """Copies the text of a file in an `encoding` to `copy`, in UTF-8."""
     with opened(path, encoding) as stream, NamedTemporaryFile(dir=copy.parent, delete=False) as new:
         while chunk := stream.read(CHUNK):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,13 +23,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from lake import duck, s3
 from lake.config import Settings
-from lake.errors import DeclarationError, LakeError
+from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.store.storage import Address, Entry, Storage
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
+    from obstore import GetOptions, ObjectMeta
     from obstore.store import ClientConfig, S3Config, S3Store
 
+    from lake.store.storage.objects import Object
     from lake.store.storage.ranged import Ranged
 
 WRITER: Final = "headwater-writer"
@@ -36,6 +38,8 @@ WRITER: Final = "headwater-writer"
 RETRIES: Final = 5
 MANY: Final = 1000
 """As many objects are listed or deleted by one request."""
+MOST_AT_ONCE: Final = 5 << 30
+"""Bytes of the largest object that S3 copies by one request."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,17 @@ class ObjectStore(Storage):
         with told(url):
             return bytes(obstore.get_range(self._client, self._key(url), start=start, length=size))
 
+    def part_of(self, url: str, tag: str, start: int, size: int) -> bytes:
+        """As `part`, of the object with this tag. Raises FileNotFoundError where there is none, or another."""
+        import obstore
+
+        with told(url):
+            try:
+                options: GetOptions = {"if_match": tag, "range": (start, start + size)} if size else {"if_match": tag}
+                return bytes(obstore.get(self._client, self._key(url), options=options).bytes())
+            except obstore.exceptions.PreconditionError:
+                raise FileNotFoundError(2, "No such file", url) from None
+
     def list(self, url: str, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
         import obstore
 
@@ -127,10 +142,10 @@ class ObjectStore(Storage):
             if deep or after:
                 offset = f"{prefix}{after}" if after else None
                 parts = obstore.list(self._client, prefix or None, offset=offset, chunk_size=MANY)
-                found = [_entry(meta, prefix) for meta in next(parts, [])]
+                found = [_entry(meta, prefix) for meta in next(parts, []) if _is_below(meta, prefix)]
             else:
                 listed = obstore.list_with_delimiter(self._client, prefix or None)
-                found = [_entry(meta, prefix) for meta in listed["objects"]]
+                found = [_entry(meta, prefix) for meta in listed["objects"] if _is_below(meta, prefix)]
                 found += [Entry(f"{name.removeprefix(prefix)}/", 0, 0) for name in listed["common_prefixes"]]
                 found.sort(key=lambda entry: entry.name)
         if not found:
@@ -138,7 +153,7 @@ class ObjectStore(Storage):
         while found:
             yield from (entry for entry in found if entry.name)
             with told(url):  # by name, and only as far as somebody asks
-                found = [_entry(meta, prefix) for meta in next(parts, [])]
+                found = [_entry(meta, prefix) for meta in next(parts, []) if _is_below(meta, prefix)]
 
     def put_if_absent(self, url: str, content: bytes) -> bool:
         import obstore
@@ -161,6 +176,20 @@ class ObjectStore(Storage):
 
         with told(url):
             obstore.put(self._client, self._key(url), file)
+
+    def copy(self, source: Object, url: str) -> None:
+        """Copies an object to `url`, over what there may be; of this bucket, the server does it.
+
+        Raises FileNotFoundError where it is gone, or replaced while it is read here.
+        """
+        import obstore
+
+        with told(url):
+            if source.address.storage == self and source.size <= MOST_AT_ONCE:
+                obstore.copy(self._client, self._key(str(source)), self._key(url))
+            else:
+                with source.open() as content:
+                    obstore.put(self._client, self._key(url), content)
 
     def _writer(self, url: str) -> str | None:
         """Which attempt put the file that is there; "" where it does not say so, None where there is none."""
@@ -194,6 +223,11 @@ class ObjectStore(Storage):
         return Entry(url.rpartition("/")[2], meta["size"], meta["last_modified"].timestamp(), meta["e_tag"] or "")
 
 
+def _is_below(meta: ObjectMeta, prefix: str) -> bool:
+    """Whether it is in a folder: not the empty object that some tools make of the folder itself."""
+    return meta["path"].startswith(prefix)
+
+
 def _entry(meta: ObjectMeta, prefix: str) -> Entry:
     name = meta["path"].removeprefix(prefix)
     return Entry(name, meta["size"], meta["last_modified"].timestamp(), meta["e_tag"] or "")
@@ -210,6 +244,12 @@ def told(url: str) -> Iterator[None]:
         if bucketless := s3.bucketless(str(error), url):
             raise bucketless from None
         raise FileNotFoundError(2, "No such file", url) from None
+    except obstore.exceptions.InvalidPathError as error:
+        raise Unavailable(
+            f"an object has a name that cannot be read: {_named(error)}",
+            where=url,
+            fix="rename or delete it: names have no control characters, and no empty or dotted parts",
+        ) from None
     except obstore.exceptions.BaseError as error:
         raise unreachable(url, error) from None
 
@@ -219,16 +259,27 @@ def unreachable(url: str, error: BaseException) -> LakeError:
     return s3.fault(error, url) or s3.silent(str(error), url)
 
 
+def _named(error: BaseException) -> str:
+    """The name in what is said of one that is none."""
+    found = re.search(r'Error parsing Path (".*?"):', str(error), re.S)
+    return ascii(found[1] if found else str(error))[:300]
+
+
 def root(settings: Settings) -> Address:
     """The warehouse of `settings`, which is in an object store. Raises DeclarationError where the extra is missing."""
-    return Address(settings.store, _store(s3.place(settings), settings.path(".lake/staging")))
+    return at(settings, settings.store)
+
+
+def at(settings: Settings, url: str) -> Address:
+    """The address of a URL of an object store. Raises DeclarationError where the extra is missing."""
+    return Address(url, _store(s3.place(settings, url), settings.path(".lake/staging")))
 
 
 @cache
 def _store(place: s3.Place, staging: Path) -> ObjectStore:
     if missing := [name for name in ("obstore", "fsspec") if find_spec(name) is None]:
         raise DeclarationError(
-            f"a warehouse in an object store needs {', '.join(missing)}, which the extra `s3` installs",
+            f"an object store needs {', '.join(missing)}, which the extra `s3` installs",
             where=f"s3://{place.bucket}",
             fix="pip install 'headwater[s3]'",
         )

@@ -1,0 +1,213 @@
+"""Landing files: those of a folder of this machine, or the objects of a folder of a bucket; how they are archived.
+
+A bucket has no links, and no times but that of the last PUT: what tells two objects of one name apart is their tag.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, Final
+
+from lake.errors import DeclarationError, Unavailable
+from lake.store.storage import Address, objects
+from lake.store.storage.objects import Object
+
+FOLDER: Final = "make it a folder that this user may read"
+PARTIAL: Final = (".tmp", ".part", ".partial", ".crdownload")
+SECOND: Final = 10**9
+
+Mark = tuple[str, int, int, *tuple[str, ...]]
+"""What progress remembers of a file: its name, its size, its time of change in nanoseconds; of an object, its tag."""
+
+
+def mark_of(noted: Mapping[str, Any]) -> Mark:
+    """A mark as the commit of a batch has it."""
+    mark = noted["path"], noted["size"], noted["mtime"]
+    return (*mark, noted["tag"]) if noted.get("tag") else mark
+
+
+def noted(mark: Mark) -> dict[str, Any]:
+    """A mark as the commit of a batch has it."""
+    return dict(zip(("path", "size", "mtime", "tag"), mark, strict=False))
+
+
+@dataclass(frozen=True)
+class File:
+    """A file to read. `name` is how sources and progress call it; `mtime` is in nanoseconds.
+
+    A file counts as read when name, size, mtime and `tag` are those of one that was: a changed one is read again.
+    `seen` is what else was seen of it, and of what it links to: a producer can set an mtime, but no time of change. The
+    tag of an object is the store's, of its content.
+    """
+
+    name: str
+    path: Path | Object
+    size: int
+    mtime: int
+    seen: tuple[int, ...] = field(default=(), repr=False)
+    tag: str = ""
+
+    @property
+    def mark(self) -> Mark:
+        """What progress remembers of the file."""
+        mark = self.name, self.size, self.mtime
+        return (*mark, self.tag) if self.tag else mark
+
+    def unchanged(self) -> bool:
+        """Whether the file still is what it was when it was listed."""
+        if isinstance(self.path, Object):
+            return self.path.unchanged()
+        try:
+            now, target = self.path.lstat(), _target(self.path)
+        except OSError:
+            return False
+        return (now.st_size, now.st_mtime_ns) == (self.size, self.mtime) and self.seen in {(), _seen(now, target)}
+
+
+def unchanged(files: Iterable[File]) -> tuple[File, ...]:
+    """Those of `files` that still are what they were when they were listed."""
+    files = tuple(files)
+    of_bucket = [file.path for file in files if isinstance(file.path, Object)]
+    if not of_bucket:
+        return tuple(file for file in files if file.unchanged())
+    same = dict(zip(of_bucket, objects.unchanged(of_bucket), strict=True))
+    return tuple(f for f in files if (same[f.path] if isinstance(f.path, Object) else f.unchanged()))
+
+
+def in_folder(folder: Path, stream: str) -> list[File]:
+    """The landing files of `stream` in a folder of this machine, in no order.
+
+    Raises Unavailable where the folder exists and cannot be listed, DeclarationError where it is a link.
+    """
+    if folder.is_symlink():
+        raise DeclarationError(
+            f"the landing folder of {stream} is a symbolic link, and files elsewhere are not ingested",
+            where=str(folder),
+            fix="make it a folder, or set `landing` to the folder with the files",
+        )
+    try:
+        entries = [entry for entry in os.scandir(folder) if _wanted(entry)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise Unavailable(
+            f"the landing folder of {stream} cannot be read: {error.strerror}", where=str(folder), fix=FOLDER
+        ) from None
+    return list(_files(stream, entries))
+
+
+def in_bucket(folder: Address, stream: str) -> list[File]:
+    """The landing files of `stream` in a folder of a bucket, in no order. Raises Unavailable."""
+    with suppress(FileNotFoundError):
+        wanted = (entry for entry in folder.list() if not entry.name.endswith("/") and _is_named(entry.name))
+        return [of_object(f"{stream}/{printable(entry.name)}", Object.of(folder, entry)) for entry in wanted]
+    return []
+
+
+def of_object(name: str, one: Object) -> File:
+    """An object as a file called `name`."""
+    return File(name, one, one.size, one.time * SECOND, tag=one.tag)
+
+
+def printable(name: str) -> str:
+    """`name` with bytes that are not UTF-8, and control characters, spelled out."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def archived(mark: Mark) -> str:
+    """The name of the file with this mark in an archive where a bucket is on either side.
+
+    A copy has a time of its own, and may have another tag: that it is of this mark, only its name tells.
+    """
+    name, size, mtime, *tag = mark
+    last = Path(name).name
+    plain = last if "\\" not in last else "".join(Path(last).suffixes[-2:])  # a spelling, not the name
+    return f"{mtime}-{hashlib.sha256(json.dumps([name, size, mtime, *tag]).encode()).hexdigest()[:16]}-{plain}"
+
+
+def move(file: File, folder: Path | Address) -> None:
+    """Moves a file to a folder of an archive, where it may be already, if an earlier move was cut short.
+
+    To or from a bucket it is copied, then deleted; what has come in its place since it was listed stays there. Several
+    hosts may do so at once.
+    """
+    if isinstance(folder, Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        if isinstance(file.path, Path):
+            target = folder / file.path.name
+            shutil.move(file.path, folder / f"{file.mtime}-{target.name}" if target.exists() else target)
+            return
+    copy = folder / archived(file.mark)
+    with suppress(FileNotFoundError):  # gone, or another, since it was listed
+        _copy(file, copy)
+        if file.unchanged():
+            _delete(file.path)
+        elif _exists(file.path):
+            _delete(copy)  # which may be of what has come since
+
+
+def _copy(file: File, copy: Path | Address) -> None:
+    if isinstance(copy, Path):
+        with file.path.open("rb") as content, NamedTemporaryFile(dir=copy.parent, prefix=".", delete=False) as new:
+            shutil.copyfileobj(content, new, objects.WHOLE)
+        os.utime(new.name, ns=(file.mtime, file.mtime))
+        os.replace(new.name, copy)
+    elif isinstance(file.path, Path):
+        copy.put_file(file.path)
+    else:
+        bucket: Any = copy.storage
+        bucket.copy(file.path, f"{copy}")
+
+
+def _exists(what: Path | Object) -> bool:
+    return what.exists() if isinstance(what, Path) else what.address.exists()
+
+
+def _delete(what: Path | Object | Address) -> None:
+    if isinstance(what, Path):
+        what.unlink(missing_ok=True)
+    else:
+        (what.address if isinstance(what, Object) else what).delete()
+
+
+def _wanted(entry: os.DirEntry[str]) -> bool:
+    return _is_named(entry.name) and not entry.is_dir(follow_symlinks=False)
+
+
+def _is_named(name: str) -> bool:
+    """Whether a name is a landing file's: not hidden, nor that of one which is still being written."""
+    return not name.startswith((".", "_")) and not name.lower().endswith(PARTIAL)
+
+
+def _files(stream: str, entries: Sequence[os.DirEntry[str]]) -> Iterator[File]:
+    for entry in entries:
+        try:
+            status, target = entry.stat(follow_symlinks=False), _target(entry)
+        except FileNotFoundError:
+            continue
+        name = f"{stream}/{printable(entry.name)}"
+        yield File(name, Path(entry.path), status.st_size, status.st_mtime_ns, _seen(status, target))
+
+
+def _target(file: Path | os.DirEntry[str]) -> os.stat_result | None:
+    """What a link leads to, where it leads anywhere."""
+    if not file.is_symlink():
+        return None
+    with suppress(OSError):
+        return file.stat()
+    return None
+
+
+def _seen(*statuses: os.stat_result | None) -> tuple[int, ...]:
+    return tuple(
+        number for status in statuses if status for number in (status.st_dev, status.st_ino, status.st_ctime_ns)
+    )

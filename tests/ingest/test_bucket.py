@@ -1,0 +1,321 @@
+"""Landing files in a bucket, without a server: what is seen of them, where they go, and what comes between."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from lake import s3
+from lake.config import Settings, load_settings
+from lake.contracts.contract import load_contracts
+from lake.errors import DeclarationError, Unavailable
+from lake.ingest import files, landing
+from lake.ingest.files import File
+from lake.ingest.records import formats
+from lake.report import doctor
+from lake.sources.http_files import Folder
+from lake.store.storage import Address, object_store, objects
+from lake.store.storage.objects import Object
+from tests.checks import present
+from tests.ingest.every_file import CONTRACTS, FIELDS
+from tests.ingest.every_file import files as every
+from tests.shop import declare
+from tests.store.memory import Bucket
+
+URL: Final = "s3://acme/landing"
+AT: Final = 1_700_000_000
+
+
+class Died(Exception):
+    """Where a process ends."""
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """The only one there is."""
+    made = Bucket()
+    made.at = AT
+    monkeypatch.setattr(object_store, "_store", lambda *_: made)
+    monkeypatch.setattr(objects, "_MEMORY", objects._Memory())
+    return made
+
+
+@pytest.fixture
+def inside(project: Settings, bucket: Bucket) -> Settings:
+    return replace(project, landing=URL, archive="s3://acme/done")
+
+
+def put(bucket: Bucket, name: str, content: bytes = b'{"id": 1}\n') -> None:
+    bucket.put(f"{URL}/{name}", content)
+
+
+def test_of_every_file_the_same_is_seen_and_staged(project: Settings, inside: Settings, bucket: Bucket) -> None:
+    declare(project, *CONTRACTS.values())
+    for name, content in every():
+        file = project.path("landing") / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+        os.utime(file, (AT, AT))
+        put(bucket, name, content)
+    for stream, contract in load_contracts(project).items():
+        ours, theirs = landing.listing(project, stream), landing.listing(inside, stream)
+        assert [(one.name, one.size, one.mtime) for one in ours] == [(one.name, one.size, one.mtime) for one in theirs]
+        for local, remote in zip(ours, theirs, strict=True):
+            both, csv = (local, remote), contract.csv
+            faults = [formats.fault_of(one, names=FIELDS, record_bytes=10_000, options=csv) for one in both]
+            assert faults[0] == faults[1], local.name
+            if faults[0] or not local.size:
+                continue
+            staged = [formats.stage(project, one, contract.csv, stream=stream) for one in (local, remote)]
+            contents = [one.read_bytes() for one in staged]
+            assert contents[0] == contents[1], local.name
+            kinds = [(formats.format_of(one), formats.is_document(one)) for one in staged]
+            assert kinds[0] == kinds[1], local.name
+            formats.unstage(project, staged)
+
+
+def test_an_object_is_read_as_a_file_is_by_few_requests(bucket: Bucket, tmp_path: Path) -> None:
+    chance = random.Random(1)
+    for size in (0, 1, objects.FIRST, objects.FIRST + 1, objects.WHOLE, objects.WHOLE + 1, 3 * objects.WHOLE):
+        content = chance.randbytes(size)
+        bucket.put(f"{URL}/{size}", content)
+        one = present(Object.at(Address(f"{URL}/{size}", bucket)))
+        file = tmp_path / "file"
+        file.write_bytes(content)
+        bucket.asked.clear()
+        assert one.read_bytes() == content
+        assert len(bucket.asked) <= (1 if size <= objects.WHOLE else 8)
+        with one.open() as ours, file.open("rb") as theirs:
+            for _ in range(60):
+                at, whence = chance.choice([(chance.randint(0, size), 0), (-chance.randint(0, size), 2)])
+                length = chance.choice([1, 7, 1 << 12, 1 << 17])
+                assert ours.seek(at, whence) == theirs.seek(at, whence)
+                for _ in range(chance.randint(1, 3)):
+                    assert ours.read(length) == theirs.read(length)
+    bucket.put(f"{URL}/1", b"other")
+    with pytest.raises(FileNotFoundError):
+        Object(one.address.parent / "1", 1, AT, "gone").read_bytes()
+
+
+def test_what_is_no_landing_file_is_passed_over(inside: Settings, bucket: Bucket) -> None:
+    assert landing.listing(inside, "orders") == []
+    for name in ("a.jsonl", ".a", "_a", "a.jsonl.part", "a.TMP", "sub/a.jsonl", "deep/er/a.jsonl"):
+        put(bucket, f"orders/{name}")
+    put(bucket, "orders2/b.jsonl")
+    assert [file.name for file in landing.listing(inside, "orders")] == ["orders/a.jsonl"]
+
+
+def test_an_object_that_was_put_again_within_the_second_is_another(inside: Settings, bucket: Bucket) -> None:
+    put(bucket, "orders/a.jsonl", b'{"id": 1}\n')
+    [before] = landing.listing(inside, "orders")
+    put(bucket, "orders/a.jsonl", b'{"id": 2}\n')
+    [after] = landing.listing(inside, "orders")
+    assert (before.mark[:3], before.unchanged(), after.unchanged()) == (after.mark[:3], False, True)
+    assert landing.pending(inside, "orders", {before.mark}) == []
+    assert formats.fault_of(before).startswith("[Errno"), "it is not read in the place of the other"
+    assert files.unchanged([before, after]) == (after,)
+
+
+PLACES: Final[Mapping[str, tuple[str, str]]] = {
+    "bucket to bucket": (URL, "s3://acme/done"),
+    "bucket to folder": (URL, "done"),
+    "folder to bucket": ("landing", "s3://acme/done"),
+    "folder to folder": ("landing", "done"),
+}
+NAMES: Final = ("a.jsonl", "sp ace.jsonl.gz", "é\\back.jsonl", "no\u00a0break.jsonl", "per%20cent.csv")
+
+
+@pytest.fixture(params=PLACES)
+def moving(project: Settings, bucket: Bucket, request: pytest.FixtureRequest) -> Settings:
+    """A project whose files land, and are archived, here or there."""
+    at, to = PLACES[request.param]
+    settings = replace(project, landing=at if "://" in at else Path(at), archive=to if "://" in to else Path(to))
+    for number, name in enumerate(NAMES):
+        land(settings, bucket, name, f"{number}")
+    return settings
+
+
+def land(settings: Settings, bucket: Bucket, name: str, content: str) -> None:
+    if settings.stores.get("landing"):
+        put(bucket, f"orders/{name}", content.encode())
+        return
+    file = settings.path("landing/orders") / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(content)
+    os.utime(file, (AT, AT))
+
+
+def content_of(file: File | None) -> str:
+    return present(file).path.read_bytes().decode()
+
+
+def test_a_file_is_found_again_where_it_landed_and_in_the_archive(moving: Settings, bucket: Bucket) -> None:
+    there = landing.listing(moving, "orders")
+    assert len(there) == len(NAMES)
+    contents = {file.mark: content_of(file) for file in there}
+
+    def again() -> Iterator[tuple[files.Mark, File]]:
+        for mark in contents:
+            file = present(landing.found_again(moving, "orders", mark))
+            assert (file.mark, file.unchanged()) == (mark, True)
+            yield mark, file
+
+    assert {mark: content_of(file) for mark, file in again()} == contents
+    landing.archive(moving, "orders", {*contents})
+    assert landing.listing(moving, "orders") == []
+    assert {mark: content_of(file) for mark, file in again()} == contents
+    for mark in contents:
+        land(moving, bucket, Path(mark[0]).name, "other")
+    assert {mark: content_of(file) for mark, file in again()} == contents
+    assert landing.found_again(moving, "orders", ("orders/a.jsonl", 99, 1)) is None
+
+
+@pytest.mark.parametrize("step", range(17))
+def test_an_archive_that_was_cut_short_is_made_whole(moving: Settings, bucket: Bucket, step: int) -> None:
+    marks = {file.mark: content_of(file) for file in landing.listing(moving, "orders")}
+    left = iter(range(step))
+
+    def die() -> None:
+        if next(left, None) is None:
+            raise Died
+
+    bucket.step = die
+    died = False
+    try:
+        landing.archive(moving, "orders", {*marks})
+    except Died:
+        died = True
+    bucket.step = lambda: None
+    for mark, content in marks.items():
+        assert content_of(landing.found_again(moving, "orders", mark)) == content
+    landing.archive(moving, "orders", {*marks})
+    assert landing.listing(moving, "orders") == []
+    assert {mark: content_of(landing.found_again(moving, "orders", mark)) for mark in marks} == marks
+    assert died or step >= len(NAMES) or not moving.stores
+
+
+def test_what_comes_in_the_place_of_what_is_archived_stays(inside: Settings, bucket: Bucket) -> None:
+    """A bucket renames nothing: whatever was put before the copy, or after it, is new, and nothing is lost."""
+    for steps in (1, 2):
+        put(bucket, "orders/a.jsonl", b"first")
+        [file] = landing.listing(inside, "orders")
+        passed: list[int] = []
+
+        def step(passed: list[int] = passed, steps: int = steps) -> None:
+            passed.append(1)
+            if len(passed) == steps:
+                put(bucket, "orders/a.jsonl", b"other")
+
+        bucket.step = step
+        files.move(file, landing.folder(inside, "s3://acme/done", "orders"))
+        bucket.step = lambda: None
+        assert steps == 2 or [content_of(one) for one in landing.listing(inside, "orders")] == ["other"]
+        bucket.files.clear()
+
+
+def test_of_two_hosts_that_archive_an_object_neither_loses_it(inside: Settings, bucket: Bucket) -> None:
+    """Before each request of one, the other does all of it."""
+    target = landing.folder(inside, "s3://acme/done", "orders")
+    for number in range(3):
+        put(bucket, "orders/a.jsonl", b"first")
+        [file] = landing.listing(inside, "orders")
+        requests = iter(range(number + 1))
+
+        def step(requests: Iterator[int] = requests, file: File = file, number: int = number) -> None:
+            if next(requests, None) == number:
+                files.move(file, target)
+
+        bucket.step = step
+        files.move(file, target)
+        bucket.step = lambda: None
+        assert landing.listing(inside, "orders") == []
+        assert content_of(landing.found_again(inside, "orders", file.mark)) == "first"
+
+
+def test_a_file_that_is_put_back_where_it_landed_is_found_again(inside: Settings, bucket: Bucket) -> None:
+    put(bucket, "orders/a.jsonl", b"first")
+    [file] = landing.listing(inside, "orders")
+    bucket.files.clear()
+    assert landing.found_again(inside, "orders", file.mark) is None
+    assert landing.home(inside, "orders", file.mark) == f"{URL}/orders/a.jsonl"
+    bucket.at += 3600
+    put(bucket, "orders/a.jsonl", b"other")
+    assert landing.found_again(inside, "orders", file.mark) is None
+    put(bucket, "orders/a.jsonl", b"first")
+    again = present(landing.found_again(inside, "orders", file.mark))
+    assert (again.mark, again.unchanged(), again.mtime) == (file.mark, True, AT * 10**9)
+
+
+def test_a_store_that_does_not_answer_is_no_fault_of_a_file(
+    inside: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(bucket, "orders/a.jsonl")
+    [file] = landing.listing(inside, "orders")
+
+    def away(*_: object) -> bytes:
+        raise Unavailable("the object store does not answer")
+
+    monkeypatch.setattr(bucket, "part_of", away)
+    with pytest.raises(Unavailable):
+        formats.fault_of(file)
+
+
+@pytest.mark.parametrize(
+    ("landing", "archive"), [(URL, URL), (URL, f"{URL}/"), ("landing", "landing"), ("landing", "./landing/")]
+)
+def test_an_archive_that_is_the_landing_folder_is_refused(project: Settings, landing: str, archive: str) -> None:
+    project.path("pyproject.toml").write_text(f'[tool.lake]\nlanding = "{landing}"\narchive = "{archive}"\n')
+    with pytest.raises(DeclarationError, match=r"setting 'archive': .* is the landing folder itself"):
+        load_settings(project.project)
+
+
+def test_a_session_reads_buckets_where_anything_is_in_one(project: Settings) -> None:
+    assert s3.spark_conf(project) == {}
+    for each in (replace(project, warehouse=URL), replace(project, landing=URL), replace(project, archive=URL)):
+        assert "spark.hadoop.fs.s3.impl" in s3.spark_conf(each)
+
+
+def test_doctor_looks_whether_a_bucket_can_be_listed_written_and_deleted_in(
+    inside: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(bucket, "orders/a.jsonl")
+    found = [(one.subject, one.ok, one.found.partition(" can be ")[2]) for one in doctor._landing(inside)]
+    assert found == [("landing", True, "listed and deleted"), ("archive", True, "listed and written and deleted")]
+    assert [*bucket.files] == [f"{URL}/orders/a.jsonl"]
+
+    def refused(*_: object) -> None:
+        raise Unavailable("the object store refuses this key", fix="give this key the rights")
+
+    monkeypatch.setattr(bucket, "delete", refused)
+    assert [one.ok for one in doctor._landing(inside)] == [False, False]
+    assert [one.ok for one in doctor._landing(replace(inside, archive=None))] == [True]
+
+
+def test_what_came_by_http_stays_on_this_machine(project: Settings, inside: Settings) -> None:
+    assert Folder.of(project, "hooks").path == project.path("landing/.http/hooks")
+    assert Folder.of(inside, "hooks").path == project.path(".lake/landing/.http/hooks")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("[PATH_NOT_FOUND] Path does not exist: s3://acme/landing/a.jsonl", ""),
+        ("Caused by: org.apache.parquet.ParquetException at org.apache.hadoop.fs.s3a.S3AInputStream.read", ""),
+        ("org.apache.hadoop.fs.s3a.RemoteFileChangedException: re-open `s3://acme/a': the file changed", ""),
+        ('No FileSystem for scheme "s3"', "this Spark reads no object store"),
+        ("java.nio.file.AccessDeniedException: s3://acme/a: Forbidden (status code: 403)", "refuses this key"),
+        ("NoAuthWithAWSException: no providers in chain", "no key for the object store"),
+        ("SdkClientException: Unable to execute HTTP request: Connection refused", "does not answer"),
+        ("UnknownStoreException: NoSuchBucket", "there is no such bucket"),
+    ],
+)
+def test_what_spark_says_of_a_file_is_no_fault_of_it_where_the_store_is_to_blame(said: str, told: str) -> None:
+    fault = s3.unread(RuntimeError(said), f"{URL}/a.jsonl")
+    assert (fault is not None) == bool(told)
+    assert told in str(fault)
