@@ -47,7 +47,7 @@ def _tell_spark(secret: str) -> None:
         with open(file, "w") as written:
             written.writelines(f"{name} {value}\n" for name, value in conf.items())
     else:
-        os.environ["LAKE_SPARK__CONF"] = json.dumps(_driver_conf() | conf)
+        os.environ["LAKE_SPARK__CONF"] = json.dumps({**_driver_conf(), **conf})
 
 
 def _driver_conf() -> Mapping[str, str]:

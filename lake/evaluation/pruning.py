@@ -45,9 +45,10 @@ def with_keys(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFra
     times = {side: _times(inputs, declaration, side, names[side], keys) for side in large}
     if not isinstance(keys, pa.Table) or keys.num_rows > cost.PRUNED_KEYS:
         return [inputs.whole(source, times.get(side)) for side, source in enumerate(sources)]
-    wanted = keys.to_pylist()
+    # Only of what is handed on: a window may begin before the years of Python.
+    wanted = {side: keys.select([c for c in keys.column_names if c in names[side]]).to_pylist() for side in large}
     return [
-        narrowed(inputs, source, names[side], wanted, times[side]) if side in large else inputs.whole(source)
+        narrowed(inputs, source, names[side], wanted[side], times[side]) if side in large else inputs.whole(source)
         for side, source in enumerate(sources)
     ]
 
