@@ -69,7 +69,9 @@ class ObjectStore(Storage):
 
     def of(self, url: str) -> ObjectStore:
         bucket = url.removeprefix("s3://").partition("/")[0]
-        return self if bucket == self.bucket else _store(s3.Place(bucket, self.endpoint, self.region, self.path_style))
+        if bucket == self.bucket:
+            return self
+        return _store(s3.Place(bucket, self.endpoint, self.region, self.path_style), self.staging)
 
     @property
     def _plain(self) -> bool:
@@ -276,7 +278,7 @@ def at(settings: Settings, url: str) -> Address:
 
 
 @cache
-def _store(place: s3.Place, staging: Path) -> ObjectStore:
+def _store(place: s3.Place, staging: Path | None) -> ObjectStore:
     if missing := [name for name in ("obstore", "fsspec") if find_spec(name) is None]:
         raise DeclarationError(
             f"an object store needs {', '.join(missing)}, which the extra `s3` installs",
