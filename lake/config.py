@@ -186,7 +186,7 @@ class Settings:
     @property
     def cold_name(self) -> str:
         """Where batches are archived: an absolute path, or the URL of a folder in a bucket; empty for nowhere."""
-        return in_store(self.cold) or (str(self.path(self.cold)) if self.cold is not None else "")
+        return _whole(self, self.cold) if self.cold is not None else ""
 
     @property
     def landing_name(self) -> str:

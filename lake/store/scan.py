@@ -7,8 +7,7 @@ own reader, which leaves out the columns that are not asked for, is faster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -69,16 +68,12 @@ class Scan:
 
     def ranges(self, column: str) -> list[tuple[float, float]]:
         """Between which values an integer column is in each of the `files`; all numbers where that is not known."""
-        ends: list[tuple[float, float]] = []
-        with opened(self.path, self.version) as table, self._whole(table) as tables, connection() as con:
-            listed = {file for file, _ in self._listed(table)}
-            for path, each in tables:
-                con.register("a", actions := each.get_add_actions(flatten=True))
-                least, most = (quoted(f"{end}.{column}") for end in ("min", "max"))
-                known = f"{least}, {most}" if f"min.{column}" in actions.schema.names else "NULL, NULL"
-                found = con.execute(f"SELECT path, {known} FROM a ORDER BY path").fetchall()
-                ends += [(low, high) for file, low, high in found if f"{path}/{file}" in listed]
-        return [(-inf if least is None else least, inf if most is None else most) for least, most in ends]
+        least, most = (quoted(f"{end}.{column}") for end in ("min", "max"))
+        with opened(self.path, self.version) as table:
+            found = self._listed(
+                table, told=lambda stats: f"{least}, {most}" if f"min.{column}" in stats else "NULL, NULL"
+            )
+        return [(-inf if low is None else low, inf if high is None else high) for _, low, high in found]
 
     def schema(self) -> pa.Schema:
         """The columns as Arrow types."""
@@ -137,15 +132,7 @@ class Scan:
         schema = arrow_schema(table)
         if columns:
             schema = pa.schema([schema.field(column) for column in columns])
-        if not files:
-            return schema.empty_table()
-        with reading(self.path, table, files) as (con, stored_columns):
-            if keys is not None:
-                con.register("k", keys)
-            stored = set(map(quoted, stored_columns))
-            wanted = ", ".join(name if name in stored else f"NULL AS {name}" for name in map(quoted, schema.names))
-            query = f"SELECT {wanted} FROM t WHERE {self._where(DUCKDB)} AND {test}"
-            return con.sql(query).to_arrow_table().cast(schema)
+        return read(self.path, table, files, schema, f"{self._where(DUCKDB)} AND {test}", keys=keys)
 
     def _files(self, table: TableState, keys: pa.Table | None = None) -> tuple[list[str], int]:
         """The files that may hold rows within the bounds, and one of `keys`; all there, and how many rows they have."""
@@ -159,14 +146,18 @@ class Scan:
             )
         return files, sum(rows for _, rows in listed)
 
-    def _whole(self, table: TableState) -> AbstractContextManager[Sequence[tuple[Address, TableState]]]:
-        return cold.whole(self.path, table, self.bounds.get("_batch"))
-
-    def _listed(self, table: TableState, keys: pa.Table | None = None) -> list[tuple[str, int]]:
-        """The files that may hold rows within the bounds, and one of `keys`, each with its number of rows."""
-        listed: list[tuple[str, int]] = []
+    def _listed(
+        self,
+        table: TableState,
+        keys: pa.Table | None = None,
+        told: Callable[[Sequence[str]], str] = lambda _: "num_records",
+    ) -> list[tuple[Any, ...]]:
+        """The files that may hold rows within the bounds, and one of `keys`, each with what is `told` of it: DuckDB's
+        SQL by the names of the statistics; how many rows it has, unless something else is.
+        """
+        listed: list[tuple[Any, ...]] = []
         few = keys if keys is not None and keys.num_rows <= cost.PRUNED_KEYS else None
-        with self._whole(table) as tables, connection() as con:
+        with cold.whole(self.path, table, self.bounds.get("_batch")) as tables, connection() as con:
             if few is not None:
                 con.register("k", few)
             for path, each in tables:
@@ -177,9 +168,9 @@ class Scan:
                 if few is not None and (test := _key_test(each, few.column_names, stats)):
                     tests.append(test)
                 found = con.execute(
-                    f"SELECT path, num_records FROM a WHERE {' AND '.join(tests) or 'true'} ORDER BY path"
+                    f"SELECT path, {told(stats)} FROM a WHERE {' AND '.join(tests) or 'true'} ORDER BY path"
                 ).fetchall()
-                listed += [(f"{path}/{file}", rows) for file, rows in found]
+                listed += [(f"{path}/{file}", *said) for file, *said in found]
         return listed
 
     def _file_test(self, column: str, stats: Sequence[str]) -> str:
@@ -206,6 +197,29 @@ class Scan:
             first, last = map(instant.format, self.times)
             tests.append(f"{TIME} BETWEEN {first} AND {last}")
         return " AND ".join(tests) or "true"
+
+
+def read(  # noqa: PLR0913 which rows of which files
+    path: Address,
+    table: TableState,
+    files: Sequence[str],
+    schema: pa.Schema,
+    where: str,
+    *,
+    keys: pa.Table | None = None,
+) -> pa.Table:
+    """The rows of some files of the `table` at `path`, in this process's memory, in the columns of `schema`.
+
+    Those of which `where`, DuckDB's SQL over `t`, and over `keys` as `k`, is true. What no file has yet is null.
+    """
+    if not files:
+        return schema.empty_table()
+    with reading(path, table, files) as (con, stored_columns):
+        if keys is not None:
+            con.register("k", keys)
+        stored = set(map(quoted, stored_columns))
+        wanted = ", ".join(name if name in stored else f"NULL AS {name}" for name in map(quoted, schema.names))
+        return con.sql(f"SELECT {wanted} FROM t WHERE {where}").to_arrow_table().cast(schema)
 
 
 def _key_test(table: TableState, columns: Sequence[str], stats: Sequence[str]) -> str | None:

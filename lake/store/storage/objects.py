@@ -17,6 +17,7 @@ from threading import Lock
 from typing import Any, BinaryIO, Final, Protocol
 
 from lake.store.storage import Address, Entry
+from lake.store.storage.positioned import Positioned
 
 FIRST: Final = 1 << 16
 """So many bytes are asked for at first, and where a reader has gone elsewhere; twice as many each time it reads on."""
@@ -151,36 +152,17 @@ class _Memory:
 _MEMORY: Final = _Memory()
 
 
-class _Content(io.RawIOBase):
+class _Content(Positioned):
     """The content of an object, of which is asked for what is read, and some of what follows."""
 
     def __init__(self, of: Object) -> None:
-        self._of, self._at = of, 0
-        self._part, self._start, self._ahead = b"", 0, FIRST
+        super().__init__(str(of), of.size)
+        self._of, self._part, self._start, self._ahead = of, b"", 0, FIRST
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._of.size}[whence]
-        if self._at < 0:
-            raise OSError(22, "Invalid argument", str(self._of))
-        return self._at
-
-    def readinto(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
+    def _next(self, most: int) -> bytes:
         if not self._start <= self._at < self._start + len(self._part):
-            self._fetch(len(view))
-        content = self._part[self._at - self._start :][: len(view)]
-        view[: len(content)] = content
-        self._at += len(content)
-        return len(content)
+            self._fetch(most)
+        return self._part[self._at - self._start :][:most]
 
     def _fetch(self, wanted: int) -> None:
         """Has the part be there that begins where the reader is."""

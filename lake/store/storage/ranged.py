@@ -6,7 +6,6 @@ ends are remembered, up to a limit.
 
 from __future__ import annotations
 
-import io
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +13,8 @@ from threading import Lock
 from typing import Any, Final, Protocol
 
 from fsspec import AbstractFileSystem
+
+from lake.store.storage.positioned import Positioned
 
 END: Final = 1 << 20
 """So many bytes of a file are asked for at first."""
@@ -69,35 +70,17 @@ class Memory:
 _MEMORY: Final = Memory()
 
 
-class Ranged(io.RawIOBase):
+class Ranged(Positioned):
     """A file that is read by asking for what is read."""
 
     def __init__(self, parts: Parts, url: str) -> None:
         """Its end is read at once. Raises FileNotFoundError."""
-        self._parts, self._url, self._at = parts, url, 0
+        self._parts, self._url = parts, url
         self.known = _MEMORY.of(parts, url)
+        super().__init__(url, self.known.size)
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.known.size}[whence]
-        if self._at < 0:
-            raise OSError(22, "Invalid argument", self._url)
-        return self._at
-
-    def readinto(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
-        content = self._between(self._at, min(self._at + len(view), self.known.size))
-        view[: len(content)] = content
-        self._at += len(content)
-        return len(content)
+    def _next(self, most: int) -> bytes:
+        return self._between(self._at, min(self._at + most, self.known.size))
 
     def _between(self, start: int, end: int) -> bytes:
         if start >= end:

@@ -17,15 +17,15 @@ import pyarrow.compute as pc
 
 from lake import cost
 from lake.errors import LakeError, LawError, Unavailable
-from lake.quoting import SPARK, literal, quoted
-from lake.store import cold, delta, small
+from lake.quoting import SPARK, literal
+from lake.store import cold, delta
 from lake.store.cold import Batches, Part
 from lake.store.delta import Position
 from lake.store.proof import chain
 from lake.store.proof.chain import BatchContent
 from lake.store.proof.fingerprints import Fingerprint
 from lake.store.recovery import commit_nothing
-from lake.store.scan import Scan, arrow_schema
+from lake.store.scan import Scan, arrow_schema, read
 from lake.store.storage import Address
 from lake.store.upkeep.compaction import TARGET_BYTES, fingerprint
 from lake.store.warehouse import Location
@@ -96,7 +96,7 @@ class Writer:
         actions = _actions(table)
         mine = actions.filter(pc.is_in(actions.column("path"), pa.array(mixed)))
         self._write(
-            lambda: _rows(log, table, paths, later),
+            lambda: read(log, table, paths, arrow_schema(table), later),
             lambda: _rows_by_spark(self.spark(), log, table, mine).where(later),
             rest,
             table,
@@ -198,14 +198,6 @@ def _old(actions: pa.Table, through: int) -> tuple[set[str], list[str]]:
     rows = list(zip(*_columns(actions, "path", "min._batch", "max._batch"), strict=True))
     old = {path: last for path, first, last in rows if first is None or first <= through}
     return set(old), sorted(path for path, last in old.items() if last is None or last > through)
-
-
-def _rows(log: Address, table: TableState, paths: Sequence[str], where: str) -> pa.Table:
-    """The rows of the files `paths` of the `log`, in this process's memory, of which `where` is true."""
-    schema = arrow_schema(table)
-    with small.reading(log, table, paths) as (con, columns):
-        stored = [quoted(name) if name in columns else f"NULL AS {quoted(name)}" for name in schema.names]
-        return con.sql(f"SELECT {', '.join(stored)} FROM t WHERE {where}").to_arrow_table().cast(schema)
 
 
 def _rows_by_spark(spark: SparkSession, log: Address, table: TableState, actions: pa.Table) -> DataFrame:

@@ -1,0 +1,40 @@
+"""What a file has that is read in parts: a position, from where reading goes on."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+
+class Positioned(io.RawIOBase):
+    """A file of a known size that is only read, from any position on."""
+
+    def __init__(self, name: str, size: int) -> None:
+        """Its name is for errors."""
+        self._name, self._size, self._at = name, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if self._at < 0:
+            raise OSError(22, "Invalid argument", self._name)
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        content = self._next(len(view))
+        view[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+    def _next(self, most: int) -> bytes:
+        """What follows the position, `most` bytes at most; none only at the end."""
+        raise NotImplementedError
