@@ -41,6 +41,7 @@ RECORDS: Final = pa.schema(
 FACTS: Final = pa.schema([("_file", pa.string()), ("_facts", pa.string())])
 LINE_BITS: Final = 40  # a record's position is its file's rank followed by this many bits of line number
 LINE: Final = re.compile(r":[0-9]+$")
+_PLACE: Final = re.compile(r"\b(?:file|s3a?):/\S+?(?=\.?(?:\s|$))")
 ACCEPTS: Final = "accepted:"
 FETCHES: Final = "source:"
 CLOSES: Final = "idle at "
@@ -249,7 +250,8 @@ class Files:
                     most = bounds.line_bytes(self.settings.record_bytes)
                     return f"{bounds.OVERSIZED}a column of more than {most:,} characters"
                 cause = getattr(cause, "cause", None)
-            return f"cannot be read: {first_line(error)[:300]}"
+            said = _PLACE.sub(lambda _: file.path.name, first_line(error))  # the same wherever the file is
+            return f"cannot be read: {said[:300]}"
         return ""
 
 
