@@ -209,7 +209,7 @@ def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
     for stream, counts in streams.items():
         tell(f"ingest  {stream}: {_counted(counts)} in {seconds[stream]:.1f} s")
     refused = [stream for stream, counts in streams.items() if counts.quarantined]
-    for line in parts_missing(settings, waiting(settings, refused)) if refused else ():
+    for line in parts_missing(settings, waiting(settings, refused, texts=False)) if refused else ():
         tell(f"ingest  {line}")
     return streams, failures
 

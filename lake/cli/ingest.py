@@ -66,7 +66,7 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
     )
     emit_counts(shell, done)
     refused = [stream for stream, counts in done.items() if counts.quarantined]
-    say_all(shell, parts_missing(shell.settings, waiting(shell.settings, refused)) if refused else ())
+    say_all(shell, parts_missing(shell.settings, waiting(shell.settings, refused, texts=False)) if refused else ())
     return max((error.exit_code for error in failures), default=0)
 
 

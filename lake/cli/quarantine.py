@@ -38,7 +38,7 @@ def list_(shell: Shell, streams: tuple[str, ...]) -> None:
     """
     from lake.ingest.replay import parts_missing, waiting
 
-    refused = waiting(shell.settings, streams)
+    refused = list(waiting(shell.settings, streams))
     rows = [asdict(row) for row in refused]
     shown = [row | {"raw": _short(row["raw"])} for row in rows]
     shell.emit(rows, table(shown, "stream", "batch", "number", "reason", "detail", "source", "raw"))
@@ -136,12 +136,11 @@ def void(
 def _counts(shell: Shell, streams: tuple[str, ...]) -> None:
     from lake.ingest.replay import by_reason, parts_missing, waiting
 
-    refused = waiting(shell.settings, streams)
-    rows = by_reason(refused)
+    rows = by_reason(waiting(shell.settings, streams, texts=False))
     shell.emit(rows, table(rows, "stream", "reason", "records", "example") if rows else "the quarantine is empty")
     for reason, fix in {row["reason"]: row["fix"] for row in rows}.items():
         shell.say(f"fix: {reason}: {fix}")
-    say_all(shell, parts_missing(shell.settings, refused))
+    say_all(shell, parts_missing(shell.settings, waiting(shell.settings, streams, texts=False)))
 
 
 def _short(text: str) -> str:

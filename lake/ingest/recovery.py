@@ -221,7 +221,9 @@ def _file(settings: Settings, stream: str, batch: int, mark: Mark) -> File:
 def _rejected(settings: Settings, stream: str, taken: Taken) -> tuple[Rejected, ...]:
     kept = _kept(settings, stream, taken.batch)
     texts = json.loads(kept.read_text()) if kept.exists() else {}
-    refused = {row.mark: row for row in quarantine.rejected(settings, stream, upto=taken.batch - 1)}
+    wanted = {name for name, *_ in taken.marks}
+    rejected = quarantine.rejected(settings, stream, upto=taken.batch - 1)
+    refused = {row.mark: row for row in rejected if row.mark in wanted}
     rows = []
     for mark in taken.marks:
         row = refused.get(mark[0])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain, groupby, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,26 +54,35 @@ FIXES: Final[Mapping[str, str]] = {
 REPLAY_ROWS: Final = 10_000  # records in one batch of a replay: their marks are in the commit
 
 
-def waiting(settings: Settings, streams: Iterable[str] = ()) -> list[Rejected]:
-    """The records in quarantine that have not been ingested since, of `streams` (default: all)."""
+def waiting(settings: Settings, streams: Iterable[str] = (), *, texts: bool = True) -> Iterator[Rejected]:
+    """The records in quarantine that have not been ingested since, of `streams` (default: all), in their order.
+
+    Without `texts`, `raw` is empty and is not read.
+    """
     chosen = [load_contract(settings, stream).name for stream in streams] or streams_of(settings)
-    return [row for stream in chosen for row in _waiting(settings, stream)]
+    return (row for stream in chosen for row in _waiting(settings, stream, texts=texts))
 
 
-def _waiting(settings: Settings, stream: str) -> list[Rejected]:
-    rows = quarantine.rejected(settings, stream, upto=Log(settings, stream).head().batch)
-    if not rows:
-        return []
-    taken = {name for name, *_ in landing.landed(Log(settings, stream))}
-    return [row for row in rows if row.mark not in taken]
+def _waiting(
+    settings: Settings, stream: str, *, after: tuple[int, int] = (0, 0), texts: bool = False
+) -> Iterator[Rejected]:
+    """Those of one stream as it is when the first is asked for, beyond the batch and number `after`."""
+    log = Log(settings, stream)
+    rows = quarantine.rejected(settings, stream, upto=log.head().batch, after=after, texts=texts)
+    if (first := next(rows, None)) is None:
+        return
+    taken = {name for name, *_ in landing.landed(log)}
+    yield from (row for row in chain([first], rows) if row.mark not in taken)
 
 
 def parts_missing(settings: Settings, rows: Iterable[Rejected]) -> list[str]:
-    """Which of `rows` are missing from transactions that logs have the rest of, a line for each stream."""
-    places: dict[str, list[tuple[int, str]]] = {}
-    for row in rows:
-        places.setdefault(row.stream, []).append((row.batch, row.source))
-    divisions = (divided(settings, stream, of) for stream, of in places.items())
+    """Which of `rows`, stream by stream, are missing from transactions that logs have the rest of, a line for each
+    stream.
+    """
+    divisions = (
+        divided(settings, stream, ((row.batch, row.source) for row in of))
+        for stream, of in groupby(rows, lambda row: row.stream)
+    )
     return [one.summary for one in divisions if one]
 
 
@@ -128,11 +138,10 @@ def replay(  # noqa: PLR0913  which records, and whom to tell
     What the contract takes now is appended, exactly once; what still breaks it stays as it is, and is told to `failed`
     with what is wrong with it now. Raises DeclarationError for a repair of a record that does not wait.
     """
-    rows = waiting(settings, [] if stream is None else [stream])
-    chosen = [row for row in rows if row.reason != Reason.FILE] if repairs is None else _mended(rows, repairs)
+    rows = waiting(settings, [] if stream is None else [stream], texts=False)
+    chosen = (row for row in rows if row.reason != Reason.FILE) if repairs is None else _mended(rows, repairs)
     done = {}
-    for name in dict.fromkeys(row.stream for row in chosen):
-        mine = tuple(sorted((row for row in chosen if row.stream == name), key=lambda row: (row.batch, row.number)))
+    for name, mine in groupby(chosen, lambda row: row.stream):
         replaying = _Replaying(settings, load_contract(settings, name), mine, repairs is not None)
         done[name] = replaying.work(spark(), now)
         for row in replaying.failed:
@@ -162,11 +171,14 @@ def accept(settings: Settings, spark: Callable[[], SparkSession], stream: str, *
 
 @dataclass
 class _Replaying:
-    """`rows` of one stream's quarantine on their way into its log, `mended` or as they are; some of them `failed`."""
+    """`rows` of one stream's quarantine on their way into its log; some of them `failed`.
+
+    They are `mended`, or have no text yet: those are read as they are when they are put to the log, part by part.
+    """
 
     settings: Settings
     contract: Contract
-    rows: tuple[Rejected, ...]
+    rows: Iterator[Rejected]
     mended: bool
     failed: list[Rejected] = field(default_factory=list)
 
@@ -174,8 +186,7 @@ class _Replaying:
         from lake.ingest.append import BatchCounts, append
 
         total = BatchCounts(Log(self.settings, self.contract.name).head().batch)
-        for start in range(0, len(self.rows), REPLAY_ROWS):
-            part = self.rows[start : start + REPLAY_ROWS]
+        while part := tuple(islice(self.rows, REPLAY_ROWS)):
             tried: list[Replayed] = []
             counts = append(self.settings, lambda: spark, self.contract, self._delivery(part, tried), now=now)
             total = counts.after(total)
@@ -190,7 +201,9 @@ class _Replaying:
 
         def deliver(head: LogHead) -> Delivery | None:
             # Under the log's lease: until then, records of somebody may have been blanked.
-            still = {row.mark: row for row in _waiting(self.settings, self.contract.name)}
+            batch, number = part[0].place
+            rows = _waiting(self.settings, self.contract.name, after=(batch, number - 1), texts=not self.mended)
+            still = {row.mark: row for row in takewhile(lambda row: row.place <= part[-1].place, rows)}
             left = tuple(row if self.mended else still[row.mark] for row in part if row.mark in still)
             if not left:
                 return None
@@ -202,17 +215,16 @@ class _Replaying:
 
 
 def _mended(rows: Iterable[Rejected], repairs: Iterable[Mapping[str, Any]]) -> list[Rejected]:
-    quarantined = {(row.stream, row.batch, row.number): row for row in rows}
-    mended = []
-    for repair in repairs:
-        place = repair["stream"], repair["batch"], repair["number"]
-        if place not in quarantined:
+    """Those of `rows` that `repairs` name, with their texts, in the order of `rows`."""
+    raws = {(repair["stream"], repair["batch"], repair["number"]): repair["raw"] for repair in repairs}
+    found = {(row.stream, *row.place): row for row in rows if (row.stream, *row.place) in raws}
+    for stream, batch, number in raws:
+        if (stream, batch, number) not in found:
             raise DeclarationError(
-                f"record {place[2]} of batch {place[1]} of {place[0]} is not in quarantine",
+                f"record {number} of batch {batch} of {stream} is not in quarantine",
                 fix="`lake quarantine list` shows those that are",
             )
-        mended.append(replace(quarantined[place], raw=repair["raw"]))
-    return mended
+    return [replace(row, raw=raws[place]) for place, row in found.items()]
 
 
 def _json(line: str, where: str) -> Any:

@@ -6,7 +6,7 @@ It stands beside the log.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -32,9 +32,10 @@ COLUMNS: Final = {
 FACTS: Final = "facts"
 """The column that a quarantine has besides, where records came by a source that said something of them: as JSON."""
 SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+PART_ROWS: Final = 10_000
 PART_BYTES: Final = 64 << 20
 ROW_BYTES: Final = 500
-"""Rows are in this process's memory in parts of so many bytes; that many one takes beside its text."""
+"""Rows are put in parts of so many bytes, read in parts of so many rows; so many bytes one takes beside its text."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Rejected:
     source: str
     ingested_at: datetime
     facts: str | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it is in the quarantine of its stream: in the order of its places."""
+        return self.batch, self.number
 
     @property
     def mark(self) -> str:
@@ -72,13 +78,26 @@ def is_mark(name: str) -> bool:
     return name.startswith("quarantine:")
 
 
-def rejected(settings: Settings, stream: str, *, upto: int) -> list[Rejected]:
-    """The rows of `stream` up to batch `upto`, in order."""
+def rejected(
+    settings: Settings, stream: str, *, upto: int, after: tuple[int, int] = (0, 0), texts: bool = True
+) -> Iterator[Rejected]:
+    """The rows of `stream` up to batch `upto`, in order, beyond the batch and number `after`.
+
+    They are in this process's memory in parts of PART_ROWS. Without `texts`, `raw` is empty and is not read.
+    """
     path = _path(settings, stream)
     facts = [FACTS] if delta.exists(path) and FACTS in delta.columns(path) else []
-    query = f"SELECT {', '.join([*COLUMNS, *facts])} FROM t WHERE _batch <= $1 ORDER BY _batch, _number"
-    rows = small.rows(path, query, upto)
-    return [Rejected(stream, *row.values()) for row in rows]
+    columns = ", ".join([*(name if texts or name != "raw" else "'' AS raw" for name in COLUMNS), *facts])
+    query = (
+        f"SELECT {columns} FROM t WHERE _batch BETWEEN $1 AND $3 AND (_batch > $1 OR _number > $2)"
+        f" ORDER BY _batch, _number LIMIT {PART_ROWS}"
+    )
+    while True:
+        some = [Rejected(stream, *row.values()) for row in small.rows(path, query, *after, upto)]
+        yield from some
+        if len(some) < PART_ROWS:
+            return
+        after = some[-1].place
 
 
 def files(settings: Settings, stream: str, *, upto: int) -> dict[str, str]:

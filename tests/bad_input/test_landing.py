@@ -144,7 +144,7 @@ def take_in(folder: Path, area: str, contract: Mapping[str, Any], spark: SparkSe
     settings = load_settings(folder)
     places = small.rows(Warehouse(settings).log(stream).path, "SELECT _source FROM t WHERE _bucket >= 0")
     accepted = Counter(row["_source"].rpartition(":")[0] for row in places)
-    return Landed(settings, files, bytes_, code, waiting(settings), accepted)
+    return Landed(settings, files, bytes_, code, [*waiting(settings)], accepted)
 
 
 @pytest.fixture(scope="module")

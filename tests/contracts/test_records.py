@@ -72,7 +72,7 @@ def test_each_record_goes_where_it_belongs(project: Settings, spark: SparkSessio
     counts = take(small, spark)
     assert (counts.read, counts.accepted, counts.duplicates) == (len(good) + len(BAD) + 1, len(good), 0)
 
-    rejected = quarantine.rejected(small, "readings", upto=1)
+    rejected = [*quarantine.rejected(small, "readings", upto=1)]
     assert [row.number for row in rejected] == list(range(1, len(BAD) + 2))
     for line, (kept, (raw, (reason, detail))) in enumerate(zip(rejected[:-1], BAD.items(), strict=True), len(good) + 2):
         assert (kept.reason, kept.source) == (reason, f"readings/a.jsonl:{line}"), raw

@@ -69,13 +69,13 @@ class Target:
 
     def meets(self, attack: Attack) -> tuple[float, list[str]]:
         """What a byte costs, by that of an ordinary file, and what was wrong."""
-        before = len(waiting(self.settings, [attack.stream]))
+        before = len([*waiting(self.settings, [attack.stream])])
         (self.settings.path("landing/sound") / f"{next(self.numbers)}.jsonl").write_bytes(hostile.ordinary(100))
         sound = Log(self.settings, "sound").head().batch
         seconds = self.timed(attack.stream, attack.name, attack.data)
         cost = seconds / self.ordinary / max(1.0, attack.size / ORDINARY)
         faults = [] if cost <= MOST else [f"{seconds:.1f} s, an ordinary file {self.ordinary:.1f} s"]
-        rows = waiting(self.settings, [attack.stream])[before:]
+        rows = [*waiting(self.settings, [attack.stream])][before:]
         read = dict(Log(self.settings, attack.stream).head().counts)["read"]
         if Log(self.settings, "sound").head().batch == sound:
             faults.append("the other stream stood still")

@@ -140,5 +140,5 @@ def test_a_dump_with_a_refused_record_closes_nobody_until_it_is_repaired_or_acce
     assert items("daily") == {"a": (3, None), "b": (1, 3), "c": (1, 2)}
     assert items("parts") == {"a": (1, None), "b": (3, 4), "c": (1, 2)}
     assert items("marked") == {"a": (1, None), "b": (1, 2), "c": (2, None)}
-    assert not waiting(lakehouse.settings, ["daily", "marked"])
+    assert not [*waiting(lakehouse.settings, ["daily", "marked"])]
     identical(lakehouse, every=sliced)

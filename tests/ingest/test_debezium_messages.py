@@ -159,7 +159,7 @@ def test_what_is_no_change_is_counted_and_what_is_wrong_is_kept(
     land("customers", "a.jsonl", *messages)
     expected = BatchCounts(1, read=len(messages), accepted=1, quarantined=len(BAD), control=len(CONTROL))
     assert take(project, spark) == expected
-    rejected = quarantine.rejected(project, "customers", upto=1)
+    rejected = [*quarantine.rejected(project, "customers", upto=1)]
     for line, (row, (message, reason, detail)) in enumerate(zip(rejected, BAD, strict=True), len(CONTROL) + 1):
         assert (row.reason, row.detail, row.source) == (reason, detail, f"customers/a.jsonl:{line}")
         assert row.raw == (message if isinstance(message, str) else json.dumps(message))
@@ -272,7 +272,7 @@ def test_every_encoding(project: Settings, spark: SparkSession, land: Land) -> N
     take(project, spark)
     taken = {row["id"]: row[f"v{row['id']}"] for row in events(project, spark)}
     assert taken == {n: expected for n, (*_, expected) in enumerate(ENCODED) if expected is not None}
-    rejected = quarantine.rejected(project, "customers", upto=1)
+    rejected = [*quarantine.rejected(project, "customers", upto=1)]
     assert [row.source for row in rejected] == [
         f"customers/a.jsonl:{n}" for n, (*_, expected) in enumerate(ENCODED, 1) if expected is None
     ]

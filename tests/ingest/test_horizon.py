@@ -297,7 +297,7 @@ def test_producers_beyond_the_limit_are_refused_by_name_and_taken_once_there_is_
     house.land("reading", *at(("c", 5, "x"), ("e", 5, None), ("a", 5, None), ("f", 5, "x"), ("b", 9, "x")))
     take(house, NOON + timedelta(minutes=10))
     assert {*horizon_of(house).producers} == {"a", "b", "d"}
-    refused = waiting(house.settings)
+    refused = [*waiting(house.settings)]
     assert sorted((row.reason, row.detail.partition(" ")[0]) for row in refused) == [
         ("too many producers", name) for name in "cef"
     ]
@@ -308,7 +308,7 @@ def test_producers_beyond_the_limit_are_refused_by_name_and_taken_once_there_is_
     declare(house.settings, reading(horizon=HORIZON | {"limit": 6}))
     again = Lakehouse(house.settings.project, house.home)
     replay(again.settings, lambda: spark, now=NOON + timedelta(minutes=20))
-    assert waiting(again.settings) == []
+    assert [*waiting(again.settings)] == []
     assert {*horizon_of(again).producers} == {*"abcdef"}
     assert check(again.settings, "reading") == []
 

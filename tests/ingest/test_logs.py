@@ -19,7 +19,7 @@ from lake.errors import ContractError, DeclarationError
 from lake.ingest.replay import FIXES
 from lake.store import small
 from lake.store.warehouse import Warehouse
-from tests.store.events import Land, declare, reading
+from tests.store.events import Land, declare, fields, reading
 
 Run = Callable[..., Result]
 NO_JVM = """
@@ -108,6 +108,50 @@ def test_what_a_replay_refuses_again_is_told_with_the_reason_of_now(
     [row] = again["failed"]
     assert (row["batch"], row["number"], row["reason"], row["detail"]) == (1, 1, "wrong type", "count: x is not int")
     assert [each["number"] for each in json.loads(run("quarantine", "list", "--json").stdout)] == [1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mended", [False, True], ids=["as they are", "mended"])
+def test_a_quarantine_of_many_parts_is_replayed_part_by_part(
+    project: Settings, run: Run, land: Land, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, mended: bool
+) -> None:
+    """Three files of eleven refused records; of each file one is refused again, another is taken in before."""
+    monkeypatch.setattr("lake.store.quarantine.PART_ROWS", 4)
+    monkeypatch.setattr("lake.ingest.replay.REPLAY_ROWS", 5)
+    declare(project)
+    for number in range(3):
+        refused = [reading(f"m{number}-{n}", count="x" if n == 7 else 200) for n in range(11)]
+        land("readings", f"{number}.jsonl", *refused)
+        land("readings", f"{number}.parquet", "no parquet")
+        run("ingest")
+    listed = json.loads(run("quarantine", "list", "--json").stdout)
+    places = [(row["batch"], row["number"]) for row in listed]
+    assert (len(places), places) == (36, sorted(places))
+    counted = {row["reason"]: row["records"] for row in json.loads(run("quarantine", "--json").stdout)}
+    assert counted == {"wrong type": 3, "out of bounds": 30, "file": 3}
+
+    repairs = [row | {"raw": row["raw"].replace("200", "2")} for row in listed if row["reason"] != "file"]
+    first = tmp_path / "first.json"
+    first.write_text(json.dumps([row for row in repairs if '-3"' in row["raw"]]))
+    assert json.loads(run("quarantine", "replay", "readings", str(first), "--json").stdout)["failed"] == []
+    if mended:
+        every = tmp_path / "every.json"
+        every.write_text(json.dumps([row for row in reversed(repairs) if '-3"' not in row["raw"]]))
+        told = json.loads(run("quarantine", "replay", "readings", str(every), "--json").stdout)
+    else:
+        declare(project, fields=fields({"name": "count", "type": ["null", "int"], "default": None}))
+        told = json.loads(run("quarantine", "replay", "--json").stdout)
+    assert told["streams"]["readings"]["accepted"] == 27
+    failed = [(row["batch"], row["number"]) for row in told["failed"]]
+    assert failed == [(row["batch"], row["number"]) for row in listed if '"x"' in row["raw"]]
+    left = json.loads(run("quarantine", "list", "--json").stdout)
+    assert left == [row for row in listed if row["reason"] == "file" or '"x"' in row["raw"]]
+    assert "the log is consistent" in run("log", "readings", "--check").stdout
+    meters = small.rows(
+        Warehouse(project).log("readings").path, "SELECT meter, count FROM t WHERE meter IS NOT NULL ORDER BY ALL"
+    )
+    assert [row["meter"] for row in meters] == sorted(f"m{i}-{n}" for i in range(3) for n in range(11) if n != 7)
+    assert [row["count"] for row in meters] == [2 if row["meter"][2:] == "-3" or mended else 200 for row in meters]
 
 
 def test_mistakes_are_told(project: Settings, run: Run, tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def replayed(shop: Project, *raws: str) -> list[Rejected]:
     small.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
     appended(shop, 1, ("orders/a.jsonl", 1, 1))
     mended = [
-        replace(row, raw=raw) for row, raw in zip(quarantine.rejected(settings, "orders", upto=1), raws, strict=True)
+        replace(row, raw=raw) for row, raw in zip([*quarantine.rejected(settings, "orders", upto=1)], raws, strict=True)
     ]
     recovery.keep(settings, "orders", 2, mended)
     appended(shop, 2, *(row.fingerprint for row in reversed(mended)))
@@ -240,7 +240,7 @@ def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop: Project) -> N
     assert (head.batch, head.files, head.position.txn) == (2, [], 2)
     assert landing.taken(settings, "orders", 3) is None
     assert landing.landed(Log(settings, "orders")) == {("orders/a.jsonl", 1, 1)}
-    assert len(waiting(settings)) == 2
+    assert len([*waiting(settings)]) == 2
     appended(shop, 3, ("orders/b.jsonl", 1, 1))
     with pytest.raises(DeclarationError, match="no lost batch after batch"):
         recovery.give_up(settings, "orders")
@@ -283,9 +283,9 @@ def test_what_a_batch_was_made_of_is_new_again_though_giving_it_up_was_cut_short
     with monkeypatch.context() as crash:
         crash.setattr(landing, "disown", lambda *_: None)
         recovery.give_up(settings, "orders")
-    assert len(waiting(settings)) == 0
+    assert len([*waiting(settings)]) == 0
     recovery.disown(settings, Log(settings, "orders").head())
-    assert len(waiting(settings)) == 2
+    assert len([*waiting(settings)]) == 2
     appended(shop, 3, ("orders/b.jsonl", 1, 1))
     recovery.disown(settings, Log(settings, "orders").head())
     assert landing.taken(settings, "orders", 3)

@@ -53,7 +53,7 @@ def take(project: Settings, spark: SparkSession) -> None:
 
 def refused(project: Settings) -> list[tuple[str, int]]:
     """Where quarantined records came from, each with its number."""
-    rows = quarantine.rejected(project, "readings", upto=9)
+    rows = [*quarantine.rejected(project, "readings", upto=9)]
     return [(row.source, json.loads(row.raw)["number"]) for row in rows]
 
 

@@ -60,7 +60,7 @@ def test_numbering_redeliveries_and_conflicts(project: Settings, spark: SparkSes
         ("m0", 3),
         ("m0", 2),
     ]
-    conflicts = quarantine.rejected(project, "readings", upto=2)
+    conflicts = [*quarantine.rejected(project, "readings", upto=2)]
     assert [(row.reason, row.batch, row.source) for row in conflicts] == [
         ("conflict", 1, "readings/1.jsonl:11"),
         ("conflict", 2, "readings/2.jsonl:3"),
@@ -91,7 +91,7 @@ def test_a_crash_before_the_log_leaves_nothing_behind(
         with pytest.raises(KeyboardInterrupt):
             take(project, spark)
     assert [side_tables.counts(at, upto=9) for at in Warehouse(project).beside("readings")] == [{1: 1}, {1: 1}]
-    assert waiting(project) == []
+    assert [*waiting(project)] == []
     with monkeypatch.context() as crash:
         crash.setattr(landing, "remember", _crash_after_commit)
         with pytest.raises(KeyboardInterrupt):
@@ -119,7 +119,7 @@ def test_what_damage_took_from_beside_the_log_is_made_again(
     take(project, spark)
     paths = Warehouse(project).quarantine("readings").path, Warehouse(project).redeliveries("readings").path
     before = (
-        quarantine.rejected(project, "readings", upto=9),
+        [*quarantine.rejected(project, "readings", upto=9)],
         side_tables.counts(Warehouse(project).redeliveries("readings"), upto=9),
     )
     assert [len(each) for each in before] == [4, 2]
@@ -129,7 +129,7 @@ def test_what_damage_took_from_beside_the_log_is_made_again(
         assert len(log_run.check(project, "readings")) == 2
     assert take(project, spark, now=NOW + timedelta(days=1)).read == 0
     after = (
-        quarantine.rejected(project, "readings", upto=9),
+        [*quarantine.rejected(project, "readings", upto=9)],
         side_tables.counts(Warehouse(project).redeliveries("readings"), upto=9),
     )
     assert (after, log_run.check(project, "readings")) == (before, [])
@@ -154,7 +154,7 @@ def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_con
     land("readings", "2.jsonl", reading("b"), reading("early", 20), reading("oil", kind="OIL"))
     with monkeypatch.context() as before:  # events had an arrival
         before.setattr(append_module, "reading", partial(batch_module.reading, ordered=False))
-        counts, found = take(project, spark), quarantine.rejected(project, "readings", upto=9)
+        counts, found = take(project, spark), [*quarantine.rejected(project, "readings", upto=9)]
     assert sorted(row.reason for row in found) == ["not in enum", "too far ahead"]
     tear(Warehouse(project).log("readings").path)
     kind = {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["GAS", "POWER", "OIL"]}}
@@ -162,7 +162,7 @@ def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_con
     land("readings", "3.jsonl", reading("c", kind="OIL"))
     assert take(project, spark, now=NOW + timedelta(days=1)).accepted == 1
     assert [head.counts["accepted"] for head in Log(project, "readings").heads()] == [1, counts.accepted, 1]
-    assert quarantine.rejected(project, "readings", upto=9) == found
+    assert [*quarantine.rejected(project, "readings", upto=9)] == found
     assert [head.contract for head in Log(project, "readings").heads()] == [2, 1, 1]
     assert {row["_batch"]: row["_arrival"] for row in events(project, spark)} == {1: 1, 2: None, 3: 1}
     assert log_run.check(project, "readings") == []
@@ -309,7 +309,7 @@ def test_replay_takes_what_is_mended_exactly_once(
     repairs.write_text(json.dumps(mended) + "\n" + json.dumps(mended | {"number": 1, "raw": json.dumps(reading("a"))}))
     counts = replay(project, lambda: spark, repairs=read_repairs(repairs), now=NOW)["readings"]
     assert (counts.read, counts.accepted, counts.duplicates) == (2, 1, 1)
-    assert waiting(project) == []
+    assert [*waiting(project)] == []
     with pytest.raises(DeclarationError, match="is not in quarantine"):
         replay(project, lambda: spark, repairs=read_repairs(repairs), now=NOW)
     assert {row["meter"]: row["_source"] for row in events(project, spark)} == {
@@ -324,7 +324,7 @@ def test_replay_takes_what_is_mended_exactly_once(
     newest.write_bytes(newest.read_bytes()[:100])  # as a machine that lost its power leaves it
     delta._kept.clear()
     assert take(project, spark).batch == 3
-    assert (waiting(project), events(project, spark)) == ([], before)
+    assert ([*waiting(project)], events(project, spark)) == ([], before)
     assert log_run.check(project, "readings") == []
 
 
