@@ -473,22 +473,25 @@ def metadata(path: Address, version: int) -> dict[str, Any]:
 
 def has_rows(path: Address, version: int) -> bool:
     """Whether the commit `version` of the table at `path` adds or removes files."""
-    return any(kind in {"add", "remove"} for kind, _ in file_actions(path, version))
+    return any(kind in {"add", "remove"} for kind, _ in actions(path, version))
 
 
-def feed_files(path: Address, version: int) -> list[Address]:
-    """The files that the change feed reads of the commit `version`. Raises FileNotFoundError where that is gone."""
-    actions = [(kind, action) for kind, action in file_actions(path, version) if action.get("dataChange", True)]
-    told = [action for kind, action in actions if kind == "cdc"]
-    return [path / unquote(action["path"]) for action in told or [action for _, action in actions]]
+def feed_files(path: Address, actions: Iterable[tuple[str, dict[str, Any]]]) -> list[tuple[str, Address]]:
+    """The files that the change feed reads of a commit with these `actions`, each with what that does with it."""
+    files = [(kind, a) for kind, a in actions if kind == "cdc" or (kind in FILE_ACTIONS and a.get("dataChange", True))]
+    told = [(kind, action) for kind, action in files if kind == "cdc"] or files
+    return [(kind, path / unquote(action["path"])) for kind, action in told]
 
 
-def file_actions(path: Address, version: int) -> list[tuple[str, dict[str, Any]]]:
-    """What the commit `version` does with files: add, remove, cdc (of the change feed)."""
+FILE_ACTIONS: Final = frozenset({"add", "remove", "cdc"})
+"""What a commit does with a file; `cdc` is of the change feed."""
+
+
+def actions(path: Address, version: int) -> list[tuple[str, dict[str, Any]]]:
+    """What the commit `version` does. Raises FileNotFoundError where it is gone."""
     stored = None if path.storage.may_tear else stored_log(path)
     content = stored.content(version) if stored else commit_file(path, version).read()
-    actions = (next(iter(json.loads(line).items())) for line in content.splitlines())
-    return [(kind, action) for kind, action in actions if kind in {"add", "remove", "cdc"}]
+    return [next(iter(json.loads(line).items())) for line in content.splitlines()]
 
 
 def _info(path: Address, version: int) -> dict[str, Any]:

@@ -1,22 +1,29 @@
-"""The change feed of a table between the versions of two editions, where fingerprints prove that it tells all."""
+"""The change feed of a table: what its commits did with rows, and where fingerprints prove that it tells all."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lake import cost
+from lake.quoting import literal, quoted
 from lake.store import delta
 from lake.store.ledger.editions import EditionTable
 from lake.store.proof.fingerprints import MODULUS, Fingerprint, duck_hash, duck_values
+from lake.store.scan import arrow_schema
 from lake.store.storage import Address
 
 if TYPE_CHECKING:
     import duckdb
 
+    from lake.store.stored_log import TableState
+
 FEED: Final = "feed"
 SIGN: Final = "_feed_sign"
 """The column of FEED that says +1 of a row that came and -1 of one that went."""
+TYPE: Final = "_change_type"
+SIGNED: Final = f"CASE WHEN {TYPE} IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
+"""SQL of SIGN, of a row of the feed."""
 
 
 def proven_feed(con: duckdb.DuckDBPyConnection, path: Address, old: EditionTable, new: EditionTable) -> bool:
@@ -32,7 +39,7 @@ def proven_feed(con: duckdb.DuckDBPyConnection, path: Address, old: EditionTable
         return False
     try:
         hashed = _load(con, path, after=old.version, upto=new.version)
-    except Exception:  # whatever deltalake says of a gap
+    except Exception:  # whatever is said of a gap
         return False
     count, total = con.sql(f"SELECT sum({SIGN}), sum({SIGN} * ({hashed})::HUGEINT) FROM {FEED}").fetchall()[0]
     changed = Fingerprint(int(count or 0), int(total or 0) % MODULUS)
@@ -41,14 +48,39 @@ def proven_feed(con: duckdb.DuckDBPyConnection, path: Address, old: EditionTable
 
 def _load(con: duckdb.DuckDBPyConnection, path: Address, *, after: int, upto: int) -> str:
     """Makes FEED; SQL of the hash of one of its rows."""
-    import pyarrow as pa
-
-    with delta.writable(path, upto) as table:
-        fields = [(field["name"], field["type"]) for field in json.loads(table.schema().to_json())["fields"]]
-        stream = pa.RecordBatchReader.from_stream(table.load_cdf(starting_version=after + 1, ending_version=upto))
-    con.register("stream", stream)
-    sign = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
-    values = duck_values(fields, stream.schema.names)
-    con.execute(f"CREATE TEMP TABLE {FEED} AS SELECT {values}, {sign} AS {SIGN} FROM stream")
-    con.unregister("stream")
+    with delta.opened(path, upto) as table:
+        fields = _columns(table.schema().to_json())
+        rows = feed(con, path, table, after=after, upto=upto)
+        values = duck_values(fields, [name for name, _ in fields])
+        con.execute(f"CREATE TEMP TABLE {FEED} AS SELECT {values}, {SIGNED} AS {SIGN} FROM ({rows})")
     return duck_hash(fields)
+
+
+def feed(con: duckdb.DuckDBPyConnection, path: Address, table: TableState, *, after: int, upto: int) -> str:
+    """SQL for `con` of what the commits beyond version `after` did with rows of the `table`, which is as it is at
+    `upto`: its columns and `_change_type`.
+
+    As Delta's protocol says (PROTOCOL.md of delta-io/delta, "Add CDC File"): of a commit with files of changes, their
+    rows; else all rows of the files that it added or removed. Raises ValueError across a change of columns, and OSError
+    where a commit is gone.
+    """
+    columns, files = _columns(table.schema().to_json()), dict[str, list[str]]()
+    for version in range(after + 1, upto + 1):
+        actions = delta.actions(path, version)
+        if any(_columns(action["schemaString"]) != columns for kind, action in actions if kind == "metaData"):
+            raise ValueError(f"{path.name}: other columns since version {version}")
+        for kind, file in delta.feed_files(path, actions):
+            files.setdefault(kind, []).append(literal(str(file)))
+    wanted, parts = ", ".join(quoted(name) for name, _ in columns), []
+    for kind, change in (("cdc", TYPE), ("add", "'insert'"), ("remove", "'delete'")):
+        if kind in files:
+            rows = f"read_parquet([{', '.join(files[kind])}], union_by_name = true, hive_partitioning = false)"
+            parts.append(f"SELECT {wanted}, {change} AS {TYPE} FROM {rows}")
+    if not parts:
+        con.register("unchanged", arrow_schema(table).empty_table())
+        parts.append(f"SELECT {wanted}, 'insert' AS {TYPE} FROM unchanged")
+    return " UNION ALL ".join(parts)
+
+
+def _columns(schema: str) -> list[tuple[str, Any]]:
+    return [(field["name"], field["type"]) for field in json.loads(schema)["fields"]]

@@ -15,6 +15,7 @@ from lake.quoting import SPARK, quoted
 from lake.session import raise_if_gone
 from lake.store import delta, small
 from lake.store.delta import Position
+from lake.store.feed import SIGNED, feed
 from lake.store.keys import open_store
 from lake.store.proof.fingerprints import Fingerprint, of_version
 from lake.store.scan import Scan, arrow_schema, distinct, to_frame
@@ -180,44 +181,40 @@ class Table:
         In this process where its commits changed no more than `small_diff_rows`, else by Spark. Raises FeedGap where
         the feed does not reach back that far, or not across a change of columns.
         """
-        import pyarrow as pa
-
         if self.changed(after=after, upto=upto) > self.settings.small_diff_rows:
             return self._changes_by_spark(spark, after, upto)
-        with delta.writable(self.path, upto) as table:
-            columns = [quoted(name) for name in arrow_schema(table).names]
-            visible = ", ".join(column for column in columns if not column.startswith('"_'))
-            try:
-                feed = pa.table(table.load_cdf(starting_version=after + 1, ending_version=upto))
-            except Exception as error:
-                raise FeedGap(self.name) from error
-        with small.connection() as con:
-            con.register("feed", feed)
-            netted = con.sql(
-                f"""SELECT {visible}, sum(sign)::INTEGER AS _sign
-                    FROM (SELECT *, CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1
-                                         WHEN _change_type IN ('delete', 'update_preimage') THEN -1 END AS sign
-                          FROM feed)
-                    GROUP BY ALL HAVING sum(sign) <> 0"""
-            ).to_arrow_table()
-        return to_frame(spark, netted)
+        import pyarrow as pa
+
+        try:
+            with delta.opened(self.path, upto) as table, small.connection() as con:
+                types = arrow_schema(table)
+                visible = [field for field in types if not field.name.startswith("_")]
+                columns = ", ".join(quoted(field.name) for field in visible)
+                rows = feed(con, self.path, table, after=after, upto=upto)
+                netted = con.sql(
+                    f"SELECT {columns}, sum({SIGNED})::INTEGER AS _sign FROM ({rows})"
+                    f" GROUP BY ALL HAVING sum({SIGNED}) <> 0"
+                ).to_arrow_table()
+        except Exception as error:
+            raise FeedGap(self.name) from error
+        return to_frame(spark, netted.cast(pa.schema([*visible, pa.field("_sign", pa.int32())])))
 
     def _changes_by_spark(self, spark: SparkSession, after: int, upto: int) -> DataFrame:
         """As `changes`. That a file of the feed is gone, which Spark finds when it reads, is looked for now."""
         from pyspark.sql import functions as F
 
         try:
-            told = (delta.feed_files(self.path, version) for version in range(after + 1, upto + 1))
-            if delta.missing(self.path, [str(file) for files in told for file in files]):
+            told = (delta.actions(self.path, version) for version in range(after + 1, upto + 1))
+            files = (file for actions in told for _, file in delta.feed_files(self.path, actions))
+            if delta.missing(self.path, list(map(str, files))):
                 raise FeedGap(self.name)
             reader = spark.read.format("delta").option("readChangeFeed", "true")
-            feed = reader.options(startingVersion=after + 1, endingVersion=upto).load(self.path.spark)
-            columns = [F.col(quoted(name, SPARK)) for name in feed.columns if not name.startswith("_")]
+            rows = reader.options(startingVersion=after + 1, endingVersion=upto).load(self.path.spark)
+            columns = [F.col(quoted(name, SPARK)) for name in rows.columns if not name.startswith("_")]
         except Exception as error:
             raise_if_gone(error)
             raise FeedGap(self.name) from error
-        sign = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
-        netted = feed.groupBy(*columns).agg(F.expr(f"cast(sum({sign}) AS int)").alias("_sign"))
+        netted = rows.groupBy(*columns).agg(F.expr(f"cast(sum({SIGNED}) AS int)").alias("_sign"))
         return netted.where("_sign <> 0")
 
     def create(self, schema: pa.Schema, *, description: str) -> None:

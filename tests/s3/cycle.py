@@ -61,10 +61,11 @@ def land(settings: Settings, number: int) -> None:
 
 
 def same(home: Path) -> dict[str, Any]:
-    """The shop in a bucket and in a folder: fingerprints, rows, and requests a step."""
+    """The shop in a bucket and, of the same batches, in a folder: fingerprints, rows, and requests a step."""
     requests: dict[str, dict[str, int]] = {}
     with wired(PORT) as wire:
         settings = project_of(home, wire, "same")
+        local = replace(settings, warehouse=home / "local")
 
         def counted(step: str, do: Callable[[], object]) -> object:
             before = wire.counted()
@@ -76,16 +77,16 @@ def same(home: Path) -> dict[str, Any]:
             those = replace(settings, committer=committer)
             counted(f"run, {committer}", lambda those=those: cycle(those))  # type: ignore[misc] # called at once
             counted(f"run of nothing new, {committer}", lambda those=those: cycle(those))  # type: ignore[misc] # so too
+            cycle(local)
             land(settings, 1 if committer == "auto" else 2)
         cycle(settings)
+        cycle(local)
         rows = counted("query", lambda: reader(settings).relation(QUERY).fetchall())
         project = load(settings)
         inside = counted("verify", lambda: fingerprints(project))
         inputs = Inputs(lambda: start(settings), project, pick_cut(project, None))
         counted("rebuild", lambda: [rebuild(inputs, table) for table in project.tables.values()])
         again = fingerprints(load(settings))
-        local = replace(settings, warehouse=home / "local")
-        cycle(local)
         return {
             "bucket": inside,
             "rebuilt": again,

@@ -222,7 +222,7 @@ def _removed(actions: pa.Table, old: Iterable[str]) -> list[dict[str, Any]]:
 def _added(rest: Address) -> list[dict[str, Any]]:
     """The files of the table `rest`, as the log has them in whose folder it is."""
     version = delta.version(rest)
-    added = [action for kind, action in delta.file_actions(rest, version) if kind == "add"]
+    added = [action for kind, action in delta.actions(rest, version) if kind == "add"]
     return [
         {name: each[name] for name in WRITTEN if name in each}
         | {"path": f"{rest.name}/{each['path']}", "dataChange": False}
