@@ -23,6 +23,8 @@ PRUNED_KEYS = 10_000
 """For more keys, pruning reads most files of a log all the same, unless times are told by the keys."""
 BLAMED_ROWS = 1_000_000
 """Of more rows, each look for the event that a function fails on takes too long."""
+SPILLED_SHARE = 1.0
+"""So many times the bytes of a table's inputs Spark may put on the disk while it evaluates the table."""
 SHARED_MEMORY = 0.25
 """So much of the driver's memory may hold logs that several tables read; what needs more, each reads for itself."""
 JUDGED_ROWS = 2_000_000

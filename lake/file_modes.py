@@ -76,6 +76,11 @@ def scratch(settings: Settings, name: str) -> Path:
     return _folder(_project_folder(settings) / name, ALONE)
 
 
+def nearest(path: Path) -> Path:
+    """`path`, or the nearest folder above it that is there."""
+    return next(parent for parent in (path, *path.parents) if parent.exists())
+
+
 def _project_folder(settings: Settings) -> Path:
     return _folder(settings.path(".lake"), SHARED if settings.group else ALONE, _group(settings))
 

@@ -231,10 +231,18 @@ def is_local(settings: Settings) -> bool:
 
 def shares_disk(settings: Settings) -> bool:
     """Whether Spark reads and writes the files of this machine."""
-    if settings.spark.shares_disk is not None:
-        return settings.spark.shares_disk
+    return is_here(settings) if settings.spark.shares_disk is None else settings.spark.shares_disk
+
+
+def is_here(settings: Settings) -> bool:
+    """Whether all of Spark runs on this machine."""
     address = remote.server(settings)
     return remote.is_here(address) if address else is_local(settings)
+
+
+def local_dir(settings: Settings) -> Path:
+    """The folder into which a session of this machine puts what it does not hold in memory."""
+    return Path(settings.spark.conf.get("spark.local.dir", settings.path(".lake/spark/local")))
 
 
 def embedded_conf(settings: Settings) -> dict[str, str]:
@@ -269,8 +277,8 @@ def _of_this_machine(settings: Settings, scratch: Path) -> dict[str, str]:
         "spark.authenticate": "true",
         # Hadoop's local file system sets what a file allows by this, whatever the process's umask.
         "spark.hadoop.fs.permissions.umask-mode": f"{file_modes.umask(settings):03o}",
-        "spark.local.dir": str(scratch / "local"),
-        **(dict.fromkeys(S3_SCRATCH, str(scratch / "local")) if settings.stores else {}),
+        "spark.local.dir": str(local_dir(settings)),
+        **(dict.fromkeys(S3_SCRATCH, str(local_dir(settings))) if settings.stores else {}),
         # With few partitions there is little to adapt, and looking for it costs a quarter of a small job.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),

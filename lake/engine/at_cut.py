@@ -58,8 +58,7 @@ def cost_of(inputs: Inputs, tables: Iterable[Declaration]) -> Cost:
     streams = sorted({stream for table in tables for stream in inputs.project.logs(table)})
     bounds = {stream: {"_batch": (1, batches[stream])} for stream in streams if batches.get(stream)}
     scans = [Scan(Log(settings, stream).path, bounds=bound) for stream, bound in bounds.items()]
-    files = [scan.path.at(file).head() for scan in scans for file in scan.files()]
-    return Cost(tuple(streams), sum(scan.rows() for scan in scans), sum(file.size for file in files if file))
+    return Cost(tuple(streams), sum(scan.rows() for scan in scans), sum(scan.size() for scan in scans))
 
 
 @contextmanager

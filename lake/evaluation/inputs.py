@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lake.contracts import evolution
 from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError
-from lake.evaluation import function_output
+from lake.evaluation import function_output, room
 from lake.evaluation.carrying_frame import CarryingFrame
 from lake.evaluation.columns import Analysed, Given, given, leaf, unrecorded, withheld, without
 from lake.ingest import integrity, refusals
@@ -85,6 +85,8 @@ class Inputs:
     def evaluate(self, declaration: Declaration) -> DataFrame:
         """The whole table at the cut, state columns included."""
         if declaration.name not in self._evaluated:
+            read = [source for source in declaration.inputs if source.is_log or not self.recompute]
+            room.tell(self.project.settings, declaration.name, sum(self._scan(source).size() for source in read))
             sides = self.sides(declaration, [self.whole(source) for source in declaration.inputs])
             self._evaluated[declaration.name] = self.evaluated(declaration, sides)
         return self._evaluated[declaration.name]

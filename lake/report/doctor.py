@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from lake import jars, s3
 from lake.config import Settings, load_settings
 from lake.errors import LakeError
+from lake.file_modes import nearest
 from lake.remote import server, shown
 from lake.session import DELTA, EXTENSIONS, first_line, is_local, start
 from lake.store.storage import object_store
@@ -136,7 +137,7 @@ def _loopback() -> Finding:
 
 
 def _writable(subject: str, folder: Path) -> Finding:
-    existing = _existing(folder)
+    existing = nearest(folder)
     fix = f"allow {_user()} to write {{}}, or set `{subject}` to another folder"
     try:
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".doctor-"):
@@ -180,7 +181,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
 
 def _local(folder: Path) -> Finding:
     """Leases are locks of one machine's operating system."""
-    kind = _file_system(_existing(folder))
+    kind = _file_system(nearest(folder))
     fix = "put the warehouse on a local disk: file locks are not reliable on this file system" if kind in REMOTE else ""
     return Finding("file system", kind, fix)
 
@@ -196,7 +197,7 @@ def _file_system(folder: Path) -> str:
 
 
 def _space(folder: Path) -> Finding:
-    free = shutil.disk_usage(_existing(folder)).free
+    free = shutil.disk_usage(nearest(folder)).free
     fix = "" if free >= FREE_BYTES else f"free some space: at least {FREE_BYTES >> 30} GB"
     return Finding("disk", f"{free / (1 << 30):.1f} GB free", fix)
 
@@ -290,11 +291,6 @@ def _committing(spark: SparkSession, settings: Settings) -> Iterator[Finding]:
     if settings.store:
         named = spark.conf.get(LOG_STORE_OF_S3, "") or "Delta's own, which lets two writers win"
         yield Finding("log store", named, "" if named == s3.LOG_STORE else fix)
-
-
-def _existing(path: Path) -> Path:
-    """`path`, or the nearest folder above it that is there."""
-    return next(parent for parent in (path, *path.parents) if parent.exists())
 
 
 def _user() -> str:

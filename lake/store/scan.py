@@ -93,6 +93,11 @@ class Scan:
         with opened(self.path, self.version) as table:
             return sum(rows for _, rows in self._listed(table))
 
+    def size(self) -> int:
+        """How many bytes the files take that may hold rows within the bounds."""
+        with opened(self.path, self.version) as table:
+            return sum(size for _, size in self._listed(table, told=lambda _: "size_bytes"))
+
     def arrow(  # noqa: PLR0913 which rows, said by name
         self,
         columns: Sequence[str] = (),
