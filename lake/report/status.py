@@ -30,6 +30,7 @@ from lake.store.damage import Damage, damage, damages
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.ledger.episodes import Episode
 from lake.store.log import Log, LogHead
+from lake.store.scan import Scan
 from lake.store.standstill import still
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
@@ -390,10 +391,8 @@ def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> L
     if policy is None or not source.is_log or project.contracts[source.name].time is None:
         return None
     late, lateness = policy
-    query = "SELECT count(*) AS late FROM t WHERE _batch <= $1 AND _time < _watermark - $2"
-    path = Log(project.settings, source.name).path
-    counted = small.rows(path, query, batches.get(source.name, 0), lateness)
-    return Late(late, lateness, sum(row["late"] for row in counted))
+    events = Scan(Log(project.settings, source.name).path, bounds={"_batch": (1, batches.get(source.name, 0))})
+    return Late(late, lateness, events.late(lateness))
 
 
 def _groups(project: Project, newest: editions.Edition | None) -> list[GroupStatus]:

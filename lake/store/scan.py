@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 Span: TypeAlias = tuple[int, int]
 """The first and the last instant of a span of time, in microseconds since 1970."""
 TIME: Final = "_time"
+WATERMARK: Final = "_watermark"
 RANGED: Final = frozenset({"string", "byte", "short", "integer", "long", "date", "timestamp"})
 """The types of columns by whose least and greatest values in a file it is told whether a key can be there."""
 
@@ -97,6 +99,24 @@ class Scan:
         """How many bytes the files take that may hold rows within the bounds."""
         with opened(self.path, self.version) as table:
             return sum(size for _, size in self._listed(table, told=lambda _: "size_bytes"))
+
+    def late(self, lateness: timedelta) -> int:
+        """How many events of a log came more than `lateness` behind the watermark.
+
+        Of a log that came in order hardly a file is read: by its ranges none of its events can be late.
+        """
+        behind = f"to_microseconds({lateness // timedelta(microseconds=1)})"
+        least, most, nulls = f"min.{TIME}", f"max.{WATERMARK}", f"null_count.{WATERMARK}"
+        can_be = f'coalesce("{least}" < "{most}" + INTERVAL 1 MILLISECOND - {behind}, "{nulls}" < num_records, true)'
+        with opened(self.path, self.version) as table:
+            listed = self._listed(table, told=lambda stats: can_be if {least, most, nulls} <= {*stats} else "true")
+            files = [file for file, late in listed if late]
+            if not files:
+                return 0
+            with reading(self.path, table, files) as (con, _):
+                where = f"{self._where(DUCKDB)} AND {TIME} < {WATERMARK} - {behind}"
+                [(count,)] = con.sql(f"SELECT count(*) FROM t WHERE {where}").fetchall()
+                return int(count)
 
     def arrow(  # noqa: PLR0913 which rows, said by name
         self,

@@ -41,7 +41,7 @@ CLIENT: Final = 512 << 20
 HELD: Final = 192 << 20
 """Of these, what queries of DuckDB hold; Python with its libraries takes about as much."""
 SHARE: Final = 0.1
-TRIED: Final = 20_000
+TRIED: Final = 200_000
 """Events of a log by which it is found how many make a GB."""
 EVERY: Final = 0.05
 """Seconds between two looks at a command's processes."""
@@ -53,22 +53,23 @@ def main() -> None:
     """Runs the benchmark and prints its table; exits with 1 where a command failed or took more than it may."""
     parser = argparse.ArgumentParser(description="Headwater on a log larger than memory.")
     parser.add_argument("--gb", type=float, default=8, help="of the log, on disk (default: 8)")
+    parser.add_argument("--notes", type=int, default=8, help="texts of 32 characters that an event has (default: 8)")
     parser.add_argument("--shuffled", action="store_true", help="each batch has events of every day of the year")
     parser.add_argument("--folder", type=Path, help="where it is made (default: a temporary folder)")
     parser.add_argument("commands", nargs="*", metavar="COMMAND", help="run these alone (default: all)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headwater-huge-", dir=arguments.folder) as folder:
-        rows = round(arguments.gb * (1 << 30) / bytes_an_event(Path(folder) / "tried") / DAYS)
-        huge = Huge(project(Path(folder) / "huge"), rows, shuffled=arguments.shuffled)
+        rows = round(arguments.gb * (1 << 30) / bytes_an_event(Path(folder) / "tried", arguments.notes) / DAYS)
+        huge = Huge(project(Path(folder) / "huge"), rows, shuffled=arguments.shuffled, notes=arguments.notes)
         huge.write()
         failed = huge.run(arguments.commands)
     sys.exit(bool(failed))
 
 
-def bytes_an_event(folder: Path) -> float:
+def bytes_an_event(folder: Path, notes: int) -> float:
     """How many bytes an event takes in the log."""
     settings = project(folder)
-    events = Written(settings, TRIED).days(1).events
+    events = Written(settings, TRIED, notes=notes).days(1).events
     return size(settings) / events
 
 
@@ -97,6 +98,7 @@ class Huge:
     rows: int
     shuffled: bool = False
     days: int = DAYS
+    notes: int = 0
 
     @property
     def day(self) -> datetime:
@@ -105,7 +107,7 @@ class Huge:
 
     def write(self) -> None:
         """Writes the log."""
-        began, written = time.monotonic(), Written(self.settings, self.rows, shuffled=self.shuffled)
+        began, written = time.monotonic(), Written(self.settings, self.rows, shuffled=self.shuffled, notes=self.notes)
         head = written.days(self.days)
         heading(
             f"{head.events:,} events in {self.days} batches, {size(self.settings) / 1e9:.2f} GB of Parquet,"

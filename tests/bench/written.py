@@ -44,7 +44,7 @@ EVENTS: Final = """
         before + row_number() OVER (PARTITION BY _bucket ORDER BY number) - 1 AS _offset,
         sha256(concat(length(meter), ':', meter, length(stamp), ':', stamp, length(digits), ':', digits)) AS _id,
         "at" AS _time, $watermark::TIMESTAMPTZ AS _watermark, $start::TIMESTAMPTZ AS _ingested_at, 'made' AS _source,
-        1::INTEGER AS _version, NULL::VARCHAR AS _extra, number, meter, "at",
+        1::INTEGER AS _version, {extra} AS _extra, number, meter, "at",
         (hash(number, 'value') % 1000)::INTEGER AS value, if(hash(number, 'mode') % 4 = 0, 'off', 'on') AS mode,
         hash(number, 'removed') % 50 = 0 AS removed
     FROM (
@@ -56,6 +56,8 @@ EVENTS: Final = """
             FROM range($first::BIGINT, $first + $rows) t(number)
         ) JOIN meters USING (m) JOIN offsets USING (_bucket)
     ) ORDER BY number"""
+EXTRA: Final = "'{{\"note\":\"' || {parts} || '\"}}'"
+"""A field that no contract names, of so many texts of 32 characters."""
 IN_ORDER: Final = "(number * $day // $rows)"
 SHUFFLED: Final = "(hash(number, 'at') % ($day * $days))"
 
@@ -64,6 +66,8 @@ SHUFFLED: Final = "(hash(number, 'at') % ($day * $days))"
 class Written:
     """Writes the log of a project: `rows` events a day, of `meters` meters.
 
+    Each event has `notes` texts of 32 characters in a field that no contract names.
+
     Events come in the order of their times or, `shuffled`, each batch has events of every day of the year.
     """
 
@@ -71,6 +75,7 @@ class Written:
     rows: int
     meters: int = 100_000
     shuffled: bool = False
+    notes: int = 0
 
     def days(self, days: int = DAYS) -> LogHead:
         """Appends the batches of so many days; where the log stands then."""
@@ -91,7 +96,9 @@ class Written:
         con.register("offsets", pa.table(before, pa.schema([("_bucket", pa.int32()), ("before", pa.int64())])))
         times = {"days": DAYS} if self.shuffled else {}
         values = {"batch": head.batch + 1, "first": head.batch * self.rows, "rows": self.rows, "meters": self.meters}
-        query = EVENTS.format(us=SHUFFLED if self.shuffled else IN_ORDER)
+        parts = " || ".join(f"md5('{part}' || number)" for part in range(self.notes))
+        extra = EXTRA.format(parts=parts) if parts else "NULL::VARCHAR"
+        query = EVENTS.format(us=SHUFFLED if self.shuffled else IN_ORDER, extra=extra)
         told = values | times | {"day": DAY, "start": START, "watermark": head.watermark}
         return con.sql(query, params=told).to_arrow_table()
 

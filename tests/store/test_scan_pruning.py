@@ -16,6 +16,7 @@ from deltalake import write_deltalake
 from lake import cost
 from lake.store.proof import chain
 from lake.store.scan import Scan
+from lake.store.small import reading
 from lake.store.storage import Address
 
 pytestmark = pytest.mark.slow
@@ -129,3 +130,35 @@ def test_no_row_is_left_out_that_has_one_of_the_keys_that_are_asked_for(
     least = pa.table({"_batch": pa.array([7, 9], pa.int64())})
     assert {*whole.arrow(keys=least).column("_batch").to_pylist()} == {7, 9}
     assert len(whole.files(keys=least)) == 2
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_what_came_late_is_counted_of_the_files_that_can_have_it(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random, watermark, rows, files = Random(seed), None, list[dict[str, Any]](), list[str]()
+    schema = SCHEMA.append(pa.field("_watermark", pa.timestamp("us", "UTC")))
+    in_order = random.random() < 0.5
+    for batch in range(1, 21):
+        some = [row(random, batch) | {"_watermark": watermark} for _ in range(random.randint(1, 3))]
+        if in_order:
+            some = [each | {"_time": datetime(2024, 6, batch, tzinfo=UTC)} for each in some]
+        write_deltalake(tmp_path / "t", pa.Table.from_pylist(some, schema), mode="append")
+        rows += some
+        watermark = max((each["_time"] for each in some if each["_time"]), default=watermark)
+    upto, lateness = random.randint(0, 20), random.choice((0, 1, 999, 10**6, 3_600_000_000)) * MICROSECOND
+    late = [
+        each
+        for each in rows
+        if each["_batch"] <= upto and each["_time"] and each["_watermark"]
+        if micros(each["_time"]) < micros(each["_watermark"]) - lateness // MICROSECOND
+    ]
+
+    def counted(path: Address, state: Any, paths: list[str]) -> Any:
+        files.extend(paths)
+        return reading(path, state, paths)
+
+    monkeypatch.setattr("lake.store.scan.reading", counted)
+    assert Scan(Address(str(tmp_path / "t")), bounds={"_batch": (1, upto)}).late(lateness) == len(late)
+    assert not (in_order and files)
