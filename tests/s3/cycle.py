@@ -18,7 +18,7 @@ from typing import Any, Final
 from lake.config import Settings, SparkSettings
 from lake.engine.rebuild import rebuild
 from lake.engine.verify import verify
-from lake.errors import LakeError, Unavailable
+from lake.errors import LakeError, Unavailable, unreached
 from lake.evaluation.inputs import Inputs
 from lake.pipeline import run
 from lake.project import Project, load
@@ -122,8 +122,9 @@ def answers(home: Path, fault: Fault, most: int) -> dict[str, Any]:
                 outcome = "done"
             except Unavailable as error:
                 outcome = f"unavailable: {error.what}"
-            except LakeError as error:
-                outcome = f"FAULT: {error}"
+            except (LakeError, OSError) as error:
+                gone = None if isinstance(error, LakeError) else unreached(error)
+                outcome = f"unavailable: {gone.what}" if gone else f"FAULT: {error}"
             wire.fails = lambda *_: None
             outcomes.append(outcome if wire.happened else "not reached")
             cycle(settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import select
 import socket
 import threading
 from collections import Counter
@@ -71,7 +72,8 @@ class Wire:
         for each in (client, server):
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with client, server, suppress(OSError, Cut):
-            while True:
+            # A server closes what is idle for long: a client that was not told would lose its next request.
+            while server not in select.select([client, server], [], [])[0]:
                 self.exchange(Stream(client), Stream(server), client, server)
 
     def exchange(self, asks: Stream, answers: Stream, client: socket.socket, server: socket.socket) -> None:
