@@ -37,12 +37,13 @@ from tests.bench.written import DAYS, START, STREAM, Written
 LAKE: Final = Path(sys.executable).with_name("lake")
 TABLES: Final = ("meter_latest", "day_total")
 HEAP: Final = "1g"
-CLIENT: Final = 512 << 20
-HELD: Final = 192 << 20
+CLIENT: Final = 640 << 20
+HELD: Final = 128 << 20
 """Of these, what queries of DuckDB hold; Python with its libraries takes about as much."""
 SHARE: Final = 0.1
 TRIED: Final = 200_000
-"""Events of a log by which it is found how many make a GB."""
+PACKED: Final = 10
+"""Events of a log by which it is found how many make a GB, in so many batches: their files are packed then."""
 EVERY: Final = 0.05
 """Seconds between two looks at a command's processes."""
 CHANGED: Final = 182
@@ -69,7 +70,7 @@ def main() -> None:
 def bytes_an_event(folder: Path, notes: int) -> float:
     """How many bytes an event takes in the log."""
     settings = project(folder)
-    events = Written(settings, TRIED, notes=notes).days(1).events
+    events = Written(settings, TRIED // PACKED, notes=notes).days(PACKED).events
     return size(settings) / events
 
 
@@ -122,7 +123,7 @@ class Huge:
             "run": ("run",),
             "log --check": ("log", STREAM, "--check"),
             "verify": ("verify",),
-            "rebuild": ("rebuild",),
+            "rebuild": ("rebuild", "--all"),
             "backfill": backfill,
             "maintain": ("maintain",),
             "backfill again": backfill,
