@@ -21,21 +21,27 @@ from lake.store.cold import Part
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
 from lake.store.recovery import lost_batches
+from lake.store.scan import Scan
 from lake.store.standstill import still
+from lake.store.storage import Address
 from lake.store.voids import Void, kept_sql
 
+# What is counted distinct is kept in memory whole, what is sorted is not.
 HOLES: Final = """
-    SELECT _bucket AS bucket, count(*) AS events, count(DISTINCT _offset) AS offsets,
+    SELECT _bucket AS bucket, count(*) AS events, count(*) FILTER (_offset IS DISTINCT FROM before) AS offsets,
         min(_offset) AS first, max(_offset) AS last
-    FROM t GROUP BY _bucket ORDER BY _bucket"""
+    FROM (SELECT _bucket, _offset, lag(_offset) OVER (PARTITION BY _bucket ORDER BY _offset) AS before FROM t)
+    GROUP BY _bucket ORDER BY _bucket"""
 BATCHES: Final = """
     SELECT _batch AS batch, count(*) FILTER ({events}) AS events,
         max(_time)::TIMESTAMPTZ AS latest, min(_watermark)::TIMESTAMPTZ AS watermark,
         count(DISTINCT coalesce(_watermark::VARCHAR, '')) AS watermarks
     FROM t GROUP BY _batch ORDER BY _batch"""
 TWICE: Final = """
-    SELECT _bucket AS bucket, _id AS id, count(*) AS times FROM t WHERE {kept}
+    SELECT _bucket AS bucket, _id AS id, count(*) AS times FROM t WHERE {kept} AND hash(_id) % {parts} = {part}
     GROUP BY _bucket, _id HAVING times > 1 ORDER BY _bucket, _id LIMIT 20"""
+IDS_AT_ONCE = 2_000_000
+"""Of so many events the ids are in memory at once: about 128 MB."""
 DISORDER: Final = """
     SELECT _bucket AS bucket, _offset AS "offset" FROM (
         SELECT _bucket, _offset, (_batch, {arrival}) < lag((_batch, {arrival})) OVER (
@@ -48,7 +54,8 @@ PRODUCERS: Final = """
 AT_ONCE: Final = 20
 """Of how many batches the producers are in memory at once: a batch may have many."""
 TOGETHER: Final = """
-    SELECT _batch AS batch, count(*) AS events, count(DISTINCT _arrival) AS arrivals FROM t
+    SELECT _batch AS batch, count(*) AS events, count(*) FILTER (_arrival <> coalesce(before, -1)) AS arrivals
+    FROM (SELECT _batch, _arrival, lag(_arrival) OVER (PARTITION BY _batch ORDER BY _arrival) AS before FROM t)
     GROUP BY _batch HAVING arrivals NOT IN (0, events) ORDER BY _batch LIMIT 20"""
 
 
@@ -171,7 +178,7 @@ def _numbers(settings: Settings, log_report: LogReport) -> list[str]:
     faults += _watermarks(settings, log_report.batches[::-1], batches, events)
     faults += [
         f"id {row['id']} occurs {row['times']} times in bucket {row['bucket']}"
-        for row in small.rows(path, TWICE.format(kept=kept_sql(log_report.voids)))
+        for row in _twice(path, buckets, kept_sql(log_report.voids))
     ]
     ordered = any(column["column_name"] == "_arrival" for column in small.rows(path, "DESCRIBE t"))
     back = small.rows(path, DISORDER.format(arrival="_arrival" if ordered else "NULL"))
@@ -181,6 +188,17 @@ def _numbers(settings: Settings, log_report: LogReport) -> list[str]:
         for row in (small.rows(path, TOGETHER) if ordered else ())
     ]
     return faults + [fault for _, fault in lacking(settings, log_report.stream, log_report.batches)]
+
+
+def _twice(path: Address, buckets: list[dict[str, Any]], kept: str) -> Iterator[dict[str, Any]]:
+    """Ids that several events of a bucket have; those of a large log bucket by bucket, and part by part."""
+    if sum(row["events"] for row in buckets) <= IDS_AT_ONCE:
+        yield from small.rows(path, TWICE.format(kept=kept, parts=1, part=0))
+        return
+    for row in buckets:
+        parts, scan = 1 + row["events"] // IDS_AT_ONCE, Scan(path, bounds={"_bucket": (row["bucket"],) * 2})
+        for part in range(parts):
+            yield from scan.select(TWICE.format(kept=kept, parts=parts, part=part))
 
 
 def _offsets(head: LogHead | None, buckets: list[dict[str, Any]]) -> Iterator[str]:

@@ -111,12 +111,16 @@ class Scan:
         with opened(self.path, self.version) as table:
             listed = self._listed(table, told=lambda stats: can_be if {least, most, nulls} <= {*stats} else "true")
             files = [file for file, late in listed if late]
-            if not files:
-                return 0
-            with reading(self.path, table, files) as (con, _):
-                where = f"{self._where(DUCKDB)} AND {TIME} < {WATERMARK} - {behind}"
-                [(count,)] = con.sql(f"SELECT count(*) FROM t WHERE {where}").fetchall()
-                return int(count)
+            where = f"{self._where(DUCKDB)} AND {TIME} < {WATERMARK} - {behind}"
+            return sum(
+                row["late"]
+                for row in _selected(self.path, table, files, f"SELECT count(*) AS late FROM t WHERE {where}")
+            )
+
+    def select(self, query: str) -> list[dict[str, Any]]:
+        """The rows of a DuckDB `query` over all rows of the `files`, which it calls `t`."""
+        with opened(self.path, self.version) as table:
+            return _selected(self.path, table, self._files(table)[0], query)
 
     def arrow(  # noqa: PLR0913 which rows, said by name
         self,
@@ -245,6 +249,14 @@ def read(  # noqa: PLR0913 which rows of which files
         stored = set(map(quoted, stored_columns))
         wanted = ", ".join(name if name in stored else f"NULL AS {name}" for name in map(quoted, schema.names))
         return con.sql(f"SELECT {wanted} FROM t WHERE {where}").to_arrow_table().cast(schema)
+
+
+def _selected(path: Address, table: TableState, files: Sequence[str], query: str) -> list[dict[str, Any]]:
+    if not files:
+        return []
+    with reading(path, table, files) as (con, _):
+        rows: list[dict[str, Any]] = con.sql(query).to_arrow_table().to_pylist()
+        return rows
 
 
 def _key_test(table: TableState, columns: Sequence[str], stats: Sequence[str]) -> str | None:

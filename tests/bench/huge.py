@@ -39,11 +39,11 @@ TABLES: Final = ("meter_latest", "day_total")
 HEAP: Final = "1g"
 CLIENT: Final = 640 << 20
 HELD: Final = 128 << 20
-"""Of these, what queries of DuckDB hold; Python with its libraries takes about as much."""
+"""Of these, what queries of DuckDB hold; Python, with pyspark, pandas, pyarrow and deltalake, takes 400 MB of them."""
 SHARE: Final = 0.1
-TRIED: Final = 200_000
-PACKED: Final = 10
-"""Events of a log by which it is found how many make a GB, in so many batches: their files are packed then."""
+TRIED: Final = 300
+PACKED: Final = 2
+"""Bytes that an event may take, by which as many batches are made as tell how many it does take: files are packed."""
 EVERY: Final = 0.05
 """Seconds between two looks at a command's processes."""
 CHANGED: Final = 182
@@ -60,17 +60,18 @@ def main() -> None:
     parser.add_argument("commands", nargs="*", metavar="COMMAND", help="run these alone (default: all)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headwater-huge-", dir=arguments.folder) as folder:
-        rows = round(arguments.gb * (1 << 30) / bytes_an_event(Path(folder) / "tried", arguments.notes) / DAYS)
+        a_day = arguments.gb * (1 << 30) / DAYS
+        rows = round(a_day / bytes_an_event(Path(folder) / "tried", round(a_day / TRIED), arguments.notes))
         huge = Huge(project(Path(folder) / "huge"), rows, shuffled=arguments.shuffled, notes=arguments.notes)
         huge.write()
         failed = huge.run(arguments.commands)
     sys.exit(bool(failed))
 
 
-def bytes_an_event(folder: Path, notes: int) -> float:
-    """How many bytes an event takes in the log."""
+def bytes_an_event(folder: Path, rows: int, notes: int) -> float:
+    """How many bytes an event takes in a log of so many a day."""
     settings = project(folder)
-    events = Written(settings, TRIED // PACKED, notes=notes).days(PACKED).events
+    events = Written(settings, rows, notes=notes).days(PACKED).events
     return size(settings) / events
 
 
