@@ -21,6 +21,10 @@ rows a micro-batch of `Latest` takes 3.0 s by a scan, 1.2 s so.
 """
 PRUNED_KEYS = 10_000
 """For more keys, pruning reads most files of a log all the same, unless times are told by the keys."""
+SOUGHT_ROWS = 500_000
+"""Of so many rows, which files have some of a few keys is seen first, by the columns of the keys alone: they are mostly
+a small part of a row, and the events of a key often came within a short time.
+"""
 BLAMED_ROWS = 1_000_000
 """Of more rows, each look for the event that a function fails on takes too long."""
 SPILLED_SHARE = 1.0

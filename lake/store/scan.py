@@ -19,7 +19,7 @@ from lake.quoting import DUCKDB, SPARK, quoted
 from lake.session import hand_over
 from lake.store import cold
 from lake.store.delta import missing, opened
-from lake.store.small import connection, reading
+from lake.store.small import FILE, connection, reading
 from lake.store.storage import Address
 
 if TYPE_CHECKING:
@@ -146,7 +146,13 @@ class Scan:
             test += f" LIMIT {limit}"
         with opened(self.path, self.version) as table:
             sought = keys if matching and match == equal else None
-            return self._read(table, self._files(table, sought)[0], columns, test, keys)
+            files, rows = self._files(table, sought)
+            if sought is not None and rows > cost.SOUGHT_ROWS and len(files) > 1:
+                with reading(self.path, table, files, by_file=True) as (con, _):
+                    con.register("k", sought)
+                    having = con.sql(f"SELECT DISTINCT {FILE} FROM t WHERE {self._where(DUCKDB)} AND {test}").fetchall()
+                files = sorted(file for (file,) in having)
+            return self._read(table, files, columns, test, keys)
 
     def _read(
         self,

@@ -42,8 +42,9 @@ HELD: Final = 128 << 20
 """Of these, what queries of DuckDB hold; Python, with pyspark, pandas, pyarrow and deltalake, takes 400 MB of them."""
 SHARE: Final = 0.1
 TRIED: Final = 300
-PACKED: Final = 2
-"""Bytes that an event may take, by which as many batches are made as tell how many it does take: files are packed."""
+"""Bytes that an event may take, by which a batch is made that tells how many it does take."""
+PACKED: Final = 0.58
+"""So much of them an event takes once files are packed."""
 EVERY: Final = 0.05
 """Seconds between two looks at a command's processes."""
 CHANGED: Final = 182
@@ -61,7 +62,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headwater-huge-", dir=arguments.folder) as folder:
         a_day = arguments.gb * (1 << 30) / DAYS
-        rows = round(a_day / bytes_an_event(Path(folder) / "tried", round(a_day / TRIED), arguments.notes))
+        tried = bytes_an_event(Path(folder) / "tried", round(a_day / TRIED), arguments.notes)
+        rows = round(a_day / (tried * PACKED))
         huge = Huge(project(Path(folder) / "huge"), rows, shuffled=arguments.shuffled, notes=arguments.notes)
         huge.write()
         failed = huge.run(arguments.commands)
@@ -71,7 +73,7 @@ def main() -> None:
 def bytes_an_event(folder: Path, rows: int, notes: int) -> float:
     """How many bytes an event takes in a log of so many a day."""
     settings = project(folder)
-    events = Written(settings, rows, notes=notes).days(PACKED).events
+    events = Written(settings, rows, notes=notes).days(1).events
     return size(settings) / events
 
 

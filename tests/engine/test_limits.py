@@ -32,7 +32,15 @@ from lake.testing import Lakehouse
 from tests.shop import contract, declare, empty, job
 
 FEW: Final = 10
-LIMITS: Final = ("SCAN_ROWS", "COMPARE_ROWS", "APPENDED_ROWS", "LOOKUP_ROWS", "JUDGED_ROWS", "DEDUPLICATED_LOG_ROWS")
+LIMITS: Final = (
+    "SCAN_ROWS",
+    "COMPARE_ROWS",
+    "APPENDED_ROWS",
+    "LOOKUP_ROWS",
+    "JUDGED_ROWS",
+    "DEDUPLICATED_LOG_ROWS",
+    "SOUGHT_ROWS",
+)
 BEGAN: Final = datetime(2024, 5, 1, tzinfo=UTC)
 ORDER: Final = {"id": "long", "client": "string?", "status": "string", "amount": "decimal(9, 2)", "at": "timestamp"}
 CLIENT: Final = {"name": "string", "tier": "string", "since": "timestamp"}

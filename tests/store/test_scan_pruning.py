@@ -124,6 +124,9 @@ def test_no_row_is_left_out_that_has_one_of_the_keys_that_are_asked_for(
             found = whole.arrow(keys=keys)
             monkeypatch.setattr(cost, "PRUNED_KEYS", 0)
             assert in_order(found) == in_order(whole.arrow(keys=keys))
+            monkeypatch.setattr(cost, "SOUGHT_ROWS", 0)
+            assert in_order(found) == in_order(whole.arrow(keys=keys))
+            assert whole.arrow(keys=keys, limit=3).num_rows == min(found.num_rows, 3)
             monkeypatch.undo()
             others = whole.arrow(keys=keys, matching=False)
             assert found.num_rows + others.num_rows == rows.num_rows
