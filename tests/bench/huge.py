@@ -43,8 +43,6 @@ HELD: Final = 128 << 20
 SHARE: Final = 0.1
 TRIED: Final = 300
 """Bytes that an event may take, by which a batch is made that tells how many it does take."""
-PACKED: Final = 0.58
-"""So much of them an event takes once files are packed."""
 EVERY: Final = 0.05
 """Seconds between two looks at a command's processes."""
 CHANGED: Final = 182
@@ -54,7 +52,7 @@ CHANGED: Final = 182
 def main() -> None:
     """Runs the benchmark and prints its table; exits with 1 where a command failed or took more than it may."""
     parser = argparse.ArgumentParser(description="Headwater on a log larger than memory.")
-    parser.add_argument("--gb", type=float, default=8, help="of the log, on disk (default: 8)")
+    parser.add_argument("--gb", type=float, default=8, help="of the log; what is packed takes less (default: 8)")
     parser.add_argument("--notes", type=int, default=8, help="texts of 32 characters that an event has (default: 8)")
     parser.add_argument("--shuffled", action="store_true", help="each batch has events of every day of the year")
     parser.add_argument("--folder", type=Path, help="where it is made (default: a temporary folder)")
@@ -63,7 +61,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="headwater-huge-", dir=arguments.folder) as folder:
         a_day = arguments.gb * (1 << 30) / DAYS
         tried = bytes_an_event(Path(folder) / "tried", round(a_day / TRIED), arguments.notes)
-        rows = round(a_day / (tried * PACKED))
+        rows = round(a_day / tried)
         huge = Huge(project(Path(folder) / "huge"), rows, shuffled=arguments.shuffled, notes=arguments.notes)
         huge.write()
         failed = huge.run(arguments.commands)
