@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import grp
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,6 +80,11 @@ def scratch(settings: Settings, name: str) -> Path:
 def nearest(path: Path) -> Path:
     """`path`, or the nearest folder above it that is there."""
     return next(parent for parent in (path, *path.parents) if parent.exists())
+
+
+def free(path: Path) -> int:
+    """How many bytes the disk has left on which `path` is, or will be."""
+    return shutil.disk_usage(nearest(path)).free
 
 
 def _project_folder(settings: Settings) -> Path:

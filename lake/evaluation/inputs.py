@@ -85,11 +85,15 @@ class Inputs:
     def evaluate(self, declaration: Declaration) -> DataFrame:
         """The whole table at the cut, state columns included."""
         if declaration.name not in self._evaluated:
-            read = [source for source in declaration.inputs if source.is_log or not self.recompute]
-            room.tell(self.project.settings, declaration.name, sum(self._scan(source).size() for source in read))
+            room.tell(self.project.settings, declaration.name, self.file_size(declaration))
             sides = self.sides(declaration, [self.whole(source) for source in declaration.inputs])
             self._evaluated[declaration.name] = self.evaluated(declaration, sides)
         return self._evaluated[declaration.name]
+
+    def file_size(self, declaration: Declaration) -> int:
+        """How many bytes the files take that evaluating the table reads first of all."""
+        read = [source for source in declaration.inputs if source.is_log or not self.recompute]
+        return sum(self._scan(source).size() for source in read)
 
     def evaluated(self, declaration: Declaration, sides: Sequence[DataFrame]) -> DataFrame:
         """What the declaration's kind makes of `sides`, as of the cut."""

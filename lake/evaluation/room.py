@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import shutil
 
 from lake import cost
 from lake.config import Settings
-from lake.file_modes import nearest
+from lake.file_modes import free
 from lake.session import is_here, local_dir
 
 GB = 1 << 30
@@ -21,10 +20,10 @@ def tell(settings: Settings, table: str, size: int) -> None:
     if not is_here(settings):
         return
     folder = local_dir(settings)
-    needed, free = size * cost.SPILLED_SHARE, shutil.disk_usage(nearest(folder)).free
-    if needed > free:
+    needed, left = size * cost.SPILLED_SHARE, free(folder)
+    if needed > left:
         logging.getLogger("lake").warning(
             "%s: Spark may put %.1f GB on the disk while it evaluates %.1f GB of inputs, and %s has %.1f GB free: free"
             ' some space, or have "spark.local.dir" in [tool.lake.spark.conf] name a folder on a larger disk',
-            *(table, needed / GB, size / GB, folder, free / GB),
+            *(table, needed / GB, size / GB, folder, left / GB),
         )

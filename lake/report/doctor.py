@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from lake import jars, s3
 from lake.config import Settings, load_settings
 from lake.errors import LakeError
-from lake.file_modes import nearest
+from lake.file_modes import free, nearest
 from lake.remote import server, shown
 from lake.session import DELTA, EXTENSIONS, first_line, is_local, start
 from lake.store.storage import object_store
@@ -197,9 +197,9 @@ def _file_system(folder: Path) -> str:
 
 
 def _space(folder: Path) -> Finding:
-    free = shutil.disk_usage(nearest(folder)).free
-    fix = "" if free >= FREE_BYTES else f"free some space: at least {FREE_BYTES >> 30} GB"
-    return Finding("disk", f"{free / (1 << 30):.1f} GB free", fix)
+    left = free(folder)
+    fix = "" if left >= FREE_BYTES else f"free some space: at least {FREE_BYTES >> 30} GB"
+    return Finding("disk", f"{left / (1 << 30):.1f} GB free", fix)
 
 
 def _landing(settings: Settings) -> Iterator[Finding]:
