@@ -140,7 +140,8 @@ def _counts(shell: Shell, streams: tuple[str, ...]) -> None:
     shell.emit(rows, table(rows, "stream", "reason", "records", "example") if rows else "the quarantine is empty")
     for reason, fix in {row["reason"]: row["fix"] for row in rows}.items():
         shell.say(f"fix: {reason}: {fix}")
-    say_all(shell, parts_missing(shell.settings, waiting(shell.settings, streams, texts=False)))
+    again = waiting(shell.settings, streams, texts=False) if rows else ()
+    say_all(shell, parts_missing(shell.settings, again))
 
 
 def _short(text: str) -> str:

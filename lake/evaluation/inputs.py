@@ -85,7 +85,7 @@ class Inputs:
     def evaluate(self, declaration: Declaration) -> DataFrame:
         """The whole table at the cut, state columns included."""
         if declaration.name not in self._evaluated:
-            room.tell(self.project.settings, declaration.name, self.file_size(declaration))
+            room.tell(self.project.settings, declaration.name, lambda: self.file_size(declaration))
             sides = self.sides(declaration, [self.whole(source) for source in declaration.inputs])
             self._evaluated[declaration.name] = self.evaluated(declaration, sides)
         return self._evaluated[declaration.name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from lake import cost
 from lake.config import Settings
@@ -12,14 +13,14 @@ from lake.session import is_here, local_dir
 GB = 1 << 30
 
 
-def tell(settings: Settings, table: str, size: int) -> None:
-    """Warns where evaluating `table` from inputs in files of `size` bytes may need more disk than is free.
+def tell(settings: Settings, table: str, size_of: Callable[[], int]) -> None:
+    """Warns where evaluating `table` from inputs in files of `size_of()` bytes may need more disk than is free.
 
     Of a session on this machine alone: what the disks of a cluster's workers have is not known here.
     """
     if not is_here(settings):
         return
-    folder = local_dir(settings)
+    folder, size = local_dir(settings), size_of()
     needed, left = size * cost.SPILLED_SHARE, free(folder)
     if needed > left:
         logging.getLogger("lake").warning(

@@ -19,7 +19,7 @@ from lake.quoting import DUCKDB, SPARK, quoted
 from lake.session import hand_over
 from lake.store import cold
 from lake.store.delta import missing, opened
-from lake.store.small import FILE, connection, reading
+from lake.store.small import FILE, connection, reading, selected
 from lake.store.storage import Address
 
 if TYPE_CHECKING:
@@ -112,15 +112,13 @@ class Scan:
             listed = self._listed(table, told=lambda stats: can_be if {least, most, nulls} <= {*stats} else "true")
             files = [file for file, late in listed if late]
             where = f"{self._where(DUCKDB)} AND {TIME} < {WATERMARK} - {behind}"
-            return sum(
-                row["late"]
-                for row in _selected(self.path, table, files, f"SELECT count(*) AS late FROM t WHERE {where}")
-            )
+            counted = selected(self.path, table, files, f"SELECT count(*) AS late FROM t WHERE {where}")
+            return sum(row["late"] for row in counted)
 
     def select(self, query: str) -> list[dict[str, Any]]:
         """The rows of a DuckDB `query` over all rows of the `files`, which it calls `t`."""
         with opened(self.path, self.version) as table:
-            return _selected(self.path, table, self._files(table)[0], query)
+            return selected(self.path, table, self._files(table)[0], query)
 
     def arrow(  # noqa: PLR0913 which rows, said by name
         self,
@@ -255,14 +253,6 @@ def read(  # noqa: PLR0913 which rows of which files
         stored = set(map(quoted, stored_columns))
         wanted = ", ".join(name if name in stored else f"NULL AS {name}" for name in map(quoted, schema.names))
         return con.sql(f"SELECT {wanted} FROM t WHERE {where}").to_arrow_table().cast(schema)
-
-
-def _selected(path: Address, table: TableState, files: Sequence[str], query: str) -> list[dict[str, Any]]:
-    if not files:
-        return []
-    with reading(path, table, files) as (con, _):
-        rows: list[dict[str, Any]] = con.sql(query).to_arrow_table().to_pylist()
-        return rows
 
 
 def _key_test(table: TableState, columns: Sequence[str], stats: Sequence[str]) -> str | None:

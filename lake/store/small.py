@@ -84,15 +84,21 @@ def rows(path: Address, query: str, *parameters: Any, version: int | None = None
     """
     try:
         with opened(path, version) as table:
-            paths = cold.files(path, table)
-            if not paths:
-                return []
-            with reading(path, table, paths) as (con, _):
-                result = con.execute(query, list(parameters))
-                names = [column[0] for column in result.description]
-                return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+            return selected(path, table, cold.files(path, table), query, *parameters)
     except TableNotFoundError:
         return []
+
+
+def selected(
+    path: Address, table: TableState, paths: Sequence[str], query: str, *parameters: Any
+) -> list[dict[str, Any]]:
+    """The rows of a DuckDB `query` over the files `paths` of the `table` at `path`, which it calls `t`; [] of none."""
+    if not paths:
+        return []
+    with reading(path, table, paths) as (con, _):
+        result = con.execute(query, list(parameters))
+        names = [column[0] for column in result.description]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
 def _unreadable(path: Address, paths: Sequence[str]) -> LakeError | None:

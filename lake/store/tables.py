@@ -181,22 +181,21 @@ class Table:
         In this process where its commits changed no more than `small_diff_rows`, else by Spark. Raises FeedGap where
         the feed does not reach back that far, or not across a change of columns.
         """
-        if self.changed(after=after, upto=upto) > self.settings.small_diff_rows:
-            return self._changes_by_spark(spark, after, upto)
         import pyarrow as pa
 
-        try:
-            with delta.opened(self.path, upto) as table, small.connection() as con:
-                types = arrow_schema(table)
-                visible = [field for field in types if not field.name.startswith("_")]
-                columns = ", ".join(quoted(field.name) for field in visible)
+        if self.changed(after=after, upto=upto) > self.settings.small_diff_rows:
+            return self._changes_by_spark(spark, after, upto)
+        with delta.opened(self.path, upto) as table, small.connection() as con:
+            visible = [field for field in arrow_schema(table) if not field.name.startswith("_")]
+            columns = ", ".join(quoted(field.name) for field in visible)
+            try:
                 rows = feed(con, self.path, table, after=after, upto=upto)
                 netted = con.sql(
                     f"SELECT {columns}, sum({SIGNED})::INTEGER AS _sign FROM ({rows})"
                     f" GROUP BY ALL HAVING sum({SIGNED}) <> 0"
                 ).to_arrow_table()
-        except Exception as error:
-            raise FeedGap(self.name) from error
+            except Exception as error:
+                raise FeedGap(self.name) from error
         return to_frame(spark, netted.cast(pa.schema([*visible, pa.field("_sign", pa.int32())])))
 
     def _changes_by_spark(self, spark: SparkSession, after: int, upto: int) -> DataFrame:

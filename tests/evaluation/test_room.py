@@ -47,7 +47,7 @@ def test_who_lacks_room_is_told_where_and_how_much(
 
     monkeypatch.setattr(shutil, "disk_usage", disk_usage)
     monkeypatch.setattr(cost, "SPILLED_SHARE", 2.0)
-    room.tell(settings, "day_total", 5 << 30)
+    room.tell(settings, "day_total", lambda: 5 << 30)
     assert bool(caplog.messages) == told
     if told:
         [message] = caplog.messages

@@ -118,7 +118,7 @@ def test_what_is_refused_when_it_is_posted_is_what_intake_would_refuse_for_the_s
     ingest(settings, lambda: spark, contracts, ["web"], now=datetime(2026, 1, 1, tzinfo=UTC))
     refused: dict[str, Any] = {}
     for stream in contracts:
-        refused |= {each.source: each for each in [*quarantine.rejected(settings, stream, upto=1)]}
+        refused |= {each.source: each for each in quarantine.rejected(settings, stream, upto=1)}
     wrong, told, left = list[str](), dict[str, int](), 0
     breaches = {name: Breaches(each) for name, each in contracts.items()}
     for number, (stream, text) in enumerate(posted):

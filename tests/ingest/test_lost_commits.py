@@ -186,7 +186,7 @@ def replayed(shop: Project, *raws: str) -> list[Rejected]:
     small.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
     appended(shop, 1, ("orders/a.jsonl", 1, 1))
     mended = [
-        replace(row, raw=raw) for row, raw in zip([*quarantine.rejected(settings, "orders", upto=1)], raws, strict=True)
+        replace(row, raw=raw) for row, raw in zip(quarantine.rejected(settings, "orders", upto=1), raws, strict=True)
     ]
     recovery.keep(settings, "orders", 2, mended)
     appended(shop, 2, *(row.fingerprint for row in reversed(mended)))

@@ -58,6 +58,8 @@ def test_no_entry_of_an_epoch_comes_after_one_of_the_next(s3: S3, project: Setti
     assert epochs == sorted(epochs)
     rows = small.rows(table.path, "SELECT epoch FROM t ORDER BY epoch")
     assert [row["epoch"] for row in rows] == epochs
+    assert len(epochs) > ENTRIES
+    assert len(fences) > FENCES
     assert refused
 
 
