@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
+from lake.store.standstill import still
 
 T = TypeVar("T")
 
@@ -16,7 +18,7 @@ def after_inputs(tables: Iterable[Declaration], work: Callable[[Declaration], T]
     """What `work` gives for each of `tables`, which come in dependency order; `workers` of them at a time.
 
     A table that fails stops those derived from it, not the others; faults of declarations are raised together at the
-    end, else the first failure.
+    end, else the first failure. Tables in a store stand still meanwhile, but for what this process commits.
     """
     futures: dict[str, Future[T]] = {}
 
@@ -27,9 +29,9 @@ def after_inputs(tables: Iterable[Declaration], work: Callable[[Declaration], T]
         return work(declaration)
 
     # Tables are handed out in dependency order, so whoever waits for a parent waits for one already at work.
-    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="tables") as pool:
+    with still(), ThreadPoolExecutor(max_workers=workers, thread_name_prefix="tables") as pool:
         for declaration in tables:
-            futures[declaration.name] = pool.submit(wait_and_work, declaration)
+            futures[declaration.name] = pool.submit(copy_context().run, wait_and_work, declaration)
     failures = [error for future in futures.values() if (error := future.exception()) is not None]
     faults = [error for error in dict.fromkeys(failures) if isinstance(error, DeclarationError)]
     if failures:

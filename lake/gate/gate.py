@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from lake.config import Settings
     from lake.declaration import Declaration
     from lake.store.ledger.checks import Check, Outcome, Scope
     from lake.store.table_head import TableHead
@@ -87,7 +89,7 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
     cut: int,
     spark: Callable[[], SparkSession],
 ) -> Check:
-    """The judgement of the whole table at `version`, made and recorded, or remembered.
+    """The judgement of the whole table at `version`, made, or remembered; one that is made is to be recorded.
 
     Row-local expectations are judged again only where not all diffs since the last judgement have met this suite.
     `spark` is asked for a session only where the table is large. Raises DeclarationError where the suite is wrong.
@@ -98,7 +100,7 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
     if last is not None and _unchanged(table, last, version):
         if (last.version, last.cut) == (version, cut):
             return last
-        return _record(table, suite, "table", cut, version, last.outcome, last.results)
+        return _made(table, suite, "table", cut, version, last.outcome, last.results)
     met = last is not None and last.outcome == "passed" and _met_since(table, suite, last, version)
     expectations = suite.whole_table if met else suite.expectations
     own = [expectation for expectation in expectations if not expectation.rule.since]
@@ -107,7 +109,13 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
         table, declaration, [expectation for expectation in expectations if expectation.rule.since], version
     )
     findings += _judge_invariants(table, declaration, version)
-    return _record(table, suite, "table", cut, version, _outcome(findings), [finding.record for finding in findings])
+    return _made(table, suite, "table", cut, version, _outcome(findings), [finding.record for finding in findings])
+
+
+def record(settings: Settings, judged: Sequence[tuple[Table, Check]]) -> None:
+    """Records those of the judgements that are not yet."""
+    made = [replace(check, results=_kept(table, check)) for table, check in judged if not check.number]
+    checks.record_checks(settings, made)
 
 
 def _settle(table: Table, suite: Suite, findings: Sequence[Finding], cut: int) -> str | None:
@@ -115,7 +123,8 @@ def _settle(table: Table, suite: Suite, findings: Sequence[Finding], cut: int) -
     outcome = _outcome(findings)
     if outcome == "passed":
         return suite.hash
-    check = _record(table, suite, "diff", cut, None, outcome, [finding.record for finding in findings])
+    check = _made(table, suite, "diff", cut, None, outcome, [finding.record for finding in findings])
+    record(table.settings, [(table, check)])
     if check.outcome == "stopped":
         raise Stopped(check)
     return None
@@ -126,7 +135,7 @@ def _outcome(findings: Iterable[Finding]) -> Outcome:
     return "stopped" if "stop" in failed else "warned" if failed else "passed"
 
 
-def _record(  # noqa: PLR0913, PLR0917 - the parts of one entry
+def _made(  # noqa: PLR0913, PLR0917 - the parts of one entry
     table: Table,
     suite: Suite,
     scope: Scope,
@@ -135,18 +144,12 @@ def _record(  # noqa: PLR0913, PLR0917 - the parts of one entry
     outcome: Outcome,
     results: Sequence[Mapping[str, Any]],
 ) -> Check:
-    check = checks.record_check(
-        table.settings,
-        table.name,
-        home=table.home,
-        scope=scope,
-        cut=cut,
-        version=version,
-        suite=suite.hash,
-        outcome=outcome,
-        results=[_withheld(result) for result in results] if table.personal else results,
-    )
-    return replace(check, results=results)
+    now = datetime.now(UTC)
+    return checks.Check(0, table.name, table.home, scope, cut, version, suite.hash, outcome, results, now)
+
+
+def _kept(table: Table, check: Check) -> Sequence[Mapping[str, Any]]:
+    return [_withheld(result) for result in check.results] if table.personal else check.results
 
 
 def _withheld(result: Mapping[str, Any]) -> dict[str, Any]:

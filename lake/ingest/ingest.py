@@ -26,6 +26,7 @@ from lake.store.damage import blamed
 from lake.store.ledger import runs
 from lake.store.ledger.runs import failing
 from lake.store.log import Log, LogHead
+from lake.store.standstill import still
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -176,6 +177,7 @@ def _raise(fault: LakeError) -> dict[str, BatchCounts]:
     raise fault
 
 
+@still()
 def _landed(
     settings: Settings, spark: Callable[[], SparkSession], contract: Contract, batches: int | None, now: datetime | None
 ) -> dict[str, BatchCounts]:

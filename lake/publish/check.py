@@ -13,6 +13,7 @@ from lake.gate.suites import load_suites
 from lake.progress import step
 from lake.publish.cut import pick_cut
 from lake.quality.suite import Suite
+from lake.store.standstill import still
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from lake.declaration import Declaration
     from lake.project import Project
     from lake.store.ledger.checks import Check
+    from lake.store.tables import Table
 
 
+@still()
 def check(
     project: Project,
     spark: Callable[[], SparkSession],
@@ -49,14 +52,18 @@ def check(
         raise DeclarationError.all(faults)
     promised = {table.name: Suite(table.name, table.where, ()) for table in picked if table.kind.invariants}
     judged = promised | suites
-    checks = []
-    for table in picked:
-        suite, version = judged.get(table.name), versions[table.name]
-        if suite is not None and version is not None:
-            stored = project.table(table)
-            with step("check", table.name) as work:
-                checks.append(gate.judge_table(stored, table, suite, version=version, cut=at, spark=spark))
-                work.rows = stored.rows(version)
+    made: list[tuple[Table, Check]] = []
+    try:
+        for table in picked:
+            suite, version = judged.get(table.name), versions[table.name]
+            if suite is not None and version is not None:
+                stored = project.table(table)
+                with step("check", table.name) as work:
+                    made.append((stored, gate.judge_table(stored, table, suite, version=version, cut=at, spark=spark)))
+                    work.rows = stored.rows(version)
+    finally:
+        gate.record(project.settings, made)
+    checks = [check for _, check in made]
     errors = [
         error
         for error in (

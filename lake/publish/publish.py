@@ -24,11 +24,13 @@ from lake.store.ledger.editions import (
     resume_editions,
 )
 from lake.store.snapshot import note
+from lake.store.standstill import still
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@still()
 def publish(
     project: Project,
     cut: Cut,

@@ -1,8 +1,8 @@
 """A book: an append-only Delta table of the ledger, small enough to be read whole without a JVM.
 
-An entry of a numbered one is one commit: one row, and in the commit's position the book's state after it. So "what is
-the latest?" reads one commit however long the book is, and numbers are gap-free because they are taken and written
-under a lease.
+An entry of a numbered one is one commit: one row, and in the commit's position the book's state after it; checks that
+were made together are the rows of one. So "what is the latest?" reads one commit however long the book is, and numbers
+are gap-free because they are taken and written under a lease.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Book:
         location = self.location(settings)
         return delta.head(location.path, location.app) or delta.start(location.app)
 
-    def add(self, settings: Settings, head: delta.Position, entry: Sequence[Any], **state: Any) -> None:
-        """Commits `entry`, in the order of the columns, and `state` on top of `head`. The caller holds the lease."""
-        self.append(settings, [[_stored(value) for value in entry]], head.next(**state))
+    def add(self, settings: Settings, head: delta.Position, *entries: Sequence[Any], **state: Any) -> None:
+        """Commits `entries`, values by column, and `state` on top of `head`. The caller holds the lease."""
+        self.append(settings, [[_stored(value) for value in entry] for entry in entries], head.next(**state))
         self.tidy(settings, head)
 
     def tidy(self, settings: Settings, head: delta.Position) -> None:

@@ -106,8 +106,7 @@ def _outrun(table: Table) -> Unavailable:
 
 
 def _commit_arrow(table: Table, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> None:
-    reads_rows = counts.total > counts.inserted
-    with delta.writable(table.path) if reads_rows else delta.appending(table.path) as current:
+    with delta.committing(table.path, reads=counts.total > counts.inserted) as current:
         delta.must_precede(current, position)
         _apply(current, diff, counts, identity, position)
 

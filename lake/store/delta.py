@@ -146,37 +146,43 @@ def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
 
 
 @contextmanager
-def appending(path: Address) -> Iterator[DeltaTable]:
-    """The table at `path`, for one commit that reads none of its rows. Raises as `opened` and `StoredLog.commit` do."""
+def committing(path: Address, *, reads: bool = False) -> Iterator[DeltaTable]:
+    """The table at `path`, for one commit, which `reads` its rows or none of them.
+
+    Raises as `opened` and `StoredLog.commit` do.
+    """
     if path.storage.may_tear:
         with writable(path) as table:
             yield table
     else:
-        with _to_write(path) as (url, options):
+        with _to_write(path, reads=reads) as (url, options):
             yield DeltaTable(url, storage_options=options)
 
 
 @contextmanager
-def _to_write(path: Address) -> Iterator[tuple[str, dict[str, str] | None]]:
-    """Where one commit to the table at `path` is made that reads none of its rows, and what delta-rs is told of it."""
+def _to_write(path: Address, *, reads: bool = False) -> Iterator[tuple[str, dict[str, str] | None]]:
+    """Where one commit to the table at `path` is made, which may read its rows, and what delta-rs is told of it."""
     with ExitStack() as stack:
         url, options = path.url, path.storage.options
         if not path.storage.may_tear:
             stack.callback(moved, path)
             with suppress(Unusual):
-                url, options = stack.enter_context(stored_log(path).commit()), None
+                url, options = stack.enter_context(stored_log(path).commit(reads=reads)), None
         yield url, options
 
 
 @contextmanager
-def changing(path: Address, again: Position | None = None) -> Iterator[tuple[DeltaTable, CommitProperties]]:
+def changing(
+    path: Address, again: Position | None = None, *, goes_back: bool = False
+) -> Iterator[tuple[DeltaTable, CommitProperties]]:
     """The table at `path`, to be changed in one commit with the properties, which repeats the position `again`.
 
-    Not for rows that are appended, see `add`. Raises as `read_back` does.
+    Not for rows that are appended, see `add`. What `goes_back` to older versions says so. Raises as `read_back` does.
     """
     writer = again.writer if again else new_writer()
     metadata = {"userMetadata": again.metadata} if again else _anonymous(writer)
-    with read_back(path, writer), writable(path) as table:
+    table_at = writable(path) if goes_back else committing(path, reads=True)
+    with read_back(path, writer), table_at as table:
         yield table, CommitProperties(custom_metadata=metadata)
 
 

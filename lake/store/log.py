@@ -315,7 +315,7 @@ class Log:
         beaten = _beaten(self.stream, position)
         with only_writer(self.location, position, beaten):
             if isinstance(ordered, pa.Table) and not self.by_spark:
-                with delta.appending(self.path) as table:
+                with delta.committing(self.path) as table:
                     delta.must_precede(table, position)
                     delta.write(table, ordered, position, schema_mode="merge")
             else:

@@ -19,7 +19,7 @@ from lake.store.delta import (
     KEEP_LOGS,
     Position,
     add,
-    appending,
+    committing,
     exists,
     missing,
     must_precede,
@@ -132,7 +132,7 @@ def append(path: Address, schema: str, records: Sequence[Sequence[Any]], positio
         return
     with read_back(path, position.writer):
         if there:
-            with appending(path) as table:
+            with committing(path) as table:
                 must_precede(table, position)
                 write(table, data, position, **how)
         else:

@@ -1,5 +1,6 @@
-"""When tables in a store stand still for this process, so that it looks for each once: while it only reads, and while
-it holds a table's lease. A table to which it commits itself is looked for again.
+"""When tables in a store stand still for this process, so that it looks for each once: while it reads or does one step
+of its work, and while it holds a table's lease. A table to which it commits itself, and one whose lease it takes, is
+looked for again.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Final
 
 from lake.store.storage import Address
@@ -26,9 +28,11 @@ _still: Final[ContextVar[_Still | None]] = ContextVar("_still", default=None)
 
 @contextmanager
 def still() -> Iterator[None]:
-    """Within the block, tables in a store stand still: each is looked for once, and after each commit of this process.
+    """Within the block, tables in a store stand still: each is looked for once, and again where this process has
+    committed to it or takes its lease.
 
-    For who only reads: all that it reads of a table is of one state.
+    All that is read of a table is of one state, and what is written is written on the newest. Threads have part in it
+    that are given a copy of the context.
     """
     if _still.get() is not None:
         yield
@@ -44,6 +48,9 @@ _held: Final[dict[str, int]] = {}
 """How often the lease of a table is held by this process, by the table's URL."""
 _looked: Final[set[str]] = set()
 """Those of them that were looked for since, and to which this process has not committed since it looked."""
+_moves: Final[dict[str, int]] = {}
+"""How often a table was to be looked for again, by its URL: a look that began before does not count."""
+_lock: Final = Lock()
 
 
 @contextmanager
@@ -52,11 +59,12 @@ def held(paths: Iterable[Address]) -> Iterator[None]:
 
     Who has been overtaken all the same finds the number of its commit taken.
     """
+    paths = list(paths)
     urls = [path.url for path in paths]
-    for url in urls:
-        if url not in _held:
-            _looked.discard(url)
-        _held[url] = _held.get(url, 0) + 1
+    for path in paths:
+        if path.url not in _held:
+            moved(path)
+        _held[path.url] = _held.get(path.url, 0) + 1
     try:
         yield
     finally:
@@ -80,11 +88,18 @@ def names_in(folder: Address) -> frozenset[str]:
 
 
 def moved(path: Address) -> None:
-    """Notes that this process has committed to the table at `path`, or tried to."""
-    if still := _still.get():
-        still.seen.discard(path.url)
-        still.names.pop(path.parent.url, None)
-    _looked.discard(path.url)
+    """Notes that this process has committed to the table at `path`, or tried to: it is looked for again."""
+    with _lock:
+        _moves[path.url] = moves(path) + 1
+        if still := _still.get():
+            still.seen.discard(path.url)
+            still.names.pop(path.parent.url, None)
+        _looked.discard(path.url)
+
+
+def moves(path: Address) -> int:
+    """How often it was noted that the table at `path` is to be looked for again."""
+    return _moves.get(path.url, 0)
 
 
 def is_known(path: Address) -> bool:
@@ -99,8 +114,10 @@ def is_missing(path: Address) -> bool:
     return still is not None and path.name not in still.names.get(path.parent.url, {path.name})
 
 
-def looked(path: Address) -> None:
-    """Notes that the table at `path` has been looked for now."""
-    if still := _still.get():
-        still.seen.add(path.url)
-    _looked.add(path.url)
+def looked(path: Address, since: int) -> None:
+    """Notes that the table at `path` has been looked for, when there had been so many of its `moves`."""
+    with _lock:
+        if since == moves(path):
+            if still := _still.get():
+                still.seen.add(path.url)
+            _looked.add(path.url)

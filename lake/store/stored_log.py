@@ -5,7 +5,8 @@ in eleven parts. Here it opens a copy of the log that is made for it on this mac
 of a table then is in its memory. So a table of N commits since its checkpoint costs a listing and N reads when it is
 first opened, and a listing and the commits since whenever it is again.
 
-A commit that reads no row is made in such a copy too: what delta-rs wrote there is put up, the commit by put-if-absent.
+A commit is made in such a copy too, with the files of the table beside it where it reads rows and they are small: what
+delta-rs wrote there is put up, the commit by put-if-absent.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint\.parquet")
 LISTED: Final = 1000
 """Of a log with more files, what follows the newest checkpoint is listed."""
 COPIED: Final = 32 << 20
-"""A log of more bytes since its newest checkpoint, and with it, is left to delta-rs."""
+"""A log of more bytes since its newest checkpoint, and with it, is left to delta-rs; so are the files of a table."""
+FILES: Final = 64
+"""And a table of more files is."""
 STATES: Final = 4
 """So many versions of a table are kept open."""
 THREADS: Final = 8
@@ -125,11 +128,12 @@ class StoredLog:
         """The version of the newest commit, looked for now; None where there is no table."""
         with self._lock:
             if not standstill.is_known(self.path):
+                before = standstill.moves(self.path)
                 if standstill.is_missing(self.path):
                     self.forget()
                 else:
                     self._look()
-                standstill.looked(self.path)
+                standstill.looked(self.path, before)
             return max(self._commits, default=None)
 
     def state(self, version: int | None = None) -> TableState:
@@ -228,14 +232,17 @@ class StoredLog:
         return DeltaTable(self.path.url, version=version, storage_options=self.path.storage.options)
 
     @contextmanager
-    def commit(self) -> Iterator[str]:
-        """A folder of this machine, in which the block has delta-rs make one commit after the newest that reads no row.
+    def commit(self, *, reads: bool = False) -> Iterator[str]:
+        """A folder of this machine, in which the block has delta-rs make one commit after the newest; where it `reads`
+        rows, with the files of the table.
 
         It is empty where there is no table yet. Then what was made there is put up, the commit by put-if-absent. Raises
-        CommitFailedError where another writer's has its number, and Unusual as `copy` does.
+        CommitFailedError where another writer's has its number, and Unusual as `copy` does and for a large table.
         """
         newest = self.newest()
         with self.copy(-1 if newest is None else newest) as folder:
+            if reads:
+                self._fetch(folder)
             there = {*_files_in(folder)}
             yield str(folder)
             made = [name for name in _files_in(folder) if name not in there]
@@ -249,6 +256,21 @@ class StoredLog:
                     raise CommitFailedError(f"another writer has committed {name} of {self.path.name}")
             for name in sorted(set(log) - {*commits}):  # a checkpoint, then where it is told
                 (self.path / name).put_file(folder / name)
+
+    def _fetch(self, folder: Path) -> None:
+        """Puts the files of the newest state into the folder of its copy. Raises Unusual where they are large."""
+        files = self.state().get_add_actions(flatten=True)
+        names, sizes = (files.column(column).to_pylist() for column in ("path", "size_bytes"))
+        if len(names) > FILES or sum(sizes) > COPIED:
+            raise Unusual(self.path.url)
+
+        def fetch(name: str) -> None:
+            file = folder / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes((self.path / name).read())
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(fetch, names))
 
     @contextmanager
     def copy(self, version: int) -> Iterator[Path]:

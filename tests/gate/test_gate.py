@@ -227,7 +227,10 @@ def judged(project: Settings, declaration: Declaration, monkeypatch: pytest.Monk
     def judge(version: int, cut: int = 1) -> checks.Check:
         suite = load_suite(project, "carrier_daily")
         assert suite is not None
-        return gate.judge_table(at(project), declaration, suite, version=version, cut=cut, spark=spark_forbidden)
+        table = at(project)
+        check = gate.judge_table(table, declaration, suite, version=version, cut=cut, spark=spark_forbidden)
+        gate.record(project, [(table, check)])
+        return checks.last_checks(project, "table")[table.name]
 
     return judge
 

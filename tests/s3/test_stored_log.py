@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +21,7 @@ from lake.errors import Unavailable
 from lake.store import delta, small, standstill, stored_log
 from lake.store.locks.lease import lease
 from lake.store.standstill import still
-from lake.store.storage import Address, disk
+from lake.store.storage import Address, Entry, disk
 from lake.store.stored_log import StoredLog, TableState
 from lake.store.warehouse import Warehouse
 from tests.s3.wire import Fault, nth, wired
@@ -43,7 +47,8 @@ def rows(*numbers: int) -> pa.Table:
 
 def create(table: Address, interval: int, **how: Any) -> None:
     """An empty table that has a checkpoint at every so many commits."""
-    delta.create(table, Schema.from_arrow(rows(1).schema), {"delta.checkpointInterval": str(interval)}, **how)
+    properties = {"delta.checkpointInterval": str(interval), "delta.enableChangeDataFeed": "true"}
+    delta.create(table, Schema.from_arrow(rows(1).schema), properties, **how)
 
 
 def numbers(table: Address) -> list[int]:
@@ -65,7 +70,7 @@ def overwritten(table: Address, number: int) -> None:
 
 def nothing(table: Address, number: int) -> None:
     position = delta.standing(table, APP).next(n=number)
-    with delta.appending(table) as current:
+    with delta.committing(table) as current:
         current.create_write_transaction([], "append", current.schema(), commit_properties=position.commit_properties)
     standstill.moved(table)
 
@@ -87,6 +92,27 @@ def compacted(table: Address, _: int) -> None:
         current.optimize.compact(commit_properties=properties)
 
 
+def deleted(table: Address, number: int) -> None:
+    with delta.changing(table) as (current, properties):
+        current.delete(f"n % 5 = {number % 5}", commit_properties=properties)
+
+
+def merged(table: Address, number: int) -> None:
+    """Rows that go, change and come."""
+    source = rows(number, number - 1, number - 2)
+    position = delta.standing(table, APP).next(n=number)
+    with delta.committing(table, reads=True) as current:
+        delta.must_precede(current, position)
+        (
+            current.merge(source, "s.n = t.n", "s", "t", commit_properties=position.commit_properties)
+            .when_matched_delete("s.n % 2 = 0")
+            .when_matched_update({"n": "t.n + 100"})
+            .when_not_matched_insert({"n": "s.n", "part": "s.part"})
+            .execute()
+        )
+    standstill.moved(table)
+
+
 def past_ended(table: Address, _: int) -> None:
     current = another(table)
     current.create_checkpoint()
@@ -105,6 +131,9 @@ STEPS: Final[tuple[Callable[[Address, int], None], ...]] = (
     deleted_by_another,
     checkpointed_by_another,
     compacted,
+    deleted,
+    merged,
+    merged,
 )
 
 
@@ -131,11 +160,14 @@ def told(state: TableState | DeltaTable) -> dict[str, Any]:
 def test_a_table_is_what_delta_rs_says_that_it_is(
     table: Address, seed: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever was committed, by whom, at each version that is there still; also of a log too long to be listed."""
+    """Whatever was committed, by whom, at each version that is there still; also of a log too long to be listed, and of
+    a table with too many files to be changed in a copy.
+    """
     monkeypatch.setattr(stored_log, "LISTED", most)
+    monkeypatch.setattr(stored_log, "FILES", most)
     chance = random.Random(seed)
     create(table, 4, partition_by=["part"])
-    for number in range(14):
+    for number in range(16):
         chance.choice(STEPS)(table, number)
         with delta.opened(table) as state:
             assert told(state) == told(another(table))
@@ -147,6 +179,17 @@ def test_a_table_is_what_delta_rs_says_that_it_is(
             by_itself = DeltaTable(table.url, version=version, storage_options=table.storage.options)
             assert told(log.state(version)) == told(by_itself)
     assert numbers(table) == sorted(another(table).to_pyarrow_table().column("n").to_pylist())
+    if not ended:
+        assert fed(table) == numbers(table)
+
+
+def fed(table: Address) -> list[int]:
+    """The numbers that its change feed has come to."""
+    changes = pa.table(another(table).load_cdf().read_all())
+    sums: Counter[int] = Counter()
+    for n, change in zip(changes["n"].to_pylist(), changes["_change_type"].to_pylist(), strict=True):
+        sums[n] += 1 if change in {"insert", "update_postimage"} else -1
+    return sorted(sums.elements())
 
 
 def test_within_a_block_tables_stand_still_but_for_own_commits(table: Address) -> None:
@@ -168,6 +211,46 @@ def test_within_a_block_tables_stand_still_but_for_own_commits(table: Address) -
     assert numbers(table) == [1, 2, 3]
 
 
+def test_what_a_table_was_before_an_own_commit_is_no_knowledge(table: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread looks for a table while another commits to it: what the first has seen is not taken for its state."""
+    appended(table, 1)
+    known = stored_log.stored_log(table)
+    listed, looked = StoredLog._listed, list[bool]()
+
+    def late(self: StoredLog, after: str = "") -> list[Entry]:
+        before = [*listed(self, after)]
+        if not looked:
+            looked.append(True)
+            standstill.moved(table)
+            appended_by_another(table, 2)
+        return before
+
+    monkeypatch.setattr(StoredLog, "_listed", late)
+    with still():
+        assert known.newest() == 0
+        assert known.newest() == 1
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_threads_share_what_was_looked_for_and_a_lease_looks_again(
+    table: Address, s3: S3, settings: Settings, held: bool
+) -> None:
+    appended(table, 1)
+    with wired(s3.port) as wire:
+        through = replace(settings, storage=wire.storage)
+        seen = Warehouse(through).root / "silver/t"
+
+        def look(_: int) -> int:
+            with lease(through, "table.t") if held else nullcontext():
+                return delta.version(seen)
+
+        with still(), ThreadPoolExecutor(2) as pool:
+            first = delta.version(seen)
+            appended_by_another(table, 2)
+            versions = [pool.submit(copy_context().run, look, n).result() for n in range(3)]
+    assert (first, versions) == (0, [1, 1, 1] if held else [0, 0, 0])
+
+
 def test_a_block_of_its_own_within_one_looks_no_more_often(table: Address, s3: S3, settings: Settings) -> None:
     appended(table, 1)
     with wired(s3.port) as wire, still(), still():
@@ -183,7 +266,7 @@ def test_of_two_that_append_to_the_same_version_one_is_beaten(table: Address) ->
     position = delta.standing(table, APP).next()
 
     def late() -> None:
-        with delta.appending(table) as current:
+        with delta.committing(table) as current:
             delta.must_precede(current, position)
             appended_by_another(table, 2)
             delta.write(current, rows(3), position)

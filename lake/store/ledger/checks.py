@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -20,7 +20,7 @@ class Check:
     """A judgement of `table` at `cut`: of a diff before its commit (`version` is None), or of its `home`'s `version`.
 
     `suite` is the hash of its expectations. `results` holds one object per expectation, the keys of failing rows among
-    them.
+    them. `number` is that of the commit which recorded it, 0 before.
     """
 
     number: int
@@ -65,17 +65,25 @@ def record_check(  # noqa: PLR0913 - the columns of one entry
     results: Sequence[Mapping[str, Any]],
 ) -> Check:
     """Records a check of `table`."""
+    made = Check(0, table, home, scope, cut, version, suite, outcome, list(results), datetime.now(UTC))
+    return record_checks(settings, [made])[0]
+
+
+def record_checks(settings: Settings, made: Sequence[Check]) -> list[Check]:
+    """Records checks of different tables, or of one, in one commit."""
+    if not made:
+        return []
     with CHECKS.written(settings):
         head = CHECKS.head(settings)
-        check = Check(head.txn + 1, table, home, scope, cut, version, suite, outcome, list(results), datetime.now(UTC))
-        CHECKS.add(settings, head, list(asdict(check).values()))
-        return check
+        numbered = [replace(check, number=head.txn + 1) for check in made]
+        CHECKS.add(settings, head, *[list(asdict(check).values()) for check in numbered])
+        return numbered
 
 
 def last_checks(settings: Settings, scope: Scope | None = None) -> dict[str, Check]:
     """The newest check of each table, of either scope or of one."""
-    newest = 'SELECT max(number) FROM t WHERE $1 IS NULL OR scope = $1 GROUP BY "table"'
-    rows = CHECKS.find(settings, f"number IN ({newest})", scope)
+    newest = 'SELECT "table", max(number) FROM t WHERE $1 IS NULL OR scope = $1 GROUP BY "table"'
+    rows = CHECKS.find(settings, f'("table", number) IN ({newest}) AND ($1 IS NULL OR scope = $1)', scope)
     return {row["table"]: _check(row) for row in rows}
 
 

@@ -139,7 +139,7 @@ def compact_table(
             table.optimize.compact(parts, target_size=target, commit_properties=properties)
 
     def undo() -> None:
-        with delta.changing(path, position.again() if position else None) as (table, properties):
+        with delta.changing(path, position.again() if position else None, goes_back=True) as (table, properties):
             table.restore(version, commit_properties=properties)
 
     return _proved(path, version, undo=undo)
