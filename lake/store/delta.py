@@ -11,6 +11,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -26,7 +27,7 @@ from lake.errors import StorageError, Unavailable
 from lake.session import first_line
 from lake.store.standstill import moved
 from lake.store.storage import Address, Entry
-from lake.store.stored_log import TableState, Unusual, info_of, stored_log
+from lake.store.stored_log import THREADS, TableState, Unusual, info_of, stored_log
 from lake.store.torn import commit_file, torn
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ def create(path: Address, schema: Schema, properties: Mapping[str, str | None], 
             if entry.name.endswith(".crc"):
                 (log / entry.name).delete()
         DeltaTable.create(path.url, schema, storage_options=path.storage.options, **how)
+        moved(path)
     except Exception:
         if not exists(path):
             raise
@@ -165,9 +167,10 @@ def _to_write(path: Address, *, reads: bool = False) -> Iterator[tuple[str, dict
     with ExitStack() as stack:
         url, options = path.url, path.storage.options
         if not path.storage.may_tear:
-            stack.callback(moved, path)
-            with suppress(Unusual):
+            try:
                 url, options = stack.enter_context(stored_log(path).commit(reads=reads)), None
+            except Unusual:
+                stack.callback(moved, path)
         yield url, options
 
 
@@ -210,7 +213,13 @@ def read_back(path: Address, writer: str) -> Iterator[None]:
                 fix="run the command again: it starts from the table's new state",
             ) from error
         raise
-    moved(path)
+    known_or_moved(path, writer)
+
+
+def known_or_moved(path: Address, writer: str) -> None:
+    """Notes that the commit of `writer` is there: the table is looked for again, unless this process has put it up."""
+    if path.storage.may_tear or stored_log(path).own != writer:
+        moved(path)
 
 
 def landed(path: Address, writer: str) -> bool:
@@ -375,9 +384,16 @@ def files(table: TableState) -> list[str]:
     return [unquote(file) for file in table.file_uris()]
 
 
-def missing(path: Address, files: Iterable[str]) -> list[str]:
-    """Those of the `files` of the table at `path`, and of the archived parts of a log, that are gone."""
+def missing(path: Address, files: Iterable[str], *, to_read: bool = False) -> list[str]:
+    """Those of the `files` of the table at `path`, and of the archived parts of a log, that are gone.
+
+    Of files in a store that are `to_read` in this process, and not many, the ends come with the answers.
+    """
     files = list(files)
+    if to_read and len(files) <= FETCHED and not path.storage.may_tear:
+        with ThreadPoolExecutor(THREADS) as pool:
+            there_to_read = list(pool.map(lambda file: path.storage.of(file).to_read(file), files))
+        return [file for file, there in zip(files, there_to_read, strict=True) if not there]
     if path.storage.may_tear or len(files) < MANY_FILES:
         return [file for file in files if not path.at(file).exists()]
     by_table: defaultdict[str, list[str]] = defaultdict(list)
@@ -513,6 +529,8 @@ def _metadata(commit: Mapping[str, Any]) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
+FETCHED: Final = 32
+"""Of no more files the ends are asked for together, before they are read."""
 MANY_FILES: Final = 3
 """From so many on, files of a store are listed, up to 1,000 by a request, and not asked for one by one."""
 

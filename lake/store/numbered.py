@@ -51,7 +51,7 @@ def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterat
                 fix="another tool enabled a table feature that Headwater cannot write: disable it, or restore a backup",
             ) from error
         raise
-    moved(at.path)
+    delta.known_or_moved(at.path, position.writer)
 
 
 def proven(at: Location, position: Position, beaten: Unavailable) -> Position:

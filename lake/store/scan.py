@@ -170,14 +170,14 @@ class Scan:
     def _files(self, table: TableState, keys: pa.Table | None = None) -> tuple[list[str], int]:
         """The files that may hold rows within the bounds, and one of `keys`; all there, and how many rows they have."""
         listed = self._listed(table, keys)
-        files = [file for file, _ in listed]
-        if gone := missing(self.path, files):
+        files, rows = [file for file, _ in listed], sum(rows for _, rows in listed)
+        if gone := missing(self.path, files, to_read=rows <= cost.SCAN_ROWS):
             raise StorageError(
                 f"{self.path.name}: version {table.version()} can no longer be read: a file is missing",
                 where=gone[0],
                 fix="use a newer cut: lake maintain deletes what no kept edition needs",
             )
-        return files, sum(rows for _, rows in listed)
+        return files, rows
 
     def _listed(
         self,

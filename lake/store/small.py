@@ -16,6 +16,7 @@ from lake.errors import LakeError, StorageError
 from lake.quoting import literal, quoted
 from lake.store import cold
 from lake.store.delta import (
+    FETCHED,
     KEEP_LOGS,
     Position,
     add,
@@ -56,6 +57,8 @@ def reading(
     names of their folders below the table. With `by_file`, a column FILE says which of the files a row is of. Raises
     StorageError where one is gone or damaged.
     """
+    if not path.storage.may_tear and 1 < len(paths) <= FETCHED:
+        missing(path, paths, to_read=True)  # so that their ends are there together, not one after another
     partitions = table.metadata().partition_columns
     types = {field.name: PARTITION_TYPES.get(str(field.type.type), "VARCHAR") for field in table.schema().fields}
     with connection() as con:

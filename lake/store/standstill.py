@@ -88,13 +88,19 @@ def names_in(folder: Address) -> frozenset[str]:
 
 
 def moved(path: Address) -> None:
-    """Notes that this process has committed to the table at `path`, or tried to: it is looked for again."""
+    """Notes that this process may have committed to the table at `path`: it is looked for again."""
     with _lock:
         _moves[path.url] = moves(path) + 1
         if still := _still.get():
             still.seen.discard(path.url)
             still.names.pop(path.parent.url, None)
         _looked.discard(path.url)
+
+
+def committed(path: Address) -> None:
+    """Notes that this process has committed to the table at `path`, and knows what it is now."""
+    moved(path)
+    looked(path, moves(path))
 
 
 def moves(path: Address) -> int:

@@ -118,6 +118,8 @@ class StoredLog:
     path: Address
     turn: int = 0
     """It grows where the table is another one: it was removed and made again."""
+    own: str = ""
+    """The writer of the newest commit that this process has put up itself."""
     _files: dict[str, Entry] = field(default_factory=dict)
     _contents: dict[int, bytes] = field(default_factory=dict)
     _infos: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -200,7 +202,7 @@ class StoredLog:
         if commits := self._commits:
             newest = commit_file(self.path, max(commits)).name
             since = {entry.name: entry for entry in self._listed(after=newest[:20])}
-            if since.get(newest) == self._files[newest]:
+            if newest in since and _same(since[newest], self._files[newest]):
                 self._files |= since
                 return
             self.forget()
@@ -252,10 +254,25 @@ class StoredLog:
             with ThreadPoolExecutor(THREADS) as pool:
                 list(pool.map(lambda name: (self.path / name).put_file(folder / name), rows))
             for name in commits:
-                if not (self.path / name).put_if_absent((folder / name).read_bytes()):
-                    raise CommitFailedError(f"another writer has committed {name} of {self.path.name}")
+                self._put(name.removeprefix("_delta_log/"), (folder / name).read_bytes())
             for name in sorted(set(log) - {*commits}):  # a checkpoint, then where it is told
                 (self.path / name).put_file(folder / name)
+
+    def _put(self, name: str, content: bytes) -> None:
+        """Puts up a commit, which is known then without another look. Raises CommitFailedError where there is one."""
+        standstill.moved(self.path)
+        store: Any = self.path.storage
+        tag = store.put_tagged(commit_file(self.path, int(name[:20])).url, content)
+        if tag is None:
+            raise CommitFailedError(f"another writer has committed {name} of {self.path.name}")
+        with self._lock:
+            if not tag:
+                return
+            self._files[name] = Entry(name, len(content), 0, tag)
+            self._contents[int(name[:20])] = content
+            with suppress(ValueError, AttributeError):
+                self.own = json.loads(info_of(content).get("userMetadata") or "{}").get("writer", "")
+            standstill.committed(self.path)
 
     def _fetch(self, folder: Path) -> None:
         """Puts the files of the newest state into the folder of its copy. Raises Unusual where they are large."""
@@ -309,6 +326,11 @@ class StoredLog:
                 self._contents |= dict(zip(missing, read, strict=True))
         for number in missing:
             self.content(number)
+
+
+def _same(one: Entry, other: Entry) -> bool:
+    """Whether both are the same commit; of one that was put up here, the time is not known."""
+    return (one.size, one.tag) == (other.size, other.tag)
 
 
 class Unusual(Exception):

@@ -143,6 +143,7 @@ def test_old_files_go_and_numbers_stay(store: Settings, clock: Clock, monkeypatc
         epoch = take(store)
         epoch.beat()
         epoch.end()
+        epochs.Keeper.tidy()
     assert epoch.number == 20
     assert len(list(folder(store).list())) < 8
 

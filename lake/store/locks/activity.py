@@ -141,6 +141,7 @@ def _locked(folder: Path, text: str, mode: int) -> tuple[int, str]:
 @atexit.register
 def end() -> None:
     """Takes this process off every list; what one that is killed leaves there, the next `others` removes."""
+    Keeper.tidy()
     _shown.clear()
     while _told:
         _, presence = _told.popitem()

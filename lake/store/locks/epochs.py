@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Final
 
 from lake.config import Settings
@@ -118,8 +119,7 @@ def take(settings: Settings, name: str, note: Mapping[str, Any], *, seconds: flo
             if taken and clock() - at > EXPIRED and standing(folder).number != epoch.number:
                 taken = False  # its number was taken before, let go and removed meanwhile
             if taken:
-                if now.old:
-                    folder.storage.delete_all([f"{folder}/{old}" for old in now.old])
+                Keeper.old.extend(folder / old for old in now.old)
                 Keeper.keep(settings, name, epoch)
                 return epoch
         elif at - begun >= (seconds if is_alive or not seconds else max(seconds, EXPIRED)):
@@ -178,10 +178,14 @@ def _note(folder: Address, number: int) -> Mapping[str, Any]:
 
 
 class Keeper:
-    """Says of every epoch that this process holds that it does, and of the process that it lives, by one thread."""
+    """Says of every epoch that this process holds that it does, and of the process that it lives, by one thread, which
+    removes what leases have left as well.
+    """
 
     held: Final[dict[tuple[str, str], Epoch]] = {}
     at_work: Final[set[Presence]] = set()
+    old: Final[list[Address]] = []
+    """Files of leases that may be removed when there is time."""
     thread: threading.Thread | None = None
 
     @classmethod
@@ -204,3 +208,12 @@ class Keeper:
             for each in signs:
                 with suppress(LakeError, OSError):  # of an epoch, `alive` tells
                     each.beat()
+            cls.tidy()
+
+    @classmethod
+    def tidy(cls) -> None:
+        """Removes what is `old`."""
+        old, cls.old[:] = [*cls.old], []
+        with suppress(LakeError, OSError):
+            for storage, files in groupby(old, lambda file: file.storage):
+                storage.delete_all([file.url for file in files])

@@ -75,6 +75,10 @@ class Storage(Protocol):
     def head(self, url: str) -> Entry | None:
         """The file at `url`; None where there is none."""
 
+    def to_read(self, url: str) -> bool:
+        """Whether there is a file, which is about to be read: some of it may come with the answer."""
+        return self.head(url) is not None
+
 
 class LocalFolder(Storage):
     """The files of this machine: a URL is an absolute path. Symbolic links are passed over below a folder."""

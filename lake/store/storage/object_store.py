@@ -158,26 +158,41 @@ class ObjectStore(Storage):
                 found = [_entry(meta, prefix) for meta in next(parts, []) if _is_below(meta, prefix)]
 
     def put_if_absent(self, url: str, content: bytes) -> bool:
+        return self.put_tagged(url, content) is not None
+
+    def put_tagged(self, url: str, content: bytes) -> str | None:
+        """As `put_if_absent`: the tag of what it wrote, "" where the answer that told it was lost; else None."""
         import obstore
 
         writer = token_hex(16)
         try:
-            obstore.put(self._client, self._key(url), content, mode="create", attributes={WRITER: writer})
+            put = obstore.put(self._client, self._key(url), content, mode="create", attributes={WRITER: writer})
         except obstore.exceptions.AlreadyExistsError:
-            return self._writer(url) == writer
+            return "" if self._writer(url) == writer else None
         except (obstore.exceptions.BaseError, OSError) as error:
             with told(url):  # it may be there: the answer may have been lost
                 there = self._writer(url)
             if there is None:
                 raise unreachable(url, error) from None
-            return there == writer
-        return True
+            return "" if there == writer else None
+        return put["e_tag"] or ""
 
     def put_file(self, url: str, file: Path) -> None:
         import obstore
 
+        from lake.store.storage.ranged import END, remember
+
+        about = file.stat()
+        content = file.read_bytes() if about.st_size <= END else None
         with told(url):
-            obstore.put(self._client, self._key(url), file)
+            obstore.put(self._client, self._key(url), file if content is None else content)
+        if content is not None:
+            remember(url, content, about.st_mtime)
+
+    def to_read(self, url: str) -> bool:
+        from lake.store.storage.ranged import is_known
+
+        return is_known(self, url)
 
     def copy(self, source: Object, url: str) -> None:
         """Copies an object to `url`, over what there may be; of this bucket, the server does it.

@@ -57,17 +57,37 @@ class Memory:
                 self._known.move_to_end(url)
                 return self._known[url]
         known = Known(*parts.end(url, END))
-        if url.endswith(".parquet"):
-            with self._lock:
-                if url not in self._known:
-                    self._known[url] = known
-                    self._size += len(known.end)
-                while self._size > REMEMBERED:
-                    self._size -= len(self._known.popitem(last=False)[1].end)
+        self.keep(url, known)
         return known
+
+    def keep(self, url: str, known: Known) -> None:
+        """Remembers what is known of a file, if it is one of data."""
+        if not url.endswith(".parquet"):
+            return
+        with self._lock:
+            if before := self._known.pop(url, None):
+                self._size -= len(before.end)
+            self._known[url] = known
+            self._size += len(known.end)
+            while self._size > REMEMBERED:
+                self._size -= len(self._known.popitem(last=False)[1].end)
 
 
 _MEMORY: Final = Memory()
+
+
+def remember(url: str, content: bytes, time: float) -> None:
+    """Remembers the content of a small file that was put there, which was made at this `time`."""
+    _MEMORY.keep(url, Known(content, len(content), time))
+
+
+def is_known(parts: Parts, url: str) -> bool:
+    """Whether there is a file, of which the end is read if it is not remembered."""
+    try:
+        _MEMORY.of(parts, url)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 class Ranged(Positioned):
