@@ -37,9 +37,11 @@ from lake.sinks.declared import sound_sinks
 from lake.sinks.deliver import deliver
 from lake.sources.declared import names as source_names
 from lake.store.damage import blamed
+from lake.store.delta import read_ahead
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import Edition, pinned
 from lake.store.locks import activity
+from lake.store.warehouse import KINDS, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,6 +88,8 @@ def run(
         _take_in_what_waits(settings, spark, tell)
         raise
     gate.warm_up()
+    if settings.store:
+        read_ahead(location.path for location in Warehouse(settings).folders(*KINDS))
     more: list[str] = []
     streams, failures = _taken_in(settings, spark, project.contracts, tell, more.append, batches, now)
     for warning in unordered(project, [stream for stream, counts in streams.items() if counts.accepted]):

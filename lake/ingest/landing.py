@@ -193,15 +193,16 @@ def _within(folder: Path | Address) -> list[Path] | list[Address]:
 
 
 def remember(log: Log) -> None:
-    """Brings `meta/landed` up to the log."""
+    """Brings `meta/landed` up to the log, whose lease the caller holds."""
     settings, stream = log.settings, log.stream
+    if next(_newer(log, last_taken(settings, stream)), None) is None:
+        return
     with LANDED.written(settings):
-        newer = [[stream, *each.values()] for each in _newer(log, last_taken(settings, stream))]
-        if newer:
-            from lake.store.upkeep.compaction import pack_table  # which needs pyarrow, and reading does not
+        from lake.store.upkeep.compaction import pack_table  # which needs pyarrow, and reading does not
 
-            LANDED.append(settings, newer)
-            pack_table(LANDED.location(settings).path)
+        newer = _newer(log, last_taken(settings, stream))
+        LANDED.append(settings, [[stream, *each.values()] for each in newer])
+        pack_table(LANDED.location(settings).path)
 
 
 def archive(settings: Settings, stream: str, marks: set[Mark]) -> None:

@@ -10,6 +10,7 @@ from lake.errors import DeclarationError
 from lake.gate import failures
 from lake.project import Project
 from lake.publish.check import check
+from lake.store import delta
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import EditionTable
 from lake.store.proof.fingerprints import Fingerprint
@@ -45,7 +46,9 @@ def at_cut(project: Project, cut: Cut, names: Iterable[str] = ()) -> dict[str, E
     table.
     """
     entries, faults = {}, []
-    for declaration in project.pick(names):
+    picked = project.pick(names)
+    delta.look_at(project.table(declaration).path for declaration in picked)
+    for declaration in picked:
         table = project.table(declaration)
         head = table.head_at(cut.number)
         if head is None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from itertools import islice
 from secrets import token_hex
@@ -377,6 +379,34 @@ def open_table(path: Address, version: int | None = None) -> TableState | None:
         return _newest(path) if version is None else load(path, version)
     except TableNotFoundError:
         return None
+
+
+def look_at(tables: Iterable[Address], *, whole: bool = False) -> None:
+    """Looks for `tables` that are in a store, all together; where tables stand still, they are known then.
+
+    Of each its newest commit is read, or its `whole` state.
+    """
+
+    def look(path: Address) -> None:
+        with suppress(Exception):  # whoever asks for it is told
+            next(commits(path), None)
+            if whole:
+                stored_log(path).state()
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        for path in tables:
+            if not path.storage.may_tear:
+                pool.submit(copy_context().run, look, path)
+
+
+def read_ahead(tables: Iterable[Address]) -> None:
+    """Reads the logs of `tables` that are in a store in the background: who asks for one finds it read."""
+
+    def work() -> None:
+        with suppress(Exception):
+            look_at(tables, whole=True)
+
+    threading.Thread(target=work, name="ahead", daemon=True).start()
 
 
 def files(table: TableState) -> list[str]:

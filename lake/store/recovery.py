@@ -23,7 +23,7 @@ from lake.store.damage import Damage
 from lake.store.delta import Position
 from lake.store.scan import Scan
 from lake.store.side_tables import LAST_BATCH
-from lake.store.standstill import moved
+from lake.store.standstill import moved, still
 from lake.store.storage import Address
 from lake.store.table_head import TableHead
 from lake.store.warehouse import Location, Warehouse
@@ -100,11 +100,12 @@ def clear_above(settings: Settings, stream: str, batch: int) -> None:
                 table.delete(f"_batch > {batch}", commit_properties=properties)
 
 
+@still()
 def last_cut(settings: Settings) -> int:
     """The greatest number that a cut has had: editions and tables know those that a damaged book has lost."""
     numbers: list[int] = [_entry(settings, "cuts", "cut").get("number", 0)]
     numbers += [_entry(settings, "editions", "edition").get("cut", 0)]
-    for table in Warehouse(settings).folders("table"):
+    for table in _tables(settings):
         with suppress(delta.Unreadable, NotADirectoryError):  # what cannot be read keeps no other from being counted
             numbers.append(_data(table).get("cut", 0))
     return max(numbers)
@@ -183,15 +184,23 @@ def counted_by_cut(settings: Settings, stream: str) -> tuple[int, str]:
     return 0, ""
 
 
+@still()
 def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
     """The last batch of each stream that a derived table has read, and which table."""
     read: dict[str, tuple[int, str]] = {}
-    for table in Warehouse(settings).folders("table"):
+    for table in _tables(settings):
         with suppress(delta.Unreadable, NotADirectoryError):  # a table that cannot be read is told elsewhere
             newest = delta.head(table.path, table.app)
             for name, number in (TableHead.of(newest).streams if newest else {}).items():
                 read[name] = max(read.get(name, (0, "")), (number, table.name))
     return read
+
+
+def _tables(settings: Settings) -> list[Location]:
+    """The derived tables that are there, of which all are asked about."""
+    tables = [*Warehouse(settings).folders("table")]
+    delta.look_at(table.path for table in tables)
+    return tables
 
 
 def must_reach(log: Location, last: int, counted: int) -> None:
