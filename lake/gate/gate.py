@@ -112,10 +112,11 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
     return _made(table, suite, "table", cut, version, _outcome(findings), [finding.record for finding in findings])
 
 
-def record(settings: Settings, judged: Sequence[tuple[Table, Check]]) -> None:
-    """Records those of the judgements that are not yet."""
+def record(settings: Settings, judged: Sequence[tuple[Table, Check]]) -> list[Check]:
+    """The judgements with their numbers; those that are not recorded yet are, in one commit."""
     made = [replace(check, results=_kept(table, check)) for table, check in judged if not check.number]
-    checks.record_checks(settings, made)
+    number = next((check.number for check in checks.record_checks(settings, made)), 0)
+    return [check if check.number else replace(check, number=number) for _, check in judged]
 
 
 def _settle(table: Table, suite: Suite, findings: Sequence[Finding], cut: int) -> str | None:
@@ -123,8 +124,8 @@ def _settle(table: Table, suite: Suite, findings: Sequence[Finding], cut: int) -
     outcome = _outcome(findings)
     if outcome == "passed":
         return suite.hash
-    check = _made(table, suite, "diff", cut, None, outcome, [finding.record for finding in findings])
-    record(table.settings, [(table, check)])
+    made = _made(table, suite, "diff", cut, None, outcome, [finding.record for finding in findings])
+    [check] = record(table.settings, [(table, made)])
     if check.outcome == "stopped":
         raise Stopped(check)
     return None

@@ -229,8 +229,8 @@ def judged(project: Settings, declaration: Declaration, monkeypatch: pytest.Monk
         assert suite is not None
         table = at(project)
         check = gate.judge_table(table, declaration, suite, version=version, cut=cut, spark=spark_forbidden)
-        gate.record(project, [(table, check)])
-        return checks.last_checks(project, "table")[table.name]
+        [recorded] = gate.record(project, [(table, check)])
+        return recorded
 
     return judge
 

@@ -42,7 +42,8 @@ def test_the_tables_in_a_bucket_are_those_in_a_folder(s3: S3) -> None:
     assert not told["secret is told"]
     total = {step: sum(methods.values()) for step, methods in told["requests"].items()}
     assert total["query"] <= 15, told["requests"]
-    assert total["run, auto"] <= 350, told["requests"]
+    assert total["run, auto"] <= 150, told["requests"]
+    assert total["run of nothing new, auto"] <= 80, told["requests"]
 
 
 @pytest.mark.spark

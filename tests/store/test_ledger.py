@@ -126,6 +126,18 @@ def test_the_newest_check_of_each_table_is_told_with_its_rows(project: Settings)
     assert checks.last_checks(project, "table") == {}
 
 
+def test_checks_that_were_recorded_together_have_one_number_and_are_told_apart(project: Settings) -> None:
+    def check(table: str, cut: int, scope: checks.Scope = "table") -> checks.Check:
+        return checks.Check(0, table, table, scope, cut, cut, "s", "passed", [], datetime(2026, 1, 2, tzinfo=UTC))
+
+    assert checks.record_checks(project, []) == []
+    first = checks.record_checks(project, [check("flight", 1), check("weather", 1), check("route", 1, "diff")])
+    [second] = checks.record_checks(project, [check("flight", 2)])
+    assert [one.number for one in (*first, second)] == [1, 1, 1, 2]
+    assert checks.last_checks(project) == {"flight": second, "weather": first[1], "route": first[2]}
+    assert checks.last_checks(project, "table") == {"flight": second, "weather": first[1]}
+
+
 def test_a_long_book_is_kept_in_few_files_and_loses_no_entry(
     project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
