@@ -8,14 +8,14 @@ are gap-free because they are taken and written under a lease.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from lake.config import Settings
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, Unavailable
 from lake.quoting import quoted
 from lake.store import delta, small
 from lake.store.locks.lease import lease
@@ -36,9 +36,9 @@ class Book:
         """Where a project's own is."""
         return Warehouse(settings).book(self.name)
 
-    def written(self, settings: Settings) -> AbstractContextManager[None]:
-        """Holds the book's lease while the block runs. Raises as `lease` does."""
-        return lease(settings, self.location(settings).lease)
+    def written(self, settings: Settings, *, hosts: bool = True) -> AbstractContextManager[None]:
+        """Holds the book's lease while the block runs, which keeps other `hosts` out too. Raises as `lease` does."""
+        return lease(settings, self.location(settings).lease, hosts=hosts)
 
     def head(self, settings: Settings) -> delta.Position:
         """The newest entry's position; its `data` is the book's state, empty before the first."""
@@ -49,6 +49,21 @@ class Book:
         """Commits `entries`, values by column, and `state` on top of `head`. The caller holds the lease."""
         self.append(settings, [[_stored(value) for value in entry] for entry in entries], head.next(**state))
         self.tidy(settings, head)
+
+    def note(self, settings: Settings, entry: Callable[[int], Sequence[Any]]) -> None:
+        """Commits the `entry` that is made for its number. Another host's may come first: then it has the next one."""
+        while True:
+            with self.written(settings, hosts=False):
+                head = self.head(settings)
+                try:
+                    self.append(settings, [[_stored(value) for value in entry(head.txn + 1)]], head.next())
+                except Unavailable:
+                    if self.head(settings).txn == head.txn:
+                        raise
+                else:
+                    with suppress(Unavailable):  # the next that is due does it
+                        self.tidy(settings, head)
+                    return
 
     def tidy(self, settings: Settings, head: delta.Position) -> None:
         """Puts small files together now and then, after a commit on top of `head`. The caller holds the lease."""

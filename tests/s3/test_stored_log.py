@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,8 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from lake.config import Settings
 from lake.errors import Unavailable
-from lake.store import delta, small, standstill, stored_log
+from lake.store import book, delta, small, standstill, stored_log
+from lake.store.ledger import runs
 from lake.store.locks.lease import lease
 from lake.store.standstill import still
 from lake.store.storage import Address, Entry, disk
@@ -338,3 +340,23 @@ def test_under_its_lease_a_table_is_looked_for_once_whatever_this_process_commit
             disk.remove_table(at.path)
             standstill.moved(at.path)
             assert not delta.exists(at.path)
+
+
+@pytest.mark.parametrize("stands_still", [False, True])
+def test_runs_that_two_hosts_book_at_a_time_are_all_there_and_numbered(
+    s3: S3, settings: Settings, tmp_path: Path, stands_still: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(book, "COMPACT_EVERY", 4)
+    hosts = [replace(settings, project=tmp_path / name) for name in ("one", "other")]
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+
+    def work(host: Settings) -> None:
+        with still() if stands_still else nullcontext():
+            for number in range(8):
+                runs.record_run(host, "advance", f"{host.project.name}-{number}", number, "done", {}, at, 0.0)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, hosts))
+    booked = runs.last_runs(settings)
+    assert set(booked) == {f"{host.project.name}-{number}" for host in hosts for number in range(8)}
+    assert sorted(run.number for run in booked.values()) == list(range(1, 17))

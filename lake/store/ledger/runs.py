@@ -66,10 +66,8 @@ def record_run(  # noqa: PLR0913, PLR0917 - the columns of one entry
     seconds: float,
 ) -> None:
     """Books one verb's work on `subject`: how it ended (`done` or `failed`), what it counted, how long it took."""
-    with RUNS.written(settings):
-        head = RUNS.head(settings)
-        run = Run(head.txn + 1, verb, subject, cut, outcome, counts, started_at, seconds)
-        RUNS.add(settings, head, list(asdict(run).values()))
+    what = (verb, subject, cut, outcome, counts, started_at, seconds)
+    RUNS.note(settings, lambda number: list(asdict(Run(number, *what)).values()))
 
 
 def last_runs(settings: Settings, *verbs: str, outcome: str | None = None) -> dict[str, Run]:

@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -41,11 +41,13 @@ QUIETLY: Final = 1.0  # seconds of waiting that nobody need hear of
 
 
 @contextmanager
-def lease(settings: Settings, name: str, *, seconds: float | None = None, commits: bool = True) -> Iterator[None]:
+def lease(
+    settings: Settings, name: str, *, seconds: float | None = None, commits: bool = True, hosts: bool = True
+) -> Iterator[None]:
     """Holds the lease `name` (e.g. `log.flights`, `table.carrier_daily`, `meta.cuts`) while the block runs.
 
     First repairs what a dead holder left, by lake.store.recovery; who `commits` nothing leaves the fence to the next
-    who does.
+    who does. Without `hosts`, processes of other machines are not kept out: one of both that commit is beaten.
     Re-entrant within a process and thread. Raises Unavailable when another writer keeps it longer than `seconds`, by
     default `settings.lease_seconds`; that of another host, as long as it gives signs of life.
     """
@@ -64,7 +66,7 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None, commit
             note = {"pid": os.getpid(), "command": _command(), "since": _now(), "session": remote.session_id()}
             died, last = holder.exists(), _read(holder)
             ended = not died
-            if settings.store and commits:
+            if settings.store and commits and hosts:
                 epoch = _epoch(settings, name, note, seconds, last)
                 died, last, note = died or epoch.dead is not None, epoch.dead or last, {**note, "epoch": epoch.number}
             ended = not died
@@ -73,7 +75,7 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None, commit
             _mend(settings, name, died=died and commits)
             ended = commits or not died
             holder.write_text(json.dumps(note))
-        with held(location.path for location in Warehouse(settings).leased(name)):
+        with held(location.path for location in Warehouse(settings).leased(name)) if hosts else nullcontext():
             yield
     except BaseException as error:
         ended = ended and not (commits and (gone(error) or not isinstance(error, Exception)))
