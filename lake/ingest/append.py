@@ -88,6 +88,7 @@ def append(
     """
     log = Log(settings, contract.name)
     with lease(settings, log.lease):
+        delta.look_at([log.path, *(place.path for place in Warehouse(settings).beside(log.stream))])
         head = log.head()
         landing.remember(log)
         recovery.disown(settings, head)

@@ -22,8 +22,10 @@ from lake.progress import step
 from lake.session import started
 from lake.sources.declared import names as source_names
 from lake.sources.declared import sound_sources
+from lake.store import delta
 from lake.store.damage import blamed
 from lake.store.ledger import runs
+from lake.store.ledger.cuts import CUTS
 from lake.store.ledger.runs import failing
 from lake.store.log import Log, LogHead
 from lake.store.standstill import still
@@ -77,7 +79,12 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     chosen.sort(key=lambda contract: bool(attempts.suspects(settings, contract.name)))  # who may die does so last
     streams = {contract.name for contract in chosen}
     silent = silences(settings, chosen, declared, now) if not faults else []
-    if not started() and any(_waits(settings, contract.name) for contract in chosen):
+    with still():
+        delta.look_at(
+            [landing.LANDED.location(settings).path, *(Log(settings, contract.name).path for contract in chosen)]
+        )
+        waits = not started() and any(_waits(settings, contract.name) for contract in chosen)
+    if waits:
         spark()  # before the time of the first stream is taken
     done: dict[str, BatchCounts] = {}
     failures: list[LakeError] = []
@@ -183,6 +190,7 @@ def _landed(
 ) -> dict[str, BatchCounts]:
     """Batches until nothing is left of what is there now in the landing folder; the counts are their sums."""
     stream, log = contract.name, Log(settings, contract.name)
+    delta.look_at([log.path, *(book.location(settings).path for book in (landing.LANDED, CUTS))])
     listed = {file.mark: file.size for file in landing.listing(settings, stream)}
 
     def deliver(head: LogHead) -> Files | None:
