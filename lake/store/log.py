@@ -15,7 +15,7 @@ events: `read` gives either these or those.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalake import Schema
 
+from lake import cost
 from lake.config import Settings
 from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
@@ -253,7 +254,18 @@ class Log:
         rows = kept(rows, voided(self.settings, self.stream, 0, voids))
         if REFUSAL in rows.columns:
             rows = rows.where(f"{REFUSAL} IS {'NOT ' if refusals else ''}NULL")
-        return current(rows, contracts, self.keys_of(contract), [REFUSAL] if refusals else [])
+        keys_of = self.keys_of(contract, self._people(scan, keys) if contract.sealed else None)
+        return current(rows, contracts, keys_of, [REFUSAL] if refusals else [])
+
+    def _people(self, scan: Scan, keys: pa.Table | None) -> list[str] | None:
+        """The tokens of those whom the rows that are read are about; None where these are many."""
+        if encryption.SUBJECT not in scan.schema().names:
+            return []
+        if keys is None and scan.rows() > cost.SCAN_ROWS:
+            return None
+        rows = scan.arrow([encryption.SUBJECT], keys=keys, limit=cost.SCAN_ROWS + 1)
+        tokens: list[str] = rows.column(encryption.SUBJECT).drop_null().unique().to_pylist()
+        return tokens if rows.num_rows <= cost.SCAN_ROWS else None
 
     def has_refusals(self, *, upto: int) -> bool:
         """Whether the log says of any record up to batch `upto` that it was refused."""
@@ -278,8 +290,9 @@ class Log:
             )
         return store
 
-    def keys_of(self, contract: Contract) -> pa.Table | None:
-        """The keys of the people in a log who were not forgotten; None where nothing in it is sealed.
+    def keys_of(self, contract: Contract, among: Iterable[str] | None = None) -> pa.Table | None:
+        """The keys of the people in a log, or those `among` some tokens, who were not forgotten; None where nothing in
+        it is sealed.
 
         Raises as `key_store` does.
         """
@@ -288,7 +301,7 @@ class Log:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        living = self.key_store().living(self.stream)
+        living = self.key_store().living(self.stream, among)
         gone = pa.array(sorted(erasures.subjects(self.settings, self.stream)), pa.string())
         return living.filter(pc.invert(pc.is_in(living.column(encryption.SUBJECT), gone)))
 

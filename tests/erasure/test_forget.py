@@ -9,10 +9,12 @@ import shutil
 import sqlite3
 import stat
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from cryptography.exceptions import InvalidTag
@@ -20,7 +22,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from lake import file_modes
+from lake import cost, file_modes
 from lake.cli import Shell, lake
 from lake.config import Settings
 from lake.contracts import encryption
@@ -40,7 +42,7 @@ from lake.pipeline import catch_up
 from lake.publish.cut import cut, pick_cut
 from lake.read.sql import reader
 from lake.store import delta, erasures, quarantine, small
-from lake.store.keys import open_store
+from lake.store.keys import KeyStore, open_store
 from lake.store.keys.file import secret_file
 from lake.store.ledger.editions import kept_editions
 from lake.store.locks import activity
@@ -91,6 +93,33 @@ def stored(shop: Lakehouse) -> list[dict[str, Any]]:
     return small.rows(
         Warehouse(shop.settings).log("orders").path, "SELECT * FROM t WHERE _bucket >= 0 ORDER BY order_id"
     )
+
+
+@pytest.mark.parametrize("most", [20_000, 1, 0])
+@pytest.mark.parametrize("searched", [None, [1], [1, 2], [3]])
+def test_few_events_are_read_with_the_keys_of_their_people_alone(
+    calm: Lakehouse, monkeypatch: pytest.MonkeyPatch, most: int, searched: list[int] | None
+) -> None:
+    """Whom the events of a log, or those with some keys, are about; of more than that many events, everybody."""
+    monkeypatch.setattr(cost, "SCAN_ROWS", most)
+    asked: list[Iterable[str] | None] = []
+    living = KeyStore.living
+
+    def told(store: KeyStore, stream: str, among: Iterable[str] | None = None) -> pa.Table:
+        asked.append(among)
+        return living(store, stream, among)
+
+    monkeypatch.setattr(KeyStore, "living", told)
+    log, contract = Log(calm.settings, "orders"), calm.project.contracts["orders"]
+    keys = None if searched is None else pa.table({"order_id": pa.array(searched, pa.int64())})
+    rows = log.read(calm.spark, contract, upto=log.head().batch, keys=keys)
+    found = [row.asDict() for row in rows.select("order_id", "customer").orderBy("order_id").collect()]
+    every = [{"order_id": 1, "customer": "margaret hamilton"}, {"order_id": 2, "customer": "grace"}]
+    few = [row for row in every if searched is None or row["order_id"] in searched]
+    many = len(few) > most
+    assert found == (every if many else few)
+    tokens = {open_store(calm.settings).token("orders", str(row["customer"])) for row in few}
+    assert [None if among is None else set(among) for among in asked] == [None if many else tokens]
 
 
 def test_the_log_holds_sealed_what_jobs_see_in_clear(calm: Lakehouse) -> None:
