@@ -275,7 +275,7 @@ class StoredLog:
             standstill.committed(self.path)
 
     def _fetch(self, folder: Path) -> None:
-        """Puts the files of the newest state into the folder of its copy. Raises Unusual where they are large."""
+        """Puts the files of the newest state into the folder of its copy. Raises Unusual for large ones."""
         files = self.state().get_add_actions(flatten=True)
         names, sizes = (files.column(column).to_pylist() for column in ("path", "size_bytes"))
         if len(names) > FILES or sum(sizes) > COPIED:
@@ -286,8 +286,11 @@ class StoredLog:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes((self.path / name).read())
 
-        with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(fetch, names))
+        try:
+            with ThreadPoolExecutor(THREADS) as pool:
+                list(pool.map(fetch, names))
+        except FileNotFoundError:  # which delta-rs says in its own words
+            raise Unusual(self.path.url) from None
 
     @contextmanager
     def copy(self, version: int) -> Iterator[Path]:

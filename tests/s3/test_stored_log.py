@@ -16,14 +16,16 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.store import book, delta, small, standstill, stored_log
+from lake.store.damage import blamed
 from lake.store.ledger import runs
 from lake.store.locks.lease import lease
 from lake.store.standstill import still
-from lake.store.storage import Address, Entry, disk
+from lake.store.storage import Address, Entry, disk, ranged
 from lake.store.stored_log import StoredLog, TableState
 from lake.store.warehouse import Warehouse
 from tests.s3.wire import Fault, nth, wired
@@ -192,6 +194,22 @@ def fed(table: Address) -> list[int]:
     for n, change in zip(changes["n"].to_pylist(), changes["_change_type"].to_pylist(), strict=True):
         sums[n] += 1 if change in {"insert", "update_postimage"} else -1
     return sorted(sums.elements())
+
+
+def test_a_change_of_a_table_that_has_lost_a_file_is_refused_as_damage(
+    table: Address, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(table, 100)
+    appended(table, 1)
+    gone = delta.files(another(table))[0]
+    table.at(gone).delete()
+    monkeypatch.setattr(ranged, "_MEMORY", ranged.Memory())
+    with pytest.raises(DeltaError) as raised, delta.changing(table) as (current, properties):
+        current.delete("n = 1", commit_properties=properties)
+    fault = blamed(settings, raised.value)
+    assert fault is not None
+    assert (fault.where, fault.what) == (gone, "t is damaged: a file is missing")
+    assert delta.version(table) == 1
 
 
 def test_within_a_block_tables_stand_still_but_for_own_commits(table: Address) -> None:
