@@ -23,7 +23,8 @@ PRUNED_KEYS = 10_000
 """For more keys, pruning reads most files of a log all the same, unless times are told by the keys."""
 SOUGHT_ROWS = 500_000
 """Of so many rows, which files have some of a few keys is seen first, by the columns of the keys alone: they are mostly
-a small part of a row, and the events of a key often came within a short time.
+a small part of a row, and the events of a key often came within a short time. Of these files only the columns are read
+of which rows are made: Spark's plan, which shows them, takes 0.1 s.
 """
 BLAMED_ROWS = 1_000_000
 """Of more rows, each look for the event that a function fails on takes too long."""
