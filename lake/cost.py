@@ -34,6 +34,10 @@ SHARED_MEMORY = 0.25
 """So much of the driver's memory may hold logs that several tables read; what needs more, each reads for itself."""
 JUDGED_ROWS = 2_000_000
 """Rows of a table that expectations check in this process, in about half the time that Spark takes."""
+JUDGED_ROW_BYTES = 1 << 10
+"""A row that expectations check in this process takes so many bytes at most, of the setting `client_memory`: 300 to 550
+were measured, of one to four expectations.
+"""
 JUDGED_AT_ONCE = 20_000
 """Fewer rows are checked as they are: one frame for all expectations costs less than finding distinct values."""
 DEDUPLICATED_LOG_ROWS = 20_000_000

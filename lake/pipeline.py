@@ -85,7 +85,7 @@ def run(
     except DeclarationError:
         _take_in_what_waits(settings, spark, tell)
         raise
-    gate.warm_up()
+    gate.warm_up(settings)
     more: list[str] = []
     streams, failures = _taken_in(settings, spark, project.contracts, tell, more.append, batches, now)
     for warning in unordered(project, [stream for stream, counts in streams.items() if counts.accepted]):
