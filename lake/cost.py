@@ -23,7 +23,8 @@ PRUNED_KEYS = 10_000
 """For more keys, pruning reads most files of a log all the same, unless times are told by the keys."""
 SOUGHT_ROWS = 500_000
 """Of so many rows, which files have some of a few keys is seen first, by the columns of the keys alone: they are mostly
-a small part of a row, and the events of a key often came within a short time.
+a small part of a row, and the events of a key often came within a short time. Of these files only the columns are read
+of which rows are made: Spark's plan, which shows them, takes 0.1 s.
 """
 BLAMED_ROWS = 1_000_000
 """Of more rows, each look for the event that a function fails on takes too long."""
@@ -33,6 +34,10 @@ SHARED_MEMORY = 0.25
 """So much of the driver's memory may hold logs that several tables read; what needs more, each reads for itself."""
 JUDGED_ROWS = 2_000_000
 """Rows of a table that expectations check in this process, in about half the time that Spark takes."""
+JUDGED_ROW_BYTES = 1 << 10
+"""A row that expectations check in this process takes so many bytes at most, of the setting `client_memory`: 300 to 550
+were measured, of one to four expectations.
+"""
 JUDGED_AT_ONCE = 20_000
 """Fewer rows are checked as they are: one frame for all expectations costs less than finding distinct values."""
 DEDUPLICATED_LOG_ROWS = 20_000_000

@@ -87,7 +87,7 @@ def run(
     except DeclarationError:
         _take_in_what_waits(settings, spark, tell)
         raise
-    gate.warm_up()
+    gate.warm_up(settings)
     if settings.store:
         read_ahead(location.path for location in Warehouse(settings).folders(*KINDS))
     more: list[str] = []

@@ -251,7 +251,7 @@ def test_logs_are_told_to_be_checked_before_they_are(
     job = project.settings.path("jobs/silver/current_order.py")
     job.write_text(job.read_text() + "\nCHANGED = 1\n")
     monkeypatch.setattr(integrity, "content_fault", checked)
-    monkeypatch.setattr("lake.gate.gate.warm_up", lambda: None)
+    monkeypatch.setattr("lake.gate.gate.warm_up", lambda _: None)
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
     words = ["lake", command, "--log-format", "json", "--project", str(project.settings.project)]
     monkeypatch.setattr("sys.argv", words)

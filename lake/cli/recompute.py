@@ -216,7 +216,7 @@ def connect(shell: Shell) -> SparkSession:
     """The shell's session, for commands that write: what the gate needs is imported while it starts."""
     from lake.gate import gate
 
-    gate.warm_up()
+    gate.warm_up(shell.settings)
     return shell.spark
 
 

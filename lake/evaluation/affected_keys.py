@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
@@ -72,14 +72,16 @@ def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFram
         ]
         [rows] = inputs.sides(declaration, frames)
         return (rows.join(hint, same(rows, hint, wanted.columns), "left_semi"),)
-    sides = inputs.sides(declaration, with_keys(inputs, declaration, keys))
-    restricted = []
-    for side, rows in enumerate(sides):
-        some = rows.join(hint, same(rows, hint, wanted.columns), "left_semi") if kind.names_key(side) else rows
-        if kind.broadcast is not None:
-            some = some.unionByName(_broadcasts(inputs, declaration))
-        restricted.append(some)
-    return tuple(restricted)
+
+    def restricted(frames: Sequence[DataFrame]) -> Iterator[DataFrame]:
+        for side, rows in enumerate(inputs.sides(declaration, frames)):
+            some = rows.join(hint, same(rows, hint, wanted.columns), "left_semi") if kind.names_key(side) else rows
+            yield some if kind.broadcast is None else some.unionByName(_broadcasts(inputs, declaration))
+
+    def made(frames: Sequence[DataFrame]) -> DataFrame:
+        return inputs.evaluated(declaration, [*restricted(frames)])
+
+    return tuple(restricted(with_keys(inputs, declaration, keys, made)))
 
 
 def _narrowed(inputs: Inputs, source: Input, frame: DataFrame, names: dict[str, str], wanted: DataFrame) -> DataFrame:

@@ -23,6 +23,7 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.kinds.columns import visible
 from lake.project import Project
+from lake.quoting import SPARK, quoted
 from lake.store.ledger import contract_versions
 from lake.store.log import Log
 from lake.store.table_head import HANDED_ON, Columns, TableHead
@@ -60,9 +61,14 @@ def leaf(spark: SparkSession, types: Mapping[str, str], side: int) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    placed = ", ".join(f"`_{side}_{number}` {type_}" for number, type_ in enumerate(types.values()))
-    rows = spark.read.schema(placed).format("json").load([])
+    rows = no_files(spark, {f"_{side}_{number}": type_ for number, type_ in enumerate(types.values())})
     return tagged(rows.select(*[F.col(f"_{side}_{number}").alias(name) for number, name in enumerate(types)]), side)
+
+
+def no_files(spark: SparkSession, types: Mapping[str, str]) -> DataFrame:
+    """A frame of these columns that has no rows, which Spark does not know as long as it only plans."""
+    placed = ", ".join(f"{quoted(name, SPARK)} {type_}" for name, type_ in types.items())
+    return spark.read.schema(placed).format("json").load([])
 
 
 def tagged(rows: DataFrame, side: int) -> DataFrame:

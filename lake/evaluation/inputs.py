@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -10,11 +10,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from lake.contracts import evolution
+from lake.contracts.encryption import KEY, SUBJECT
 from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError
 from lake.evaluation import function_output, room
 from lake.evaluation.carrying_frame import CarryingFrame
-from lake.evaluation.columns import Analysed, Given, given, leaf, unrecorded, withheld, without
+from lake.evaluation.columns import Analysed, Given, given, leaf, no_files, unrecorded, withheld, without
 from lake.ingest import integrity, refusals
 from lake.kinds.columns import CARRIED, ORDER, SIGN, visible
 from lake.project import Project
@@ -213,6 +214,20 @@ class Inputs:
         types = dict(self.nothing(source).drop(ORDER, SIGN).dtypes)
         return _ordered(leaf(self.spark, types, side), source.table)
 
+    def stored(self, source: Input, side: int) -> tuple[DataFrame, list[str]]:
+        """As `blank`, of a log made of leaves that are the columns of its files; with the names of the leaf's columns.
+
+        So a plan shows what is read of the files.
+        """
+        if source.table is not None:
+            types = dict(self.empty(source).drop(ORDER, SIGN).dtypes)
+            return _ordered(leaf(self.spark, types, side), source.table), [*types]
+        types = dict(to_frame(self.spark, self._scan(source).schema().empty_table()).dtypes)
+        log, contract = Log(self.project.settings, source.name), self.project.contracts[source.name]
+        keys = no_files(self.spark, {SUBJECT: "string", KEY: "binary"})
+        rows = log.events_of(leaf(self.spark, types, side), contract, keys, voids=self.cut.voids)
+        return event_order(rows.drop(*HIDDEN)), [*types]
+
     def columns(self, source: Input) -> dict[str, str]:
         """The columns that functions may be given of a log now, or of a table at the cut, each with its type."""
         if source.table is None:
@@ -239,11 +254,20 @@ class Inputs:
         rows = self.table(source.table).read(self.spark, self.version(source))
         return _ordered(rows.select(*visible(rows.columns)), source.table)
 
-    def narrowed(self, source: Input, keys: Sequence[Mapping[str, Any]], times: Span | None = None) -> DataFrame:
-        """As `whole`, at least the rows that equal one of `keys` in its `searchable` columns, nulls included."""
+    def narrowed(
+        self,
+        source: Input,
+        keys: Sequence[Mapping[str, Any]],
+        times: Span | None = None,
+        only: Collection[str] | None = None,
+    ) -> DataFrame:
+        """As `whole`, at least the rows that equal one of `keys` in its `searchable` columns, nulls included.
+
+        Of a log what is made of other columns of its files than `only` may be null.
+        """
         scan = self._scan(source)
         if source.table is None:
-            return self._events(source.name, after=0, keys=scan.keys(keys), times=times)
+            return self._events(source.name, after=0, keys=scan.keys(keys), times=times, only=only)
         rows = scan.near(self.spark, scan.keys(keys))
         return _ordered(rows.select(*visible(rows.columns)), source.table)
 
@@ -374,7 +398,7 @@ class Inputs:
             return Scan(path, bounds={"_batch": (1, max(void.batch for void in voids))}).rows()
         return len(voids) + sum(Scan(path, bounds={"_batch": (batch, batch)}).rows() for batch in batches)
 
-    def _events(
+    def _events(  # noqa: PLR0913 which part of a log, said by name
         self,
         stream: str,
         *,
@@ -382,6 +406,7 @@ class Inputs:
         bucket: int | None = None,
         keys: pa.Table | None = None,
         times: Span | None = None,
+        only: Collection[str] | None = None,
     ) -> DataFrame:
         rows = Log(self.project.settings, stream).read(
             self.spark,
@@ -390,6 +415,7 @@ class Inputs:
             after=after,
             bucket=bucket,
             keys=keys,
+            only=only,
             times=times,
             voids=self.cut.voids,
         )

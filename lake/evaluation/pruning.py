@@ -9,7 +9,7 @@ are. Files of a log that have none then are not read, nor are parts of the other
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from lake import cost
 from lake.contracts.contract import Contract
 from lake.declaration import Declaration, Input
-from lake.evaluation.columns import tagged, tags
-from lake.evaluation.determinism import unions
+from lake.evaluation.columns import read_of, tagged, tags
+from lake.evaluation.determinism import physical, unions
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Values
 from lake.quoting import SPARK, quoted
@@ -36,8 +36,13 @@ FAR: Final = 1 << 62
 INSTANT: Final = pa.timestamp("us", "UTC")
 
 
-def with_keys(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFrame) -> list[DataFrame]:
-    """The inputs of a row-by-row kind, at least the rows that go into one of `keys`; large logs narrowed to them."""
+def with_keys(
+    inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFrame, made: Callable[[list[DataFrame]], DataFrame]
+) -> list[DataFrame]:
+    """The inputs of a row-by-row kind, at least the rows that go into one of `keys`; large logs narrowed to them.
+
+    Of a large log what is not read of it may be null, where rows of the table are `made` of the inputs.
+    """
     sources, large = declaration.inputs, _large(inputs, declaration)
     if not large:
         return [inputs.whole(source) for source in sources]
@@ -47,16 +52,31 @@ def with_keys(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFra
         return [inputs.whole(source, times.get(side)) for side, source in enumerate(sources)]
     # Only of what is handed on: a window may begin before the years of Python.
     wanted = {side: keys.select([c for c in keys.column_names if c in names[side]]).to_pylist() for side in large}
+    only = read_of_files(inputs, declaration, made) if max(large.values()) > cost.SOUGHT_ROWS else {}
     return [
-        narrowed(inputs, source, names[side], wanted[side], times[side]) if side in large else inputs.whole(source)
+        narrowed(inputs, source, names[side], wanted[side], times[side], only.get(source.name))
+        if side in large
+        else inputs.whole(source)
         for side, source in enumerate(sources)
     ]
+
+
+def read_of_files(
+    inputs: Inputs, declaration: Declaration, made: Callable[[list[DataFrame]], DataFrame]
+) -> dict[str, frozenset[str]]:
+    """Which columns of the files of each log are read where rows of the table are `made` of the inputs."""
+    frames, names = zip(*(inputs.stored(source, side) for side, source in enumerate(declaration.inputs)), strict=True)
+    read: dict[str, frozenset[str]] = {}
+    for source, columns in zip(declaration.inputs, read_of(physical(made([*frames])), names), strict=True):
+        if source.is_log:
+            read[source.name] = read.get(source.name, frozenset()) | columns
+    return read
 
 
 def read_at(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFrame) -> dict[str, Span | None]:
     """At which times the events are that `with_keys` reads of each log, None for all of them."""
     streams = {source.name: side for side, source in enumerate(declaration.inputs) if source.is_log}
-    large = _large(inputs, declaration) if declaration.kind.row_by_row else set()
+    large = _large(inputs, declaration) if declaration.kind.row_by_row else {}
     names = handed_on(inputs, declaration) if large else []
     return {
         stream: _times(inputs, declaration, side, names[side], keys) if side in large else None
@@ -64,13 +84,14 @@ def read_at(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFrame
     }
 
 
-def _large(inputs: Inputs, declaration: Declaration) -> set[int]:
-    """The numbers of the inputs that are logs worth narrowing, and whose rows name the key."""
-    return {
-        side
+def _large(inputs: Inputs, declaration: Declaration) -> dict[int, int]:
+    """How many rows the inputs have, by their numbers, that are logs worth narrowing, and whose rows name the key."""
+    sizes = {
+        side: inputs.size(source)
         for side, source in enumerate(declaration.inputs)
-        if source.is_log and declaration.kind.names_key(side) and inputs.size(source) > cost.PRUNED_LOG_ROWS
+        if source.is_log and declaration.kind.names_key(side)
     }
+    return {side: rows for side, rows in sizes.items() if rows > cost.PRUNED_LOG_ROWS}
 
 
 def _times(
@@ -139,20 +160,22 @@ def handed_on(inputs: Inputs, declaration: Declaration) -> list[dict[str, str]]:
     return names
 
 
-def narrowed(
+def narrowed(  # noqa: PLR0913, PLR0917 which rows of which input
     inputs: Inputs,
     source: Input,
     names: Mapping[str, str],
     wanted: Sequence[Values | None],
     times: Span | None = None,
+    only: Collection[str] | None = None,
 ) -> DataFrame:
     """The rows of `source`, at least those that have what is `wanted`, of a log at `times`.
 
-    `names` are its columns by their name there.
+    `names` are its columns by their name there. Of a log what is made of other columns of its files than `only` may be
+    null.
     """
     columns = {name: names[name] for values in wanted if values is not None for name in values if name in names}
     usable = {name: column for name, column in columns.items() if column in inputs.searchable(source)}
     if not usable:
         return inputs.whole(source, times)
     keys = [{column: values[name] for name, column in usable.items()} for values in wanted if values is not None]
-    return inputs.narrowed(source, keys, times)
+    return inputs.narrowed(source, keys, times, only)

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from lake import cost
 from lake.errors import DeclarationError, QualityError
 from lake.gate.failures import failures, way_out
@@ -24,10 +26,9 @@ from lake.quality.suite import Expectation, Suite, load_suite
 from lake.quoting import quoted
 from lake.store import delta, small
 from lake.store.ledger import checks
-from lake.store.scan import Scan, arrow_schema, to_arrow
+from lake.store.scan import Scan, arrow_schema, within
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from lake.config import Settings
@@ -45,9 +46,18 @@ class Stopped(QualityError):
         self.check = check
 
 
-def warm_up() -> None:
-    """Starts to import what the gate needs in the background: seconds that are best spent beside the JVM's start."""
-    threading.Thread(target=prepare, name="gate", daemon=True).start()
+def warm_up(settings: Settings) -> None:
+    """Starts to import what the gate needs in the background: seconds that are best spent beside the JVM's start.
+
+    Not where no table has a quality file: it takes 130 MB.
+    """
+    if any(settings.path("quality").glob("*.json")):
+        threading.Thread(target=prepare, name="gate", daemon=True).start()
+
+
+def in_this_process(settings: Settings) -> int:
+    """So many rows are judged in this process; more take more memory than it may hold, or than is worth it."""
+    return min(cost.JUDGED_ROWS, settings.client_memory // cost.JUDGED_ROW_BYTES)
 
 
 def judge_diff(table: Table, declaration: Declaration, diff: pa.Table, *, cut: int) -> str | None:
@@ -72,8 +82,8 @@ def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *,
     _must_fit(suite, diff.columns)
     identity = declaration.kind.identity
     needed = diff.select(*_needed(suite.row_local, identity, diff.columns))
-    rows = to_arrow(needed.limit(cost.JUDGED_ROWS + 1))
-    if rows.num_rows <= cost.JUDGED_ROWS:
+    rows = within(needed, in_this_process(table.settings))
+    if isinstance(rows, pa.Table):
         findings = judge_rows(suite.row_local, rows, identity, zone=declaration.kind.zone)
     else:
         findings = judge_frame(suite.row_local, needed, identity, zone=declaration.kind.zone)
@@ -197,7 +207,8 @@ def _judge_version(  # noqa: PLR0913, PLR0917 - one table, and what to ask of it
         return []
     identity = declaration.kind.identity
     needed = _needed(expectations, identity, columns)
-    if scan.rows() <= cost.JUDGED_ROWS and all("Pandas" in expectation.rule.engines for expectation in expectations):
+    few = scan.rows() <= in_this_process(table.settings)
+    if few and all("Pandas" in expectation.rule.engines for expectation in expectations):
         return judge_rows(expectations, scan.arrow(needed), identity, zone=declaration.kind.zone)
     return judge_frame(expectations, scan.frame(spark()).select(*needed), identity, zone=declaration.kind.zone)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
+from importlib import import_module
 from itertools import groupby
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -37,6 +40,8 @@ EXAMPLES: Final = 10
 """How many failing rows are shown and recorded."""
 
 NO_TIMES: Final = Moments({})
+SELDOM: Final = ("altair", "scipy.stats")
+"""What the library imports for drawings and for tests of distributions: 70 MB and 0.7 s."""
 
 # The library keeps its state per process; tables are judged from several threads.
 _lock = threading.Lock()
@@ -227,11 +232,22 @@ def _validated(
         yield expectation, result
 
 
+class Later(ModuleType):
+    """A module that is imported when something of it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
 @cache
 def _context() -> EphemeralDataContext:
     # An ephemeral context writes no files; nothing is sent anywhere.
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")
     with _silence():
+        for name in SELDOM:
+            sys.modules.setdefault(name, Later(name))
         import great_expectations
         from great_expectations.data_context.types.base import ProgressBarsConfig
 

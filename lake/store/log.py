@@ -15,7 +15,7 @@ events: `read` gives either these or those.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
@@ -36,7 +36,7 @@ from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
 from lake.store.numbered import alter, only_writer, proven
 from lake.store.proof import chain
-from lake.store.scan import TIME, Scan, Span, to_frame
+from lake.store.scan import TIME, Scan, Span, as_frame, to_frame
 from lake.store.storage import Address
 from lake.store.voids import kept, voided
 from lake.store.warehouse import Location, Warehouse
@@ -234,6 +234,7 @@ class Log:
         after: int = 0,
         bucket: int | None = None,
         keys: pa.Table | None = None,
+        only: Collection[str] | None = None,
         times: Span | None = None,
         voids: int = 0,
         refusals: bool = False,
@@ -242,20 +243,38 @@ class Log:
         name.
 
         Of all buckets, or of one, at all times, or at `times`. With `keys`, at least those that equal one of them in
-        columns that files have as they are. The contract's fields, older events upcast to them, then the log's own
-        columns; and REFUSAL, where `refusals` are asked for. Raises Unavailable where the log does not go as far.
+        columns that files have as they are; what is made of other columns of the files than `only` may be null then.
+        The contract's fields, older events upcast to them, then the log's own columns; and REFUSAL, where `refusals`
+        are asked for. Raises Unavailable where the log does not go as far.
         """
         contracts = evolution.with_current(self.contracts(self.must_reach(upto)), contract)
         if not delta.exists(self.path) or upto <= after:
             return empty(spark, contract)
         bounds = {"_batch": (after + 1, upto)} | ({} if bucket is None else {"_bucket": (bucket, bucket)})
         scan = Scan(self.path, bounds=bounds, times=times)
-        rows = scan.frame(spark) if keys is None else scan.near(spark, keys)
+        rows = scan.frame(spark) if keys is None else scan.near(spark, keys, only)
+        people = self._people(scan, keys) if contract.sealed else None
+        return self._interpreted(rows, contracts, self.keys_of(contract, people), voids=voids, refusals=refusals)
+
+    def events_of(self, stored: DataFrame, contract: Contract, keys: DataFrame, *, voids: int = 0) -> DataFrame:
+        """What `read` gives where its files have the rows `stored`, and `keys` are the keys of people."""
+        contracts = evolution.with_current(self.contracts(self.head()), contract)
+        return self._interpreted(stored, contracts, keys if contract.sealed else None, voids=voids)
+
+    def _interpreted(
+        self,
+        rows: DataFrame,
+        contracts: Sequence[Contract],
+        keys: pa.Table | DataFrame | None,
+        *,
+        voids: int,
+        refusals: bool = False,
+    ) -> DataFrame:
+        """The events that `rows` are as they are stored, or what was refused, but those of the voids 1..`voids`."""
         rows = kept(rows, voided(self.settings, self.stream, 0, voids))
         if REFUSAL in rows.columns:
             rows = rows.where(f"{REFUSAL} IS {'NOT ' if refusals else ''}NULL")
-        keys_of = self.keys_of(contract, self._people(scan, keys) if contract.sealed else None)
-        return current(rows, contracts, keys_of, [REFUSAL] if refusals else [])
+        return current(rows, contracts, keys, [REFUSAL] if refusals else [])
 
     def _people(self, scan: Scan, keys: pa.Table | None) -> list[str] | None:
         """The tokens of those whom the rows that are read are about; None where these are many."""
@@ -418,14 +437,17 @@ def _head(stream: str, position: Position) -> LogHead:
 
 
 def current(
-    rows: DataFrame, contracts: Sequence[Contract], keys: pa.Table | None = None, more: Sequence[str] = ()
+    rows: DataFrame,
+    contracts: Sequence[Contract],
+    keys: pa.Table | DataFrame | None = None,
+    more: Sequence[str] = (),
 ) -> DataFrame:
     """`rows` as they are stored, read as the newest of its `contracts`, followed by the log's own columns.
 
     `more` of their columns come last. What is personal is opened by `keys`, and null for people without one.
     """
     if keys is not None:
-        rows = encryption.with_keys(rows, to_frame(rows.sparkSession, keys))
+        rows = encryption.with_keys(rows, as_frame(rows.sparkSession, keys))
         extra = encryption.opened(encryption.EXTRA, encryption.place(contracts[-1], encryption.EXTRA))
         rows = rows.selectExpr("* EXCEPT (_extra)", f"{extra} AS {encryption.EXTRA}")
     stored = set(rows.columns)

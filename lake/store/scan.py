@@ -7,7 +7,7 @@ own reader, which leaves out the columns that are not asked for, is faster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import inf
@@ -58,9 +58,12 @@ class Scan:
                 return to_frame(spark, self._read(table, files))
             return cold.frame(spark, self.path, table, self.bounds.get("_batch")).where(self._where())
 
-    def near(self, spark: SparkSession, keys: pa.Table) -> DataFrame:
-        """At least the rows that equal one of `keys`, nulls included: where those are few, no others."""
-        some = self.arrow(keys=keys, limit=cost.SCAN_ROWS + 1)
+    def near(self, spark: SparkSession, keys: pa.Table, only: Collection[str] | None = None) -> DataFrame:
+        """At least the rows that equal one of `keys`, nulls included: where those are few, no others.
+
+        Columns that are not `only` may be null, and are not read then.
+        """
+        some = self.arrow(keys=keys, only=only, limit=cost.SCAN_ROWS + 1)
         return to_frame(spark, some) if some.num_rows <= cost.SCAN_ROWS else self.frame(spark)
 
     def files(self, keys: pa.Table | None = None) -> list[str]:
@@ -129,8 +132,9 @@ class Scan:
         match: str = "",
         matching: bool = True,
         limit: int | None = None,
+        only: Collection[str] | None = None,
     ) -> pa.Table:
-        """The rows in this process's memory; `where` is DuckDB's SQL.
+        """The rows in this process's memory; `where` is DuckDB's SQL. Columns that are not `only` are null.
 
         With `keys`, only those that equal one of its rows, nulls included, or for which SQL over `k` and `t` says that
         they `match`; without `matching`, only the others.
@@ -150,22 +154,23 @@ class Scan:
                     con.register("k", sought)
                     having = con.sql(f"SELECT DISTINCT {FILE} FROM t WHERE {self._where(DUCKDB)} AND {test}").fetchall()
                 files = sorted(file for (file,) in having)
-            return self._read(table, files, columns, test, keys)
+            return self._read(table, files, columns, test, keys, only)
 
-    def _read(
+    def _read(  # noqa: PLR0913, PLR0917 which rows of which files
         self,
         table: TableState,
         files: list[str],
         columns: Sequence[str] = (),
         test: str = "true",
         keys: pa.Table | None = None,
+        only: Collection[str] | None = None,
     ) -> pa.Table:
         import pyarrow as pa
 
         schema = arrow_schema(table)
         if columns:
             schema = pa.schema([schema.field(column) for column in columns])
-        return read(self.path, table, files, schema, f"{self._where(DUCKDB)} AND {test}", keys=keys)
+        return read(self.path, table, files, schema, f"{self._where(DUCKDB)} AND {test}", keys=keys, only=only)
 
     def _files(self, table: TableState, keys: pa.Table | None = None) -> tuple[list[str], int]:
         """The files that may hold rows within the bounds, and one of `keys`; all there, and how many rows they have."""
@@ -240,17 +245,19 @@ def read(  # noqa: PLR0913 which rows of which files
     where: str,
     *,
     keys: pa.Table | None = None,
+    only: Collection[str] | None = None,
 ) -> pa.Table:
     """The rows of some files of the `table` at `path`, in this process's memory, in the columns of `schema`.
 
-    Those of which `where`, DuckDB's SQL over `t`, and over `keys` as `k`, is true. What no file has yet is null.
+    Those of which `where`, DuckDB's SQL over `t`, and over `keys` as `k`, is true. What no file has yet is null, and so
+    are columns that are not `only`.
     """
     if not files:
         return schema.empty_table()
     with reading(path, table, files) as (con, stored_columns):
         if keys is not None:
             con.register("k", keys)
-        stored = set(map(quoted, stored_columns))
+        stored = {quoted(name) for name in stored_columns if only is None or name in only}
         wanted = ", ".join(name if name in stored else f"NULL AS {name}" for name in map(quoted, schema.names))
         return con.sql(f"SELECT {wanted} FROM t WHERE {where}").to_arrow_table().cast(schema)
 

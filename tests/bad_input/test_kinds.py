@@ -177,7 +177,7 @@ def test_bad_input_is_told_and_harms_nothing(
     piped = kind.get("stdin", b"")
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(piped if isinstance(piped, bytes) else piped.encode())))
     monkeypatch.setattr("lake.session._embedded", no_jvm)
-    monkeypatch.setattr("lake.gate.gate.warm_up", lambda: None)
+    monkeypatch.setattr("lake.gate.gate.warm_up", lambda _: None)
     if session:
         monkeypatch.setattr(cli.Shell, "spark", session)
     code = cli._run()
@@ -231,7 +231,7 @@ def test_a_sound_stream_is_taken_in_beside_what_is_wrong(
     words: list[str],
 ) -> None:
     shutil.rmtree(spoilt / ".lake/warehouse")
-    monkeypatch.setattr("lake.gate.gate.warm_up", lambda: None)
+    monkeypatch.setattr("lake.gate.gate.warm_up", lambda _: None)
     monkeypatch.setattr(cli.Shell, "spark", spark)
     monkeypatch.setattr("sys.argv", ["lake", *words])
     assert cli._run() == 2

@@ -42,7 +42,7 @@ def lake(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
         out, err = capfd.readouterr()
         return code, out + err
 
-    monkeypatch.setattr("lake.gate.gate.warm_up", lambda: None)
+    monkeypatch.setattr("lake.gate.gate.warm_up", lambda _: None)
     return run
 
 

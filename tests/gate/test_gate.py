@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from textwrap import dedent
 from typing import Any
 
 import pyarrow as pa
@@ -18,12 +22,13 @@ from lake.config import Settings
 from lake.declaration import Declaration, log
 from lake.errors import DeclarationError, QualityError
 from lake.gate import failures, gate
-from lake.gate.gx import build, judge_frame
+from lake.gate.gx import build, judge_frame, judge_rows
 from lake.quality.suite import load_suite
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.ledger import checks
 from lake.store.ledger.editions import EditionTable, record_edition
+from lake.store.scan import to_frame
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse
 from tests.checks import spark_forbidden
@@ -420,6 +425,77 @@ def test_spark_finds_what_pandas_finds(
     assert flights.record["examples"] == [{"carrier": "UA", "day": "2013-01-01", "flights": -1}]
     with pytest.raises(QualityError, match="carrier=UA day=2013-01-01 flights=-1"):
         gate.judge_diff_frame(at(project), declaration, frame, cut=1)
+
+
+def test_more_rows_than_this_process_may_hold_are_judged_by_spark_with_the_same_findings(  # noqa: PLR0917 fixtures
+    spark: SparkSession,
+    project: Settings,
+    declaration: Declaration,
+    expect: Expect,
+    put: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    share = not_null("")[0], {"column": "share", "mostly": 0.9}
+    unique = "expect_column_values_to_be_unique", {"column": "at"}
+    whole = [compound(), row_count(min_value=99), share, unique]
+    expect(*(expectation for expectation, _ in FAILING), *whole, severity="warn")
+    later = [
+        ROWS.set_column(1, "day", pa.array([date(year, 1, n) for n in (1, 1, 2, 3)])).set_column(
+            4, "at", pa.array([datetime(year, 1, n, tzinfo=UTC) for n in (1, 2, 3, 4)], pa.timestamp("us", "UTC"))
+        )
+        for year in (2014, 2015)
+    ]
+    rows = pa.concat_tables([ROWS, ROWS.slice(1, 1), *later])
+    version, suite = put(rows), load_suite(project, "carrier_daily")
+    assert suite is not None
+    by_spark, last_checks = [], checks.last_checks
+
+    def counted(*args: Any, **named: Any) -> Any:
+        by_spark.append(args)
+        return judge_frame(*args, **named)
+
+    monkeypatch.setattr(gate, "judge_frame", counted)
+    monkeypatch.setattr(checks, "last_checks", lambda *_: {})
+    found = []
+    for memory in (project.client_memory, 10 * cost.JUDGED_ROW_BYTES):
+        table = at(replace(project, client_memory=memory))
+        gate.judge_diff_frame(table, declaration, to_frame(spark, rows), cut=1)
+        diff = last_checks(project, "diff")["carrier_daily"]
+        check = gate.judge_table(table, declaration, suite, version=version, cut=1, spark=lambda: spark)
+        found.append([told(diff.results), told(check.results)])
+    assert len(by_spark) == 2
+    assert found[0] == found[1]
+    assert [len(results) for results in found[0]] == [len(FAILING), len(FAILING) + len(whole)]
+
+
+def test_a_distribution_is_judged_by_what_is_imported_for_it(project: Settings, expect: Expect) -> None:
+    def near(share: float) -> tuple[str, Mapping[str, Any]]:
+        of = {"values": ["AA", "UA"], "weights": [share, 1 - share]}
+        return "expect_column_kl_divergence_to_be_less_than", {
+            "column": "carrier",
+            "partition_object": of,
+            "threshold": 0.1,
+        }
+
+    expect(near(1 / 3), near(0.9))
+    suite = load_suite(project, "carrier_daily")
+    assert suite is not None
+    assert [finding.success for finding in judge_rows(suite.expectations, ROWS.slice(0, 3), ())] == [True, False]
+
+
+def test_the_gate_is_ready_before_what_it_seldom_needs_is_imported() -> None:
+    script = """
+        import sys
+        from lake.gate.gx import SELDOM, Later, prepare
+        prepare()
+        assert all(type(sys.modules[name]) is Later for name in SELDOM), SELDOM
+    """
+    subprocess.run([sys.executable, "-c", dedent(script)], check=True)
+
+
+def told(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Results with their examples in one order."""
+    return [{**each, "examples": sorted(map(str, each["examples"]))} for each in results]
 
 
 def test_this_repositorys_quality_files_are_whole(request: pytest.FixtureRequest) -> None:

@@ -1,0 +1,194 @@
+"""Of a large log only those columns of its files are read, where a few keys are sought, of which rows are made."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from lake import cost
+from lake.engine.verify import verify_all
+from lake.erasure.forget import forget
+from lake.evaluation.affected_keys import restrict
+from lake.evaluation.inputs import Inputs
+from lake.ingest.void import void
+from lake.publish.cut import cut
+from lake.store import scan
+from lake.store.scan import to_arrow
+from lake.testing import Lakehouse
+from tests.shop import contract, declare, empty, job
+
+BEGAN: Final = datetime(2024, 5, 1, tzinfo=UTC)
+ABOUT: Final = {"time": "at", "id": ["number"], "subject": "owner"}
+FIRST: Final = {
+    "meter": "string",
+    "at": "timestamp",
+    "number": "long",
+    "value": "int?",
+    "mode": "string",
+    "owner": ("string", {"personal": True}),
+    "place": "string?",
+}
+SECOND: Final = {
+    "meter": "string",
+    "at": "timestamp",
+    "number": "long",
+    "value": "long?",
+    "state": ("string", {"aliases": ["mode"]}),
+    "owner": ("string", {"personal": True}),
+    "place": "string?",
+    "grade": ("int", {"default": 7}),
+}
+"""Renames a field, widens one, and has one more, which older events have in `_extra`."""
+CHANGE: Final = {"meter": "string", "since": "timestamp", "tariff": "string", "remark": "string?"}
+SEEN: Final = 'lambda state, event: {"n": state["n"] + 1, "last": event["value"]}'
+FOLDED: Final = 'state="n int, last bigint", start={"n": 0, "last": None}, step='
+BEST: Final = (
+    '"best": FirstValue("state", by="value"), "last": LastValue("grade", by="at"), "kinds": CountDistinct("state")'
+)
+KINDS: Final = {
+    "newest": """Latest("meter", sequence="at", deletes="state = 'off'")""",
+    "partial": """Latest("meter", sequence="at", deletes="state = 'off'", partial=["value"])""",
+    "in_order": """Latest("meter", deletes="state = 'off'")""",
+    "oldest": """First("meter", sequence="at", deletes="state = 'off'")""",
+    "periods": """History("meter", sequence="at", track="state", deletes="grade = 1")""",
+    "best": f'Aggregate("meter", {{"n": Count(), {BEST}}})',
+    "hourly": 'Aggregate("meter", {"most": Max("value")}, window=Tumbling(length=timedelta(hours=8), on="at"), '
+    'late="drop", lateness=timedelta(hours=40), is_final=True)',
+    "runs": 'Aggregate("meter", {"n": Count()}, window=Session(gap=timedelta(hours=6), on="at"))',
+    "folded": f'Fold("meter", sequence="at", {FOLDED}{{"n": "state.n + 1", "last": "event.value"}})',
+    "counted": f'Fold("meter", sequence="at", {FOLDED}{SEEN})',
+    "high": 'Pattern("meter", sequence="at", steps=[Step("high", "value > 40", times="{2,}")], '
+    'measures={"n": Count(), "began": FirstOf("at")})',
+    "owners": 'Latest("meter", sequence="at")',
+}
+TWO: Final = {
+    "priced": 'Enrich("number", AsOf("meter", time="since"), time="at")',
+    "joined": 'Join("meter", left="number", right="since", within=timedelta(hours=12), times=("at", "since"))',
+}
+PLACE: Final = {"_batch", "_arrival", "_bucket", "_offset", "_source", "_refusal"}
+"""Of an event, and what is void or none is told by."""
+WIDENED: Final = {"value", "value__bigint", "_version"}
+READ: Final = {
+    "newest": PLACE | WIDENED | {"meter", "at", "number", "mode", "state", "_extra"},
+    "folded": PLACE | WIDENED | {"meter", "at"},
+    "runs": PLACE | {"meter", "at"},
+    "owners": PLACE | {"meter", "at", "owner", "_subject"},
+}
+"""What some tables are made of: all columns that the contract's two versions have for their fields."""
+
+
+def jobs() -> dict[str, str]:
+    """A table of each kind; those of `TWO` have the changes of tariffs as well."""
+    shown = dict.fromkeys(KINDS, 'rows.select("meter", "at", "number", "value", "state", "grade")')
+    shown |= {"owners": 'rows.select("meter", "at", "owner")', "runs": "rows"}
+    both = '(rows.select("meter", "at", "number", "value"), rows1.select("meter", "since", "tariff"))'
+    return {name: job(name, kind, 'log("reading")', returns=shown[name]) for name, kind in KINDS.items()} | {
+        name: job(name, kind, 'log("reading")', 'log("change")', returns=both) for name, kind in TWO.items()
+    }
+
+
+def land(lake: Lakehouse, chance: random.Random, batch: int, *, old: bool = False) -> None:
+    """Readings of some meters, late ones among them; every sixth meter is off from then on; and changes of tariffs."""
+    readings = []
+    for nth in range(24):
+        at = BEGAN + timedelta(hours=24 * batch + chance.randrange(24) - (60 if chance.random() < 0.2 else 0))
+        state = chance.choice(["on", "on", "on", "idle", "off"])
+        readings.append(
+            {
+                "meter": f"M{chance.randrange(12)}",
+                "at": str(at),
+                "number": 100 * batch + nth,
+                "value": chance.choice([None, chance.randrange(90)]),
+                ("mode" if old else "state"): state,
+                "owner": chance.choice(["ada", "grace", "joan"]),
+                "place": "somewhere",
+                "grade": chance.randrange(4),
+                "note": "no contract knows it",
+            }
+        )
+    changes = [
+        {"meter": f"M{chance.randrange(12)}", "since": str(BEGAN + timedelta(hours=24 * batch + n)), "tariff": "abc"[n]}
+        for n in range(3)
+    ]
+    lake.land("reading", *readings, "no reading").land("change", *changes)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """Every log is large, and every key one of few. Of each look for keys in one the columns that were read."""
+    seen: list[set[str]] = []
+    call = scan.read
+
+    def noted(path: Any, *args: Any, only: Collection[str] | None = None, **kwargs: Any) -> pa.Table:
+        rows = call(path, *args, only=only, **kwargs)
+        if only is not None:
+            seen.append({name for name in rows.column_names if rows.column(name).null_count < rows.num_rows})
+            assert seen[-1] <= {*only}
+        return rows
+
+    monkeypatch.setattr(scan, "read", noted)
+    for limit in ("PRUNED_LOG_ROWS", "SOUGHT_ROWS"):
+        monkeypatch.setattr(cost, limit, 0)
+    monkeypatch.setattr(cost, "AFFECTED_SHARE", 1.0)
+    return seen
+
+
+def made(folder: Path, chance: random.Random) -> Lakehouse:
+    """A lake whose first two batches were written under another version of the contract than those to come."""
+    settings = empty(folder)
+    lake = declare(settings, contract("reading", FIRST, **ABOUT), contract("change", CHANGE, time="since"))
+    for batch in (1, 2):
+        land(lake, chance, batch, old=True)
+        lake.run()
+    return declare(settings, contract("reading", SECOND, **ABOUT), jobs=jobs())
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_tables_are_the_same_where_columns_are_left_out(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[set[str]], seed: int
+) -> None:
+    chance = random.Random(seed)
+    lake = made(tmp_path, chance)
+    lake.run()
+    for batch in (3, 4):
+        land(lake, chance, batch)
+        lake.run()
+        if batch == 3:
+            void(lake.settings, "reading", batches=[2], reason="wrong")
+            forget(lake.project, lambda: spark, "reading", "joan")
+    assert read
+    verdicts = verify_all(lambda: spark, lake.project, tell=lambda _: None)
+    assert {verdict.table: verdict.verdict for verdict in verdicts} == dict.fromkeys([*KINDS, *TWO], "identical")
+    # Of each table the keys of three rows alone, of a log that is read in this process, and by Spark.
+    inputs = Inputs(lambda: spark, lake.project, cut(lake.project))
+    for number, (name, declaration) in enumerate(lake.project.tables.items()):
+        whole = to_arrow(inputs.evaluate(declaration))
+        keys = whole.select(list(declaration.kind.key)).slice(chance.randrange(whole.num_rows), 3)
+        monkeypatch.setattr(cost, "SCAN_ROWS", 20_000 * ((number + seed) % 2))
+        some = to_arrow(inputs.evaluated(declaration, restrict(inputs, declaration, keys)))
+        wanted = keys.to_pylist()
+        expected = [row for row in whole.to_pylist() if {c: row[c] for c in keys.column_names} in wanted]
+        assert sorted(map(str, some.to_pylist())) == sorted(map(str, expected)), name
+
+
+@pytest.mark.slow
+def test_no_column_is_read_of_which_nothing_is_made(spark: SparkSession, tmp_path: Path, read: list[set[str]]) -> None:
+    lake = made(tmp_path, random.Random(0))
+    land(lake, random.Random(0), 3)
+    lake.run()
+    inputs = Inputs(lambda: spark, lake.project, cut(lake.project))
+    for name, columns in READ.items():
+        declaration = lake.project.tables[name]
+        keys = to_arrow(inputs.evaluate(declaration)).select(list(declaration.kind.key)).slice(0, 3)
+        read.clear()
+        restrict(inputs, declaration, keys)
+        assert read, name
+        assert read[-1] <= columns, name
