@@ -29,10 +29,12 @@ class Wire:
     """It listens on `port` of this machine, and talks to the server on `to`.
 
     The request for which `fails` says so is lost, its answer that is, or cut in the middle; `happened` counts these.
+    `struck` is called at each of them, before the client sees it.
     """
 
     to: int
     fails: Callable[[str, str], Fault | None] = lambda method, path: None
+    struck: Callable[[], object] = lambda: None
     requests: list[tuple[str, str]] = field(default_factory=list)
     happened: int = 0
     listening: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
@@ -92,11 +94,13 @@ class Wire:
         for part in asks.body(length // 2 if fault == "cut" else length):
             server.sendall(part)
         if fault == "cut":
+            self.struck()
             raise Cut
         answer = answers.head()
         bodiless = method == b"HEAD" or answer.split(b" ", 2)[1] in {b"204", b"304"}
         body = b"" if bodiless else answers.chunks() if CHUNKED.search(answer) else b"".join(answers.of(answer))
         if fault == "lose":
+            self.struck()
             raise Cut
         client.sendall(answer + body)
 
