@@ -67,8 +67,8 @@ def archive(  # noqa: PLR0913  which batches, and who does it
     """Archives the batches 1 to `through` of `stream` that are not yet, and has older parts where the setting says.
 
     Raises DeclarationError where there is no such stream or batch, or no place; StorageError where the rows are not
-    those that the log recorded; Unavailable where another is at it, or the log has changed meanwhile. Then the log has
-    all that it had.
+    those that the log recorded, or what was archived before is gone; Unavailable where another is at it, or the log has
+    changed meanwhile. Then the log has all that it had.
     """
     contract = load_contract(settings, stream)
     place = Warehouse(settings).cold
@@ -85,6 +85,7 @@ def archive(  # noqa: PLR0913  which batches, and who does it
         heads = _heads(log, through)
         now = cold.parts_of(log.path)
         wanted = _wanted(place / stream, now, heads, through)
+        cold.must_be_there(log.path, [part for part in wanted if part in now and part.first <= through])
         moved = [part for part in wanted if part not in now]
         files, size = cold_parts.archived(log.location, through) if moved else (0, 0)
         if dry_run or not moved:

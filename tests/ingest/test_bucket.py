@@ -297,6 +297,23 @@ def test_doctor_looks_whether_a_bucket_can_be_listed_written_and_deleted_in(
     assert [one.ok for one in doctor._landing(replace(inside, archive=None))] == [True]
 
 
+def test_doctor_races_a_bucket_for_archived_batches(
+    project: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archives = replace(project, warehouse=f"{URL}/w", cold="s3://acme/cold")
+    lost = {"s3://acme/cold": 0, "s3://acme/colder": 1}
+    monkeypatch.setattr(doctor, "lost_races", lambda place: lost[place.url])
+    found = [doctor._cold(replace(archives, cold=place)) for place in lost]
+    assert [[(one.subject, one.ok) for one in each] for each in found] == [[("cold", True)], [("cold", False)]]
+
+    def refused(*_: object, **__: object) -> None:
+        raise Unavailable("the object store refuses this key", fix="give this key the rights")
+
+    monkeypatch.setattr(bucket, "list", refused)
+    [finding] = doctor._cold(archives)
+    assert finding.found == "the object store refuses this key (s3://acme/cold)"
+
+
 def test_what_came_by_http_stays_on_this_machine(project: Settings, inside: Settings) -> None:
     assert Folder.of(project, "hooks").path == project.path("landing/.http/hooks")
     assert Folder.of(inside, "hooks").path == project.path(".lake/landing/.http/hooks")
