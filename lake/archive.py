@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import load_contract
-from lake.errors import DeclarationError, LakeError, StorageError, Unavailable
+from lake.errors import DeclarationError, LakeError, StorageError, Unavailable, full
 from lake.progress import step
 from lake.session import first_line
 from lake.store import cold, delta
@@ -180,6 +180,8 @@ def _write(writer: Writer, log: Log, part: Part, at: Address) -> None:
     except LakeError:
         raise
     except Exception as error:
+        if lacking := full(error, where=at.url):
+            raise lacking from error
         if delta.exists(at):
             raise
         raise DeclarationError(

@@ -17,6 +17,8 @@ import pytest
 from lake.archive import archive
 from lake.config import Settings
 from lake.ingest.fsck import check
+from lake.report import doctor
+from lake.report.doctor import Finding
 from lake.store import cold, delta
 from lake.store.damage import damages
 from lake.store.log import Log
@@ -52,11 +54,20 @@ def test_batches_go_to_another_bucket_and_are_read_as_one_with_the_log(s3: S3, t
     with delta.opened(path) as table:
         files = cold.files(path, table)
     assert delta.missing(path, files) == []
+    assert [found.subject for found in examined(settings) if found.ok] == ["cold", "archived batches"]
+    [found] = doctor._cold(replace(settings, cold="s3://no-such-bucket/old"))
+    assert (found.ok, found.found) == (False, "there is no such bucket (s3://no-such-bucket/old)")
     gone = next(file for file in files if "/old/" in file)
     path.at(gone).delete()
     assert delta.missing(path, files) == [gone]
     [damage] = damages(settings)
     assert damage.file == gone
+    assert [found.found for found in examined(settings) if not found.ok] == [f"a file is missing ({gone})"]
+
+
+def examined(settings: Settings) -> list[Finding]:
+    """What doctor says of archives."""
+    return [*doctor._cold(settings), *doctor._logs(settings)]
 
 
 def the(number: int, fault: Fault) -> Callable[[str, str], Fault | None]:

@@ -232,6 +232,27 @@ def test_wherever_it_is_killed_the_same_command_ends_what_it_began(settings: Set
         print(f"{len(points) + 2} kills")
 
 
+@pytest.mark.long
+def test_where_there_is_no_room_it_says_so_and_ends_what_it_began_once_there_is(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """Files may be of so many bytes only, of the archive as of the rest of the log."""
+    compact(settings)
+    before, house = rows(settings), Lakehouse(settings.project, tmp_path)
+    house.settings, codes = settings, []
+    with Commands() as commands:
+        for most in range(500, 20_000, 500):
+            done = commands.lake("archive", "readings", "--through", "4", at=house, file_bytes=most)
+            codes.append(done.code)
+            assert rows(settings) == before, most
+            assert check(settings, "readings") == [], most
+            if not done.code:
+                break
+            assert "disk full: File too large" in done.err, done.err
+    assert {*codes[:-1]} == {75}
+    assert codes[-1] == 0
+
+
 def test_whoever_writes_at_the_same_time_is_not_outrun(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     compact(settings)
     before, fingerprint = rows(settings), compaction.fingerprint
