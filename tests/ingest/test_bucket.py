@@ -297,6 +297,17 @@ def test_doctor_looks_whether_a_bucket_can_be_listed_written_and_deleted_in(
     assert [one.ok for one in doctor._landing(replace(inside, archive=None))] == [True]
 
 
+def test_an_object_without_an_etag_is_told_and_stays_where_it_is(
+    inside: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(bucket, "orders/a.jsonl")
+    head = bucket.head
+    monkeypatch.setattr(bucket, "head", lambda url: (found := head(url)) and replace(found, tag=""))
+    with pytest.raises(DeclarationError, match="an object of orders has no ETag") as told:
+        files.in_bucket(object_store.at(inside, URL) / "orders", "orders")
+    assert told.value.where == f"{URL}/orders/a.jsonl"
+
+
 def test_doctor_races_a_bucket_for_archived_batches(
     project: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ import pytest
 
 from lake.archive import archive
 from lake.config import Settings
+from lake.errors import Unavailable
 from lake.ingest.fsck import check
 from lake.report import doctor
 from lake.report.doctor import Finding
@@ -63,6 +65,9 @@ def test_batches_go_to_another_bucket_and_are_read_as_one_with_the_log(s3: S3, t
     [damage] = damages(settings)
     assert damage.file == gone
     assert [found.found for found in examined(settings) if not found.ok] == [f"a file is missing ({gone})"]
+    shutil.rmtree(s3.home / "buckets" / urlsplit(gone).netloc)
+    with pytest.raises(Unavailable, match="there is no such bucket"):
+        check(settings, "readings")
 
 
 def examined(settings: Settings) -> list[Finding]:

@@ -341,6 +341,10 @@ def test_what_is_done_to_an_archive_is_found(settings: Settings, tmp_path: Path,
         assert [finding.ok for finding in doctor._logs(settings)] == ["half" in harm and "commit" not in harm]
     done = command(settings, "log", "readings", "--check")
     assert (done.exit_code, fault(done).what.startswith("readings:")) == (1, True)
+    if harm == "no file":
+        with pytest.raises(StorageError, match="a file is missing") as gone:
+            rows(settings)
+        assert gone.value.fix.startswith("restore that file from a backup")
     if said.startswith("were"):
         for through in ("2", "6"):
             assert said in fault(command(settings, "archive", "readings", "--through", through)).what
