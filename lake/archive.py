@@ -2,7 +2,8 @@
 
 1. Each part is written to a folder that is named after its stream and the digest of its last batch: whoever comes after
    a crash goes on with it, and no two logs have one in common.
-2. It is proved by the fingerprints that the log's commits recorded when the batches came, read back from its files.
+2. It is proved by the fingerprints that the log's commits recorded when the batches came, read back from its files;
+   then the disk holds it.
 3. One commit names it and takes its rows out of the log. Readers of earlier versions keep the files that they read
    until `lake maintain` deletes them.
 
@@ -27,7 +28,9 @@ from lake.store.cold import Part
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead, ranged
+from lake.store.recovery import put_aside
 from lake.store.storage import Address
+from lake.store.storage.disk import settle
 from lake.store.upkeep import cold_parts
 from lake.store.upkeep.cold_parts import Writer
 from lake.store.warehouse import Warehouse
@@ -161,8 +164,12 @@ def _make_folder(settings: Settings, place: Address, stream: str) -> None:
 
 
 def _proved(writer: Writer, log: Log, part: Part, heads: Sequence[LogHead]) -> Part:
-    """The part, as it is there, with all rows of its batches `heads`: by the `writer` unless it is there already."""
+    """The part, as it is there, with all rows of its batches `heads`: by the `writer` unless it is there already.
+
+    A commit of it that was cut short is put aside, as in a log.
+    """
     at = part.path(log.path)
+    put_aside(at)
     if not delta.exists(at) or cold_parts.faults(at, heads):
         _write(writer, log, part, at)
         if faults := cold_parts.faults(at, heads):
@@ -171,6 +178,9 @@ def _proved(writer: Writer, log: Log, part: Part, heads: Sequence[LogHead]) -> P
                 where=at.url,
                 fix=f"lake log {log.stream} --check shows what is damaged: restore it from a backup, and try again",
             )
+    names = [entry.name for entry in at.list(deep=True)]
+    folders = {name.rpartition("/")[0] for name in names} - {""}
+    settle([*(at / name for name in (*names, *folders)), at])
     return replace(part, version=delta.version(at))
 
 
