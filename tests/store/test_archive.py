@@ -22,9 +22,11 @@ from lake.backup import backup
 from lake.cli import lake
 from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contract
+from lake.erasure.audit import search_files
 from lake.errors import DeclarationError, LakeError, StorageError, Unavailable
 from lake.ingest import integrity
 from lake.ingest.fsck import check
+from lake.maintenance import Policy, maintain
 from lake.project import load
 from lake.read.logs import relation
 from lake.report import doctor
@@ -232,6 +234,31 @@ def test_wherever_it_is_killed_the_same_command_ends_what_it_began(settings: Set
         print(f"{len(points) + 2} kills")
 
 
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("left", [0, 1, 200])
+def test_a_commit_of_a_part_that_was_cut_short_is_made_again(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, left: int
+) -> None:
+    """As a machine leaves it that stopped before the log named the part."""
+
+    def stops(*_: Any) -> None:
+        raise Death
+
+    before = rows(settings)
+    with monkeypatch.context() as patched:
+        patched.setattr(cold_parts, "commit", stops)
+        with pytest.raises(Death):
+            run(settings, 4)
+    [first, last] = sorted((tmp_path / "cold").rglob("*.json"))
+    os.truncate((first, last)[version], left)
+    if version == 0:
+        last.unlink()
+    delta._kept.clear()
+    run(settings, 4)
+    assert rows(settings) == before
+    assert check(settings, "readings") == []
+
+
 @pytest.mark.long
 def test_where_there_is_no_room_it_says_so_and_ends_what_it_began_once_there_is(
     settings: Settings, tmp_path: Path
@@ -285,6 +312,19 @@ def test_rows_that_the_log_did_not_record_are_not_archived(settings: Settings) -
     assert cold.parts_of(path) == []
 
 
+def maintained(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many files of the log maintenance deletes that its newest version does not have."""
+
+    def stored() -> int:
+        return len([*Log(settings, "readings").path.local.rglob("*.parquet")])
+
+    before, unneeded = stored(), vacuum.unneeded
+    with monkeypatch.context() as patched:
+        patched.setattr(vacuum, "unneeded", lambda path, **_: unneeded(path, keep=(), since=delta.version(path)))
+        maintain(load(settings), no_spark, Policy(editions=1, days=0, size=1 << 30), quiet)
+    return before - stored()
+
+
 def commit_of(file: Path, which: Callable[[Iterable[Path]], Path]) -> Path:
     """The first or last commit of the table that a file is of."""
     return which((file.parents[1] / "_delta_log").glob("*.json"))
@@ -321,7 +361,9 @@ def as_folder(file: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_what_is_done_to_an_archive_is_found(settings: Settings, tmp_path: Path, harm: str) -> None:
+def test_what_is_done_to_an_archive_is_found(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
     run(settings, 4)
     change, said = HARMS[harm]
     change(max((tmp_path / "cold").rglob("_bucket=*/*.parquet")))
@@ -345,7 +387,11 @@ def test_what_is_done_to_an_archive_is_found(settings: Settings, tmp_path: Path,
         with pytest.raises(StorageError, match="a file is missing") as gone:
             rows(settings)
         assert gone.value.fix.startswith("restore that file from a backup")
+    if harm not in {"another value", "half a file"}:
+        assert maintained(settings, monkeypatch) == 0, "what is left of the log may be all that there is"
     if said.startswith("were"):
+        with pytest.raises(StorageError, match=said):
+            search_files(settings, {"margaret hamilton"})
         for through in ("2", "6"):
             assert said in fault(command(settings, "archive", "readings", "--through", through)).what
         assert cold.parts_of(Log(settings, "readings").path)[-1].through == 4
@@ -446,3 +492,9 @@ def test_doctor_looks_at_the_place_and_at_what_was_archived(settings: Settings, 
     [gone] = doctor._logs(settings)
     assert "batches 1 to 2 of readings were archived, and are gone from there" in gone.found
     assert "have the setting `cold` name the new place" in gone.fix
+
+
+def test_maintenance_deletes_what_was_archived(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(settings, 4)
+    assert maintained(settings, monkeypatch) > 0
+    assert check(settings, "readings") == []
