@@ -166,6 +166,17 @@ ARCHIVING: Final = [
     ),
     *(
         Crash(
+            f"archive: {point}, by Spark",
+            ARCHIVE,
+            point,
+            before=(("run",),),
+            tuned=PACKING,
+            environment={"LAKE_COMMITTER": "spark"},
+        )
+        for point in _moments("cold", "log")
+    ),
+    *(
+        Crash(
             f"truncated: {what} of an archive", ARCHIVE, f"{point}.after", truncated, before=(("run",),), tuned=PACKING
         )
         for point, what in (("cold", "a commit"), ("log", "the end"))
@@ -188,6 +199,8 @@ OF_SERVER: Final = _with_jvm(
     "rebuild: table.middle",
     "deploy: table.middle",
     "forget: table.middle",
+    "archive: cold.middle, by Spark",
+    "archive: log.middle, by Spark",
 )
 OF_OWN_JVM: Final = _with_jvm("own", "run: log.middle", "run: Spark's MERGE", "run: compaction.middle")
 
@@ -265,8 +278,9 @@ def _pass(shop: Shop, crash: Crash) -> int:
         "compaction": 2,
         "checkpoint": 4,
         "cold": 2,
-        "log": 3 if crash.command == ARCHIVE else 1,
     }
+    if crash.command == ARCHIVE:  # the rows of later batches that stay are written to a table of their own, which goes
+        often |= {"log": 3, "vacuum": 2}
     if WHOM in crash.command:
         often |= {"vacuum": 12, "quarantine": 2, "table": 6, "checkpoint": 3}
     if crash.point.endswith("middle"):

@@ -6,11 +6,9 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Final
 from urllib.parse import urlsplit
 
 import pytest
@@ -27,15 +25,9 @@ from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.testing import Commands, Lakehouse
 from tests import archived
-from tests.s3.wire import Fault, wired
+from tests.s3.wire import SOON, Fault, nth_write, wired
 from tests.servers.s3 import S3
 from tests.store.test_archive import asked, no_spark, quiet, rows
-
-SOON: Final = {
-    f"lake.store.locks.epochs.{name}": value for name, value in (("EXPIRED", 3.0), ("BEAT", 0.7), ("LOOK", 0.1))
-}
-"""A holder that is dead is taken for dead soon."""
-WRITES: Final = {"PUT", "POST", "DELETE"}
 
 
 @pytest.mark.long
@@ -75,18 +67,6 @@ def examined(settings: Settings) -> list[Finding]:
     return [*doctor._cold(settings), *doctor._logs(settings)]
 
 
-def the(number: int, fault: Fault) -> Callable[[str, str], Fault | None]:
-    """A fault of the request of this number, from 1, among those that write."""
-    seen = 0
-
-    def fails(method: str, path: str) -> Fault | None:
-        nonlocal seen
-        seen += method in WRITES
-        return fault if seen == number and method in WRITES else None
-
-    return fails
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("fault", ["lose", "cut"])
@@ -111,7 +91,7 @@ def test_whatever_request_it_is_killed_at_the_same_command_ends_what_it_began(
             if packed:
                 archived.compact(settings)
             through = str(Log(settings, "readings").head().batch - 1)
-            wire.fails, wire.happened = the(number, fault), 0
+            wire.fails, wire.happened = nth_write(number, fault), 0
             killed = commands.lake(*line, through, at=house, tuned=SOON)
             wire.fails = lambda *_: None
             assert killed.code == (-signal.SIGKILL if wire.happened else 0), killed.err

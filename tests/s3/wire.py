@@ -18,6 +18,11 @@ Fault = Literal["lose", "cut"]
 LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.I)
 CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding: *chunked", re.I)
 PART: Final = 1 << 16
+WRITES: Final = {"PUT", "POST", "DELETE"}
+SOON: Final = {
+    f"lake.store.locks.epochs.{name}": value for name, value in (("EXPIRED", 3.0), ("BEAT", 0.7), ("LOOK", 0.1))
+}
+"""Tuned so, a command takes the holder of a lease soon for dead."""
 
 
 class Cut(Exception):
@@ -176,5 +181,17 @@ def nth(number: int, method: str, pattern: str, fault: Fault) -> Callable[[str, 
         nonlocal seen
         seen += asked == method and bool(re.search(pattern, path))
         return fault if seen == number and asked == method and re.search(pattern, path) else None
+
+    return fails
+
+
+def nth_write(number: int, fault: Fault) -> Callable[[str, str], Fault | None]:
+    """A fault of the request of this number, from 1, among those that write."""
+    seen = 0
+
+    def fails(method: str, _: str) -> Fault | None:
+        nonlocal seen
+        seen += method in WRITES
+        return fault if seen == number and method in WRITES else None
 
     return fails
