@@ -241,13 +241,15 @@ def _space(folder: Path, subject: str = "disk") -> Finding:
 
 
 def _landing(settings: Settings) -> Iterator[Finding]:
-    """Where files land, and where they go in a bucket."""
+    """Where files land, and where they go."""
     if url := settings.stores.get("landing"):
         yield _bucket("landing", url, settings, moved=settings.archive is not None)
     else:
         yield _landing_folder(settings.landing_path)
     if url := settings.stores.get("archive"):
         yield _bucket("archive", url, settings, written=True)
+    elif settings.archive is not None:
+        yield _writable("archive", settings.path(settings.archive))
 
 
 def _landing_folder(folder: Path) -> Finding:

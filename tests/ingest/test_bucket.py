@@ -308,6 +308,12 @@ def test_an_object_without_an_etag_is_told_and_stays_where_it_is(
     assert told.value.where == f"{URL}/orders/a.jsonl"
 
 
+def test_doctor_looks_whether_files_can_go_to_a_folder(project: Settings, tmp_path: Path) -> None:
+    for archive, well in ((tmp_path / "done", True), (Path("/proc/none"), False)):
+        findings = {one.subject: one.ok for one in doctor._landing(replace(project, archive=archive))}
+        assert findings == {"landing": True, "archive": well}
+
+
 def test_doctor_races_a_bucket_for_archived_batches(
     project: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
