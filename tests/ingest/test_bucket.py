@@ -275,6 +275,23 @@ def test_an_archive_that_is_the_landing_folder_is_refused(project: Settings, lan
         load_settings(project.project)
 
 
+@pytest.mark.parametrize("inner", ["", "/deeper"])
+@pytest.mark.parametrize("name", ["landing", "archive"])
+@pytest.mark.parametrize(("warehouse", "place"), [("s3://acme/w", "s3://acme/files"), ("w", "files")])
+def test_archived_batches_are_not_put_where_files_land_or_go(
+    project: Settings, warehouse: str, place: str, name: str, inner: str
+) -> None:
+    def settings(cold: str) -> Settings:
+        lines = {"warehouse": warehouse, name: place, "cold": cold}
+        text = "".join(f'{key} = "{value}"\n' for key, value in lines.items())
+        project.path("pyproject.toml").write_text(f"[tool.lake]\n{text}")
+        return load_settings(project.project)
+
+    with pytest.raises(DeclarationError, match=rf"setting 'cold': .* is within '{name}'"):
+        settings(f"{place}{inner}")
+    assert settings(f"{place}-old{inner}").cold_name.endswith(f"files-old{inner}")
+
+
 def test_a_session_reads_buckets_where_anything_is_in_one(project: Settings) -> None:
     assert s3.spark_conf(project) == {}
     for each in (replace(project, warehouse=URL), replace(project, landing=URL), replace(project, archive=URL)):
