@@ -178,9 +178,10 @@ def _proved(writer: Writer, log: Log, part: Part, heads: Sequence[LogHead]) -> P
                 where=at.url,
                 fix=f"lake log {log.stream} --check shows what is damaged: restore it from a backup, and try again",
             )
-    names = [entry.name for entry in at.list(deep=True)]
-    folders = {name.rpartition("/")[0] for name in names} - {""}
-    settle([*(at / name for name in (*names, *folders)), at])
+    if at.storage.may_tear:
+        names = [entry.name for entry in at.list(deep=True)]
+        folders = {name.rpartition("/")[0] for name in names} - {""}
+        settle([*(at / name for name in (*names, *folders)), at])
     return replace(part, version=delta.version(at))
 
 
