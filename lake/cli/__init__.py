@@ -145,6 +145,8 @@ class Local(click.Path):
     """A path of this machine. A URL is none, though it could be the name of a folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "\0" in str(value):
+            self.fail(f"{value!r} is not a file name", param, ctx)
         if "://" in str(value):
             self.fail(f"{value} is a URL, where a path of this machine is wanted", param, ctx)
         return super().convert(value, param, ctx)
