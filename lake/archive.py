@@ -2,7 +2,8 @@
 
 1. Each part is written to a folder that is named after its stream and the digest of its last batch: whoever comes after
    a crash goes on with it, and no two logs have one in common.
-2. It is proved by the fingerprints that the log's commits recorded when the batches came, read back from its files.
+2. It is proved by the fingerprints that the log's commits recorded when the batches came, read back from its files;
+   then the disk holds it.
 3. One commit names it and takes its rows out of the log. Readers of earlier versions keep the files that they read
    until `lake maintain` deletes them.
 
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import load_contract
-from lake.errors import DeclarationError, LakeError, StorageError, Unavailable
+from lake.errors import DeclarationError, LakeError, StorageError, Unavailable, full
 from lake.progress import step
 from lake.session import first_line
 from lake.store import cold, delta
@@ -27,7 +28,9 @@ from lake.store.cold import Part
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead, ranged
+from lake.store.recovery import put_aside
 from lake.store.storage import Address
+from lake.store.storage.disk import settle
 from lake.store.upkeep import cold_parts
 from lake.store.upkeep.cold_parts import Writer
 from lake.store.warehouse import Warehouse
@@ -67,8 +70,8 @@ def archive(  # noqa: PLR0913  which batches, and who does it
     """Archives the batches 1 to `through` of `stream` that are not yet, and has older parts where the setting says.
 
     Raises DeclarationError where there is no such stream or batch, or no place; StorageError where the rows are not
-    those that the log recorded; Unavailable where another is at it, or the log has changed meanwhile. Then the log has
-    all that it had.
+    those that the log recorded, or what was archived before is gone; Unavailable where another is at it, or the log has
+    changed meanwhile. Then the log has all that it had.
     """
     contract = load_contract(settings, stream)
     place = Warehouse(settings).cold
@@ -85,6 +88,7 @@ def archive(  # noqa: PLR0913  which batches, and who does it
         heads = _heads(log, through)
         now = cold.parts_of(log.path)
         wanted = _wanted(place / stream, now, heads, through)
+        cold.must_be_there(log.path, [part for part in wanted if part in now and part.first <= through])
         moved = [part for part in wanted if part not in now]
         files, size = cold_parts.archived(log.location, through) if moved else (0, 0)
         if dry_run or not moved:
@@ -160,8 +164,12 @@ def _make_folder(settings: Settings, place: Address, stream: str) -> None:
 
 
 def _proved(writer: Writer, log: Log, part: Part, heads: Sequence[LogHead]) -> Part:
-    """The part, as it is there, with all rows of its batches `heads`: by the `writer` unless it is there already."""
+    """The part, as it is there, with all rows of its batches `heads`: by the `writer` unless it is there already.
+
+    A commit of it that was cut short is put aside, as in a log.
+    """
     at = part.path(log.path)
+    put_aside(at)
     if not delta.exists(at) or cold_parts.faults(at, heads):
         _write(writer, log, part, at)
         if faults := cold_parts.faults(at, heads):
@@ -170,6 +178,10 @@ def _proved(writer: Writer, log: Log, part: Part, heads: Sequence[LogHead]) -> P
                 where=at.url,
                 fix=f"lake log {log.stream} --check shows what is damaged: restore it from a backup, and try again",
             )
+    if at.storage.may_tear:
+        names = [entry.name for entry in at.list(deep=True)]
+        folders = {name.rpartition("/")[0] for name in names} - {""}
+        settle([*(at / name for name in (*names, *folders)), at])
     return replace(part, version=delta.version(at))
 
 
@@ -179,6 +191,8 @@ def _write(writer: Writer, log: Log, part: Part, at: Address) -> None:
     except LakeError:
         raise
     except Exception as error:
+        if lacking := full(error, where=at.url):
+            raise lacking from error
         if delta.exists(at):
             raise
         raise DeclarationError(

@@ -339,6 +339,11 @@ def _must_be_colder(settings: Settings) -> None:
     if f"{settings.cold_name}/".startswith(f"{settings.warehouse_name}/"):
         what = f"setting 'cold': {settings.cold_name} is within the warehouse"
         raise _fault(what, "cold", settings.project, "name another folder, on a disk that costs less")
+    for name in ("landing", "archive"):
+        where = getattr(settings, name)
+        if where is not None and f"{settings.cold_name}/".startswith(f"{_whole(settings, where)}/"):
+            what = f"setting 'cold': {settings.cold_name} is within {name!r}, whose files are their owner's to delete"
+            raise _fault(what, "cold", settings.project, "name another folder: what is archived is part of the logs")
 
 
 def _whole(settings: Settings, where: Path | str) -> str:

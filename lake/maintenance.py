@@ -22,6 +22,7 @@ from lake.project import Project
 from lake.publish import addresses
 from lake.publish.retention import Needed, retired, tables
 from lake.store import delta, log, put_up
+from lake.store.damage import damage
 from lake.store.delta import Position
 from lake.store.ledger import consumers, editions
 from lake.store.ledger.editions import in_ranges
@@ -193,6 +194,9 @@ class _Work:
         place, needed = kept.place, self.needed()
         versions = [*needed.by_editions(place.path).values(), *vacuum.before_newest(place.path)]
         stale = vacuum.unneeded(place.path, keep=versions, since=needed.since(place))
+        if stale and place.kind == "log" and (damaged := damage(place.path, quickly=True)):
+            self.tell(f"skip    {place}: its old files stay: {damaged.found} ({damaged.file})")
+            return
         kept.files, kept.freed = len(stale), sum(stale.values())
         if stale and not self.policy.dry_run:
             self.tell(f"vacuum  {place}: {kept.files} files")

@@ -147,6 +147,17 @@ class Number(click.IntRange):
         return super().convert(value, param, ctx)
 
 
+class Local(click.Path):
+    """A path of this machine. A URL is none, though it could be the name of a folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "\0" in str(value):
+            self.fail(f"{value!r} is not a file name", param, ctx)
+        if "://" in str(value):
+            self.fail(f"{value} is a URL, where a path of this machine is wanted", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @dataclass
 class Shell:
     """What every command shares: the project, its settings, its session and its output."""
@@ -292,7 +303,7 @@ def shared(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option(
             "--project",
-            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            type=Local(exists=True, file_okay=False, path_type=Path),
             expose_value=False,
             callback=keep("project"),
             help="The project folder (default: the nearest one with [tool.lake] in its pyproject.toml).",

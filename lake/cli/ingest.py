@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.cli import Shell, shared, table
+from lake.cli import Local, Shell, shared, table
 
 if TYPE_CHECKING:
     from lake.errors import LakeError
@@ -72,7 +72,7 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
 
 @click.command()
 @click.argument("stream")
-@click.argument("files", nargs=-1, required=True)
+@click.argument("files", nargs=-1, required=True, type=Local())
 @click.option("--decide", is_flag=True, help="Append them if the Fold that decides on STREAM accepts them all.")
 @click.option("--expect", metavar="VERSION", help="With --decide: only if their key is at this version; * for any.")
 @click.option("--new", is_flag=True, help="With --decide: only if their key has no event yet.")

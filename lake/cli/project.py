@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lake.cli import Finite, Shell, shared
+from lake.cli import Finite, Local, Shell, shared
 from lake.errors import DeclarationError, LakeError
 from lake.remote import TOKEN
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=Local(path_type=Path))
 @click.option(
     "--example",
     type=click.Choice(["social"]),
@@ -50,12 +50,12 @@ def init(shell: Shell, folder: Path, example: str | None) -> None:
 @click.option(
     "--from",
     "source",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=Local(exists=True, file_okay=False, path_type=Path),
     help="Copy the jars from this folder instead of fetching them.",
 )
 @click.option(
     "--ivy-settings",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=Local(exists=True, dir_okay=False, path_type=Path),
     help="Fetch them as this ivysettings.xml says, such as from a mirror.",
 )
 @click.option("--s3", "for_s3", is_flag=True, help="Fetch those for an object store too.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lake.cli import Shell, shared, table
+from lake.cli import Local, Shell, shared, table
 from lake.cli.ingest import emit_batch, emit_counts, say_all
 
 SHOWN = 20
@@ -59,7 +59,7 @@ def counts(shell: Shell, streams: tuple[str, ...]) -> None:
 
 @quarantine.command()
 @click.argument("stream", required=False)
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", required=False, type=Local(exists=True, dir_okay=False, path_type=Path))
 @shared
 def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
     """Replay quarantined records into their log. All of them, those of STREAM, or those of FILE with `raw` corrected.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from lake.cli import Finite, Number, Shell, shared, signals, table
+from lake.cli import Finite, Local, Number, Shell, shared, signals, table
 from lake.errors import DeclarationError, LakeError
 
 SHELL = ("prompt_toolkit", "pygments")
@@ -19,7 +19,7 @@ COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 @click.command()
 @click.argument("query", required=False)
 @click.option(
-    "--file", "-f", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the query from this file."
+    "--file", "-f", type=Local(exists=True, dir_okay=False, path_type=Path), help="Read the query from this file."
 )
 @click.option("--edition", type=Number(), metavar="N", help="Answer from edition N instead of the current one.")
 @click.option("--cut", type=Number(), metavar="N", help="Answer from the newest edition at or before cut N.")
@@ -35,7 +35,9 @@ COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
     type=click.Choice(["table", "csv", "json", "jsonl", "md", "parquet"]),
     help="Default: by the extension of FILE, else a table.",
 )
-@click.option("--output", "-o", metavar="FILE", help="Write to a .csv, .json, .jsonl, .md or .parquet file.")
+@click.option(
+    "--output", "-o", type=Local(), metavar="FILE", help="Write to a .csv, .json, .jsonl, .md or .parquet file."
+)
 @shared
 def sql(
     shell: Shell,
@@ -175,7 +177,7 @@ def export(ctx: click.Context, shell: Shell) -> None:
 
 
 @export.command("duckdb")
-@click.argument("file", metavar="FILE")
+@click.argument("file", type=Local(), metavar="FILE")
 @click.argument("tables", nargs=-1)
 @click.option("--edition", type=Number(), metavar="N", help="Export edition N instead of the current one.")
 @click.option("--cut", type=Number(), metavar="N", help="Export the newest edition at or before cut N.")

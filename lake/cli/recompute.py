@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.cli import Number, Shell, shared, table
+from lake.cli import Local, Number, Shell, shared, table
 from lake.errors import DeclarationError
 from lake.text import printable
 
@@ -35,7 +35,13 @@ ADVANCED = ("table", "verb", "cut", "version", "inserted", "updated", "deleted",
 @ALL
 @CUT
 @click.option("--downstream", is_flag=True, help="Also every table derived from those.")
-@click.option("--to", "folder", metavar="DIR", help="Write the tables to DIR, new or empty, and change nothing else.")
+@click.option(
+    "--to",
+    "folder",
+    type=Local(),
+    metavar="DIR",
+    help="Write the tables to DIR, new or empty, and change nothing else.",
+)
 @DRY_RUN
 @YES
 @shared

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.cli import Finite, Number, Shell, shared, table
+from lake.cli import Finite, Local, Number, Shell, shared, table
 from lake.errors import DeclarationError, Unavailable
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def wait(shell: Shell, tokens: tuple[str, ...], timeout: float) -> None:
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=Local(path_type=Path))
 @click.option(
-    "--keys", type=click.Path(path_type=Path), metavar="FILE", help="Also copy the key store, into a file elsewhere."
+    "--keys", type=Local(path_type=Path), metavar="FILE", help="Also copy the key store, into a file elsewhere."
 )
 @shared
 def backup(shell: Shell, folder: Path, keys: Path | None) -> None:
@@ -69,7 +69,7 @@ def backup(shell: Shell, folder: Path, keys: Path | None) -> None:
 
 
 @click.command("restore-keys")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=Local(path_type=Path))
 @shared
 def restore_keys(shell: Shell, file: Path) -> None:
     """Make the key store of the copy in FILE.

@@ -139,7 +139,10 @@ def prove(project: Project, stream: str, subject: str, values: Collection[str]) 
 
 
 def search_files(settings: Settings, values: Collection[str]) -> Proof:
-    """Searches for `values` under the warehouse, beside it, and in its owner's files. Nothing is found of none."""
+    """Searches for `values` under the warehouse, beside it, and in its owner's files. Nothing is found of none.
+
+    Raises StorageError where archived batches are gone, of which nothing could be said.
+    """
     if not values:
         return Proof(0, 0, 0, (), ())
     text = re.compile(whole_word({guise for value in values for guise in _guises(value)}))
@@ -180,6 +183,7 @@ def _inside(settings: Settings) -> Files:
     yield from _files(warehouse.root)
     for log in warehouse.folders("log"):
         for part in cold.parts_of(log.path):
+            cold.must_be_there(log.path, [part])
             at = part.path(log.path)
             yield from () if at.url.startswith(f"{warehouse.root}/") else _files(at)
     yield from (each for each in _files(_local(settings, ".lake")) if not f"{each[0]}/".startswith(owners))

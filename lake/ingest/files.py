@@ -105,9 +105,19 @@ def in_folder(folder: Path, stream: str) -> list[File]:
 
 
 def in_bucket(folder: Address, stream: str) -> list[File]:
-    """The landing files of `stream` in a folder of a bucket, in no order. Raises Unavailable."""
+    """The landing files of `stream` in a folder of a bucket, in no order.
+
+    Raises Unavailable, DeclarationError where an object has no tag: neither a change of it nor Spark would be told.
+    """
     with suppress(FileNotFoundError):
-        wanted = (entry for entry in folder.list() if not entry.name.endswith("/") and _is_named(entry.name))
+        wanted = [entry for entry in folder.list() if not entry.name.endswith("/") and _is_named(entry.name)]
+        for entry in wanted:
+            if not entry.tag:
+                raise DeclarationError(
+                    f"an object of {stream} has no ETag: whether it changes while it is read cannot be told",
+                    where=str(folder / entry.name),
+                    fix="put it there by S3, not into the files of the server; or use a store that gives ETags",
+                )
         return [of_object(f"{stream}/{printable(entry.name)}", Object.of(folder, entry)) for entry in wanted]
     return []
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract
-from lake.errors import LakeError, StorageError
+from lake.errors import LakeError, StorageError, Unavailable
 from lake.ingest.completeness import stored
 from lake.ingest.delivery import Closing
 from lake.ingest.files import mark_of
@@ -125,6 +125,8 @@ def checked(settings: Settings, stream: str, *, since: str = "") -> Checked:
     the horizon that its producers had left; for each batch read = accepted + duplicates + quarantined + control, with
     as many rows in the log, in quarantine and among the re-deliveries as it says; its rows are those that were written,
     by their fingerprints; and, with the digest that `head_of` gave once, the log goes on from what it was `since` then.
+
+    Raises Unavailable where a store does not answer.
     """
     log_report = report(settings, stream)
     path, heads = Log(settings, stream).path, log_report.batches[::-1]
@@ -133,6 +135,8 @@ def checked(settings: Settings, stream: str, *, since: str = "") -> Checked:
     faults += [*broken, *chain.breaks(heads)]
     try:
         faults += [*chain.changes(path, heads), *_numbers(settings, log_report)]
+    except Unavailable:
+        raise
     except LakeError as error:
         faults.append(f"{error.what}: {error.where}")
     return Checked(faults, sum(bool(head.content) for head in heads), len(heads), then)

@@ -23,7 +23,9 @@ from lake.errors import LakeError
 from lake.file_modes import free, nearest
 from lake.remote import server, shown
 from lake.session import DELTA, EXTENSIONS, first_line, is_local, start
-from lake.store.storage import object_store
+from lake.store import cold
+from lake.store.damage import damage
+from lake.store.storage import Address, object_store
 from lake.store.storage.race import ROUNDS, WRITERS, lost_races
 from lake.store.warehouse import Warehouse
 
@@ -71,6 +73,8 @@ def examine(project: Path | None = None) -> list[Finding]:
         Finding("project", str(settings.project)),
         *(_jars_for_s3(settings) if settings.stores else ()),
         *(_store(settings) if settings.store else _folder(settings)),
+        *_cold(settings),
+        *_logs(settings),
         *_landing(settings),
         *_spark(settings),
     ]
@@ -163,20 +167,54 @@ def _jars_for_s3(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
-    """A warehouse in an object store: whether it can be written, and whether one of two writers wins."""
+    """A warehouse in an object store, and what of it is on this machine."""
+    yield (raced := _raced("warehouse", Warehouse(settings).root))
+    if raced.ok:
+        yield _local(settings.warehouse_path)
+        yield _space(settings.warehouse_path)
+
+
+def _raced(subject: str, place: Address) -> Finding:
+    """A place in an object store: whether it can be listed and written, and whether one of two writers wins."""
     try:
-        lost = lost_races(Warehouse(settings).root)
+        with suppress(FileNotFoundError):
+            next(place.list(), None)
+        lost = lost_races(place)
     except LakeError as fault:
-        yield Finding("warehouse", f"{fault.what} ({settings.store})", fault.fix)
-        return
+        return Finding(subject, f"{fault.what} ({place.url})", fault.fix)
     if lost:
         found = f"in {lost} of {ROUNDS} races not one of {WRITERS} writers won: this store may lose commits"
         fix = "use a store that keeps to If-None-Match, or a folder of this machine"
-        yield Finding("warehouse", f"{settings.store}: {found}", fix)
-    else:
-        yield Finding("warehouse", f"{settings.store} can be written: in {ROUNDS} races one of {WRITERS} writers won")
-    yield _local(settings.warehouse_path)
-    yield _space(settings.warehouse_path)
+        return Finding(subject, f"{place.url}: {found}", fix)
+    return Finding(subject, f"{place.url} can be written: in {ROUNDS} races one of {WRITERS} writers won")
+
+
+def _cold(settings: Settings) -> Iterator[Finding]:
+    """Where batches are archived.
+
+    A bucket is raced, as copies of a warehouse may archive to one. A folder may be of other machines: who archives
+    holds a lease of the warehouse, so that no lock is needed there.
+    """
+    if place := Warehouse(settings).cold:
+        yield _raced("cold", place) if settings.store else _writable("cold", Path(place.url))
+        if not settings.store:
+            yield _space(Path(place.url), "cold disk")
+
+
+def _logs(settings: Settings) -> Iterator[Finding]:
+    """What is missing of logs, and of what was archived of them."""
+    parts = 0
+    try:
+        for location in Warehouse(settings).folders("log"):
+            if damaged := damage(location.path, quickly=True):
+                yield Finding(str(location), f"{damaged.found} ({damaged.file})", damaged.fault.fix)
+            else:
+                parts += len(cold.parts_of(location.path))
+    except LakeError as fault:
+        yield Finding("logs", f"{fault.what} ({fault.where})", fault.fix)
+        return
+    if parts:
+        yield Finding("archived batches", f"{parts} tables of them are there")
 
 
 def _local(folder: Path) -> Finding:
@@ -196,20 +234,22 @@ def _file_system(folder: Path) -> str:
     return max(holding, default=(0, "unknown"))[1]
 
 
-def _space(folder: Path) -> Finding:
+def _space(folder: Path, subject: str = "disk") -> Finding:
     left = free(folder)
     fix = "" if left >= FREE_BYTES else f"free some space: at least {FREE_BYTES >> 30} GB"
-    return Finding("disk", f"{left / (1 << 30):.1f} GB free", fix)
+    return Finding(subject, f"{left / (1 << 30):.1f} GB free", fix)
 
 
 def _landing(settings: Settings) -> Iterator[Finding]:
-    """Where files land, and where they go in a bucket."""
+    """Where files land, and where they go."""
     if url := settings.stores.get("landing"):
         yield _bucket("landing", url, settings, moved=settings.archive is not None)
     else:
         yield _landing_folder(settings.landing_path)
     if url := settings.stores.get("archive"):
         yield _bucket("archive", url, settings, written=True)
+    elif settings.archive is not None:
+        yield _writable("archive", settings.path(settings.archive))
 
 
 def _landing_folder(folder: Path) -> Finding:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from lake.errors import StorageError
+from lake.errors import LakeError, StorageError, Unavailable
+from lake.session import first_line
 from lake.store import delta
 from lake.store.storage import Address
 from lake.store.stored_log import TableState
@@ -82,11 +83,18 @@ def whole(
 ) -> Iterator[Sequence[tuple[Address, TableState]]]:
     """The `table` at `path`, and of its parts those that may have rows of `batches`, each with its address.
 
-    Raises StorageError where a part is gone.
+    Raises StorageError where a part is gone, or cannot be read.
     """
     with ExitStack() as stack:
         named = [(part, part.path(path)) for part in parts(table) if part.meets(batches)]
         yield [(path, table), *((at, stack.enter_context(_opened(path, part, at))) for part, at in named)]
+
+
+def must_be_there(log: Address, named: Iterable[Part]) -> None:
+    """Raises StorageError where one of the parts `named` of the `log` is gone, or cannot be read."""
+    for part in named:
+        with _opened(log, part, part.path(log)):
+            pass
 
 
 @contextmanager
@@ -101,6 +109,15 @@ def _opened(log: Address, part: Part, at: Address) -> Iterator[TableState]:
                 fix="restore that folder from a backup; where it was moved, have the setting `cold` name the new place,"
                 f" and run lake archive {log.name} --through {part.through}",
             ) from None
+        except Unavailable:
+            raise
+        except (DeltaError, LakeError, OSError) as error:
+            what, where = (error.what, error.where) if isinstance(error, LakeError) else (first_line(error), at.url)
+            raise StorageError(
+                f"batches {part.first} to {part.through} of {log.name} were archived, and cannot be read there: {what}",
+                where=where,
+                fix="restore that folder from a backup",
+            ) from error
         yield table
 
 

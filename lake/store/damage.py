@@ -42,18 +42,20 @@ LIBRARIES: Final = frozenset(
 
 @dataclass(frozen=True)
 class Damage:
-    """What is wrong with which file of a table, whose folder is `path`."""
+    """What is wrong with which file of a table, whose folder is `path`; how to fix it, where that is known better."""
 
     path: Address
     file: str
     found: str
+    known: str = ""
 
     @property
     def fault(self) -> LakeError:
         """It, for a person."""
         name = name_of(self.path)
         derived = self.path.parent.name in LAYERS and "/_delta_log" not in self.file
-        fix = f"{AGAIN.format(name.partition('@')[0]) if derived else COPY}; lake status lists all damage"
+        restored = AGAIN.format(name.partition("@")[0]) if derived else COPY
+        fix = self.known or f"{restored}; lake status lists all damage"
         return StorageError(f"{name} is damaged: {self.found}", where=self.file, fix=fix)
 
 
@@ -89,7 +91,7 @@ def damage(path: Address, *, quickly: bool = False) -> Damage | None:
         file = str(error.filename) if error.filename else path.url
         return Damage(path, file, (error.strerror or "it cannot be read").lower())
     except LakeError as error:
-        return Damage(path, error.where, error.what)
+        return Damage(path, error.where, error.what, error.fix)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of delta-rs is no Exception

@@ -17,7 +17,7 @@ from lake import cost
 from lake.errors import StorageError
 from lake.quoting import DUCKDB, SPARK, quoted
 from lake.session import hand_over
-from lake.store import cold
+from lake.store import cold, delta
 from lake.store.delta import missing, opened
 from lake.store.small import FILE, connection, reading, selected
 from lake.store.storage import Address
@@ -177,10 +177,13 @@ class Scan:
         listed = self._listed(table, keys)
         files, rows = [file for file, _ in listed], sum(rows for _, rows in listed)
         if gone := missing(self.path, files, to_read=rows <= cost.SCAN_ROWS):
+            needed = table.version() == delta.version(self.path) or not gone[0].startswith(f"{self.path.url}/")
             raise StorageError(
                 f"{self.path.name}: version {table.version()} can no longer be read: a file is missing",
                 where=gone[0],
-                fix="use a newer cut: lake maintain deletes what no kept edition needs",
+                fix="restore that file from a backup; lake status lists all damage"
+                if needed
+                else "use a newer cut: lake maintain deletes what no kept edition needs",
             )
         return files, rows
 

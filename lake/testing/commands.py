@@ -54,6 +54,8 @@ class Commands:
             text=True,
         )
         self._ready = False
+        self.pid = 0
+        """Of the command that runs, or ran last."""
 
     def __enter__(self) -> Commands:
         return self
@@ -85,6 +87,7 @@ class Commands:
             environment=self.environment | _settings(at) | environment,
             folder=str(at.source.project),
             warehouse=str(at.settings.warehouse_path),
+            cold=at.settings.cold_name,
             out=str(out),
             err=str(err),
             notes=str(notes) if kill or traced else "",
@@ -106,7 +109,7 @@ class Commands:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        self._answer()  # its pid
+        self.pid = int(self._answer())
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
@@ -119,6 +122,11 @@ class Commands:
 def _settings(lakehouse: Lakehouse) -> dict[str, str]:
     """A lakehouse's own settings as a command takes them."""
     settings = lakehouse.settings
-    variables = {"LAKE_WAREHOUSE": str(settings.warehouse_path), "LAKE_LANDING": settings.landing_name}
     archive = settings.archive and (in_store(settings.archive) or str(settings.path(settings.archive)))
-    return variables | ({"LAKE_ARCHIVE": archive} if archive else {})
+    variables = {
+        "LAKE_WAREHOUSE": settings.warehouse_name,
+        "LAKE_LANDING": settings.landing_name,
+        "LAKE_ARCHIVE": archive,
+        "LAKE_COLD": settings.cold_name,
+    }
+    return {name: value for name, value in variables.items() if value}

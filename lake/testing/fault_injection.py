@@ -1,11 +1,11 @@
 """Where a process may die: before and after each write to a warehouse, in the middle of it, and at a source.
 
 A point is `<what>.<moment>`, e.g. `log.before`. What is written is told by its path: `log`, `quarantine`,
-`redeliveries`, `table`, `edition`, `meta` (every other book), and with a verb of its own `compaction`, `checkpoint`,
-`vacuum` (each file deleted), `removal` (each folder deleted) and `archive` (each landing file moved). `before` and
-`after` are those of one commit; `middle` is when its first new file is there and the commit is not, or when the first
-file of a folder is gone. Of a source, `spool` is a delivery that is put on the disk, and `acknowledge` what the system
-outside is told after the commit.
+`redeliveries`, `table`, `edition`, `meta` (every other book), `cold` (archived batches), and with a verb of its own
+`compaction`, `checkpoint`, `vacuum` (each file deleted), `removal` (each folder deleted) and `archive` (each landing
+file moved). `before` and `after` are those of one commit; `middle` is when its first new file is there and the commit
+is not, or when the first file of a folder is gone. Of a source, `spool` is a delivery that is put on the disk, and
+`acknowledge` what the system outside is told after the commit.
 
 Or a commit fails as over a network: `before`, and it was never made; `after`, and only its answer was lost.
 
@@ -39,7 +39,7 @@ from lake.sources.declared import Declared
 from lake.sources.source import Progress, Source
 from lake.store.storage import LocalFolder
 
-COMMITS: Final = ("log", "quarantine", "redeliveries", "table", "meta", "edition", "compaction")
+COMMITS: Final = ("log", "quarantine", "redeliveries", "table", "meta", "edition", "cold", "compaction")
 POINTS: Final = (
     *(f"{what}.{moment}" for what in (*COMMITS, "removal") for moment in ("before", "middle", "after")),
     *(
@@ -77,11 +77,14 @@ class Passes:
     warehouse: Path
     notes: Path
     kill: Kill | None = None
+    cold: Path | None = None
     counts: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def what(self, path: Path) -> str | None:
-        """What a Delta table at `path` is; None outside the warehouse."""
+        """What a Delta table at `path` is; None outside the warehouse, and where it archives."""
+        if self.cold and path.is_relative_to(self.cold):
+            return "cold"
         if not path.is_relative_to(self.warehouse):
             return None
         top, *rest = path.relative_to(self.warehouse).parts

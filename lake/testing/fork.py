@@ -66,7 +66,8 @@ def _run(command: Callable[[], None], order: Mapping[str, Any]) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_bytes"],) * 2)
         if order["notes"]:
             kill = Kill(**order["kill"]) if order["kill"] else None
-            armed(Passes(Path(order["warehouse"]), Path(order["notes"]), kill))
+            cold = Path(order["cold"]) if order["cold"] else None
+            armed(Passes(Path(order["warehouse"]), Path(order["notes"]), kill, cold))
         sys.argv = ["lake", *order["arguments"]]
         command()
     except SystemExit as end:

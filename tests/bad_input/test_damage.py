@@ -13,13 +13,18 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from lake import cli
+from lake.config import Settings
 from lake.errors import Unavailable
 from lake.store import keys, quarantine, small
+from lake.store.cold import Part
 from lake.store.ledger import checks, runs
+from lake.store.upkeep import cold_parts
+from lake.store.upkeep.cold_parts import Writer
 from lake.store.warehouse import Warehouse
 from tests.warehouse import published
 
@@ -67,6 +72,7 @@ TABLES = [
     *(f"{folder}/orders" for folder in ("logs", "quarantine")),
     *("silver/current_order", "gold/customer_daily"),
     *(f"meta/{book}" for book in ("cuts", "editions", "runs", "checks", "contracts")),
+    "cold/orders/first",
 ]
 RAW = re.compile(
     r"Traceback|\b(Delta|Arrow|Parquet|IO|Operational|Overflow|Kernel|Panic|TableNotFound|Commit\w+)\w*(Error|Exception)\b"
@@ -154,6 +160,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         results=[],
     )
     small.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, [(1, 1, "type", "", "x", "f:1", AT)])
+    archive_first_batch(settings)
     keys.open_store(settings, make=True)
     for name in FILES[2:]:
         file = folder / ".lake" / name
@@ -163,13 +170,22 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def no_session(_: object) -> None:
+def archive_first_batch(settings: Settings) -> None:
+    """Has it below the warehouse, as a copy has it, so that it is there wherever the folder is copied to."""
+    log, writer = Warehouse(settings).log("orders"), Writer(lambda: no_session(None), ["_offset"], always=False)
+    part = Part(1, 1, "cold/orders/first", 1, 2)
+    writer.write(log.path, (1, 1), part.path(log.path))
+    cold_parts.commit(log, [part], writer)
+
+
+def no_session(_: object) -> NoReturn:
     raise Unavailable("no session is needed here", where="test", fix="none")
 
 
 def told(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> str:
     """What is wrong with how the command answered; "" for nothing."""
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("LAKE_COLD", str(folder / "old"))
     monkeypatch.setattr("sys.argv", ["lake", *shlex.split(line)])
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"")))
     code = cli._run()

@@ -240,6 +240,33 @@ def test_a_new_project_is_in_no_other(run: Run) -> None:
     assert "--project" in err
 
 
+def paths() -> Iterator[tuple[str, click.Command, click.Parameter]]:
+    """What is a path of this machine, of every command and of those below one."""
+    every = [*commands()]
+    for name, command in every:
+        if isinstance(command, click.Group):
+            every += [(f"{name} {below}", found) for below, found in command.commands.items()]
+        yield from ((name, command, each) for each in command.params if isinstance(each.type, cli.Local))
+
+
+def test_a_url_is_no_path_of_this_machine(run: Run, tmp_path: Path) -> None:
+    url, tried = "s3://bucket/at", 0
+    for name, command, path in paths():
+        if name in HARMFUL or path.name == "project":
+            continue
+        before = [each for each in command.params if isinstance(each, click.Argument)]
+        if path in before:
+            before = before[: before.index(path) + 1]
+        given = [url if each is path else "orders" if each.name == "stream" else "x" for each in before]
+        option = [f"{path.opts[0]}={url}"] if isinstance(path, click.Option) else []
+        code, err, _ = run(" ".join([name, *option, *given]))
+        assert code == 2, (name, err)
+        assert f"{url} is a URL, where a path of this machine is wanted" in err, name
+        tried += 1
+    assert tried > 8
+    assert not [*tmp_path.rglob("s3:")]
+
+
 @pytest.mark.slow
 def test_numbers_of_any_size_are_taken_or_refused_in_our_words(run: Run) -> None:
     lines = [

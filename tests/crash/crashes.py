@@ -17,6 +17,8 @@ PACKING: Final = {"lake.store.upkeep.compaction.CROWDED": 2}
 DUE: Final = {"lake.store.upkeep.compaction.SMALL_FILES": 0}
 CHECKPOINTS: Final = {"lake.store.upkeep.vacuum.CHECKPOINT_EVERY": 1}
 WHOM: Final = "subject=…"
+BATCH: Final = "any batch"
+ARCHIVE: Final = ("archive", "orders", "--through", BATCH)
 DROP: Final = ("maintain", "--drop-retired", "--yes")
 SHORT: Final[Mapping[str, Any]] = {"LAKE_KEEP_EDITIONS": "1", "LAKE_KEEP_DAYS": "0"}
 
@@ -157,7 +159,30 @@ FORGETTING: Final = [
     Crash(f"forget: {point}", ("forget", "orders", WHOM, "--yes"), point, shop="people")
     for point in (*_sides("meta", "quarantine", "edition", "vacuum", "checkpoint"), *_moments("table"))
 ]
-OF_PYTHON: Final = [*RUN, *FIRST, *MERGE, *UPKEEP, *RECOMPUTATION, *DEPLOYMENT, *FORGETTING, *HARMS]
+ARCHIVING: Final = [
+    *(
+        Crash(f"archive: {point}", ARCHIVE, point, before=(("run",),), tuned=PACKING)
+        for point in (*_moments("cold", "log"), *_sides("vacuum"))
+    ),
+    *(
+        Crash(
+            f"archive: {point}, by Spark",
+            ARCHIVE,
+            point,
+            before=(("run",),),
+            tuned=PACKING,
+            environment={"LAKE_COMMITTER": "spark"},
+        )
+        for point in _moments("cold", "log")
+    ),
+    *(
+        Crash(
+            f"truncated: {what} of an archive", ARCHIVE, f"{point}.after", truncated, before=(("run",),), tuned=PACKING
+        )
+        for point, what in (("cold", "a commit"), ("log", "the end"))
+    ),
+]
+OF_PYTHON: Final = [*RUN, *FIRST, *MERGE, *UPKEEP, *RECOMPUTATION, *DEPLOYMENT, *FORGETTING, *ARCHIVING, *HARMS]
 
 
 def _with_jvm(whose: Literal["server", "own"], *crashes: str) -> list[Crash]:
@@ -174,6 +199,8 @@ OF_SERVER: Final = _with_jvm(
     "rebuild: table.middle",
     "deploy: table.middle",
     "forget: table.middle",
+    "archive: cold.middle, by Spark",
+    "archive: log.middle, by Spark",
 )
 OF_OWN_JVM: Final = _with_jvm("own", "run: log.middle", "run: Spark's MERGE", "run: compaction.middle")
 
@@ -189,17 +216,18 @@ class Outcome:
 def happen(shop: Shop, commands: Commands, crash: Crash, *, jvm: int = 0, mend: Callable[[], object] = list) -> Outcome:
     """Lands new records, lets the crash happen, and then one ordinary command; `mend` brings back the JVM `jvm`.
 
-    After a deploy that was stopped that is another, or, with the jobs as they were, a run.
+    After a deploy that was stopped that is another, or, with the jobs as they were, a run; after an archive so too.
     """
-    command = [f"subject={shop.somebody()}" if word == WHOM else word for word in crash.command]
     shop.land_some()
     if crash.changes:
         shop.change()
     for line in crash.before:
-        done = commands.lake(*line, at=shop.lakehouse)
+        done = commands.lake(*line, at=shop.lakehouse, tuned=crash.tuned)
         if done.code:
             return Outcome(False, (f"lake {' '.join(line)}: {shop.status(done)}",))
     published = latest_edition(shop.lakehouse.settings)
+    said = {WHOM: lambda: f"subject={shop.somebody()}", BATCH: lambda: str(shop.batch())}
+    command = [said[word]() if word in said else word for word in crash.command]
     kill = Kill(crash.point, _pass(shop, crash), "jvm" if crash.jvm else "python", jvm)
     done = commands.lake(*command, at=shop.lakehouse, kill=kill, tuned=crash.tuned, **crash.environment)
     faults = _ended(done, crash)
@@ -208,6 +236,8 @@ def happen(shop: Shop, commands: Commands, crash: Crash, *, jvm: int = 0, mend: 
     if crash.jvm == "own" or (crash.jvm and done.landed):
         mend()
     mending: tuple[str, ...] = ("run",)
+    if crash.command == ARCHIVE:
+        mending = shop.chance.choice([tuple(command), ("run",)])
     if crash.command == DEPLOY and done.landed and latest_edition(shop.lakehouse.settings) == published:
         mending = shop.chance.choice([DEPLOY, ("run",)])
         if mending == ("run",):
@@ -247,7 +277,10 @@ def _pass(shop: Shop, crash: Crash) -> int:
         "table": 6 if crash.command == DEPLOY else 3,  # a deploy writes most tables twice
         "compaction": 2,
         "checkpoint": 4,
+        "cold": 2,
     }
+    if crash.command == ARCHIVE:  # the rows of later batches that stay are written to a table of their own, which goes
+        often |= {"log": 3, "vacuum": 2}
     if WHOM in crash.command:
         often |= {"vacuum": 12, "quarantine": 2, "table": 6, "checkpoint": 3}
     if crash.point.endswith("middle"):

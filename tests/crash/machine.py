@@ -36,6 +36,11 @@ KILLS = st.sampled_from(
         ("maintain", "vacuum.after"),
         ("rebuild", "table.middle"),
         ("rebuild", "table.after"),
+        ("archive", "cold.before"),
+        ("archive", "cold.after"),
+        ("archive", "log.before"),
+        ("archive", "log.after"),
+        ("archive", "vacuum.before"),
         ("forget", "meta.before"),
         ("forget", "meta.after"),
         ("forget", "table.after"),
@@ -99,7 +104,8 @@ def machine(commands: Callable[[], Commands]) -> type[RuleBasedStateMachine]:
             command, point = kill
             self.shop.land_some()
             whom = f"subject={self.shop.chance.choice(CUSTOMERS)}"
-            more = {"rebuild": ("--all",), "forget": ("orders", whom, "--yes")}
+            old = ("orders", "--through", str(self.shop.batch()))
+            more = {"rebuild": ("--all",), "forget": ("orders", whom, "--yes"), "archive": old}
             arguments = (command, *more.get(command, ()))
             self.lake(*arguments, kill=Kill(point, nth), tuned={**DUE, **PACKING}, **SHORT)
             self.published = False
@@ -119,6 +125,12 @@ def machine(commands: Callable[[], Commands]) -> type[RuleBasedStateMachine]:
         def files_are_compacted_and_deleted(self) -> None:
             published = self.published
             self.lake("maintain", tuned=DUE, **SHORT)
+            self.published = published
+
+        @rule()
+        def old_batches_are_archived(self) -> None:
+            published = self.published
+            self.lake("archive", "orders", "--through", str(self.shop.batch()))
             self.published = published
 
         @rule()

@@ -16,10 +16,11 @@ from zoneinfo import ZoneInfo
 
 from lake.erasure.audit import search_files
 from lake.scaffold import TEMPLATE, init
-from lake.store import erasures, small
+from lake.store import cold, erasures, small
 from lake.store.keys import open_store
 from lake.store.ledger.cuts import latest_cut
 from lake.store.ledger.editions import current_edition, kept_editions
+from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.warehouse import Warehouse
 from lake.testing import Commands, Done, Lakehouse
@@ -74,7 +75,7 @@ class Shop:
 
     def _opened(self) -> Lakehouse:
         lakehouse = Lakehouse(self.home / "shop", self.home)
-        lakehouse.settings = replace(lakehouse.settings, archive=self.home / "archive")
+        lakehouse.settings = replace(lakehouse.settings, archive=self.home / "archive", cold=self.home / "cold")
         return lakehouse
 
     # What happens to it.
@@ -119,6 +120,13 @@ class Shop:
         """A customer who has ordered and is not forgotten."""
         names: set[str] = {record["customer"] for record in self.sent}
         return self.chance.choice(sorted(names - self.forgotten()))
+
+    def batch(self) -> int:
+        """A batch of the log that is not archived, if there is one."""
+        log = Log(self.lakehouse.settings, "orders")
+        archived = max((part.through for part in cold.parts_of(log.path)), default=0)
+        last = log.head().batch
+        return self.chance.randrange(min(archived + 1, last), last + 1)
 
     def change(self) -> None:
         """Changes the definition of the first table, or takes the change back."""

@@ -17,6 +17,9 @@ SHORT = (
     "run: edition.before",
     "truncated: last commit of log",
     "maintain: compaction.after",
+    "archive: cold.after",
+    "archive: log.before",
+    "truncated: the end of an archive",
 )
 
 

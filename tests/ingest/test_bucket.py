@@ -275,6 +275,23 @@ def test_an_archive_that_is_the_landing_folder_is_refused(project: Settings, lan
         load_settings(project.project)
 
 
+@pytest.mark.parametrize("inner", ["", "/deeper"])
+@pytest.mark.parametrize("name", ["landing", "archive"])
+@pytest.mark.parametrize(("warehouse", "place"), [("s3://acme/w", "s3://acme/files"), ("w", "files")])
+def test_archived_batches_are_not_put_where_files_land_or_go(
+    project: Settings, warehouse: str, place: str, name: str, inner: str
+) -> None:
+    def settings(cold: str) -> Settings:
+        lines = {"warehouse": warehouse, name: place, "cold": cold}
+        text = "".join(f'{key} = "{value}"\n' for key, value in lines.items())
+        project.path("pyproject.toml").write_text(f"[tool.lake]\n{text}")
+        return load_settings(project.project)
+
+    with pytest.raises(DeclarationError, match=rf"setting 'cold': .* is within '{name}'"):
+        settings(f"{place}{inner}")
+    assert settings(f"{place}-old{inner}").cold_name.endswith(f"files-old{inner}")
+
+
 def test_a_session_reads_buckets_where_anything_is_in_one(project: Settings) -> None:
     assert s3.spark_conf(project) == {}
     for each in (replace(project, warehouse=URL), replace(project, landing=URL), replace(project, archive=URL)):
@@ -295,6 +312,40 @@ def test_doctor_looks_whether_a_bucket_can_be_listed_written_and_deleted_in(
     monkeypatch.setattr(bucket, "delete", refused)
     assert [one.ok for one in doctor._landing(inside)] == [False, False]
     assert [one.ok for one in doctor._landing(replace(inside, archive=None))] == [True]
+
+
+def test_an_object_without_an_etag_is_told_and_stays_where_it_is(
+    inside: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(bucket, "orders/a.jsonl")
+    head = bucket.head
+    monkeypatch.setattr(bucket, "head", lambda url: (found := head(url)) and replace(found, tag=""))
+    with pytest.raises(DeclarationError, match="an object of orders has no ETag") as told:
+        files.in_bucket(object_store.at(inside, URL) / "orders", "orders")
+    assert told.value.where == f"{URL}/orders/a.jsonl"
+
+
+def test_doctor_looks_whether_files_can_go_to_a_folder(project: Settings, tmp_path: Path) -> None:
+    for archive, well in ((tmp_path / "done", True), (Path("/proc/none"), False)):
+        findings = {one.subject: one.ok for one in doctor._landing(replace(project, archive=archive))}
+        assert findings == {"landing": True, "archive": well}
+
+
+def test_doctor_races_a_bucket_for_archived_batches(
+    project: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archives = replace(project, warehouse=f"{URL}/w", cold="s3://acme/cold")
+    lost = {"s3://acme/cold": 0, "s3://acme/colder": 1}
+    monkeypatch.setattr(doctor, "lost_races", lambda place: lost[place.url])
+    found = [doctor._cold(replace(archives, cold=place)) for place in lost]
+    assert [[(one.subject, one.ok) for one in each] for each in found] == [[("cold", True)], [("cold", False)]]
+
+    def refused(*_: object, **__: object) -> None:
+        raise Unavailable("the object store refuses this key", fix="give this key the rights")
+
+    monkeypatch.setattr(bucket, "list", refused)
+    [finding] = doctor._cold(archives)
+    assert finding.found == "the object store refuses this key (s3://acme/cold)"
 
 
 def test_what_came_by_http_stays_on_this_machine(project: Settings, inside: Settings) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -20,15 +21,19 @@ from lake.engine.rebuild import rebuild
 from lake.engine.verify import verify
 from lake.errors import LakeError, Unavailable, unreached
 from lake.evaluation.inputs import Inputs
+from lake.ingest.fsck import check
 from lake.pipeline import run
 from lake.project import Project, load
 from lake.publish.cut import pick_cut
 from lake.read.sql import reader
 from lake.session import start
-from tests.s3.wire import Fault, Wire, nth, wired
+from lake.store.log import Log
+from lake.testing import Commands, Lakehouse
+from tests.s3.wire import SOON, Fault, Wire, nth, nth_write, wired
 from tests.shop import new_shop, order
 
 PORT: Final = int(os.environ["S3_PORT"])
+REACHED: Final = {"LAKE_STORAGE__REGION": "us-east-1", "LAKE_STORAGE__PATH_STYLE": "true"}
 QUERY: Final = "SELECT customer, day, orders, cancelled, amount FROM customer_daily ORDER BY ALL"
 QUIET: Final = SparkSettings(master="local[2]", driver_memory="1g")
 
@@ -131,10 +136,37 @@ def answers(home: Path, fault: Fault, most: int) -> dict[str, Any]:
         return {"outcomes": outcomes, "tables": fingerprints(load(settings))}
 
 
+def archives(home: Path, most: int = 12) -> dict[str, Any]:
+    """Archives that are killed at another request each, each ended by the same command: what became of the tables."""
+    kills = 0
+    with wired(PORT) as wire, Commands() as commands:
+        settings = replace(project_of(home, wire, "archives"), cold="s3://shop/archived")
+        house = Lakehouse(settings.project, home)
+        house.settings = settings
+        commands.environment |= {"LAKE_STORAGE__ENDPOINT": wire.url, **REACHED}
+        wire.struck = lambda: os.kill(commands.pid, signal.SIGKILL)
+        for number in range(1, most + 1):
+            cycle(settings)
+            land(settings, number)
+            line = ("archive", "orders", "--through", str(Log(settings, "orders").head().batch))
+            wire.fails, wire.happened = nth_write(number, ("lose", "cut")[number % 2]), 0
+            killed = commands.lake(*line, at=house, tuned=SOON)
+            wire.fails = lambda *_: None
+            assert killed.code == (-signal.SIGKILL if wire.happened else 0), killed.err
+            kills += bool(wire.happened)
+            if number % 3:
+                done = commands.lake(*line, at=house, tuned=SOON)
+                assert done.code == 0, done.err
+        cycle(settings)
+        tables = fingerprints(load(settings))
+        return {"kills": kills, "tables": tables, "faults": check(settings, "orders"), "seen": len(wire.requests)}
+
+
 PARTS: Final[dict[str, Callable[[Path], dict[str, Any]]]] = {
     "same": same,
     "lose": lambda home: answers(home, "lose", int(os.environ.get("S3_PUTS", "40"))),
     "cut": lambda home: answers(home, "cut", int(os.environ.get("S3_PUTS", "40"))),
+    "archives": archives,
 }
 
 if __name__ == "__main__":

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
+import signal
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from lake.archive import archive
+from lake.config import Settings
+from lake.errors import Unavailable
 from lake.ingest.fsck import check
+from lake.report import doctor
+from lake.report.doctor import Finding
 from lake.store import cold, delta
 from lake.store.damage import damages
 from lake.store.log import Log
 from lake.store.scan import Scan
+from lake.testing import Commands, Lakehouse
 from tests import archived
+from tests.s3.wire import SOON, Fault, nth_write, wired
 from tests.servers.s3 import S3
 from tests.store.test_archive import asked, no_spark, quiet, rows
 
@@ -38,8 +48,68 @@ def test_batches_go_to_another_bucket_and_are_read_as_one_with_the_log(s3: S3, t
     with delta.opened(path) as table:
         files = cold.files(path, table)
     assert delta.missing(path, files) == []
+    assert [found.subject for found in examined(settings) if found.ok] == ["cold", "archived batches"]
+    [found] = doctor._cold(replace(settings, cold="s3://no-such-bucket/old"))
+    assert (found.ok, found.found) == (False, "there is no such bucket (s3://no-such-bucket/old)")
     gone = next(file for file in files if "/old/" in file)
     path.at(gone).delete()
     assert delta.missing(path, files) == [gone]
     [damage] = damages(settings)
     assert damage.file == gone
+    assert [found.found for found in examined(settings) if not found.ok] == [f"a file is missing ({gone})"]
+    shutil.rmtree(s3.home / "buckets" / urlsplit(gone).netloc)
+    with pytest.raises(Unavailable, match="there is no such bucket"):
+        check(settings, "readings")
+
+
+def examined(settings: Settings) -> list[Finding]:
+    """What doctor says of archives."""
+    return [*doctor._cold(settings), *doctor._logs(settings)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("fault", ["lose", "cut"])
+def test_whatever_request_it_is_killed_at_the_same_command_ends_what_it_began(
+    s3: S3, tmp_path: Path, fault: Fault, packed: bool
+) -> None:
+    """By SIGKILL in the middle of each request that writes, or when the store has done it: one kill after another.
+
+    Where the log is `packed`, files that stay have later batches too.
+    """
+    warehouse, old = f"{s3.bucket()}/w", f"{s3.bucket()}/old"
+    project, theirs = archived.project(tmp_path / "project"), archived.project(tmp_path / "theirs")
+    settings = replace(project, warehouse=warehouse, storage=s3.storage, cold=old)
+    house = Lakehouse(project.project, tmp_path)
+    house.settings = settings
+    line, kills, missed = ("archive", "readings", "--through"), 0, 0
+    with wired(s3.port) as wire, Commands(**(s3.environment | {"LAKE_STORAGE__ENDPOINT": wire.url})) as commands:
+        wire.struck = lambda: os.kill(commands.pid, signal.SIGKILL)
+        for number in count(1):
+            for each in (settings, theirs):
+                archived.append(each, random.Random(f"{fault}-{number}"), 2)
+            if packed:
+                archived.compact(settings)
+            through = str(Log(settings, "readings").head().batch - 1)
+            wire.fails, wire.happened = nth_write(number, fault), 0
+            killed = commands.lake(*line, through, at=house, tuned=SOON)
+            wire.fails = lambda *_: None
+            assert killed.code == (-signal.SIGKILL if wire.happened else 0), killed.err
+            kills += bool(wire.happened)
+            same(settings, theirs)
+            done = commands.lake(*line, through, at=house, tuned=SOON)
+            assert done.code == 0, done.err
+            same(settings, theirs)
+            missed += not wire.happened
+            if missed == 3:  # some have more requests than others
+                break
+    print(f"{kills} kills")
+    assert kills > 8
+
+
+def same(ours: Settings, theirs: Settings) -> None:
+    """Fails unless a log has the rows and the proof of another."""
+    assert rows(ours) == rows(theirs)
+    assert asked(ours) == asked(theirs)
+    assert check(ours, "readings") == []
+    assert Log(ours, "readings").heads()[0].content == Log(theirs, "readings").heads()[0].content

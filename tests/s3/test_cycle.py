@@ -53,3 +53,11 @@ def test_whatever_put_of_a_run_is_lost_the_next_run_converges(s3: S3, fault: str
     assert not [outcome for outcome in told["outcomes"] if outcome.startswith("FAULT")]
     assert any(outcome != "not reached" for outcome in told["outcomes"])
     assert {verdict for verdict, _ in told["tables"].values()} == {"identical"}
+
+
+@pytest.mark.spark
+def test_tables_over_a_log_whose_archiving_is_killed_are_their_recomputation(s3: S3) -> None:
+    told = cycle(s3, "archives")["archives"]
+    assert {verdict for verdict, _ in told["tables"].values()} == {"identical"}
+    assert told["faults"] == []
+    assert told["kills"] > 6

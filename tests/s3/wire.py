@@ -18,6 +18,11 @@ Fault = Literal["lose", "cut"]
 LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.I)
 CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding: *chunked", re.I)
 PART: Final = 1 << 16
+WRITES: Final = {"PUT", "POST", "DELETE"}
+SOON: Final = {
+    f"lake.store.locks.epochs.{name}": value for name, value in (("EXPIRED", 3.0), ("BEAT", 0.7), ("LOOK", 0.1))
+}
+"""Tuned so, a command takes the holder of a lease soon for dead."""
 
 
 class Cut(Exception):
@@ -29,10 +34,12 @@ class Wire:
     """It listens on `port` of this machine, and talks to the server on `to`.
 
     The request for which `fails` says so is lost, its answer that is, or cut in the middle; `happened` counts these.
+    `struck` is called at each of them, before the client sees it.
     """
 
     to: int
     fails: Callable[[str, str], Fault | None] = lambda method, path: None
+    struck: Callable[[], object] = lambda: None
     requests: list[tuple[str, str]] = field(default_factory=list)
     happened: int = 0
     listening: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
@@ -92,11 +99,13 @@ class Wire:
         for part in asks.body(length // 2 if fault == "cut" else length):
             server.sendall(part)
         if fault == "cut":
+            self.struck()
             raise Cut
         answer = answers.head()
         bodiless = method == b"HEAD" or answer.split(b" ", 2)[1] in {b"204", b"304"}
         body = b"" if bodiless else answers.chunks() if CHUNKED.search(answer) else b"".join(answers.of(answer))
         if fault == "lose":
+            self.struck()
             raise Cut
         client.sendall(answer + body)
 
@@ -172,5 +181,17 @@ def nth(number: int, method: str, pattern: str, fault: Fault) -> Callable[[str, 
         nonlocal seen
         seen += asked == method and bool(re.search(pattern, path))
         return fault if seen == number and asked == method and re.search(pattern, path) else None
+
+    return fails
+
+
+def nth_write(number: int, fault: Fault) -> Callable[[str, str], Fault | None]:
+    """A fault of the request of this number, from 1, among those that write."""
+    seen = 0
+
+    def fails(method: str, _: str) -> Fault | None:
+        nonlocal seen
+        seen += method in WRITES
+        return fault if seen == number and method in WRITES else None
 
     return fails

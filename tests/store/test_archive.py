@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 import pytest
@@ -21,11 +22,14 @@ from lake.backup import backup
 from lake.cli import lake
 from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contract
+from lake.erasure.audit import search_files
 from lake.errors import DeclarationError, LakeError, StorageError, Unavailable
 from lake.ingest import integrity
 from lake.ingest.fsck import check
+from lake.maintenance import Policy, maintain
 from lake.project import load
 from lake.read.logs import relation
+from lake.report import doctor
 from lake.store import cold, delta, small
 from lake.store.damage import damages
 from lake.store.ledger.cuts import latest_cut
@@ -33,6 +37,7 @@ from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.storage import LocalFolder
 from lake.store.upkeep import cold_parts, compaction, vacuum
+from lake.testing import Commands, Kill, Lakehouse
 from tests import archived
 from tests.archived import append, compact
 from tests.checks import fault
@@ -200,6 +205,81 @@ def test_wherever_it_dies_nothing_is_lost_or_doubled_and_the_next_goes_on(
     assert (switched, at > 10) == ({True, False}, True), at
 
 
+@pytest.mark.long
+def test_wherever_it_is_killed_the_same_command_ends_what_it_began(settings: Settings, tmp_path: Path) -> None:
+    """By SIGKILL, at every point that the command passes, the middle of each write among them."""
+    compact(settings)
+    shutil.copytree(settings.project, tmp_path / "kept")
+    before, house, line = rows(settings), Lakehouse(settings.project, tmp_path), ("archive", "readings", "--through")
+    house.settings = settings
+    with Commands() as commands:
+        passed = commands.lake(*line, "4", at=house, traced=True).passed
+        points = [(point, nth + 1) for point, times in sorted(passed.items()) for nth in range(times)]
+        assert {point for point, _ in points} >= {"cold.after", "log.before", "vacuum.after"}
+        for point, nth in (*points, ("cold.middle", 1), ("log.middle", 1)):
+            shutil.rmtree(settings.project)
+            shutil.rmtree(tmp_path / "cold")
+            shutil.copytree(tmp_path / "kept", settings.project)
+            delta._kept.clear()
+            killed = commands.lake(*line, "4", at=house, kill=Kill(point, nth))
+            assert killed.landed, (point, nth, killed.err)
+            assert rows(settings) == before, point
+            assert check(settings, "readings") == [], point
+            for through in ("4", "6"):
+                done = commands.lake(*line, through, at=house)
+                assert done.code == 0, (point, done.err)
+                assert rows(settings) == before, point
+                assert check(settings, "readings") == [], point
+            assert commands.lake("log", "readings", "--check", at=house).code == 0
+        print(f"{len(points) + 2} kills")
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("left", [0, 1, 200])
+def test_a_commit_of_a_part_that_was_cut_short_is_made_again(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, left: int
+) -> None:
+    """As a machine leaves it that stopped before the log named the part."""
+
+    def stops(*_: Any) -> None:
+        raise Death
+
+    before = rows(settings)
+    with monkeypatch.context() as patched:
+        patched.setattr(cold_parts, "commit", stops)
+        with pytest.raises(Death):
+            run(settings, 4)
+    [first, last] = sorted((tmp_path / "cold").rglob("*.json"))
+    os.truncate((first, last)[version], left)
+    if version == 0:
+        last.unlink()
+    delta._kept.clear()
+    run(settings, 4)
+    assert rows(settings) == before
+    assert check(settings, "readings") == []
+
+
+@pytest.mark.long
+def test_where_there_is_no_room_it_says_so_and_ends_what_it_began_once_there_is(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """Files may be of so many bytes only, of the archive as of the rest of the log."""
+    compact(settings)
+    before, house = rows(settings), Lakehouse(settings.project, tmp_path)
+    house.settings, codes = settings, []
+    with Commands() as commands:
+        for most in range(500, 20_000, 500):
+            done = commands.lake("archive", "readings", "--through", "4", at=house, file_bytes=most)
+            codes.append(done.code)
+            assert rows(settings) == before, most
+            assert check(settings, "readings") == [], most
+            if not done.code:
+                break
+            assert "disk full: File too large" in done.err, done.err
+    assert {*codes[:-1]} == {75}
+    assert codes[-1] == 0
+
+
 def test_whoever_writes_at_the_same_time_is_not_outrun(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     compact(settings)
     before, fingerprint = rows(settings), compaction.fingerprint
@@ -232,6 +312,25 @@ def test_rows_that_the_log_did_not_record_are_not_archived(settings: Settings) -
     assert cold.parts_of(path) == []
 
 
+def maintained(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many files of the log maintenance deletes that its newest version does not have."""
+
+    def stored() -> int:
+        return len([*Log(settings, "readings").path.local.rglob("*.parquet")])
+
+    before, unneeded = stored(), vacuum.unneeded
+    with monkeypatch.context() as patched:
+        patched.setattr(vacuum, "unneeded", lambda path, **_: unneeded(path, keep=(), since=delta.version(path)))
+        maintain(load(settings), no_spark, Policy(editions=1, days=0, size=1 << 30), quiet)
+    return before - stored()
+
+
+def commit_of(file: Path, which: Callable[[Iterable[Path]], Path]) -> Path:
+    """The first or last commit of the table that a file is of."""
+    return which((file.parents[1] / "_delta_log").glob("*.json"))
+
+
+UNREAD: Final = "were archived, and cannot be read there"
 HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
     "another value": (
         lambda file: (
@@ -245,11 +344,26 @@ HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no file": (Path.unlink, "a file of readings is gone"),
     "half a file": (lambda file: file.write_bytes(file.read_bytes()[:100]), "a file of readings is damaged"),
     "no folder": (lambda file: shutil.rmtree(file.parents[1]), "were archived, and are gone from there"),
+    "no folder of all": (lambda file: shutil.rmtree(file.parents[3]), "were archived, and are gone from there"),
+    "no log": (lambda file: shutil.rmtree(file.parents[1] / "_delta_log"), "were archived, and are gone from there"),
+    "no first commit": (lambda file: commit_of(file, min).unlink(), UNREAD),
+    "no last commit": (lambda file: commit_of(file, max).unlink(), UNREAD),
+    "an empty commit": (lambda file: commit_of(file, max).write_bytes(b""), UNREAD),
+    "half a commit": (lambda file: os.truncate(commit_of(file, max), 200), UNREAD),
+    "a first commit of another": (lambda file: commit_of(file, min).write_text('{"a": 1}\n'), UNREAD),
+    "a commit that is a folder": (lambda file: as_folder(commit_of(file, max)), UNREAD),
 }
 
 
+def as_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
 @pytest.mark.parametrize("harm", HARMS)
-def test_what_is_done_to_an_archive_is_found(settings: Settings, tmp_path: Path, harm: str) -> None:
+def test_what_is_done_to_an_archive_is_found(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
     run(settings, 4)
     change, said = HARMS[harm]
     change(max((tmp_path / "cold").rglob("_bucket=*/*.parquet")))
@@ -266,8 +380,21 @@ def test_what_is_done_to_an_archive_is_found(settings: Settings, tmp_path: Path,
     if harm != "another value":
         [damage] = damages(settings)
         assert str(tmp_path / "cold") in damage.file
+        assert [finding.ok for finding in doctor._logs(settings)] == ["half" in harm and "commit" not in harm]
     done = command(settings, "log", "readings", "--check")
     assert (done.exit_code, fault(done).what.startswith("readings:")) == (1, True)
+    if harm == "no file":
+        with pytest.raises(StorageError, match="a file is missing") as gone:
+            rows(settings)
+        assert gone.value.fix.startswith("restore that file from a backup")
+    if harm not in {"another value", "half a file"}:
+        assert maintained(settings, monkeypatch) == 0, "what is left of the log may be all that there is"
+    if said.startswith("were"):
+        with pytest.raises(StorageError, match=said):
+            search_files(settings, {"margaret hamilton"})
+        for through in ("2", "6"):
+            assert said in fault(command(settings, "archive", "readings", "--through", through)).what
+        assert cold.parts_of(Log(settings, "readings").path)[-1].through == 4
 
 
 def test_a_folder_that_was_moved_is_named_anew_by_what_is_in_it(settings: Settings, tmp_path: Path) -> None:
@@ -348,3 +475,26 @@ def test_a_place_where_nothing_can_be_written_is_told(settings: Settings, tmp_pa
     with pytest.raises(DeclarationError, match="setting 'cold': nothing can be written there"):
         run(settings, 1)
     assert cold.parts_of(Log(settings, "readings").path) == []
+
+
+def test_doctor_looks_at_the_place_and_at_what_was_archived(settings: Settings, tmp_path: Path) -> None:
+    def found(of: Settings) -> list[tuple[str, bool]]:
+        return [(finding.subject, finding.ok) for finding in (*doctor._cold(of), *doctor._logs(of))]
+
+    assert found(replace(settings, cold=None)) == []
+    assert found(settings) == [("cold", True), ("cold disk", True)]
+    run(settings, 2)
+    assert found(settings) == [("cold", True), ("cold disk", True), ("archived batches", True)]
+    assert found(replace(settings, cold=None)) == [("archived batches", True)]
+    unmounted = replace(settings, cold=Path("/proc/none"))
+    assert dict(found(unmounted)) == {"cold": False, "cold disk": False, "archived batches": True}
+    (tmp_path / "cold").rename(tmp_path / "moved")
+    [gone] = doctor._logs(settings)
+    assert "batches 1 to 2 of readings were archived, and are gone from there" in gone.found
+    assert "have the setting `cold` name the new place" in gone.fix
+
+
+def test_maintenance_deletes_what_was_archived(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(settings, 4)
+    assert maintained(settings, monkeypatch) > 0
+    assert check(settings, "readings") == []

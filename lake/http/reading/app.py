@@ -20,6 +20,7 @@ from lake.http.reading import sharing
 from lake.http.reading.asking import Asking
 from lake.http.reading.describe import paths
 from lake.http.reading.desk import Desk
+from lake.http.reading.faults import faulting
 from lake.http.reading.links import Links
 from lake.http.reading.listing import Listing
 from lake.http.reading.sharing import Sharing
@@ -40,7 +41,7 @@ class Reading:
 
     def may_look(self, headers: Mapping[str, str]) -> bool:
         """Whether a request shows any reader's token."""
-        with suppress(Problem):
+        with suppress(Problem, LakeError):
             self.desk.guests.of(headers)
             return True
         return False
@@ -64,9 +65,9 @@ class Reading:
             return await Asking(self.desk).query(request)
 
         return [
-            Route("/tables", answering(tables)),
-            Route("/tables/{table}", answering(table)),
-            Route("/sql", answering(query), methods=["POST"]),
+            Route("/tables", answering(faulting(tables))),
+            Route("/tables/{table}", answering(faulting(table))),
+            Route("/sql", answering(faulting(query)), methods=["POST"]),
             *(Route(path, answering(self._shared(name)), methods=[method]) for path, name, method in sharing.ROUTES),
         ]
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import logging
 
 import duckdb
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from lake.errors import DeclarationError, StorageError, Unavailable
+from lake.http.answering import Endpoint
 from lake.http.problems import Problem
 
 
@@ -24,3 +28,17 @@ def problem_of(error: BaseException) -> Problem:
         return Problem("busy", error.what, after=10)
     what = "a stored file is damaged or gone" if isinstance(error, StorageError) else "an unexpected fault"
     return Problem("unreadable", what)
+
+
+def faulting(answer: Endpoint) -> Endpoint:
+    """The answer, whose faults are problems, wherever they come from: of who may read as of what is read."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except (Problem, HTTPException, ClientDisconnect):
+            raise
+        except Exception as error:
+            raise problem_of(error) from error
+
+    return endpoint

@@ -22,7 +22,7 @@ from lake.errors import LakeError, did_you_mean
 from lake.http.problems import Problem
 from lake.http.reading.asking import PRIVATE, of_edition
 from lake.http.reading.desk import Desk
-from lake.http.reading.faults import problem_of
+from lake.http.reading.faults import faulting, problem_of
 from lake.http.reading.forms import parameters
 from lake.http.reading.links import Link, Links
 from lake.http.reading.shelf import Asked
@@ -245,7 +245,7 @@ async def _json(request: Request) -> dict[str, Any]:
 async def answer(sharing: Sharing, name: str, request: Request) -> Response:
     """The answer called so; problems are told as the protocol has them too: `errorCode` and `message`."""
     try:
-        response: Response = await getattr(sharing, name)(request)
+        response: Response = await faulting(getattr(sharing, name))(request)
     except Problem as problem:
         problem.more |= {"errorCode": problem.kind.upper().replace("-", "_"), "message": problem.detail}
         raise

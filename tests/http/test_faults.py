@@ -1,0 +1,58 @@
+"""What readers are told where the warehouse cannot be read: a problem, at every address. No server, no JVM."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from lake.config import Settings
+from lake.errors import StorageError, Unavailable
+from lake.http.reading.app import Reading
+from lake.http.reading.shelf import Shelf
+from lake.store.ledger import grants
+from tests.servers.http import installed
+
+SECRET = "s3://bucket/key"
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "kind"),
+    [
+        (Unavailable("there is no such bucket", where=SECRET, fix="make it"), 503, "busy"),
+        (StorageError("cut short", where=SECRET, fix="restore it"), 500, "unreadable"),
+        (OSError(5, "Input/output error", SECRET), 500, "unreadable"),
+    ],
+    ids=["unavailable", "damaged", "broken"],
+)
+def test_where_nobody_knows_who_may_read_every_address_tells_a_problem(
+    project: Settings, monkeypatch: pytest.MonkeyPatch, fault: Exception, status: int, kind: str
+) -> None:
+    def unread(_: object) -> None:
+        raise fault
+
+    installed()
+    monkeypatch.setattr(grants, "grants", unread)
+    monkeypatch.setattr(Shelf, "renew", lambda _: None)
+    answers = asyncio.run(asked(Reading(project)))
+    assert len(answers) > 8
+    for path, answer in answers.items():
+        assert SECRET not in answer.text, path
+        if "/files/" not in path:  # whose address is signed
+            assert (answer.status_code, answer.json()["type"]) == (status, f"/problems#{kind}"), (path, answer.text)
+        assert ("errorCode" in answer.json()) == ("delta-sharing" in path), path
+
+
+async def asked(reading: Reading) -> dict[str, httpx.Response]:
+    """The answer of every address to somebody with a token."""
+    answers = {}
+    transport = httpx.ASGITransport(Starlette(routes=reading.routes), raise_app_exceptions=False)
+    async with reading.living(), httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        for route in reading.routes:
+            path = re.sub(r"\{\w+(:\w+)?\}", "x", route.path)
+            [method] = (route.methods or {"GET"}) - {"HEAD"}
+            answers[f"{method} {path}"] = await client.request(method, path, headers={"authorization": "Bearer any"})
+    return answers
