@@ -14,6 +14,7 @@ in the log, and the rows are searched and evaluated where they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -91,6 +92,9 @@ def archive(  # noqa: PLR0913  which batches, and who does it
         cold.must_be_there(log.path, [part for part in wanted if part in now and part.first <= through])
         moved = [part for part in wanted if part not in now]
         files, size = cold_parts.archived(log.location, through) if moved else (0, 0)
+        if settings.store:  # a dry run, too, says where there is no such bucket
+            with suppress(FileNotFoundError):
+                next(place.list(), None)
         if dry_run or not moved:
             return Archived(stream, through, wanted, moved, files, size, dry_run)
         _make_folder(settings, place, stream)

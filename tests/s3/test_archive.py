@@ -49,7 +49,10 @@ def test_batches_go_to_another_bucket_and_are_read_as_one_with_the_log(s3: S3, t
         files = cold.files(path, table)
     assert delta.missing(path, files) == []
     assert [found.subject for found in examined(settings) if found.ok] == ["cold", "archived batches"]
-    [found] = doctor._cold(replace(settings, cold="s3://no-such-bucket/old"))
+    nowhere = replace(settings, cold="s3://no-such-bucket/old")
+    with pytest.raises(Unavailable, match="there is no such bucket"):
+        archive(nowhere, no_spark, "readings", 4, dry_run=True, tell=quiet)
+    [found] = doctor._cold(nowhere)
     assert (found.ok, found.found) == (False, "there is no such bucket (s3://no-such-bucket/old)")
     gone = next(file for file in files if "/old/" in file)
     path.at(gone).delete()
