@@ -52,7 +52,8 @@ def with_keys(
         return [inputs.whole(source, times.get(side)) for side, source in enumerate(sources)]
     # Only of what is handed on: a window may begin before the years of Python.
     wanted = {side: keys.select([c for c in keys.column_names if c in names[side]]).to_pylist() for side in large}
-    only = read_of_files(inputs, declaration, made) if max(large.values()) > cost.SOUGHT_ROWS else {}
+    wide = max(large.values()) > cost.SOUGHT_ROWS and inputs.file_size(declaration) > cost.PICKED_BYTES
+    only = read_of_files(inputs, declaration, made) if wide else {}
     return [
         narrowed(inputs, source, names[side], wanted[side], times[side], only.get(source.name))
         if side in large

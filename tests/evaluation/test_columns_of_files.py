@@ -137,7 +137,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
         return rows
 
     monkeypatch.setattr(scan, "read", noted)
-    for limit in ("PRUNED_LOG_ROWS", "SOUGHT_ROWS"):
+    for limit in ("PRUNED_LOG_ROWS", "SOUGHT_ROWS", "PICKED_BYTES"):
         monkeypatch.setattr(cost, limit, 0)
     monkeypatch.setattr(cost, "AFFECTED_SHARE", 1.0)
     return seen
