@@ -13,6 +13,7 @@ from lake.publish.check import check
 from lake.store import delta
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import EditionTable
+from lake.store.log import Log
 from lake.store.proof.fingerprints import Fingerprint
 from lake.store.warehouse import Warehouse
 
@@ -47,7 +48,10 @@ def at_cut(project: Project, cut: Cut, names: Iterable[str] = ()) -> dict[str, E
     """
     entries, faults = {}, []
     picked = project.pick(names)
-    delta.look_at(project.table(declaration).path for declaration in picked)
+    logs = sorted({stream for declaration in picked for stream in project.logs(declaration)})
+    delta.look_at(
+        [*(project.table(table).path for table in picked), *(Log(project.settings, stream).path for stream in logs)]
+    )
     for declaration in picked:
         table = project.table(declaration)
         head = table.head_at(cut.number)

@@ -8,10 +8,12 @@ from itertools import chain
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.project import Project
+from lake.store import delta
 from lake.store.delivered import Delivered
 from lake.store.erasures import heed_destroyed
 from lake.store.ledger.cuts import CUTS, Cut, get_cut, latest_cut, record_cut
 from lake.store.log import Log, LogHead
+from lake.store.standstill import still
 from lake.store.voids import voids_head
 
 
@@ -35,7 +37,9 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
 def _heads(settings: Settings, least: Mapping[str, int]) -> dict[str, LogHead]:
     """Where the logs stand at one moment, each at its `least` batch or behind: no delivery was committed meanwhile."""
     while True:
-        heads = {stream: Log(settings, stream).must_reach(batch) for stream, batch in least.items()}
+        with still():
+            delta.look_at(Log(settings, stream).path for stream in least)
+            heads = {stream: Log(settings, stream).must_reach(batch) for stream, batch in least.items()}
         if all(Log(settings, stream).head().batch == head.batch for stream, head in heads.items() if head.sources):
             return heads
 
