@@ -72,7 +72,7 @@ def test_a_project_that_they_follow_has_the_tables_of_one_machine(box: Sandbox, 
     box.start("cluster")
     until(lambda: edition(box) == 1, seconds=400)
     land(shop, "later.jsonl", LATER)
-    given(shop)
+    given(shop / "landing")  # not of what they make and remove meanwhile
     until(lambda: edition(box) == 2, seconds=400)
     assert box.is_well("cluster")
     assert box.stop("cluster") in {0, 143}
