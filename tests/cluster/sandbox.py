@@ -48,7 +48,10 @@ class Sandbox:
         process = self.running[name]
         assert process.poll() is None, self.said(name)
         root = ["nsenter", f"--target={process.pid}", "--net", "--mount", "--root", "env", "-i", f"PATH={PATH}"]
-        return subprocess.run([*root, *self.services[name].health], capture_output=True, check=False).returncode == 0
+        command = [*root, *self.services[name].health]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        print(done.stdout + done.stderr)  # shown where a test fails
+        return done.returncode == 0
 
     def launch(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
         """A process of a service with that command."""
