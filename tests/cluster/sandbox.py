@@ -47,8 +47,10 @@ class Sandbox:
         """What its health check says. Fails where it has ended."""
         process = self.running[name]
         assert process.poll() is None, self.said(name)
-        root = ["nsenter", f"--target={process.pid}", "--net", "--mount", "--root", "env", "-i", f"PATH={PATH}"]
-        command = [*root, *self.services[name].health]
+        there = ["nsenter", f"--target={process.pid}", "--net", "--mount", "--root"]
+        user = ["setpriv", f"--reuid={USER_ID}", f"--regid={USER_ID}", "--clear-groups"]
+        command = [*there, *user, "env", "--ignore-environment", "--chdir=/project", *self._environment(name)]
+        command += self.services[name].health
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         print(done.stdout + done.stderr)  # shown where a test fails
         return done.returncode == 0
@@ -79,10 +81,13 @@ class Sandbox:
         return process.wait(int(grace[:-1]) * {"s": 1, "m": 60}[grace[-1]])
 
     def _into(self, name: str, command: list[str]) -> list[str]:
+        network = ["nsenter", f"--net=/proc/{self.network.pid}/ns/net", "unshare", "--mount", str(ENTER)]
+        return [*network, *self._environment(name), *command]
+
+    def _environment(self, name: str) -> list[str]:
         own = image().environment | self.services[name].environment
         own = {key: value.replace("$PATH", PATH) for key, value in own.items()} | {"HOME": "/tmp", **BRIEF}
-        network = ["nsenter", f"--net=/proc/{self.network.pid}/ns/net", "unshare", "--mount", str(ENTER)]
-        return [*network, *(f"{key}={value}" for key, value in own.items()), *command]
+        return [f"{key}={value}" for key, value in own.items()]
 
     def _as_seen(self, name: str) -> dict[str, str]:
         """What enter.sh makes the process see."""
