@@ -31,7 +31,7 @@ from lake.store.locks.epochs import must_hold
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.snapshot import note
-from lake.store.standstill import moved
+from lake.store.standstill import moved, still
 from lake.store.storage import disk
 from lake.store.upkeep import leftovers, truncation
 from lake.store.warehouse import Warehouse
@@ -41,8 +41,9 @@ from lake.text import moment
 def purge(project: Project, tell: Callable[[str], None]) -> None:
     """Purges, if people were forgotten since the last purge; postponed while a reader or a pin is in the way."""
     settings = project.settings
-    _expire_again(settings)
-    since, all_ = erasures.purged(settings), erasures.entries(settings)
+    with still():
+        _expire_again(settings)
+        since, all_ = erasures.purged(settings), erasures.entries(settings)
     fresh = [erasure for erasure in all_ if erasure.number > since]
     if not fresh:
         return

@@ -209,6 +209,8 @@ def _landed(
             if counts.batch == total.batch:
                 break
             total = counts.after(total)
+            if not listed.keys() - landing.landed(log):
+                break
         work.rows = total.accepted
     if settings.archive is not None:
         landing.archive(settings, stream, landing.landed(log))

@@ -167,8 +167,11 @@ def restore_beside(
     What it was made of may be gone, which is told.
     """
     log, paths = Log(settings, contract.name), [at.path for at in Warehouse(settings).beside(contract.name)]
+    fits = [side_tables.size(path) for path in paths] == list(beside(settings, head).values())
+    if fits and not log.path.storage.may_tear:
+        return
     damages = [file for path in paths for file in torn.damages(path)]
-    if not damages and [side_tables.size(path) for path in paths] == list(beside(settings, head).values()):
+    if fits and not damages:
         return
     broken = {head.batch: head for head, _ in lacking(settings, log.stream, log.heads()) if head.files}
     for lost in broken.values():
