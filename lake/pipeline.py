@@ -31,7 +31,7 @@ from lake.project import Project, load
 from lake.publish.cut import cut
 from lake.publish.held import Held, failure_of, stop
 from lake.publish.publish import publish
-from lake.session import first_line, let_go
+from lake.session import first_line, let_go, started
 from lake.sinks.alerts import sound_alerts
 from lake.sinks.declared import sound_sinks
 from lake.sinks.deliver import deliver
@@ -88,10 +88,14 @@ def run(
         _take_in_what_waits(settings, spark, tell)
         raise
     gate.warm_up(settings)
-    if settings.store:
-        read_ahead(location.path for location in Warehouse(settings).folders(*KINDS))
     more: list[str] = []
-    streams, failures = _taken_in(settings, spark, project.contracts, tell, more.append, batches, now)
+
+    def session() -> SparkSession:
+        if settings.store and not started():  # meanwhile this process waits
+            read_ahead(location.path for location in Warehouse(settings).folders(*KINDS))
+        return spark()
+
+    streams, failures = _taken_in(settings, session, project.contracts, tell, more.append, batches, now)
     for warning in unordered(project, [stream for stream, counts in streams.items() if counts.accepted]):
         tell(f"warning {warning}")
     held: list[Held] = []
