@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import HealthCheck
 from pyspark.sql import SparkSession
 
 from lake.config import Settings, SparkSettings
@@ -25,13 +27,17 @@ pytest_plugins = [f"tests.servers.{name}" for name in servers.NAMES]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Has signals end what tests start, where the tests are run by nohup or behind `&`, which have some ignored."""
+    """Has signals end what tests start, where the tests are run by nohup or behind `&`, which have some ignored; and no
+    test fail for the time that it takes.
+    """
     for number in (signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, lambda *_: None)  # a handler is no one's heir; what is ignored stays so
     if is_brief(config):
         os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JVM)
         os.environ.setdefault("HEADWATER_HISTORIES", "250")
+    hypothesis.settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    hypothesis.settings.load_profile("shared machine")
     for name in servers.NAMES:
         config.addinivalue_line("markers", f"{name}: asks this server, found by its fixture; `make test-{name}`")
 

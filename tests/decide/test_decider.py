@@ -204,7 +204,7 @@ class Failing(Writer):
 
 
 @pytest.mark.long
-@trying(deadline=None, max_examples=25)
+@trying(max_examples=25)
 @given(
     bursts=st.lists(st.lists(st.lists(ENTRY, min_size=1, max_size=2), min_size=1, max_size=12), max_size=5),
     faults=st.lists(st.sampled_from(["", "", "before", "after"]), max_size=6),

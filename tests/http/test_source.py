@@ -83,7 +83,7 @@ def test_what_one_range_cannot_hold_is_left_for_the_next(project: Settings, monk
     assert told == [(1, True), (2, True), (1, False), (0, False)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["put", "read", "commit", "acknowledge", "restart"]), max_size=30))
 def test_however_reads_commits_and_removals_interleave_each_record_is_committed_once(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str]
@@ -189,7 +189,7 @@ def test_a_folder_that_was_made_anew_is_a_gap(project: Settings) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_a_file_cut_short_is_damage(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     project = shop(tmp_path_factory.mktemp("cut") / "shop")
     folder = write(project, [1, 2, 3])

@@ -216,7 +216,7 @@ def test_a_program_that_is_not_there_is_told(project: Settings) -> None:
 
 
 @pytest.mark.long
-@options(deadline=None, max_examples=25)
+@options(max_examples=25)
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12), st.integers(1, 4))
 def test_however_often_it_dies_each_row_is_delivered_with_its_state_once(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[bool, bool]], records: int
