@@ -240,7 +240,8 @@ class Search:
         else:
             rows = self._narrowed(files).join(self.events.select("_bucket", "_id"), ["_bucket", "_id"], "left_semi")
         rows = kept(rows, [void for void in self._voids if void.whole])
-        keys = Log(self.settings, self.contract.name).keys_of(self.contract, _people(events))
+        sealed = events is not None and encryption.SUBJECT in events.column_names
+        keys = Log(self.settings, self.contract.name).keys_of(self.contract, log.people(events) if sealed else None)
         rows = log.current(rows, self.contracts, keys)
         # The text of what is nested tells times with a zone, which older logs have for such without, from these.
         for field in self.contract.fields:
@@ -275,14 +276,6 @@ class Search:
         if least is None:
             return rows
         return rows.where(f"_time BETWEEN timestamp '{least}' AND timestamp '{greatest}'")
-
-
-def _people(events: pa.Table | None) -> list[str] | None:
-    """The tokens of those whom sealed events in memory are about; None where they are not, or none is sealed."""
-    if events is None or encryption.SUBJECT not in events.column_names:
-        return None
-    tokens: list[str] = events.column(encryption.SUBJECT).drop_null().unique().to_pylist()
-    return tokens
 
 
 def meeting(path: Address, files: pa.Table, hours: pa.Table) -> pa.Table:

@@ -2,7 +2,7 @@
 
 An entry of a numbered one is one commit: one row, and in the commit's position the book's state after it; checks that
 were made together are the rows of one. So "what is the latest?" reads one commit however long the book is, and numbers
-are gap-free because they are taken and written under a lease.
+are gap-free because they are taken and written under a lease, or because who is beaten to one takes the next.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Book:
 
     def add(self, settings: Settings, head: delta.Position, *entries: Sequence[Any], **state: Any) -> None:
         """Commits `entries`, values by column, and `state` on top of `head`. The caller holds the lease."""
-        self.append(settings, [[_stored(value) for value in entry] for entry in entries], head.next(**state))
+        self._commit(settings, head.next(**state), entries)
         self.tidy(settings, head)
 
     def note(self, settings: Settings, entry: Callable[[int], Sequence[Any]]) -> None:
@@ -56,7 +56,7 @@ class Book:
             with self.written(settings, hosts=False):
                 head = self.head(settings)
                 try:
-                    self.append(settings, [[_stored(value) for value in entry(head.txn + 1)]], head.next())
+                    self._commit(settings, head.next(), [entry(head.txn + 1)])
                 except Unavailable:
                     if self.head(settings).txn == head.txn:
                         raise
@@ -64,6 +64,9 @@ class Book:
                     with suppress(Unavailable):  # the next that is due does it
                         self.tidy(settings, head)
                     return
+
+    def _commit(self, settings: Settings, position: delta.Position, entries: Sequence[Sequence[Any]]) -> None:
+        self.append(settings, [[_stored(value) for value in entry] for entry in entries], position)
 
     def tidy(self, settings: Settings, head: delta.Position) -> None:
         """Puts small files together now and then, after a commit on top of `head`. The caller holds the lease."""

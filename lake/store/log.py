@@ -253,8 +253,8 @@ class Log:
         bounds = {"_batch": (after + 1, upto)} | ({} if bucket is None else {"_bucket": (bucket, bucket)})
         scan = Scan(self.path, bounds=bounds, times=times)
         rows = scan.frame(spark) if keys is None else scan.near(spark, keys, only)
-        people = self._people(scan, keys) if contract.sealed else None
-        return self._interpreted(rows, contracts, self.keys_of(contract, people), voids=voids, refusals=refusals)
+        among = self._people(scan, keys) if contract.sealed else None
+        return self._interpreted(rows, contracts, self.keys_of(contract, among), voids=voids, refusals=refusals)
 
     def events_of(self, stored: DataFrame, contract: Contract, keys: DataFrame, *, voids: int = 0) -> DataFrame:
         """What `read` gives where its files have the rows `stored`, and `keys` are the keys of people."""
@@ -283,8 +283,7 @@ class Log:
         if keys is None and scan.rows() > cost.SCAN_ROWS:
             return None
         rows = scan.arrow([encryption.SUBJECT], keys=keys, limit=cost.SCAN_ROWS + 1)
-        tokens: list[str] = rows.column(encryption.SUBJECT).drop_null().unique().to_pylist()
-        return tokens if rows.num_rows <= cost.SCAN_ROWS else None
+        return people(rows) if rows.num_rows <= cost.SCAN_ROWS else None
 
     def has_refusals(self, *, upto: int) -> bool:
         """Whether the log says of any record up to batch `upto` that it was refused."""
@@ -456,6 +455,12 @@ def current(
         f"cast(NULL AS {kind}) AS {quoted(column, SPARK)}" for column, kind in kinds.items() if column not in stored
     ]
     return rows.selectExpr("*", *missing).selectExpr(*evolution.upcast(contracts), *OWN, *more)
+
+
+def people(rows: pa.Table) -> list[str]:
+    """The tokens of those whom sealed rows as they are stored are about."""
+    tokens: list[str] = rows.column(encryption.SUBJECT).drop_null().unique().to_pylist()
+    return tokens
 
 
 def empty(spark: SparkSession, contract: Contract) -> DataFrame:

@@ -60,7 +60,6 @@ def held(paths: Iterable[Address]) -> Iterator[None]:
     Who has been overtaken all the same finds the number of its commit taken.
     """
     paths = list(paths)
-    urls = [path.url for path in paths]
     for path in paths:
         if path.url not in _held:
             moved(path)
@@ -68,10 +67,10 @@ def held(paths: Iterable[Address]) -> Iterator[None]:
     try:
         yield
     finally:
-        for url in urls:
-            _held[url] -= 1
-            if not _held[url]:
-                del _held[url]
+        for path in paths:
+            _held[path.url] -= 1
+            if not _held[path.url]:
+                del _held[path.url]
 
 
 def names_in(folder: Address) -> frozenset[str]:

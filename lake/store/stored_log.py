@@ -254,22 +254,23 @@ class StoredLog:
             with ThreadPoolExecutor(THREADS) as pool:
                 list(pool.map(lambda name: (self.path / name).put_file(folder / name), rows))
             for name in commits:
-                self._put(name.removeprefix("_delta_log/"), (folder / name).read_bytes())
+                self._put(int(Path(name).stem), (folder / name).read_bytes())
             for name in sorted(set(log) - {*commits}):  # a checkpoint, then where it is told
                 (self.path / name).put_file(folder / name)
 
-    def _put(self, name: str, content: bytes) -> None:
+    def _put(self, version: int, content: bytes) -> None:
         """Puts up a commit, which is known then without another look. Raises CommitFailedError where there is one."""
         standstill.moved(self.path)
         store: Any = self.path.storage
-        tag = store.put_tagged(commit_file(self.path, int(name[:20])).url, content)
+        file = commit_file(self.path, version)
+        tag = store.put_tagged(file.url, content)
         if tag is None:
-            raise CommitFailedError(f"another writer has committed {name} of {self.path.name}")
+            raise CommitFailedError(f"another writer has committed _delta_log/{file.name} of {self.path.name}")
         with self._lock:
             if not tag:
                 return
-            self._files[name] = Entry(name, len(content), 0, tag)
-            self._contents[int(name[:20])] = content
+            self._files[file.name] = Entry(file.name, len(content), 0, tag)
+            self._contents[version] = content
             with suppress(ValueError, AttributeError):
                 self.own = json.loads(info_of(content).get("userMetadata") or "{}").get("writer", "")
             standstill.committed(self.path)
