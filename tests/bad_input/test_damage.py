@@ -22,10 +22,11 @@ from lake.config import Settings
 from lake.errors import Unavailable
 from lake.store import keys, quarantine, small
 from lake.store.cold import Part
-from lake.store.ledger import checks, runs
+from lake.store.ledger import runs
 from lake.store.upkeep import cold_parts
 from lake.store.upkeep.cold_parts import Writer
 from lake.store.warehouse import Warehouse
+from tests.judgements import record_check
 from tests.warehouse import published
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -148,7 +149,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("damage") / "shop"
     settings = published(folder).settings
     runs.record_run(settings, "advance", "current_order", 1, "done", {}, AT, 0.5)
-    checks.record_check(
+    record_check(
         settings,
         "current_order",
         home="current_order",

@@ -27,7 +27,6 @@ from lake.scaffold import init
 from lake.store import delta, erasures, quarantine, small, voids
 from lake.store.delta import Position
 from lake.store.ledger import editions
-from lake.store.ledger.checks import record_check
 from lake.store.ledger.cuts import Cut, get_cut, latest_cut
 from lake.store.locks.lease import lease
 from lake.store.log import Log
@@ -39,6 +38,7 @@ from lake.store.tables import FeedGap
 from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
 from tests.checks import present
+from tests.judgements import record_check
 
 pytestmark = pytest.mark.slow
 

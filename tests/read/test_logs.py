@@ -22,11 +22,12 @@ from lake.errors import DeclarationError, StorageError
 from lake.quoting import quoted
 from lake.read.shell import Conversation, Names
 from lake.read.sql import reader
-from lake.store.ledger import checks, runs
+from lake.store.ledger import runs
 from lake.store.ledger.cuts import get_cut
 from lake.store.log import Log
 from lake.store.scan import to_arrow
 from lake.testing import Lakehouse
+from tests.judgements import record_check
 from tests.shop import contract, declare, job, new_shop, order
 from tests.warehouse import EVENTS, commit, fall_behind, published
 
@@ -65,7 +66,7 @@ def shop(tmp_path: Path) -> Settings:
     settings = published(tmp_path / "shop").settings
     with pytest.raises(ValueError, match="secret"), runs.failing(settings, "advance", "current_order", 1):
         raise ValueError("no such column 'secret'")
-    checks.record_check(
+    record_check(
         settings, "customer_daily", home="customer_daily", scope="table", cut=1, version=0, suite="s",
         outcome="stopped", results=[RESULT],
     )  # fmt: skip

@@ -20,9 +20,9 @@ from lake.cli import lake
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, StorageError
 from lake.read.sql import Reader, reader
-from lake.store.ledger import checks
 from lake.testing import Commands
 from tests.checks import present
+from tests.judgements import record_check
 from tests.shop import empty, new_shop, order
 from tests.warehouse import publish, write
 
@@ -384,7 +384,7 @@ def test_before_the_first_edition_the_gate_that_stopped_it_is_named(project: Set
         "where": "quality/carrier_daily.json:2", "success": False, "rows": 3, "failed": 1, "observed": None,
         "examples": [{"carrier": None}],
     }  # fmt: skip
-    checks.record_check(
+    record_check(
         project, "carrier_daily", home="carrier_daily", scope="diff", cut=4, version=None, suite="s", outcome="stopped",
         results=[result],
     )  # fmt: skip

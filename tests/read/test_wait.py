@@ -16,9 +16,10 @@ from lake.errors import DeclarationError, Unavailable
 from lake.read.wait import wait
 from lake.scaffold import TEMPLATE
 from lake.store import small
-from lake.store.ledger import checks, cuts, editions
+from lake.store.ledger import cuts, editions
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
+from tests.judgements import record_check
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_who_waits_in_vain_is_told_what_is_missing(settings: Settings) -> None:
     missing("orders@3: not published after 0 s", r"edition 1 \(cut 1\) has orders up to batch 2", "no cut has it yet")
     cuts.record_cut(settings, {"orders": 3}, 0)
     missing("cut 2 has it and is not published yet")
-    checks.record_check(
+    record_check(
         settings,
         "current_order",
         home="current_order",

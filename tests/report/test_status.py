@@ -25,11 +25,12 @@ from lake.report.status import Status
 from lake.report.status import status as look
 from lake.store import quarantine, small
 from lake.store.delta import Position
-from lake.store.ledger import checks, cuts, editions, runs
+from lake.store.ledger import cuts, editions, runs
 from lake.store.log import Log
 from lake.store.proof.fingerprints import of_version
 from lake.store.warehouse import Warehouse
 from tests.checks import present
+from tests.judgements import record_check
 from tests.shop import contract, declare, empty
 from tests.warehouse import publish
 
@@ -198,7 +199,7 @@ def stop(project: Settings, cut: int) -> None:
         "examples": [{"carrier": "AA"}],
         "where": "quality/carrier_total.json:4",
     }
-    checks.record_check(
+    record_check(
         project,
         "carrier_total",
         home="carrier_total",
@@ -298,7 +299,7 @@ def test_what_failed_last_is_told_with_its_error_until_it_is_done(flights: Proje
 def test_ages_and_checks_are_told(flights: Project, project: Settings) -> None:
     results = [{"success": number != 2, "severity": "warn", "type": "t"} for number in range(12)]
     told: dict[str, Any] = {"home": "carrier_total", "scope": "table", "version": 0, "suite": "s", "outcome": "warned"}
-    checks.record_check(project, "carrier_total", cut=1, results=results, **told)
+    record_check(project, "carrier_total", cut=1, results=results, **told)
     found = look(flights)
     text = "\n".join(as_text(found))
     assert "checks   11 of 12 checks passed, at cut 1" in text

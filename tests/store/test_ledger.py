@@ -9,6 +9,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.store import book, delta
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.warehouse import Warehouse
+from tests.judgements import record_check
 
 TABLES = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily", 3, "f1")}
 LATER = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily", 4, "f1")}
@@ -111,7 +112,7 @@ def test_the_newest_check_of_each_table_is_told_with_its_rows(project: Settings)
     results = [{"type": "expect_x", "success": False, "examples": [{"carrier": "AA", "day": None}]}]
     outcomes: tuple[tuple[int, checks.Outcome], ...] = ((1, "passed"), (2, "stopped"))
     for cut, outcome in outcomes:
-        made = checks.record_check(
+        made = record_check(
             project,
             "flight",
             home="flight",

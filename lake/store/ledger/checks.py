@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, Literal
 
 from lake.config import Settings
@@ -50,23 +50,6 @@ CHECKS: Final = Book(
         "checked_at": "TIMESTAMPTZ",
     },
 )
-
-
-def record_check(  # noqa: PLR0913 - the columns of one entry
-    settings: Settings,
-    table: str,
-    *,
-    home: str,
-    scope: Scope,
-    cut: int,
-    version: int | None,
-    suite: str,
-    outcome: Outcome,
-    results: Sequence[Mapping[str, Any]],
-) -> Check:
-    """Records a check of `table`."""
-    made = Check(0, table, home, scope, cut, version, suite, outcome, list(results), datetime.now(UTC))
-    return record_checks(settings, [made])[0]
 
 
 def record_checks(settings: Settings, made: Sequence[Check]) -> list[Check]:
