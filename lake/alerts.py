@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import cached_property
 from itertools import islice
 from typing import Any, Final
@@ -184,7 +184,7 @@ def _state(settings: Settings, alert: StateAlert, look: Look) -> Told:
                 episodes.note(settings, now)
             before = _told(settings, alert, now)
             now, count = _next(alert, before, look), count + 1
-        runs.nothing_to_do(settings, VERB, alert.name, None, datetime.now(UTC))
+        runs.nothing_to_do(settings, VERB, [alert.name])
         return Told(alert.name, alert.measure, count, _shown(now))
 
 

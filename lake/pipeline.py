@@ -87,12 +87,13 @@ def run(
     except DeclarationError:
         _take_in_what_waits(settings, spark, tell)
         raise
-    gate.warm_up(settings)
     more: list[str] = []
 
     def session() -> SparkSession:
-        if settings.store and not started():  # meanwhile this process waits
-            read_ahead(location.path for location in Warehouse(settings).folders(*KINDS))
+        if not started():  # meanwhile this process waits
+            gate.warm_up(settings)
+            if settings.store:
+                read_ahead(location.path for location in Warehouse(settings).folders(*KINDS))
         return spark()
 
     streams, failures = _taken_in(settings, session, project.contracts, tell, more.append, batches, now)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from typing import Final
 
 from lake import duck, file_modes, s3
 from lake.config import Settings, load_settings
 from lake.errors import LakeError, Unavailable, full, unreached
 from lake.session import gone
 from lake.store.locks import activity
+
+SWITCH: Final = 0.0005
+"""Seconds after which a thread that computes lets another have its turn: answers of a store are waited for beside it,
+and one that finds Python's lock taken waits that long, at each request.
+"""
 
 
 def begin(project: Path | None, command: str) -> Settings:
@@ -19,6 +26,7 @@ def begin(project: Path | None, command: str) -> Settings:
     Raises DeclarationError where the settings are wrong.
     """
     settings = load_settings(project)
+    sys.setswitchinterval(SWITCH)
     file_modes.begin(settings)
     duck.bound(settings.client_memory, settings.path(".lake"))
     activity.begin(settings, command)

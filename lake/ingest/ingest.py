@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -29,9 +31,14 @@ from lake.store.ledger.cuts import CUTS
 from lake.store.ledger.runs import failing
 from lake.store.log import Log, LogHead
 from lake.store.standstill import still
+from lake.store.stored_log import THREADS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class _SparkNeeded(Exception):
+    """Where nothing was to be read, something is to be made again."""
 
 
 class _NoSession(Unavailable):
@@ -79,17 +86,11 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     chosen.sort(key=lambda contract: bool(attempts.suspects(settings, contract.name)))  # who may die does so last
     streams = {contract.name for contract in chosen}
     silent = silences(settings, chosen, declared, now) if not faults else []
-    with still():
-        delta.look_at(
-            [landing.LANDED.location(settings).path, *(Log(settings, contract.name).path for contract in chosen)]
-        )
-        waits = not started() and any(_waits(settings, contract.name) for contract in chosen)
-    if waits:
-        spark()  # before the time of the first stream is taken
     done: dict[str, BatchCounts] = {}
     failures: list[LakeError] = []
     failed: set[str] = set()
-    work = [(contract.name, partial(_landed, settings, session, contract, batches, now)) for contract in chosen]
+    nothing: list[str] = []
+    work = _of_landing_files(settings, spark, session, chosen, batches=batches, now=now)
     work += [
         (name, partial(drain, settings, session, contracts, source, deliveries=batches, on_more=on_more, now=now))
         for name, source in declared.items()
@@ -113,7 +114,7 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
             for stream, counts in read.items():
                 runs.note(settings, "ingest", stream, None, began, **asdict(counts))
             if not read:
-                runs.nothing_to_do(settings, "ingest", subject, None, began)
+                nothing.append(subject)
         except _NoSession as error:
             raise error.why from error.why.__cause__
         except Exception as error:
@@ -122,9 +123,41 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
                 raise
             failed.add(subject)
             (on_failure or (lambda _, error: failures.append(error)))(subject, fault)
+    runs.nothing_to_do(settings, "ingest", nothing)
     if failures:
         raise failures[0] if len(failures) == 1 else type(failures[0])("\n".join(map(str, failures)))
     return done
+
+
+def _of_landing_files(  # noqa: PLR0913  as `ingest` has them
+    settings: Settings,
+    spark: Callable[[], SparkSession],
+    session: Callable[[], SparkSession],
+    chosen: Sequence[Contract],
+    *,
+    batches: int | None,
+    now: datetime | None,
+) -> list[tuple[str, partial[dict[str, BatchCounts]]]]:
+    """How the landing files of each stream are taken in. Spark is started if there are any."""
+    with still():
+        delta.look_at(
+            [landing.LANDED.location(settings).path, *(Log(settings, contract.name).path for contract in chosen)]
+        )
+        idle = [one for one in chosen if settings.store and not _waits(settings, one.name)]
+        waits = not started() and any(one not in idle and _waits(settings, one.name) for one in chosen)
+    landed = partial(_landed, settings, batches=batches, now=now)
+    with ThreadPoolExecutor(THREADS) as pool:  # a store is only asked how they stand: side by side
+        found = {one.name: pool.submit(copy_context().run, landed, _no_session, one) for one in idle}
+        if waits:
+            spark()  # before the time of the first stream is taken
+
+    def taken(contract: Contract) -> dict[str, BatchCounts]:
+        with suppress(_SparkNeeded):
+            if contract.name in found:
+                return found[contract.name].result()
+        return landed(session, contract)
+
+    return [(contract.name, partial(taken, contract)) for contract in chosen]
 
 
 def ingest_named(  # noqa: PLR0913  of which streams, and whom to tell
@@ -180,13 +213,22 @@ def _waits(settings: Settings, stream: str) -> bool:
     return False
 
 
+def _no_session() -> SparkSession:
+    raise _SparkNeeded
+
+
 def _raise(fault: LakeError) -> dict[str, BatchCounts]:
     raise fault
 
 
 @still()
 def _landed(
-    settings: Settings, spark: Callable[[], SparkSession], contract: Contract, batches: int | None, now: datetime | None
+    settings: Settings,
+    spark: Callable[[], SparkSession],
+    contract: Contract,
+    *,
+    batches: int | None,
+    now: datetime | None,
 ) -> dict[str, BatchCounts]:
     """Batches until nothing is left of what is there now in the landing folder; the counts are their sums."""
     stream, log = contract.name, Log(settings, contract.name)

@@ -167,7 +167,8 @@ def restore_beside(
     What it was made of may be gone, which is told.
     """
     log, paths = Log(settings, contract.name), [at.path for at in Warehouse(settings).beside(contract.name)]
-    fits = [side_tables.size(path) for path in paths] == list(beside(settings, head).values())
+    counted = beside(settings, head)
+    fits = [side_tables.size(path) for path in paths] == [counted[name] for name in BESIDE]
     if fits and not log.path.storage.may_tear:
         return
     damages = [file for path in paths for file in torn.damages(path)]

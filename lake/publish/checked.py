@@ -11,7 +11,8 @@ from lake.gate import failures
 from lake.project import Project
 from lake.publish.check import check
 from lake.store import delta
-from lake.store.ledger.cuts import Cut
+from lake.store.ledger.checks import CHECKS
+from lake.store.ledger.cuts import CUTS, Cut
 from lake.store.ledger.editions import EditionTable
 from lake.store.log import Log
 from lake.store.proof.fingerprints import Fingerprint
@@ -50,7 +51,11 @@ def at_cut(project: Project, cut: Cut, names: Iterable[str] = ()) -> dict[str, E
     picked = project.pick(names)
     logs = sorted({stream for declaration in picked for stream in project.logs(declaration)})
     delta.look_at(
-        [*(project.table(table).path for table in picked), *(Log(project.settings, stream).path for stream in logs)]
+        [
+            *(project.table(table).path for table in picked),
+            *(Log(project.settings, stream).path for stream in logs),
+            *(book.location(project.settings).path for book in (CUTS, CHECKS)),
+        ]
     )
     for declaration in picked:
         table = project.table(declaration)

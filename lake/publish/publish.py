@@ -71,7 +71,7 @@ def _publish(
     if latest is not None and latest.cut == cut.number and dict(latest.tables) == tables:
         edition = latest
         if held is None:
-            runs.nothing_to_do(settings, "publish", runs.EDITION, cut.number, began)
+            runs.nothing_to_do(settings, "publish", [runs.EDITION], cut.number)
     else:
         edition = record_edition(settings, cut.number, completed(project, tables), seen=project.seen)
         note(settings, edition)

@@ -76,7 +76,7 @@ def deliver(settings: Settings, sink: Declared, *, resync: bool = False) -> Deli
         plan = Plan(settings, sink, target.position(), reader(settings).edition, resync)
         if plan.is_done:
             _remember(settings, sink, plan.edition)
-            runs.nothing_to_do(settings, VERB, sink.name, plan.edition.cut, began)
+            runs.nothing_to_do(settings, VERB, [sink.name], plan.edition.cut)
             return _delivered(plan, plan.position, changed=False)
         position, told = _deliver(settings, plan, target)
         work.rows = sum(table.inserted + table.updated + table.deleted for table in told)

@@ -19,6 +19,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.quoting import quoted
 from lake.store import delta, small
 from lake.store.locks.lease import lease
+from lake.store.standstill import still
 from lake.store.warehouse import Location, Warehouse
 
 COMPACT_EVERY: Final = 32
@@ -45,25 +46,27 @@ class Book:
         location = self.location(settings)
         return delta.head(location.path, location.app) or delta.start(location.app)
 
-    def add(self, settings: Settings, head: delta.Position, *entries: Sequence[Any], **state: Any) -> None:
-        """Commits `entries`, values by column, and `state` on top of `head`. The caller holds the lease."""
-        self._commit(settings, head.next(**state), entries)
+    def add(self, settings: Settings, head: delta.Position, entry: Sequence[Any], **state: Any) -> None:
+        """Commits the `entry`, values by column, and `state` on top of `head`. The caller holds the lease."""
+        self._commit(settings, head.next(**state), [entry])
         self.tidy(settings, head)
 
-    def note(self, settings: Settings, entry: Callable[[int], Sequence[Any]]) -> None:
-        """Commits the `entry` that is made for its number. Another host's may come first: then it has the next one."""
+    def note(self, settings: Settings, entries: Callable[[int], Sequence[Sequence[Any]]]) -> int:
+        """Commits the `entries` that are made for their number, and returns it. Another host's may come first: then
+        they have the next one.
+        """
         while True:
-            with self.written(settings, hosts=False):
+            with still(), self.written(settings, hosts=False):
                 head = self.head(settings)
                 try:
-                    self._commit(settings, head.next(), [entry(head.txn + 1)])
+                    self._commit(settings, head.next(), entries(head.txn + 1))
                 except Unavailable:
                     if self.head(settings).txn == head.txn:
                         raise
                 else:
                     with suppress(Unavailable):  # the next that is due does it
                         self.tidy(settings, head)
-                    return
+                    return head.txn + 1
 
     def _commit(self, settings: Settings, position: delta.Position, entries: Sequence[Sequence[Any]]) -> None:
         self.append(settings, [[_stored(value) for value in entry] for entry in entries], position)

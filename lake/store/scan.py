@@ -53,8 +53,8 @@ class Scan:
     def frame(self, spark: SparkSession) -> DataFrame:
         """The rows as a DataFrame. Files that cannot hold any are not read."""
         with opened(self.path, self.version) as table:
-            files, rows = self._files(table)
-            if rows <= cost.SCAN_ROWS:
+            files, _, few = self._files(table)
+            if few:
                 return to_frame(spark, self._read(table, files))
             return cold.frame(spark, self.path, table, self.bounds.get("_batch")).where(self._where())
 
@@ -148,7 +148,7 @@ class Scan:
             test += f" LIMIT {limit}"
         with opened(self.path, self.version) as table:
             sought = keys if matching and match == equal else None
-            files, rows = self._files(table, sought)
+            files, rows, _ = self._files(table, sought)
             if sought is not None and rows > cost.SOUGHT_ROWS and len(files) > 1:
                 with reading(self.path, table, files, by_file=True) as (con, _):
                     con.register("k", sought)
@@ -172,11 +172,14 @@ class Scan:
             schema = pa.schema([schema.field(column) for column in columns])
         return read(self.path, table, files, schema, f"{self._where(DUCKDB)} AND {test}", keys=keys, only=only)
 
-    def _files(self, table: TableState, keys: pa.Table | None = None) -> tuple[list[str], int]:
-        """The files that may hold rows within the bounds, and one of `keys`; all there, and how many rows they have."""
-        listed = self._listed(table, keys)
-        files, rows = [file for file, _ in listed], sum(rows for _, rows in listed)
-        if gone := missing(self.path, files, to_read=rows <= cost.SCAN_ROWS):
+    def _files(self, table: TableState, keys: pa.Table | None = None) -> tuple[list[str], int, bool]:
+        """The files that may hold rows within the bounds, and one of `keys`, all there; how many rows they have, and
+        whether these are few enough to be handed to Spark.
+        """
+        listed = self._listed(table, keys, told=lambda _: "num_records, size_bytes")
+        files, rows = [file for file, *_ in listed], sum(rows for _, rows, _ in listed)
+        few = rows <= cost.HANDED_ROWS and sum(size for *_, size in listed) <= cost.HANDED_BYTES
+        if gone := missing(self.path, files, to_read=few):
             needed = table.version() == delta.version(self.path) or not gone[0].startswith(f"{self.path.url}/")
             raise StorageError(
                 f"{self.path.name}: version {table.version()} can no longer be read: a file is missing",
@@ -185,7 +188,7 @@ class Scan:
                 if needed
                 else "use a newer cut: lake maintain deletes what no kept edition needs",
             )
-        return files, rows
+        return files, rows, few
 
     def _listed(
         self,

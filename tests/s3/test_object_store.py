@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import duckdb
 import pyarrow as pa
@@ -21,6 +23,7 @@ from lake.store import delta, small
 from lake.store.scan import Scan
 from lake.store.storage import Address, disk
 from lake.store.storage.object_store import ObjectStore
+from lake.store.storage.objects import Object
 from lake.store.storage.race import lost_races
 from lake.store.storage.ranged import END
 from lake.store.upkeep import truncation, vacuum
@@ -39,6 +42,12 @@ def settings_of(s3: S3, tmp_path: Path) -> Settings:
 @pytest.fixture
 def root(s3: S3, tmp_path: Path) -> Address:
     return Warehouse(settings_of(s3, tmp_path)).root
+
+
+def landed(file: Address) -> BinaryIO:
+    there = Object.at(file)
+    assert there
+    return there.open()
 
 
 def numbered(*numbers: int) -> pa.Table:
@@ -114,6 +123,18 @@ def test_a_file_is_read_in_parts_as_it_is(root: Address, size: int) -> None:
         for start in {0, size // 3, max(size - END - 5, 0), max(size - 3, 0), size}:
             opened.seek(start)
             assert opened.read(END // 2 + 11) == content[start : start + END // 2 + 11]
+
+
+@pytest.mark.parametrize("opened", [Address.open, landed], ids=["its end first", "landed"])
+def test_all_of_a_file_takes_few_requests(s3: S3, tmp_path: Path, opened: Callable[[Address], BinaryIO]) -> None:
+    settings = settings_of(s3, tmp_path)
+    content = bytes(number * 31 % 251 for number in range(3 * END + 7))
+    assert (Warehouse(settings).root / "a.bin").put_if_absent(content)
+    with wired(s3.port) as wire:
+        with opened(Warehouse(replace(settings, storage=wire.storage)).root / "a.bin") as file:
+            assert (file.read(), file.read()) == (content, b"")
+            assert (file.seek(5), file.read()) == (5, content[5:])
+        assert wire.counted() <= Counter(GET=3, HEAD=1)
 
 
 @pytest.mark.parametrize("fault", ["lose", "cut"])

@@ -80,6 +80,19 @@ def test_numbering_redeliveries_and_conflicts(project: Settings, spark: SparkSes
     assert by == {"delta-rs"}, "what Spark writes may be committed when its client is dead"
 
 
+@pytest.mark.parametrize("refused", [0, 1, 3])
+def test_a_batch_reads_the_newest_commit_of_its_log_alone(
+    project: Settings, spark: SparkSession, land: Land, monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    declare(project)
+    land("readings", "1.jsonl", reading("a"), reading("a"), *["broken"] * refused)
+    land("readings", "2.jsonl", reading("b"))
+    take(project, spark)
+    monkeypatch.setattr(Log, "heads", lambda _: pytest.fail("all of the log's commits are read"))
+    land("readings", "3.jsonl", reading("c"))
+    assert take(project, spark).accepted == 1
+
+
 @pytest.mark.long
 def test_a_crash_before_the_log_leaves_nothing_behind(
     project: Settings, spark: SparkSession, land: Land, monkeypatch: pytest.MonkeyPatch

@@ -70,12 +70,12 @@ def test_the_book_keeps_no_value_of_an_event(project: Settings, error: Exception
 
 def test_a_failure_is_over_once_there_is_nothing_to_do(project: Settings) -> None:
     began = datetime(2026, 1, 1, tzinfo=UTC)
-    runs.nothing_to_do(project, "ingest", "orders", None, began)
+    runs.nothing_to_do(project, "ingest", ["orders"])
     assert runs.last_runs(project) == {}, "an idle cycle books nothing"
     runs.note(project, "ingest", "orders", None, began, error="no luck")
     assert outcomes(project) == {"orders": ("ingest", "failed")}
     for _ in range(2):
-        runs.nothing_to_do(project, "ingest", "orders", None, began)
+        runs.nothing_to_do(project, "ingest", ["others", "orders"])
     assert runs.last_runs(project)["orders"].number == 2
     assert outcomes(project) == {"orders": ("ingest", "done")}
 

@@ -56,11 +56,11 @@ def record_checks(settings: Settings, made: Sequence[Check]) -> list[Check]:
     """Records checks of different tables, or of one, in one commit."""
     if not made:
         return []
-    with CHECKS.written(settings):
-        head = CHECKS.head(settings)
-        numbered = [replace(check, number=head.txn + 1) for check in made]
-        CHECKS.add(settings, head, *[list(asdict(check).values()) for check in numbered])
-        return numbered
+
+    def numbered(number: int) -> list[Check]:
+        return [replace(check, number=number) for check in made]
+
+    return numbered(CHECKS.note(settings, lambda number: [list(asdict(one).values()) for one in numbered(number)]))
 
 
 def last_checks(settings: Settings, scope: Scope | None = None) -> dict[str, Check]:

@@ -267,8 +267,8 @@ def _goes_back(latest: Edition, edition: Edition) -> bool:
 
 
 def _remember(settings: Settings, number: int) -> None:
-    """Notes beside the book that edition `number` was published."""
-    with _NUMBERS.written(settings):
+    """Notes beside the book, whose lease the caller holds, that edition `number` was published."""
+    with _NUMBERS.written(settings, hosts=False):
         head = _NUMBERS.head(settings)
         if head.data.get("edition", 0) < number:
             _NUMBERS.add(settings, head, ["edition", number], edition=number)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from lake.config import Settings
@@ -67,7 +70,51 @@ def record_run(  # noqa: PLR0913, PLR0917 - the columns of one entry
 ) -> None:
     """Books one verb's work on `subject`: how it ended (`done` or `failed`), what it counted, how long it took."""
     what = (verb, subject, cut, outcome, counts, started_at, seconds)
-    RUNS.note(settings, lambda number: list(asdict(Run(number, *what)).values()))
+    _do(partial(RUNS.note, settings, lambda number: [list(asdict(Run(number, *what)).values())]))
+
+
+def _do(booking: Callable[[], object]) -> None:
+    aside = _aside.get()
+    if aside is None:
+        booking()
+    else:
+        aside.append(booking)
+
+
+class _Aside:
+    """What is booked by a thread of its own, one after another."""
+
+    def __init__(self, thread: ThreadPoolExecutor) -> None:
+        self._thread, self._booked = thread, list[Future[object]]()
+
+    def append(self, booking: Callable[[], object]) -> None:
+        context = copy_context()
+        context.run(_aside.set, None)
+        self._booked.append(self._thread.submit(context.run, booking))
+
+    def end(self) -> None:
+        """Raises what the first raised that could not be booked."""
+        for one in self._booked:
+            one.result()
+
+
+_aside: Final[ContextVar[_Aside | None]] = ContextVar("_aside", default=None)
+
+
+@contextmanager
+def booked_aside() -> Iterator[None]:
+    """Within the block, and in threads that have a copy of its context, no work waits for a run to be booked.
+
+    All are at its end. Raises there what could not be booked.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="runs") as thread:
+        aside = _Aside(thread)
+        token = _aside.set(aside)
+        try:
+            yield
+        finally:
+            _aside.reset(token)
+    aside.end()
 
 
 def last_runs(settings: Settings, *verbs: str, outcome: str | None = None) -> dict[str, Run]:
@@ -98,16 +145,21 @@ def note(settings: Settings, verb: str, subject: str, cut: int | None, began: da
     """Books what is done, and failed where `counts` has an `error`. Where that cannot be booked, nothing else fails."""
     outcome = "failed" if "error" in counts else "done"
     seconds = round((datetime.now(UTC) - began).total_seconds(), 3)
-    with suppress(Exception):
-        record_run(settings, verb, subject, cut, outcome, counts, began, seconds)
+
+    def quietly() -> None:
+        with suppress(Exception):
+            record_run(settings, verb, subject, cut, outcome, counts, began, seconds)
+
+    _do(quietly)
 
 
-def nothing_to_do(settings: Settings, verb: str, subject: str, cut: int | None, began: datetime) -> None:
-    """Books that there was nothing to do where the last time failed: it no longer does."""
+def nothing_to_do(settings: Settings, verb: str, subjects: Collection[str], cut: int | None = None) -> None:
+    """Books that there was nothing to do with those of `subjects` that failed the last time: they no longer do."""
     with suppress(Exception):
-        last = last_runs(settings, verb).get(subject)
-        if last is not None and last.outcome == "failed":
-            note(settings, verb, subject, cut, began)
+        last = last_runs(settings, verb) if subjects else {}
+        for subject in subjects:
+            if subject in last and last[subject].outcome == "failed":
+                note(settings, verb, subject, cut, datetime.now(UTC))
 
 
 def reason(error: BaseException) -> str:

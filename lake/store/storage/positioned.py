@@ -35,6 +35,14 @@ class Positioned(io.RawIOBase):
         self._at += len(content)
         return len(content)
 
+    def readall(self) -> bytes:
+        """What is left, asked for at once: the way of `io` is by 8 KiB, each a request."""
+        parts = []
+        while content := self._next(max(0, self._size - self._at)):
+            parts.append(content)
+            self._at += len(content)
+        return b"".join(parts)
+
     def _next(self, most: int) -> bytes:
         """What follows the position, `most` bytes at most; none only at the end."""
         raise NotImplementedError
