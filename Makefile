@@ -119,7 +119,7 @@ bench-kinds: setup ## the figures: a million events in a table of each kind besi
 bench-large: setup ## the figures: ten million events of a million keys, and a micro-batch's cost after 1,000 commits
 	$(BIN)/python -m tests.bench.large --growth
 
-bench-huge: setup ## the figures: 8 GB of log against 1 GiB of JVM and 640 MiB of client, and what of it each command reads: GB=1
+bench-huge: setup ## the figures: 8 GB of log against 1 GiB of JVM and 512 MiB of client, and what of it each command reads: GB=1
 	$(BIN)/python -m tests.bench.huge --gb $(or $(GB),8)
 
 bench-http: setup ## the figures: events a second that lake serve http acknowledges, each on the disk

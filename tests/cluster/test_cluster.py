@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lake.scaffold import init
 from lake.store.ledger.editions import latest_edition
 from lake.store.put_up import FOLDER
 from lake.store.warehouse import Warehouse
+from tests.servers.airflow import Airflow
 from tests.servers.cluster import Cluster
 from tests.servers.s3 import S3
 from tests.shop import order
@@ -79,3 +81,27 @@ def test_the_tables_are_those_of_one_machine(
     assert [rows for rows, _ in here.values()] == [19, 19]
     with pytest.raises(FileNotFoundError):
         list((Warehouse(there).root / FOLDER).list(deep=True))
+
+
+def test_the_dags_have_the_tables_of_one_machine(
+    airflow: Airflow, cluster: Cluster, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each task starts a driver of its own; two micro-batches, all tables from the first event, a backfill."""
+    here = tmp_path / "here"
+    init(here)
+    elsewhere = {**cluster.environment, **s3.environment, "LAKE_WAREHOUSE": f"{s3.bucket()}/w"}
+    there = replace(airflow, server=elsewhere)
+    for project in (here, there.folder):
+        land(project, "later.jsonl", LATER)
+    tmp_path.chmod(0o700)
+    assert set(there.run("microbatch").values()) == {"success"}
+    for project in (here, there.folder):
+        land(project, "latest.jsonl", FIRST)
+    assert set(there.run("microbatch").values()) == {"success"}
+    assert set(there.run("recompute").values()) == {"success"}
+    assert set(there.run("backfill", "2024-05-02", table="current_order").values()) == {"success"}
+    lake(here, "run", LAKE_SPARK__MASTER="local[2]", LAKE_SPARK__DRIVER_MEMORY="1g")
+    one_machine = tables(load_settings(here))
+    for name, value in elsewhere.items():
+        monkeypatch.setenv(name, value)
+    assert tables(load_settings(there.folder)) == one_machine

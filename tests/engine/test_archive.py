@@ -75,9 +75,8 @@ def test_every_kind_has_the_rows_that_it_has_over_a_log_of_which_nothing_was_arc
     """Batches are archived between micro-batches, compacted ones too."""
     monkeypatch.setattr(compaction, "SMALL_FILES", 1)
     if committer == "spark":
-        monkeypatch.setattr(cost, "SCAN_ROWS", 10)
-        monkeypatch.setattr(cost, "DEDUPLICATED_LOG_ROWS", 10)
-        monkeypatch.setattr(cost, "PRUNED_LOG_ROWS", 10)
+        for limit in ("SCAN_ROWS", "HANDED_ROWS", "DEDUPLICATED_LOG_ROWS", "PRUNED_LOG_ROWS"):
+            monkeypatch.setattr(cost, limit, 10)
     chance = random.Random(committer)
     project = matrix.write(tmp_path / "project", list(matrix.tables(bold=True)))
     ours = with_cold(Lakehouse(project, tmp_path / "ours"), committer=committer)

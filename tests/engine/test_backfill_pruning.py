@@ -128,7 +128,8 @@ def test_keys_are_the_same_evaluated_from_the_part_of_the_log_that_has_their_tim
         for number, keys in enumerate(slices(random, whole, key)):
             wanted = {*map(str, listed(keys))}
             expected = sorted(str(row) for row in listed(whole) if str({c: row[c] for c in key}) in wanted)
-            monkeypatch.setattr(cost, "SCAN_ROWS", number * 1000)  # read by Spark, and in this process
+            for limit in ("SCAN_ROWS", "HANDED_ROWS"):
+                monkeypatch.setattr(cost, limit, number * 1000)  # read by Spark, and in this process
             assert rows_of(inputs, declaration, keys) == expected, name
             times = read_at(inputs, declaration, keys)["readings"]
             assert (times is not None) == (name in NARROWED), name

@@ -34,6 +34,7 @@ from tests.shop import contract, declare, empty, job
 FEW: Final = 10
 LIMITS: Final = (
     "SCAN_ROWS",
+    "HANDED_ROWS",
     "COMPARE_ROWS",
     "APPENDED_ROWS",
     "LOOKUP_ROWS",

@@ -184,7 +184,8 @@ def test_tables_are_the_same_where_columns_are_left_out(
     inputs = Inputs(lambda: spark, lake.project, cut(lake.project))
     for number, declaration in enumerate(lake.project.tables.values()):
         # The rows that are looked for go to Spark from this process, or it reads them itself.
-        monkeypatch.setattr(cost, "SCAN_ROWS", 20_000 * ((number + seed) % 2))
+        for limit in ("SCAN_ROWS", "HANDED_ROWS"):
+            monkeypatch.setattr(cost, limit, 20_000 * ((number + seed) % 2))
         assert same_alone(inputs, declaration, chance.random()), declaration.name
 
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import gc
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pytest
 from py4j.finalizer import ThreadSafeFinalizer
 from pyspark.sql import SparkSession
 
+from lake import cost
 from lake.session import HANDED, hand_over, let_go
+from lake.store import delta
+from lake.store.scan import Scan
+from lake.store.storage import Address
 
 
 def test_what_python_needs_no_more_goes_from_the_jvm_once_much_is_handed_to_it(spark: SparkSession) -> None:
@@ -24,3 +33,35 @@ def test_what_python_needs_no_more_goes_from_the_jvm_once_much_is_handed_to_it(s
         assert len(ThreadSafeFinalizer.finalizers) <= held
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("limits", "by_spark"),
+    [
+        ({}, False),
+        ({"HANDED_ROWS": 90}, False),
+        ({"HANDED_ROWS": 89}, True),
+        ({"HANDED_BYTES": 89}, True),
+        ({"SCAN_ROWS": 10}, False),
+    ],
+)
+def test_a_small_table_is_handed_to_spark_and_any_has_the_same_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], *, by_spark: bool
+) -> None:
+    """By rows and by bytes; of a table in three files, one of them without a column of the others."""
+    for name, limit in limits.items():
+        monkeypatch.setattr(cost, name, limit)
+    table, at = Address(str(tmp_path / "t")), datetime(2026, 10, 25, tzinfo=UTC)
+    for part in range(3):
+        rows: list[dict[str, Any]] = [
+            {"n": part * 30 + n, "word": None if n % 7 else f"w{n}", "at": at + timedelta(minutes=n)} for n in range(30)
+        ]
+        if part:
+            rows = [row | {"more": row["n"] / 4} for row in rows]
+        delta.add(table, pa.Table.from_pylist(rows), schema_mode="merge")
+    scan = Scan(table, bounds={"n": (5, 70)})
+    frame = scan.frame(spark)
+    assert bool(frame.inputFiles()) == by_spark
+    found = sorted(map(tuple, frame.select("n", "word", "at", "more").collect()))
+    assert found == sorted(tuple(row.values()) for row in scan.arrow(["n", "word", "at", "more"]).to_pylist())
+    assert [n for n, *_ in found] == [*range(5, 71)]
