@@ -5,7 +5,8 @@ A table that no edition has yet meets them all. Of a History they look at the cu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -20,8 +21,6 @@ from lake.store.scan import Scan
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lake.declaration import Declaration
     from lake.quality.suite import Expectation
     from lake.store.tables import Table
@@ -31,18 +30,28 @@ FLOATS: Final = ("halffloat", "float", "double")
 
 @dataclass(frozen=True)
 class Beside:
-    """The rows of a table `now` and as the last edition `had` them; `key` tells rows apart."""
+    """A table `now` and as the last edition `had` it, of which `current` rows count; `key` tells them apart.
 
-    had: pa.Table
-    now: pa.Table
+    Neither is held in this process: DuckDB reads `columns` of the files, within the setting `client_memory`.
+    """
+
+    had: Scan
+    now: Scan
     key: tuple[str, ...]
+    columns: Sequence[str]
+    current: str
 
     def ask(self, query: str) -> list[dict[str, Any]]:
-        with small.connection() as con:
-            con.register("had", self.had)
-            con.register("now", self.now)
+        with small.connection() as con, ExitStack() as stack:
+            for name, scan in (("had", self.had), ("now", self.now)):
+                stack.enter_context(scan.registered(con, name, self.columns, self.current))
             rows: list[dict[str, Any]] = con.sql(query).to_arrow_table().to_pylist()
             return rows
+
+    def both(self, value: str) -> tuple[Any, Any]:
+        """What the SQL `value` is over the edition's rows, and over those of now."""
+        [row] = self.ask(f"SELECT (SELECT {value} FROM had) AS had, (SELECT {value} FROM now) AS now")
+        return row["had"], row["now"]
 
     def gone(self, expectation: Expectation) -> Finding:
         """The keys that the edition has and the table lacks."""
@@ -53,22 +62,20 @@ class Beside:
                 ORDER BY {keys} LIMIT {EXAMPLES}"""
         )
         failed = gone[0]["_failed"] if gone else 0
-        kwargs = expectation.kwargs
-        allowed = max(Decimal(str(kwargs["share"])) * self.had.num_rows, kwargs.get("rows", 0))
+        kwargs, had = expectation.kwargs, self.both("count(*)")[0]
+        allowed = max(Decimal(str(kwargs["share"])) * had, kwargs.get("rows", 0))
         shown = [{name: row[name] for name in self.key} for row in gone]
-        return Finding(expectation, failed <= allowed, self.had.num_rows, failed, examples=shown)
+        return Finding(expectation, failed <= allowed, had, failed, examples=shown)
 
     def count(self, expectation: Expectation) -> Finding:
-        return _near(expectation, self.had.num_rows, self.now.num_rows)
+        return _near(expectation, *self.both("count(*)"))
 
     def sum(self, expectation: Expectation) -> Finding:
         column = expectation.kwargs["column"]
-        if str(self.now.schema.field(column).type) in FLOATS:
+        if str(self.now.schema().field(column).type) in FLOATS:
             fix = "sum a decimal or a whole number: sums of floats depend on the order of rows"
             raise DeclarationError(f"{expectation} cannot be over a float", where=expectation.where, fix=fix)
-        query = " UNION ALL ".join(f"SELECT coalesce(sum({quoted(column)}), 0) AS s FROM {t}" for t in ("had", "now"))
-        had, now = (row["s"] for row in self.ask(query))
-        return _near(expectation, had, now)
+        return _near(expectation, *self.both(f"coalesce(sum({quoted(column)}), 0)"))
 
 
 JUDGES: Final[Mapping[str, Callable[[Beside, Expectation], Finding]]] = {
@@ -96,8 +103,7 @@ def judge_since(
         if not set(columns) <= set(old.schema().names):
             findings.append(Finding(expectation, True))  # the edition is of a definition that had no such column
             continue
-        beside = Beside(old.arrow(columns, where=current), new.arrow(columns, where=current), key)
-        findings.append(JUDGES[expectation.type](beside, expectation))
+        findings.append(JUDGES[expectation.type](Beside(old, new, key, columns, current), expectation))
     return findings
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, Final
 
@@ -48,10 +48,17 @@ def connection() -> duckdb.DuckDBPyConnection:
 
 
 @contextmanager
-def reading(
-    path: Address, table: TableState, paths: Sequence[str], *, by_file: bool = False
+def reading(  # noqa: PLR0913  which rows of which files, and where
+    path: Address,
+    table: TableState,
+    paths: Sequence[str],
+    *,
+    by_file: bool = False,
+    on: duckdb.DuckDBPyConnection | None = None,
+    name: str = "t",
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, Sequence[str]]]:
-    """A DuckDB that has the rows of the files `paths` of the `table` at `path` as `t`, and the names of its columns.
+    """A DuckDB, `on` this connection, that has the rows of the files `paths` of the `table` at `path` by a `name`, and
+    the names of its columns.
 
     A column that only some files have is null in the others; those by which the table is partitioned are read from the
     names of their folders below the table. With `by_file`, a column FILE says which of the files a row is of. Raises
@@ -61,7 +68,7 @@ def reading(
         missing(path, paths, to_read=True)  # so that their ends are there together, not one after another
     partitions = table.metadata().partition_columns
     types = {field.name: PARTITION_TYPES.get(str(field.type.type), "VARCHAR") for field in table.schema().fields}
-    with connection() as con:
+    with connection() if on is None else nullcontext(on) as con:
         try:
             # DuckDB's own reading of folders' names takes those above the table too, for columns of its files.
             filename = f", filename = '{FILE}'" if partitions or by_file else ""
@@ -72,7 +79,7 @@ def reading(
                 part = f"regexp_extract({FILE}, '.*/{{}}=([^/]*)/', 1)"
                 named = [f"CAST({part.format(name)} AS {types[name]}) AS {quoted(name)}" for name in partitions]
                 rows = rows.project(", ".join([*map(quoted, own), *named]))
-            con.register("t", rows)
+            con.register(name, rows)
             yield con, rows.columns
         except duckdb.Error as error:
             if broken := _unreadable(path, paths):

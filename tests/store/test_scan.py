@@ -16,6 +16,7 @@ from lake import cost
 from lake.session import HANDED, hand_over, let_go
 from lake.store import delta
 from lake.store.scan import Scan
+from lake.store.small import connection
 from lake.store.storage import Address
 
 
@@ -65,3 +66,25 @@ def test_a_small_table_is_handed_to_spark_and_any_has_the_same_rows(
     found = sorted(map(tuple, frame.select("n", "word", "at", "more").collect()))
     assert found == sorted(tuple(row.values()) for row in scan.arrow(["n", "word", "at", "more"]).to_pylist())
     assert [n for n, *_ in found] == [*range(5, 71)]
+
+
+def test_two_versions_are_read_side_by_side_as_one_is(tmp_path: Path) -> None:
+    """Of no file, of one, and of two, the second with a column that the first has not."""
+    table = Address(str(tmp_path / "t"))
+    delta.add(table, pa.table({"n": pa.array([], pa.int64()), "word": pa.array([], pa.string())}))
+    delta.add(table, pa.table({"n": [1, 2, None], "word": ["a", None, "c"]}))
+    delta.add(table, pa.table({"n": [3, 4], "word": ["d", "e"], "more": [0.5, None]}), schema_mode="merge")
+    first, *_, last = scans = [Scan(table, version) for version in range(3)]
+    assert [scan.arrow().num_rows for scan in scans] == [0, 3, 5]
+    for scan in scans:
+        columns = scan.schema().names
+        with (
+            connection() as con,
+            first.registered(con, "had", ["n"], "true"),
+            scan.registered(con, "now", [*columns, *columns], "word IS DISTINCT FROM 'a'"),
+        ):
+            found = con.sql("FROM now WHERE n NOT IN (SELECT n FROM had) OR n IS NULL").fetchall()
+        expected = scan.arrow(where="word IS DISTINCT FROM 'a'").to_pylist()
+        assert sorted(map(str, found)) == sorted(str(tuple(row.values())) for row in expected)
+    with connection() as con, last.registered(con, "now", ["more", "n"], "n > 1"):
+        assert con.sql("FROM now ORDER BY n").fetchall() == [(None, 2), (0.5, 3), (None, 4)]
