@@ -1,0 +1,89 @@
+"""Streams for which nothing came, in a bucket: they are asked side by side, and what is lost of one has its session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Barrier, current_thread, main_thread
+from typing import Any
+
+import pytest
+
+from lake.config import Settings
+from lake.contracts.contract import Contract, load_contracts
+from lake.errors import LakeError, StorageError
+from lake.ingest import ingest as ingest_module
+from lake.ingest.append import BatchCounts
+from lake.ingest.ingest import ingest
+from lake.store.ledger import runs
+from tests.servers.s3 import S3
+from tests.shop import contract, empty
+
+STREAMS = ("one", "two", "three", "four")
+
+
+@pytest.fixture
+def settings(s3: S3, tmp_path: Path) -> Settings:
+    told = f'[tool.lake.storage]\nendpoint = "{s3.url}"\nregion = "us-east-1"\npath_style = true\n'
+    made = empty(tmp_path, f'warehouse = "{s3.bucket()}/lake"\n{told}')
+    for stream in STREAMS:
+        schema = contract(stream, {"id": "long", "at": "timestamp"}, id=["id"], time="at")
+        made.path(f"schemas/{stream}.avsc").write_text(json.dumps(schema))
+    return made
+
+
+def counted(settings: Settings, monkeypatch: pytest.MonkeyPatch, take: Callable[[str, Any], None]) -> Mapping[str, int]:
+    """What an ingest returns, where the landing files of a stream are taken in by `take`, given how Spark starts."""
+
+    def landed(_: Settings, spark: Any, contract: Contract, **__: Any) -> dict[str, BatchCounts]:
+        take(contract.name, spark)
+        return {contract.name: BatchCounts(7)}
+
+    monkeypatch.setattr(ingest_module, "_landed", landed)
+    done = ingest(settings, lambda: "a session", load_contracts(settings))  # type: ignore[arg-type, return-value]
+    return {stream: counts.batch for stream, counts in done.items()}
+
+
+def test_they_are_asked_side_by_side(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = Barrier(len(STREAMS), timeout=20)
+
+    def take(*_: Any) -> None:
+        together.wait()
+
+    assert counted(settings, monkeypatch, take) == dict.fromkeys(STREAMS, 7)
+
+
+@pytest.mark.parametrize("needs", [{"two"}, {"one", "four"}, set(STREAMS)])
+def test_what_is_made_again_is_by_the_thread_that_starts_spark(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, needs: set[str]
+) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def take(stream: str, spark: Any) -> None:
+        asked.append((stream, current_thread() is main_thread()))
+        if stream in needs:
+            assert spark() == "a session"
+
+    assert counted(settings, monkeypatch, take) == dict.fromkeys(STREAMS, 7)
+    assert {stream for stream, main in asked if main} == needs
+    assert sorted(stream for stream, main in asked if not main) == sorted(STREAMS)
+
+
+def test_a_fault_of_one_is_told_and_booked_and_holds_up_no_other(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: dict[str, LakeError] = {}
+
+    def take(stream: str, _: Any) -> None:
+        if stream == "three":
+            raise StorageError("a file of three is gone")
+
+    with pytest.raises(StorageError, match="three is gone"):
+        counted(settings, monkeypatch, take)
+    monkeypatch.setattr(ingest_module, "ingest", ingest)
+    done = ingest(settings, pytest.fail, load_contracts(settings), on_failure=failed.__setitem__)
+    assert ([*failed], {*done}) == (["three"], set(STREAMS) - {"three"})
+    assert runs.last_runs(settings)["three"].outcome == "failed"
+    counted(settings, monkeypatch, lambda *_: None)
+    assert runs.last_runs(settings)["three"].outcome == "done"
