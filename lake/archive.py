@@ -47,7 +47,8 @@ DIGITS: Final = 16
 class Archived:
     """What was done, or would be: the `parts` that the log of `stream` names then, the `moved` ones among them.
 
-    `files` of the log, of `bytes` in all, go; of those that have later batches too, smaller ones stay.
+    `files` of the log, of `bytes` in all, go; of those that have later batches too, smaller ones stay. The folders
+    `unnamed` beside the parts are of no batches of this log: an archive up to another batch was cut short there.
     """
 
     stream: str
@@ -56,6 +57,7 @@ class Archived:
     moved: list[Part]
     files: int
     bytes: int
+    unnamed: list[str]
     dry_run: bool
 
 
@@ -95,8 +97,9 @@ def archive(  # noqa: PLR0913  which batches, and who does it
         if settings.store:  # a dry run, too, says where there is no such bucket
             with suppress(FileNotFoundError):
                 next(place.list(), None)
+        unnamed = _unnamed(place / stream, wanted)
         if dry_run or not moved:
-            return Archived(stream, through, wanted, moved, files, size, dry_run)
+            return Archived(stream, through, wanted, moved, files, size, unnamed, dry_run)
         _make_folder(settings, place, stream)
         for number, part in enumerate(wanted):
             if part in moved:
@@ -114,7 +117,14 @@ def archive(  # noqa: PLR0913  which batches, and who does it
                 )
             cold_parts.commit(log.location, wanted, writer)
     moved = [part for part in wanted if part not in now]
-    return Archived(stream, through, wanted, moved, files, size, dry_run)
+    return Archived(stream, through, wanted, moved, files, size, unnamed, dry_run)
+
+
+def _unnamed(folder: Address, parts: Sequence[Part]) -> list[str]:
+    named, there = {part.place for part in parts}, list[str]()
+    with suppress(FileNotFoundError):
+        there += sorted(str(folder / entry.name[:-1]) for entry in folder.list() if entry.name.endswith("/"))
+    return [at for at in there if at not in named]
 
 
 def _heads(log: Log, through: int) -> list[LogHead]:

@@ -176,7 +176,7 @@ def test_wherever_it_dies_nothing_is_lost_or_doubled_and_the_next_goes_on(
 ) -> None:
     compact(settings)
     shutil.copytree(settings.project, tmp_path / "kept")
-    before, switched = rows(settings), set()
+    before, switched, left = rows(settings), set(), set()
     for at in range(0, 100, every):
         shutil.rmtree(settings.project)
         shutil.rmtree(tmp_path / "cold", ignore_errors=True)
@@ -193,8 +193,15 @@ def test_wherever_it_dies_nothing_is_lost_or_doubled_and_the_next_goes_on(
         assert check(settings, "readings") == []
         switched.add(bool(cold.parts_of(Log(settings, "readings").path)))
         append(settings, random.Random(at), 1)
-        run(settings, 5)
-        assert [part.through for part in cold.parts_of(Log(settings, "readings").path)] in ([5], [4, 5])
+        told = run(settings, 5).unnamed
+        named = cold.parts_of(Log(settings, "readings").path)
+        assert [part.through for part in named] in ([5], [4, 5])
+        assert told == [
+            str(folder)
+            for folder in (tmp_path / "cold/readings").iterdir()
+            if str(folder) not in {p.place for p in named}
+        ]
+        left.add(len(told))
         assert set(before) < set(rows(settings))
         assert len(rows(settings)) == Log(settings, "readings").head().events
         assert check(settings, "readings") == []
@@ -202,7 +209,7 @@ def test_wherever_it_dies_nothing_is_lost_or_doubled_and_the_next_goes_on(
             break
     else:
         pytest.fail("it never came to its end")
-    assert (switched, at > 10) == ({True, False}, True), at
+    assert (switched, left, at > 10) == ({True, False}, {0, 1} if every == 1 else {0}, True), at
 
 
 @pytest.mark.long
