@@ -122,7 +122,7 @@ def archive(  # noqa: PLR0913  which batches, and who does it
 
 def _unnamed(folder: Address, parts: Sequence[Part]) -> list[str]:
     named, there = {part.place for part in parts}, list[str]()
-    with suppress(FileNotFoundError):
+    with suppress(OSError):  # nothing is there yet; or nothing can be, which is told where it is to be made
         there += sorted(str(folder / entry.name[:-1]) for entry in folder.list() if entry.name.endswith("/"))
     return [at for at in there if at not in named]
 
