@@ -172,7 +172,9 @@ def archive(shell: Shell, stream: str, through: int, dry_run: bool) -> None:
     done = run(shell.settings, lambda: shell.spark, stream, through, dry_run=dry_run, tell=shell.say)
     data = asdict(done)
     for folder in done.unnamed:
-        shell.say(f"{folder} is not named by the log: delete it, unless that of a copy or another warehouse does")
+        shell.say(
+            f"{folder} is not named by this log: delete it, unless the log of a copy or of another warehouse names it"
+        )
     if not done.moved:
         return shell.emit(data, f"{stream}: nothing to do, batches 1 to {through} are archived")
     rows = [
