@@ -94,7 +94,7 @@ class Inputs:
     def file_size(self, declaration: Declaration) -> int:
         """How many bytes the files take that evaluating the table reads first of all."""
         read = [source for source in declaration.inputs if source.is_log or not self.recompute]
-        return sum(self._scan(source).size() for source in read)
+        return sum(self._scan(source).size() for source in read if not source.is_log or self.version(source))
 
     def evaluated(self, declaration: Declaration, sides: Sequence[DataFrame]) -> DataFrame:
         """What the declaration's kind makes of `sides`, as of the cut."""

@@ -1,0 +1,44 @@
+"""Tables over streams of which nothing has come yet: they are built, advanced and proved as others are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.engine.rebuild import rebuild_all
+from lake.engine.verify import verify_all
+from lake.evaluation.inputs import Inputs
+from lake.publish.cut import pick_cut
+from lake.testing import Lakehouse
+from tests.options import events
+from tests.options import project as matrix
+
+
+@pytest.mark.parametrize(
+    ("first", "kinds"),
+    [("others", {"Enrich"}), *(pytest.param(first, {}, marks=pytest.mark.long) for first in ("others", "events"))],
+)
+def test_a_table_of_every_kind_is_there_before_its_events(
+    spark: SparkSession, tmp_path: Path, first: str, kinds: set[str]
+) -> None:
+    """No stream has events, then `first` alone, then both: as in one run of all that has come by then."""
+    some = [table for table in matrix.tables(bold=True) if not kinds or table.kind in kinds]
+    folder, land, come = matrix.write(tmp_path / "project", some), next(iter(events.batches())), set[str]()
+    ours = Lakehouse(folder, tmp_path / "ours")
+    for number, streams in enumerate(([], [first], [name for name in land if name != first])):
+        theirs = Lakehouse(folder, tmp_path / f"theirs {number}")
+        come |= {*streams}
+        for stream in streams:
+            ours.land(stream, *land[stream])
+        for stream in sorted(come):
+            theirs.land(stream, *land[stream])
+        for lakehouse in (ours, theirs):
+            lakehouse.run()
+        tables = {name: ours.table(name) for name in ours.project.tables}
+        assert tables == {name: theirs.table(name) for name in theirs.project.tables}, streams
+        assert any(tables.values()) == bool(come & {"events"} or (come and "other" in tables))
+        rebuild_all(Inputs(lambda: spark, ours.project, pick_cut(ours.project, None)), (), tell=lambda _: None)
+        verdicts = verify_all(lambda: spark, ours.project, tell=lambda _: None)
+        assert [each for each in verdicts if each.verdict != "identical"] == []
