@@ -94,9 +94,6 @@ def archive(  # noqa: PLR0913  which batches, and who does it
         cold.must_be_there(log.path, [part for part in wanted if part in now and part.first <= through])
         moved = [part for part in wanted if part not in now]
         files, size = cold_parts.archived(log.location, through) if moved else (0, 0)
-        if settings.store:  # a dry run, too, says where there is no such bucket
-            with suppress(FileNotFoundError):
-                next(place.list(), None)
         unnamed = _unnamed(place / stream, wanted)
         if dry_run or not moved:
             return Archived(stream, through, wanted, moved, files, size, unnamed, dry_run)
@@ -121,6 +118,7 @@ def archive(  # noqa: PLR0913  which batches, and who does it
 
 
 def _unnamed(folder: Address, parts: Sequence[Part]) -> list[str]:
+    """The folders in `folder` that none of the `parts` is in. Raises Unavailable where there is no such bucket."""
     named, there = {part.place for part in parts}, list[str]()
     with suppress(OSError):  # nothing is there yet; or nothing can be, which is told where it is to be made
         there += sorted(str(folder / entry.name[:-1]) for entry in folder.list() if entry.name.endswith("/"))

@@ -62,10 +62,10 @@ class Beside:
                 ORDER BY {keys} LIMIT {EXAMPLES}"""
         )
         failed = gone[0]["_failed"] if gone else 0
-        kwargs, had = expectation.kwargs, self.both("count(*)")[0]
-        allowed = max(Decimal(str(kwargs["share"])) * had, kwargs.get("rows", 0))
+        kwargs, [counted] = expectation.kwargs, self.ask("SELECT count(*) AS rows FROM had")
+        allowed = max(Decimal(str(kwargs["share"])) * counted["rows"], kwargs.get("rows", 0))
         shown = [{name: row[name] for name in self.key} for row in gone]
-        return Finding(expectation, failed <= allowed, had, failed, examples=shown)
+        return Finding(expectation, failed <= allowed, counted["rows"], failed, examples=shown)
 
     def count(self, expectation: Expectation) -> Finding:
         return _near(expectation, *self.both("count(*)"))

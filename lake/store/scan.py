@@ -7,7 +7,7 @@ columns that are not asked for, and holds nothing in this process: `lake.cost` s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -140,7 +140,7 @@ class Scan:
                 _, stored = stack.enter_context(reading(self.path, table, files, on=con, name=files_of))
             else:
                 con.register(files_of, arrow_schema(table).empty_table())
-            wanted = ", ".join(quoted(c) if c in stored else f"NULL AS {quoted(c)}" for c in dict.fromkeys(columns))
+            wanted = _picked(dict.fromkeys(columns), stored)
             rows = f"SELECT {wanted} FROM {quoted(files_of)} WHERE {self._where(DUCKDB)} AND ({where})"
             con.execute(f"CREATE TEMP VIEW {quoted(name)} AS {rows}")
             yield
@@ -285,9 +285,13 @@ def read(  # noqa: PLR0913 which rows of which files
     with reading(path, table, files) as (con, stored_columns):
         if keys is not None:
             con.register("k", keys)
-        stored = {quoted(name) for name in stored_columns if only is None or name in only}
-        wanted = ", ".join(name if name in stored else f"NULL AS {name}" for name in map(quoted, schema.names))
+        wanted = _picked(schema.names, [name for name in stored_columns if only is None or name in only])
         return con.sql(f"SELECT {wanted} FROM t WHERE {where}").to_arrow_table().cast(schema)
+
+
+def _picked(columns: Iterable[str], stored: Collection[str]) -> str:
+    """DuckDB's SQL for `columns` of files, null where they are not among those `stored`."""
+    return ", ".join(quoted(name) if name in stored else f"NULL AS {quoted(name)}" for name in columns)
 
 
 def _key_test(table: TableState, columns: Sequence[str], stats: Sequence[str]) -> str | None:

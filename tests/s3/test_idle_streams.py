@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier, current_thread, main_thread
 from typing import Any
@@ -25,8 +26,7 @@ STREAMS = ("one", "two", "three", "four")
 
 @pytest.fixture
 def settings(s3: S3, tmp_path: Path) -> Settings:
-    told = f'[tool.lake.storage]\nendpoint = "{s3.url}"\nregion = "us-east-1"\npath_style = true\n'
-    made = empty(tmp_path, f'warehouse = "{s3.bucket()}/lake"\n{told}')
+    made = replace(empty(tmp_path), warehouse=f"{s3.bucket()}/lake", storage=s3.storage)
     for stream in STREAMS:
         schema = contract(stream, {"id": "long", "at": "timestamp"}, id=["id"], time="at")
         made.path(f"schemas/{stream}.avsc").write_text(json.dumps(schema))
@@ -81,7 +81,6 @@ def test_a_fault_of_one_is_told_and_booked_and_holds_up_no_other(
 
     with pytest.raises(StorageError, match="three is gone"):
         counted(settings, monkeypatch, take)
-    monkeypatch.setattr(ingest_module, "ingest", ingest)
     done = ingest(settings, pytest.fail, load_contracts(settings), on_failure=failed.__setitem__)
     assert ([*failed], {*done}) == (["three"], set(STREAMS) - {"three"})
     assert runs.last_runs(settings)["three"].outcome == "failed"
