@@ -20,6 +20,10 @@ LOOKUP_ROWS = 2_000
 """Rows of an input that are put in order in this process to explain a row; more are by Spark."""
 AFFECTED_SHARE = 0.2
 """Above this share of a table's rows, evaluating all of it costs less than restricting its inputs to the keys."""
+PEOPLE_AT_ONCE = 200_000
+"""People whose keys are in this process at once, 250 bytes each as objects of Python, 100 as Arrow: those of more go to
+Spark in parts, which it keeps on its disks.
+"""
 PRUNED_LOG_ROWS = 20_000
 """Above so many rows of a log, a Spark scan for a few keys costs more than to see which columns hold them: of 30,000
 rows a micro-batch of `Latest` takes 3.0 s by a scan, 1.2 s so.

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from lake.config import Settings, load_settings
+from lake.contracts.encryption import KEY, SUBJECT
 from lake.scaffold import init
+from lake.store.keys import KeyStore
 from lake.testing import Lakehouse
 
 HEAD: Final = "from datetime import timedelta\nfrom lake import *\n"
@@ -39,6 +41,11 @@ def order(number: int, customer: str = "joan", **values: str) -> dict[str, Any]:
     at = f"2024-04-{number % 20 + 3:02}T10:00:00Z"
     record = {"order_id": number, "customer": customer, "status": "placed", "amount": "9.00"}
     return record | dict.fromkeys(("placed_at", "changed_at"), at) | values
+
+
+def all_keys(store: KeyStore, stream: str = "orders") -> dict[str, bytes]:
+    """The keys of all people of a stream, by their tokens."""
+    return {row[SUBJECT]: row[KEY] for part in store.every(stream) for row in part.to_pylist()}
 
 
 def avro(kind: Any) -> Any:

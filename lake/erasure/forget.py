@@ -64,7 +64,7 @@ def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
     _must_seal(contract)
     store = open_store(project.settings, make=not Log(project.settings, stream).head().keys)
     token = store.token(stream, subject)
-    has_key = token in erasures.subjects(project.settings, stream) or token in store.known(stream)
+    has_key = token in erasures.subjects(project.settings, stream) or store.knows(stream, token)
     if not has_key and not search.quarantined(project.settings, contract, subject, {subject}):
         raise DeclarationError(
             f"{stream} has no events of a person whose {contract.subject} is {subject!r}",

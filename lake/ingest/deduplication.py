@@ -241,7 +241,8 @@ class Search:
             rows = self._narrowed(files).join(self.events.select("_bucket", "_id"), ["_bucket", "_id"], "left_semi")
         rows = kept(rows, [void for void in self._voids if void.whole])
         sealed = events is not None and encryption.SUBJECT in events.column_names
-        keys = Log(self.settings, self.contract.name).keys_of(self.contract, log.people(events) if sealed else None)
+        among = log.people(events) if sealed else None
+        keys = Log(self.settings, self.contract.name).keys_of(self.spark, self.contract, among)
         rows = log.current(rows, self.contracts, keys)
         # The text of what is nested tells times with a zone, which older logs have for such without, from these.
         for field in self.contract.fields:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark import StorageLevel
 
+from lake import cost
 from lake.config import Settings
 from lake.contracts import encryption
 from lake.contracts.contract import Contract
 from lake.store import erasures
 from lake.store.keys import open_store
 from lake.store.log import Log
-from lake.store.scan import to_frame
+from lake.store.scan import spooled, to_arrow, to_frame, within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,15 +33,33 @@ def sealable(spark: SparkSession, settings: Settings, contract: Contract, events
     store = Log(settings, contract.name).key_store()
     gone = erasures.subjects(settings, contract.name) | store.destroyed(contract.name)
     tokened = encryption.tokened(events, contract, to_frame(spark, encryption.pads(store.secret)))
-    people = tokened.where("_reason IS NULL").select(encryption.SUBJECT).distinct().toArrow().column(encryption.SUBJECT)
-    tokens = {token for token in people.to_pylist() if token is not None}
-    store.make(contract.name, tokens - gone)
-    keys = store.living(contract.name, tokens - gone)
-    keyed = encryption.without_the_erased(encryption.with_keys(tokened, to_frame(spark, keys)), contract)
+
+    def keys() -> Iterator[pa.Table]:
+        for people in _people(tokened.where("_reason IS NULL")):
+            store.make(contract.name, people - gone)
+            yield store.living(contract.name, people - gone)
+
+    keyed = encryption.without_the_erased(encryption.with_keys(tokened, spooled(spark, keys())), contract)
     erased = pa.table(
         {encryption.SUBJECT: pa.array(sorted(gone), pa.string()), ERASED: pa.array([True] * len(gone), pa.bool_())}
     )
     return keyed.join(to_frame(spark, erased), encryption.SUBJECT, "left")
+
+
+def _people(events: DataFrame) -> Iterator[set[str]]:
+    """The tokens of those whom the events are about, in parts of about PEOPLE_AT_ONCE; one at least."""
+    token = encryption.SUBJECT
+    people = events.select(token).where(f"{token} IS NOT NULL").distinct()
+    few = within(people, cost.PEOPLE_AT_ONCE)
+    if isinstance(few, pa.Table):
+        yield {*few.column(token).to_pylist()}
+        return
+    many = people.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+    parts = -(-many.count() // cost.PEOPLE_AT_ONCE)
+    for part in range(parts):
+        # A token is a digest: its first digits put about as many people into each part.
+        some = many.where(f"cast(conv(left({token}, 8), 16, 10) AS bigint) % {parts} = {part}")
+        yield {*to_arrow(some).column(token).to_pylist()}
 
 
 def shown(contract: Contract, column: str, instead: str = "''") -> str:

@@ -36,7 +36,7 @@ from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
 from lake.store.numbered import alter, only_writer, proven
 from lake.store.proof import chain
-from lake.store.scan import TIME, Scan, Span, as_frame, to_frame
+from lake.store.scan import TIME, Scan, Span, spooled, to_frame
 from lake.store.storage import Address
 from lake.store.voids import kept, voided
 from lake.store.warehouse import Location, Warehouse
@@ -254,7 +254,8 @@ class Log:
         scan = Scan(self.path, bounds=bounds, times=times)
         rows = scan.frame(spark) if keys is None else scan.near(spark, keys, only)
         among = self._people(scan, keys) if contract.sealed else None
-        return self._interpreted(rows, contracts, self.keys_of(contract, among), voids=voids, refusals=refusals)
+        people = self.keys_of(spark, contract, among)
+        return self._interpreted(rows, contracts, people, voids=voids, refusals=refusals)
 
     def events_of(self, stored: DataFrame, contract: Contract, keys: DataFrame, *, voids: int = 0) -> DataFrame:
         """What `read` gives where its files have the rows `stored`, and `keys` are the keys of people."""
@@ -265,7 +266,7 @@ class Log:
         self,
         rows: DataFrame,
         contracts: Sequence[Contract],
-        keys: pa.Table | DataFrame | None,
+        keys: DataFrame | None,
         *,
         voids: int,
         refusals: bool = False,
@@ -308,7 +309,7 @@ class Log:
             )
         return store
 
-    def keys_of(self, contract: Contract, among: Iterable[str] | None = None) -> pa.Table | None:
+    def keys_of(self, spark: SparkSession, contract: Contract, among: Iterable[str] | None = None) -> DataFrame | None:
         """The keys of the people in a log, or those `among` some tokens, who were not forgotten; None where nothing in
         it is sealed.
 
@@ -319,15 +320,19 @@ class Log:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        living = self.key_store().living(self.stream, among)
+        store = self.key_store()
+        parts = store.every(self.stream) if among is None else iter([store.living(self.stream, among)])
         gone = pa.array(sorted(erasures.subjects(self.settings, self.stream)), pa.string())
-        return living.filter(pc.invert(pc.is_in(living.column(encryption.SUBJECT), gone)))
+        return spooled(
+            spark, (part.filter(pc.invert(pc.is_in(part.column(encryption.SUBJECT), gone))) for part in parts)
+        )
 
     def keyless(self, store: KeyStore) -> set[str]:
         """The tokens of the people in a log of whom `store` has never heard, but those who were erased."""
-        query = f"SELECT DISTINCT {encryption.SUBJECT} AS token FROM t WHERE {encryption.SUBJECT} IS NOT NULL"
-        tokens = {row["token"] for row in small.rows(self.path, query)}
-        return tokens - store.known(self.stream) - erasures.subjects(self.settings, self.stream)
+        token = encryption.SUBJECT
+        query = f"SELECT DISTINCT {token} FROM t ANTI JOIN known USING ({token}) WHERE {token} IS NOT NULL"
+        missing = {row[token] for row in small.rows(self.path, query, known=store.known(self.stream))}
+        return missing - erasures.subjects(self.settings, self.stream)
 
     def commit(self, contract: Contract, rows: pa.Table | DataFrame, position: Position) -> LogHead:
         """Appends a batch and its position in one Delta commit, and proves by reading it back that it is there.
@@ -438,7 +443,7 @@ def _head(stream: str, position: Position) -> LogHead:
 def current(
     rows: DataFrame,
     contracts: Sequence[Contract],
-    keys: pa.Table | DataFrame | None = None,
+    keys: DataFrame | None = None,
     more: Sequence[str] = (),
 ) -> DataFrame:
     """`rows` as they are stored, read as the newest of its `contracts`, followed by the log's own columns.
@@ -446,7 +451,7 @@ def current(
     `more` of their columns come last. What is personal is opened by `keys`, and null for people without one.
     """
     if keys is not None:
-        rows = encryption.with_keys(rows, as_frame(rows.sparkSession, keys))
+        rows = encryption.with_keys(rows, keys)
         extra = encryption.opened(encryption.EXTRA, encryption.place(contracts[-1], encryption.EXTRA))
         rows = rows.selectExpr("* EXCEPT (_extra)", f"{extra} AS {encryption.EXTRA}")
     stored = set(rows.columns)

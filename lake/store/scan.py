@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import reduce
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -321,6 +323,24 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     frame = spark.createDataFrame(rows, from_arrow_schema(rows.schema))
     # One partition satisfies every grouping and join, so a small job is one task without a shuffle.
     return frame.coalesce(1) if rows.num_rows <= cost.SCAN_ROWS else frame
+
+
+def spooled(spark: SparkSession, parts: Iterator[pa.Table]) -> DataFrame:
+    """The rows of one or more parts as a DataFrame.
+
+    Of several, each is on Spark's disks before the next but one is asked for, so that neither this process nor the
+    driver holds them all.
+    """
+    from pyspark import StorageLevel
+
+    first, second = next(parts), next(parts, None)
+    if second is None:
+        return to_frame(spark, first)
+    frames = (
+        to_frame(spark, part).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+        for part in chain((first, second), parts)
+    )
+    return reduce(lambda rows, more: rows.union(more), frames)
 
 
 def as_frame(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 from arro3.core import Table
@@ -30,6 +30,9 @@ from lake.store.delta import (
 )
 from lake.store.storage import Address
 from lake.store.stored_log import TableState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FILE: Final = "_file"
 PARTITION_TYPES: Final = {"integer": "INTEGER", "long": "BIGINT"}
@@ -87,25 +90,40 @@ def reading(  # noqa: PLR0913  which rows of which files, and where
             raise error
 
 
-def rows(path: Address, query: str, *parameters: Any, version: int | None = None) -> list[dict[str, Any]]:
+def rows(
+    path: Address, query: str, *parameters: Any, version: int | None = None, **beside: Iterable[pa.RecordBatch]
+) -> list[dict[str, Any]]:
     """The rows of a DuckDB `query` over the small table at `path`, which it calls `t`; [] where there is no table.
 
-    Over a log, with its archived parts.
+    Over a log, with its archived parts. What is `beside` it: see `selected`.
     """
     try:
         with opened(path, version) as table:
-            return selected(path, table, cold.files(path, table), query, *parameters)
+            return selected(path, table, cold.files(path, table), query, *parameters, **beside)
     except TableNotFoundError:
         return []
 
 
 def selected(
-    path: Address, table: TableState, paths: Sequence[str], query: str, *parameters: Any
+    path: Address,
+    table: TableState,
+    paths: Sequence[str],
+    query: str,
+    *parameters: Any,
+    **beside: Iterable[pa.RecordBatch],
 ) -> list[dict[str, Any]]:
-    """The rows of a DuckDB `query` over the files `paths` of the `table` at `path`, which it calls `t`; [] of none."""
+    """The rows of a DuckDB `query` over the files `paths` of the `table` at `path`, which it calls `t`; [] of none.
+
+    It has what is `beside` it, as tables of these names; of each a part at a time is in this process.
+    """
     if not paths:
         return []
     with reading(path, table, paths) as (con, _):
+        for name, parts in beside.items():
+            for part in parts:
+                con.register("part", part)
+                con.execute(f"CREATE TEMP TABLE IF NOT EXISTS {quoted(name)} AS FROM part LIMIT 0")
+                con.execute(f"INSERT INTO {quoted(name)} FROM part")
         result = con.execute(query, list(parameters))
         names = [column[0] for column in result.description]
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]

@@ -43,7 +43,7 @@ from lake.store.log import Log
 from lake.testing import Commands, Lakehouse
 from tests.processes import until
 from tests.serving import LAKE
-from tests.shop import new_shop, order
+from tests.shop import all_keys, new_shop, order
 from tests.warehouse import fall_behind, publish, published
 
 pytestmark = pytest.mark.slow
@@ -164,7 +164,7 @@ def test_keys_are_copied_to_a_place_of_their_own(shop: Project, tmp_path: Path) 
     answer = CliRunner().invoke(lake, [*arguments, "--project", str(shop.settings.project)])
     assert json.loads(answer.stdout)["keys"] is True
     copied = open_store(replace(shop.settings, keys=tmp_path / "safe/keys"))
-    assert (copied.secret, copied.living("orders")) == (store.secret, store.living("orders"))
+    assert (copied.secret, all_keys(copied)) == (store.secret, all_keys(store))
     assert secret_file(tmp_path / "safe/keys").read_text() == secret_file(shop.settings.keys_path).read_text()
     assert (tmp_path / "safe/keys").stat().st_mode & 0o077 == 0
     assert not list((tmp_path / "copy").rglob("*keys*"))
@@ -177,7 +177,7 @@ def test_keys_are_restored_from_a_copy_where_there_are_none(shop: Project, tmp_p
     store = open_store(shop.settings, make=True)
     store.make("orders", ["ada", "joan"])
     store.destroy("orders", ["joan"])
-    people = store.living("orders")
+    people = all_keys(store)
     copy_store(shop.settings, tmp_path / "copy")
     assert "there is a key store already" in str(restored_from(tmp_path / "copy").exception)
     for file in (shop.settings.keys_path, secret_file(shop.settings.keys_path)):
@@ -188,7 +188,7 @@ def test_keys_are_restored_from_a_copy_where_there_are_none(shop: Project, tmp_p
     done = json.loads(restored_from(tmp_path / "copy").stdout)
     assert done == {"id": store.id, "where": str(shop.settings.keys_path), "people": {"orders": 2}}
     assert open_store(shop.settings) == store
-    assert (store.living("orders"), store.destroyed("orders")) == (people, {"joan"})
+    assert (all_keys(store), store.destroyed("orders")) == (people, {"joan"})
 
 
 def test_a_copy_that_fails_leaves_nothing(shop: Project, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ from lake.store.upkeep import truncation
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.processes import other_process
-from tests.shop import new_shop, order
+from tests.shop import all_keys, new_shop, order
 
 
 @pytest.fixture(scope="module")
@@ -102,14 +102,19 @@ def test_few_events_are_read_with_the_keys_of_their_people_alone(
 ) -> None:
     """Whom the events of a log, or those with some keys, are about; of more than that many events, everybody."""
     monkeypatch.setattr(cost, "SCAN_ROWS", most)
-    asked: list[Iterable[str] | None] = []
-    living = KeyStore.living
+    asked: list[set[str] | None] = []
+    living, all_living = KeyStore.living, KeyStore.every
 
-    def told(store: KeyStore, stream: str, among: Iterable[str] | None = None) -> pa.Table:
-        asked.append(among)
+    def some(store: KeyStore, stream: str, among: Iterable[str]) -> pa.Table:
+        asked.append({*among})
         return living(store, stream, among)
 
-    monkeypatch.setattr(KeyStore, "living", told)
+    def everybody(store: KeyStore, stream: str) -> Iterator[pa.Table]:
+        asked.append(None)
+        return all_living(store, stream)
+
+    monkeypatch.setattr(KeyStore, "living", some)
+    monkeypatch.setattr(KeyStore, "every", everybody)
     log, contract = Log(calm.settings, "orders"), calm.project.contracts["orders"]
     keys = None if searched is None else pa.table({"order_id": pa.array(searched, pa.int64())})
     rows = log.read(calm.spark, contract, upto=log.head().batch, keys=keys)
@@ -119,21 +124,21 @@ def test_few_events_are_read_with_the_keys_of_their_people_alone(
     many = len(few) > most
     assert found == (every if many else few)
     tokens = {open_store(calm.settings).token("orders", str(row["customer"])) for row in few}
-    assert [None if among is None else set(among) for among in asked] == [None if many else tokens]
+    assert asked == [None if many else tokens]
 
 
 def test_the_log_holds_sealed_what_jobs_see_in_clear(calm: Lakehouse) -> None:
     assert customers(calm) == {1: "margaret hamilton", 2: "grace"}
     first, second = stored(calm)
     assert first["_subject"] != second["_subject"]
-    keys = dict(zip(*open_store(calm.settings).living("orders").to_pydict().values(), strict=True))
+    kept = all_keys(open_store(calm.settings))
     sealed = base64.b64decode(first["customer"])
-    opened = AESGCM(keys[first["_subject"]]).decrypt(sealed[:12], sealed[12:], b"orders.customer")
+    opened = AESGCM(kept[first["_subject"]]).decrypt(sealed[:12], sealed[12:], b"orders.customer")
     assert opened == b"margaret hamilton"
     with pytest.raises(InvalidTag):
-        AESGCM(keys[second["_subject"]]).decrypt(sealed[:12], sealed[12:], b"orders.customer")
+        AESGCM(kept[second["_subject"]]).decrypt(sealed[:12], sealed[12:], b"orders.customer")
     with pytest.raises(InvalidTag):
-        AESGCM(keys[first["_subject"]]).decrypt(sealed[:12], sealed[12:], b"orders._extra")
+        AESGCM(kept[first["_subject"]]).decrypt(sealed[:12], sealed[12:], b"orders._extra")
     assert "7946" not in str(first)
     assert open_store(calm.settings).token("orders", "grace") == second["_subject"]
     assert stat.S_IMODE(calm.settings.keys_path.stat().st_mode) == 0o600
@@ -425,8 +430,7 @@ def test_a_table_that_was_of_the_stream_before_it_was_redefined_in_place_loses_i
 
 def test_a_destroyed_key_is_not_in_the_file_any_more(shop: Lakehouse) -> None:
     store = open_store(shop.settings)
-    keys = dict(zip(*store.living("orders").to_pydict().values(), strict=True))
-    key = keys[store.token("orders", "margaret hamilton")]
+    key = all_keys(store)[store.token("orders", "margaret hamilton")]
     assert key in shop.settings.keys_path.read_bytes()
     forget(shop.project, lambda: shop.spark, "orders", "margaret hamilton")
     assert key not in shop.settings.keys_path.read_bytes()

@@ -12,12 +12,14 @@ from urllib.parse import quote
 
 import pytest
 
+from lake import cost
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, Unavailable
 from lake.store.keys import KeyStore, _home, copy_store, has_store, open_store, restore_store
 from lake.store.keys.file import secret_file
 from lake.store.keys.home import Identity
 from tests.servers.postgres import Postgres, url
+from tests.shop import all_keys
 
 
 @pytest.fixture
@@ -43,8 +45,15 @@ def filled(settings: Settings) -> KeyStore:
 
 def content(store: KeyStore) -> list[Any]:
     streams = ("orders", "parcels", "others")
-    rows = [(store.living(each).to_pylist(), store.known(each), store.destroyed(each)) for each in streams]
-    return [store.id, store.secret, rows]
+    return [
+        store.id,
+        store.secret,
+        [(all_keys(store, each), known(store, each), store.destroyed(each)) for each in streams],
+    ]
+
+
+def known(store: KeyStore, stream: str) -> list[str]:
+    return [token for part in store.known(stream) for token in part.column("_subject").to_pylist()]
 
 
 def test_a_store_that_is_made_anew_tells_people_by_the_same_tokens(settings: Settings) -> None:
@@ -102,28 +111,58 @@ def test_a_key_is_made_once_and_destroyed_for_good(anywhere: Settings) -> None:
     store = filled(anywhere)
     assert has_store(anywhere)
     assert open_store(anywhere) == open_store(anywhere, make=True) == store
-    every = store.living("orders").to_pylist()
-    assert [row["_subject"] for row in every] == ["a", "c"]
-    assert {len(row["_key"]) for row in every} == {32}
-    assert store.living("orders", ["c", "b", "d"]).to_pylist() == every[1:]
+    every = all_keys(store)
+    assert [*every] == ["a", "c"]
+    assert {len(key) for key in every.values()} == {32}
+    assert store.living("orders", ["c", "b", "d"]).to_pylist() == [{"_subject": "c", "_key": every["c"]}]
     assert store.living("orders", []).num_rows == 0
-    assert (store.known("orders"), store.destroyed("orders")) == ({"a", "b", "c", "e"}, {"b", "e"})
+    assert (known(store, "orders"), store.destroyed("orders")) == (["a", "b", "c", "e"], {"b", "e"})
+    assert [store.knows("orders", token) for token in "abde"] == [True, True, False, True]
+    assert not store.knows("parcels", "b")
     assert store.people() == {"orders": 4, "parcels": 1}
     assert (store.count("orders"), store.count("others")) == (4, 0)
     store.make("orders", ["a", "b", "e"])
     store.make("orders", [])
-    assert store.living("orders").to_pylist() == every, "no key is made anew"
+    assert all_keys(store) == every, "no key is made anew"
     store.must_be_whole()
 
 
-def test_of_many_keys_each_comes_once(anywhere: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("people", [0, 6, 7, 8, 100])
+def test_of_many_keys_each_comes_once_a_few_at_a_time(
+    anywhere: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, people: int
+) -> None:
+    monkeypatch.setattr(cost, "PEOPLE_AT_ONCE", 7)
     for module in ("file", "database"):
         monkeypatch.setattr(f"lake.store.keys.{module}.AT_ONCE", 7)
     store = open_store(anywhere, make=True)
-    tokens = [f"{number:03}" for number in range(100)]
+    tokens = [f"{number:03}" for number in range(people)]
     store.make("orders", tokens)
-    assert store.living("orders").column("_subject").to_pylist() == tokens
+    store.make("parcels", ["000", "x"])
+    assert [*all_keys(store)] == known(store, "orders") == tokens
+    assert {part.num_rows for part in store.every("orders")} <= {7, people % 7}
     assert store.living("orders", tokens[::2]).column("_subject").to_pylist() == tokens[::2]
+    copy_store(anywhere, tmp_path / "copy.sqlite")
+    assert content(
+        restore_store(replace(anywhere, keys=tmp_path / "other.sqlite"), tmp_path / "copy.sqlite")
+    ) == content(store)
+
+
+def test_who_reads_keys_a_few_at_a_time_keeps_nobody_from_making_some(
+    anywhere: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "PEOPLE_AT_ONCE", 2)
+    store = filled(anywhere)
+    parts = store.known("orders")
+    first = next(parts)
+    store.make("orders", ["d", "aa"])
+    store.destroy("orders", ["c"])
+    assert [token for part in (first, *parts) for token in part.column("_subject").to_pylist()] == [
+        "a",
+        "b",
+        "c",
+        "d",
+        "e",
+    ]
 
 
 def test_who_makes_a_store_or_a_key_at_once_has_the_same(anywhere: Settings) -> None:
@@ -189,7 +228,7 @@ def test_of_a_destroyed_key_nothing_is_left_in_the_tables_of_a_database(settings
     there = replace(settings, keys=url(postgres.database()))
     store = open_store(there, make=True)
     store.make("orders", ["a", "b"])
-    key, kept = (row["_key"] for row in store.living("orders").to_pylist())
+    key, kept = all_keys(store).values()
     assert (found(postgres, key), found(postgres, kept)) == (True, True)
     store.destroy("orders", ["a"])
     assert (found(postgres, key), found(postgres, kept)) == (False, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from py4j.finalizer import ThreadSafeFinalizer
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lake import cost
 from lake.session import HANDED, hand_over, let_go
 from lake.store import delta
-from lake.store.scan import Scan, to_arrow
+from lake.store.scan import Scan, spooled, to_arrow, to_frame
 from lake.store.small import connection
 from lake.store.storage import Address
 
@@ -34,6 +35,33 @@ def test_what_python_needs_no_more_goes_from_the_jvm_once_much_is_handed_to_it(s
         assert len(ThreadSafeFinalizer.finalizers) <= held
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("sizes", [[0], [3], [3, 0], [2, 3, 1], [30_000, 5, 30_000]])
+def test_rows_that_come_in_parts_are_those_of_one_table_and_no_more_than_two_are_asked_for_ahead(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
+) -> None:
+    rows = pa.table({"n": range(sum(sizes)), "key": [b"%d" % n for n in range(sum(sizes))]})
+    given, handed = 0, 0
+
+    def parts() -> Iterator[pa.Table]:
+        nonlocal given
+        at = 0
+        for size in sizes:
+            assert given - handed < 2
+            given += 1
+            yield rows.slice(at, size)
+            at += size
+
+    def counted(spark: SparkSession, part: pa.Table) -> DataFrame:
+        nonlocal handed
+        handed += 1
+        return to_frame(spark, part)
+
+    monkeypatch.setattr("lake.store.scan.to_frame", counted)
+    frame = spooled(spark, parts())
+    assert given == handed == len(sizes)
+    assert to_arrow(frame.orderBy("n")) == to_arrow(to_frame(spark, rows))
 
 
 @pytest.mark.parametrize(

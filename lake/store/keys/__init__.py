@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from lake import cost
 from lake.config import Settings
 from lake.contracts.encryption import KEY, SUBJECT
 from lake.errors import DeclarationError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["COPY", "KeyStore", "copy_store", "has_store", "open_store", "restore_store"]
 
 KEY_BYTES: Final = 32
+KEYS: Final = "SELECT token, key FROM keys WHERE stream = ? AND key IS NOT NULL"
 
 
 @dataclass(frozen=True)
@@ -65,30 +67,36 @@ class KeyStore:
             )
         self.home.overwrite()
 
-    def living(self, stream: str, among: Iterable[str] | None = None) -> pa.Table:
-        """The keys of the stream, of all people or those `among` some tokens: columns SUBJECT and KEY."""
+    def living(self, stream: str, among: Iterable[str]) -> pa.Table:
+        """The keys of the people of the stream `among` some tokens: columns SUBJECT and KEY."""
+        with self.home.transaction() as transaction:
+            transaction.run("CREATE TEMP TABLE asked (token TEXT PRIMARY KEY)")
+            transaction.many("INSERT INTO asked VALUES (?)", [(token,) for token in among])
+            asked = "token IN (SELECT token FROM asked)"
+            return _as_arrow(transaction.run(f"{KEYS} AND {asked} ORDER BY token", stream))
+
+    def every(self, stream: str) -> Iterator[pa.Table]:
+        """What `living` gives of all people of the stream, in parts of PEOPLE_AT_ONCE; one at least."""
+        for rows in self._pages(KEYS, stream):
+            yield _as_arrow(rows)
+
+    def known(self, stream: str) -> Iterator[pa.RecordBatch]:
+        """The tokens of the stream that have, or had, a key: column SUBJECT, in parts of PEOPLE_AT_ONCE."""
         import pyarrow as pa
 
-        schema = pa.schema({SUBJECT: pa.string(), KEY: pa.binary()})
-        query = "SELECT token, key FROM keys WHERE stream = ? AND key IS NOT NULL"
-        found = []
-        with self.home.transaction() as transaction:
-            if among is not None:
-                transaction.run("CREATE TEMP TABLE asked (token TEXT PRIMARY KEY)")
-                transaction.many("INSERT INTO asked VALUES (?)", [(token,) for token in among])
-                query += " AND token IN (SELECT token FROM asked)"
-            for rows in transaction.batches(f"{query} ORDER BY token", stream):
-                tokens, keys = zip(*rows, strict=True)
-                found.append(pa.record_batch({SUBJECT: pa.array(tokens), KEY: pa.array(keys)}, schema))
-        return pa.Table.from_batches(found, schema)
+        for rows in self._pages("SELECT token FROM keys WHERE stream = ?", stream):
+            yield pa.record_batch({SUBJECT: pa.array([token for (token,) in rows], pa.string())})
 
-    def known(self, stream: str) -> set[str]:
-        """The tokens of the stream that have, or had, a key."""
-        return self._tokens("SELECT token FROM keys WHERE stream = ?", stream)
+    def knows(self, stream: str, token: str) -> bool:
+        """Whether a token of the stream has, or had, a key."""
+        with self.home.transaction() as transaction:
+            return bool(transaction.run("SELECT 1 FROM keys WHERE stream = ? AND token = ?", stream, token))
 
     def destroyed(self, stream: str) -> set[str]:
         """The tokens of the stream whose keys were destroyed."""
-        return self._tokens("SELECT token FROM keys WHERE stream = ? AND key IS NULL", stream)
+        with self.home.transaction() as transaction:
+            gone = transaction.run("SELECT token FROM keys WHERE stream = ? AND key IS NULL", stream)
+        return {token for (token,) in gone}
 
     def count(self, stream: str) -> int:
         """How many people of the stream have, or had, a key."""
@@ -110,9 +118,25 @@ class KeyStore:
         with self.home.transaction() as transaction:
             home.make(Identity(self.id, self.secret), transaction.batches("SELECT stream, token, key FROM keys"))
 
-    def _tokens(self, query: str, stream: str) -> set[str]:
-        with self.home.transaction() as transaction:
-            return {token for (token,) in transaction.run(query, stream)}
+    def _pages(self, query: str, stream: str) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of a `query` for the keys of a stream by token, which comes first, each part in its own transaction:
+        whoever writes waits for no reader.
+        """
+        after, page = "", cost.PEOPLE_AT_ONCE
+        while True:
+            with self.home.transaction() as transaction:
+                rows = transaction.run(f"{query} AND token > ? ORDER BY token LIMIT {page}", stream, after)
+            yield rows
+            if len(rows) < page:
+                return
+            after = rows[-1][0]
+
+
+def _as_arrow(rows: Iterable[tuple[Any, ...]]) -> pa.Table:
+    import pyarrow as pa
+
+    tokens, keys = zip(*rows, strict=True) if rows else ((), ())
+    return pa.table({SUBJECT: pa.array(tokens, pa.string()), KEY: pa.array(keys, pa.binary())})
 
 
 def has_store(settings: Settings) -> bool:

@@ -1,0 +1,112 @@
+"""Of more people than this process holds keys at once: in parts, with the same tables, and the same forgotten."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from lake import cost
+from lake.engine.rebuild import rebuild_all
+from lake.engine.verify import verify_all
+from lake.erasure.forget import GivenUp, forget, give_up
+from lake.errors import DeclarationError
+from lake.evaluation.inputs import Inputs
+from lake.ingest import personal
+from lake.pipeline import catch_up
+from lake.publish.cut import cut
+from lake.store import log as logs
+from lake.store import scan
+from lake.testing import Lakehouse
+from tests.shop import new_shop, order
+
+PEOPLE = 12
+NEW = 6
+FORGOTTEN = "person 5"
+
+
+def landed(shop: Lakehouse, first: int) -> None:
+    """Orders of all people and of some who are new; some again, one with other content, one refused."""
+    orders = [order(number, f"person {number % PEOPLE}", note=f"to {number}") for number in range(first, first + 30)]
+    orders += [order(first + 100 + number, f"new {first + number}") for number in range(NEW)]
+    broken = order(999, "person 1") | {"amount": "a lot"}
+    shop.land("orders", *orders, *orders[:5], orders[7] | {"amount": "1.00"}, broken)
+
+
+def told(shop: Lakehouse) -> list[Any]:
+    """What the tables have, and the log of its own."""
+    head = logs.Log(shop.settings, "orders").head()
+    return [*(shop.table(name) for name in shop.project.tables), head.offsets, head.counts, head.keys["subjects"]]
+
+
+def story(shop: Lakehouse) -> Iterator[Any]:
+    """What a project tells after each thing that is done with its people's keys."""
+
+    def spark() -> SparkSession:
+        return shop.spark
+
+    landed(shop, 0)
+    shop.run()
+    yield told(shop)
+    older = shop.settings.keys_path.read_bytes()
+    forget(shop.project, spark, "orders", FORGOTTEN)
+    catch_up(shop.project, spark, lambda _: None)
+    yield told(shop)
+    for first in (20, 40):
+        landed(shop, first)
+        shop.run()
+        yield told(shop)
+    rebuild_all(Inputs(spark, shop.project, cut(shop.project)), (), tell=lambda _: None)
+    yield told(shop)
+    yield {each.verdict for each in verify_all(spark, shop.project, tell=lambda _: None)}
+    shop.settings.keys_path.write_bytes(older)
+    with pytest.raises(DeclarationError) as lost:
+        logs.Log(shop.settings, "orders").key_store()
+    yield lost.value.what
+    yield give_up(shop.project, "orders")
+    catch_up(shop.project, spark, lambda _: None)
+    yield told(shop)
+
+
+@pytest.fixture(scope="module")
+def within(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """The story where everybody's key is held at once."""
+    del spark
+    return [*story(new_shop(tmp_path_factory.mktemp("within")))]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("most", [1, 5, 12, 14])
+def test_tables_are_the_same_whether_keys_come_at_once_or_in_parts(
+    within: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    parts: Counter[str] = Counter()
+
+    def counted(where: str) -> Any:
+        def spooled(spark: SparkSession, tables: Iterator[pa.Table]) -> DataFrame:
+            def each() -> Iterator[pa.Table]:
+                for number, table in enumerate(tables, 1):
+                    # Whom a part of a batch is about goes by the digits of a token: about as many each.
+                    assert where == "log" or table.num_rows <= 4 * most + 4
+                    parts[where] = max(parts[where], number)
+                    yield table
+
+            return scan.spooled(spark, each())
+
+        return spooled
+
+    monkeypatch.setattr(logs, "spooled", counted("log"))
+    monkeypatch.setattr(personal, "spooled", counted("batch"))
+    monkeypatch.setattr(cost, "PEOPLE_AT_ONCE", most)
+    monkeypatch.setattr(cost, "SCAN_ROWS", 5)
+    assert [*story(new_shop(tmp_path))] == within
+    assert min(parts["log"], parts["batch"]) > 1 or most == 14
+    assert within[5] == {"identical"}
+    assert within[-3:-1] == ["the keys of 12 people of orders are not in the key store", GivenUp(12, renamed=False)]
+    shutil.rmtree(tmp_path)
