@@ -20,9 +20,9 @@ LOOKUP_ROWS = 2_000
 """Rows of an input that are put in order in this process to explain a row; more are by Spark."""
 AFFECTED_SHARE = 0.2
 """Above this share of a table's rows, evaluating all of it costs less than restricting its inputs to the keys."""
-PEOPLE_AT_ONCE = 200_000
-"""People whose keys are in this process at once, 250 bytes each as objects of Python, 100 as Arrow: those of more go to
-Spark in parts, which it keeps on its disks.
+PEOPLE_AT_ONCE = 100_000
+"""People whose keys are in this process at once, at 500 bytes each: those of more go to Spark in parts, each in half a
+second, and lie on its disks.
 """
 PRUNED_LOG_ROWS = 20_000
 """Above so many rows of a log, a Spark scan for a few keys costs more than to see which columns hold them: of 30,000
@@ -57,6 +57,10 @@ DEDUPLICATED_LOG_ROWS = 20_000_000
 CAREFUL_BYTES = 64 << 10
 """So many bytes of records are read with care at once. A quick reading first saves 90 µs a record, and takes a new JVM
 two seconds more where a record is left.
+"""
+ROW_GROUP = 8 << 20
+"""How large the parts of a file are that are read, or passed over, apart: a reader that wants most columns holds the
+whole of one a thread.
 """
 ORDERED_BYTES = 1 << 30
 """A table of so many bytes is put in order in this process, all of it at once; a larger one by Spark."""

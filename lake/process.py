@@ -10,7 +10,7 @@ from typing import Final
 from lake import duck, file_modes, s3
 from lake.config import Settings, load_settings
 from lake.errors import LakeError, Unavailable, full, unreached
-from lake.session import gone
+from lake.session import first_line, gone
 from lake.store.locks import activity
 
 SWITCH: Final = 0.0005
@@ -46,8 +46,8 @@ def fault_of(error: BaseException, settings: Settings | None) -> LakeError | Non
     if isinstance(error, LakeError):
         return error
     where = settings.warehouse_name if settings else ""
-    known = gone(error) or s3.fault(error) or full(error, where=where) or _of_system(error) or _damage(error, settings)
-    return known or unreached(error, where=where)
+    known = gone(error) or s3.fault(error) or full(error, where=where) or _of_system(error) or _beyond(error, settings)
+    return known or _damage(error, settings) or unreached(error, where=where)
 
 
 def _of_system(error: BaseException) -> LakeError | None:
@@ -58,6 +58,17 @@ def _of_system(error: BaseException) -> LakeError | None:
         f"{error.strerror or 'a file cannot be read or written'}",
         where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | Path) else str(error.filename),
         fix="check that it exists, that this user may read and write it and that the disk has room; then try again",
+    )
+
+
+def _beyond(error: BaseException, settings: Settings | None) -> LakeError | None:
+    """A fault of DuckDB that what it cannot put on the disk is more than it may hold."""
+    if type(error).__name__ != "OutOfMemoryException" or settings is None:
+        return None
+    return LakeError(
+        f"client_memory, {settings.client_memory:,} bytes, is not enough here: {first_line(error)}",
+        where=str(settings.project / "pyproject.toml"),
+        fix="allow more by that setting, or by LAKE_CLIENT_MEMORY; committed work is kept",
     )
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lake import file_modes, jars, remote, s3
+from lake import cost, file_modes, jars, remote, s3
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable, full
 from lake.progress import step
@@ -34,6 +34,7 @@ RUNTIME_CONF = {
     "spark.sql.execution.arrow.localRelationThreshold": "2MB",  # rows as objects take ten times the heap
     "spark.sql.codegen.hugeMethodLimit": "8000",  # bytes: HotSpot compiles no longer method, such a stage runs in parts
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # what is kept is read twice: packing it costs more
+    "parquet.block.size": str(cost.ROW_GROUP),
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
 }

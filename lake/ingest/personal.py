@@ -36,8 +36,9 @@ def sealable(spark: SparkSession, settings: Settings, contract: Contract, events
 
     def keys() -> Iterator[pa.Table]:
         for people in _people(tokened.where("_reason IS NULL")):
-            store.make(contract.name, people - gone)
-            yield store.living(contract.name, people - gone)
+            known = people - gone
+            store.make(contract.name, known)
+            yield store.living(contract.name, known)
 
     keyed = encryption.without_the_erased(encryption.with_keys(tokened, spooled(spark, keys())), contract)
     erased = pa.table(

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from arro3.core import Table
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from lake import cost
 from lake.errors import StorageError, Unavailable
 from lake.session import first_line
 from lake.store.standstill import moved
@@ -129,12 +130,26 @@ def write(to: Address | DeltaTable, rows: pa.Table | Table, position: Position, 
 
     An error may come of a commit that is there all the same: the caller reads back.
     """
-    how = {"mode": "append", "commit_properties": position.commit_properties, **how}
+    how = {"mode": "append", "commit_properties": position.commit_properties, **_as_files(rows), **how}
     if isinstance(to, DeltaTable):
         write_deltalake(to, rows, **how)
     else:
         with _to_write(to) as (url, options):
             write_deltalake(url, rows, storage_options=options, **how)
+
+
+def in_groups(rows: int, size: int, **compression: Any) -> WriterProperties:
+    """How deltalake is told to write files in groups of ROW_GROUP bytes, of so many `rows` that take `size` bytes.
+
+    Once it is told something, it compresses nothing unless it is told how.
+    """
+    return WriterProperties(max_row_group_size=max(1, cost.ROW_GROUP * rows // size) if rows else None, **compression)
+
+
+def _as_files(rows: pa.Table | Table) -> dict[str, WriterProperties]:
+    """What deltalake is told of the files that it writes of `rows`: nothing where they are few."""
+    many = rows.nbytes > cost.ROW_GROUP
+    return {"writer_properties": in_groups(rows.num_rows, rows.nbytes, compression="SNAPPY")} if many else {}
 
 
 def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
@@ -146,7 +161,8 @@ def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
     writer = new_writer()
     properties = CommitProperties(custom_metadata=_anonymous(writer), max_commit_retries=0)
     with read_back(path, writer), _to_write(path) as (url, options):
-        write_deltalake(url, rows, mode="append", commit_properties=properties, storage_options=options, **how)
+        how = {"mode": "append", "commit_properties": properties, **_as_files(rows), **how}
+        write_deltalake(url, rows, storage_options=options, **how)
 
 
 @contextmanager

@@ -15,9 +15,10 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lake.errors import LawError
 from lake.quoting import SPARK, quoted
@@ -37,8 +38,6 @@ SMALL_FILES: Final = 8
 """Twice as many files as the bytes need, and so many more, are too many: what is rewritten has grown as much since."""
 SLICES: Final = 64
 """Into so many spans of time a bucket of a log with event time is cut, in files of PACKED_BYTES to TARGET_BYTES."""
-ROW_GROUP: Final = 8 << 20
-"""How large the parts of a file of the largest are that can be read, or passed over, apart."""
 PACKED_BYTES: Final = 8 << 20
 """How large a writer packs files; those of half of it are left alone from then on."""
 CROWDED: Final = 32
@@ -132,11 +131,17 @@ def compact_table(
     version, again = delta.version(path), position.again() if position else None
     by = flat(path, identity)
     with delta.changing(path, again) as (table, properties):
+        actions = pa.table(table.get_add_actions(flatten=True))
+        rows, size = (pc.sum(actions[column]).as_py() for column in ("num_records", "size_bytes"))
+        how: dict[str, Any] = {
+            "target_size": target,
+            "writer_properties": delta.in_groups(rows, size, compression="ZSTD", compression_level=4),
+            "commit_properties": properties,
+        }
         if by:
-            table.optimize.z_order(by, target_size=target, commit_properties=properties)
+            table.optimize.z_order(by, **how)
         else:
-            parts = [("_bucket", "in", [str(bucket) for bucket in buckets])] if buckets else None
-            table.optimize.compact(parts, target_size=target, commit_properties=properties)
+            table.optimize.compact([("_bucket", "in", [str(bucket) for bucket in buckets])] if buckets else None, **how)
 
     def undo() -> None:
         with delta.changing(path, position.again() if position else None, goes_back=True) as (table, properties):
@@ -171,7 +176,6 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
         "spark.databricks.delta.optimize.minFileSize": str(target // 2),
         "spark.databricks.delta.optimize.maxFileSize": str(target),
         "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
-        "parquet.block.size": str(ROW_GROUP),
     }
     where = f"WHERE _bucket IN ({numbers})" if (numbers := ", ".join(map(str, buckets))) else ""
     order = f"ZORDER BY ({', '.join(quoted(name, SPARK) for name in key)})" if key else ""
