@@ -43,9 +43,11 @@ MIN_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
 PARTS: Final = 32
 """Into so many parts a cluster divides files at least. Left to it, that is by the cores that are there just now."""
 
-# What a call says whose server has forgotten the session, and what one whose embedded JVM has ended.
+# What a call says whose server has forgotten the session, what one whose embedded JVM has ended, and what a query says
+# of rows that were on the disk of an executor that is no more.
 FORGOTTEN: Final = ("SESSION_NOT_FOUND", "SESSION_CHANGED", "SESSION_CLOSED")
 ENDED: Final = ("Py4JNetworkError", "ConnectionRefusedError")
+LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
 HANDED: Final = 32 << 20
 """Bytes handed to the JVM between two looks for what Python needs no more."""
@@ -309,16 +311,18 @@ def class_path(settings: Settings) -> str:
 
 
 class Gone(Unavailable):
-    """The session is lost."""
+    """The session is lost, or a part of it."""
 
 
 def gone(error: BaseException) -> Gone | None:
-    """The Gone to raise where `error` means that the session is lost: its server or its JVM has ended."""
+    """The Gone to raise where `error` means that a server, a JVM or an executor of the session has ended."""
     if isinstance(error, Gone):
         return error
     message = f"{type(error).__name__} {error}"
     if remote.status(error) == "UNAVAILABLE" or any(sign in message for sign in FORGOTTEN):
         return Gone("the Spark Connect server has ended or has dropped this session", fix=remote.START)
+    if LOST in message:
+        return Gone("an executor has ended that held rows of this command", fix="try again")
     if any(sign in message for sign in ENDED) or (isinstance(error, Exception) and _jvm_has_ended()):
         return Gone("the JVM of the Spark session has ended", fix="see .lake/spark/driver.log and try again")
     return None

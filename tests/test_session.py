@@ -71,6 +71,7 @@ def test_no_server_without_java(project: Settings, monkeypatch: pytest.MonkeyPat
 
 
 def test_only_a_lost_session_is_called_lost() -> None:
+    assert gone(RuntimeError("[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_3_0 not found!"))
     assert gone(ConnectionRefusedError("[Errno 111] Connection refused"))
     assert gone(ValueError("no such column")) is None
 
