@@ -26,7 +26,7 @@ from lake.erasure import search
 from lake.errors import DeclarationError
 from lake.ingest.personal import BLANKED
 from lake.project import Project
-from lake.store import delta, erasures, small
+from lake.store import delta, erasures
 from lake.store.keys import KeyStore, open_store
 from lake.store.ledger.editions import kept_editions
 from lake.store.ledger.runs import record_run
@@ -149,10 +149,7 @@ def give_up(project: Project, stream: str) -> GivenUp:
     with lease(settings, Log(settings, stream).lease):
         lost = Log(settings, stream).keyless(store)
         if lost:
-            everything = small.rows(
-                Warehouse(settings).quarantine(stream).path, f"SELECT {', '.join(PLACES.names)} FROM t"
-            )
-            _blank(settings, stream, everything)
+            _blank(settings, stream)
             erasures.record(settings, stream, lost, at=began)
             destroy_keys(settings)
             _record(settings, stream, began, people=len(lost))
@@ -198,15 +195,19 @@ def _stacked(events: DataFrame, contract: Contract, theirs: str) -> DataFrame:
     return events.selectExpr(f"{theirs} AS theirs", f"explode(array({texts})) AS value").where("value IS NOT NULL")
 
 
-def _blank(settings: Settings, stream: str, records: list[dict[str, Any]]) -> None:
-    """Blanks quarantined `records`, as `search.quarantined` gives them; `purge` ends their past."""
-    if not records:
+def _blank(settings: Settings, stream: str, records: list[dict[str, Any]] | None = None) -> None:
+    """Blanks quarantined `records`, as `search.quarantined` gives them, or all; `purge` ends their past."""
+    path, blank = Warehouse(settings).quarantine(stream).path, {"raw": "''", "detail": f"'{BLANKED}'"}
+    if records == [] or not delta.exists(path):
         return
     same = "t._batch = s._batch AND t._number = s._number"
-    with delta.changing(Warehouse(settings).quarantine(stream).path) as (table, properties):
+    with delta.changing(path) as (table, properties):
+        if records is None:
+            table.update(blank, commit_properties=properties)
+            return
         (
             table.merge(pa.Table.from_pylist(records, PLACES), same, "s", "t", commit_properties=properties)
-            .when_matched_update({"raw": "''", "detail": f"'{BLANKED}'", "source": "s.source"})
+            .when_matched_update({**blank, "source": "s.source"})
             .execute()
         )
 
