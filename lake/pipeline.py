@@ -27,6 +27,7 @@ from lake.ingest.ingest import behind, ingest
 from lake.ingest.replay import parts_missing, waiting
 from lake.ingest.unordered import unordered
 from lake.maintenance import Policy, maintain
+from lake.process import fault_of
 from lake.project import Project, load
 from lake.publish.cut import cut
 from lake.publish.held import Held, failure_of, stop
@@ -36,7 +37,6 @@ from lake.sinks.alerts import sound_alerts
 from lake.sinks.declared import sound_sinks
 from lake.sinks.deliver import deliver
 from lake.sources.declared import names as source_names
-from lake.store.damage import blamed
 from lake.store.delta import read_ahead
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import Edition, pinned
@@ -267,7 +267,7 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
                 if isinstance(error, Unavailable):
                     _must_answer(spark)
             except Exception as error:
-                tell(f"cycle failed: {blamed(settings, error) or first_line(error)}")
+                tell(f"cycle failed: {fault_of(error, settings) or first_line(error)}")
                 _must_answer(spark)
             let_go(keep=cycles == 1)
             stop.wait(0 if waiting else every)

@@ -10,7 +10,7 @@ from typing import Final
 from lake import duck, file_modes, s3
 from lake.config import Settings, load_settings
 from lake.errors import LakeError, Unavailable, full, unreached
-from lake.session import first_line, gone
+from lake.session import first_line, lost
 from lake.store.locks import activity
 
 SWITCH: Final = 0.0005
@@ -46,7 +46,7 @@ def fault_of(error: BaseException, settings: Settings | None) -> LakeError | Non
     if isinstance(error, LakeError):
         return error
     where = settings.warehouse_name if settings else ""
-    known = gone(error) or s3.fault(error) or full(error, where=where) or _of_system(error) or _beyond(error, settings)
+    known = lost(error) or s3.fault(error) or full(error, where=where) or _of_system(error) or _beyond(error, settings)
     return known or _damage(error, settings) or unreached(error, where=where)
 
 

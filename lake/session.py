@@ -311,21 +311,26 @@ def class_path(settings: Settings) -> str:
 
 
 class Gone(Unavailable):
-    """The session is lost, or a part of it."""
+    """The session is lost."""
 
 
 def gone(error: BaseException) -> Gone | None:
-    """The Gone to raise where `error` means that a server, a JVM or an executor of the session has ended."""
+    """The Gone to raise where `error` means that the session is lost: its server or its JVM has ended."""
     if isinstance(error, Gone):
         return error
     message = f"{type(error).__name__} {error}"
     if remote.status(error) == "UNAVAILABLE" or any(sign in message for sign in FORGOTTEN):
         return Gone("the Spark Connect server has ended or has dropped this session", fix=remote.START)
-    if LOST in message:
-        return Gone("an executor has ended that held rows of this command", fix="try again")
     if any(sign in message for sign in ENDED) or (isinstance(error, Exception) and _jvm_has_ended()):
         return Gone("the JVM of the Spark session has ended", fix="see .lake/spark/driver.log and try again")
     return None
+
+
+def lost(error: BaseException) -> Unavailable | None:
+    """What `gone` says; or what to raise where an executor has ended, and with it what a query was to read."""
+    if LOST in str(error):
+        return Unavailable("an executor has ended that held rows of this command", fix="try again")
+    return gone(error)
 
 
 def _jvm_has_ended() -> bool:
@@ -337,8 +342,8 @@ def _jvm_has_ended() -> bool:
 
 def raise_if_gone(error: BaseException) -> None:
     """Raises Unavailable where `error` means a lost session or a full disk, so that no job or file is blamed for it."""
-    if lost := gone(error) or full(error):
-        raise lost from error
+    if missing := lost(error) or full(error):
+        raise missing from error
 
 
 _PREFIX: Final = re.compile(r"^(?:[A-Z][\w ]{0,40}? [Ee]rror: )+")

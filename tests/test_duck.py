@@ -5,12 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from lake import duck
-from lake.cli.faults import as_fault
-from lake.config import Settings
 
 ORDERED = """
     SELECT count(*), count(*) FILTER (back) FROM (
@@ -41,13 +38,3 @@ def test_a_user_who_may_not_write_to_the_project_has_the_folder_of_the_machine(
     with duck.connect() as con:
         [(folder,)] = con.sql("SELECT current_setting('temp_directory')").fetchall()
     assert Path(folder).parent == tmp_path
-
-
-def test_that_a_query_needs_more_memory_than_it_may_take_is_told_with_the_setting(tmp_path: Path) -> None:
-    con = duckdb.connect(config={"memory_limit": "4MB"})
-    with pytest.raises(duckdb.OutOfMemoryException) as caught:
-        con.sql("SELECT list(range) FROM range(10_000_000)").fetchall()
-    told = as_fault(caught.value, settings=Settings(project=tmp_path, client_memory=64 << 20))
-    assert told.what.startswith("client_memory, 67,108,864 bytes, is not enough here: ")
-    assert (told.where, told.exit_code) == (f"{tmp_path}/pyproject.toml", 1)
-    assert "LAKE_CLIENT_MEMORY" in told.fix

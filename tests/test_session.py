@@ -12,7 +12,7 @@ from lake.config import Settings, SparkSettings
 from lake.errors import DeclarationError, Unavailable
 from lake.remote import TOKEN, token_file
 from lake.serve import connect
-from lake.session import gone, start
+from lake.session import gone, lost, start
 
 
 @pytest.fixture(autouse=True)
@@ -71,9 +71,11 @@ def test_no_server_without_java(project: Settings, monkeypatch: pytest.MonkeyPat
 
 
 def test_only_a_lost_session_is_called_lost() -> None:
-    assert gone(RuntimeError("[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_3_0 not found!"))
     assert gone(ConnectionRefusedError("[Errno 111] Connection refused"))
     assert gone(ValueError("no such column")) is None
+    executor = RuntimeError("[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_3_0 not found!")
+    assert gone(executor) is None
+    assert "an executor has ended" in str(lost(executor))
 
 
 def _free() -> int:

@@ -202,11 +202,12 @@ def _blank(settings: Settings, stream: str, records: list[dict[str, Any]] | None
         return
     same = "t._batch = s._batch AND t._number = s._number"
     with delta.changing(path) as (table, properties):
+        how: dict[str, Any] = {"writer_properties": delta.in_groups(table), "commit_properties": properties}
         if records is None:
-            table.update(blank, commit_properties=properties)
+            table.update(blank, **how)
             return
         (
-            table.merge(pa.Table.from_pylist(records, PLACES), same, "s", "t", commit_properties=properties)
+            table.merge(pa.Table.from_pylist(records, PLACES), same, "s", "t", **how)
             .when_matched_update({**blank, "source": "s.source"})
             .execute()
         )

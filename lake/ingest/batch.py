@@ -91,7 +91,9 @@ class Batch:
             placed = placed.withColumn("_source", F.expr(f"concat(_origin, {AT})"))
         if self.contract.identity == "position":
             placed = placed.withColumn("_id", F.expr(identity(self.contract)))
-        return sealable(self.spark, self.settings, self.contract, placed) if self.contract.sealed else placed
+        if not self.contract.sealed:
+            return placed
+        return sealable(self.spark, self.settings, self.contract, placed, self.read)
 
     def _lines(self) -> Iterator[dict[str, object]]:
         """What to add to a `_seq` of each block of each file to get a position."""

@@ -15,7 +15,7 @@ from lake.contracts.contract import Contract
 from lake.store import erasures
 from lake.store.keys import open_store
 from lake.store.log import Log
-from lake.store.scan import spooled, to_arrow, to_frame, within
+from lake.store.scan import spooled, to_arrow, to_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,18 +24,18 @@ ERASED: Final = "_erased"
 BLANKED: Final = "of a person who was forgotten"
 
 
-def sealable(spark: SparkSession, settings: Settings, contract: Contract, events: DataFrame) -> DataFrame:
+def sealable(spark: SparkSession, settings: Settings, contract: Contract, events: DataFrame, records: int) -> DataFrame:
     """Parsed `events` with the token and the key of the person each is about; a key is made for who has none.
 
-    Of people who were forgotten, nothing personal is left in them: also of those whom damage took from the book of
-    erasures, until a cut records them again. Raises DeclarationError where keys are lost.
+    They are of so many `records`. Of people who were forgotten, nothing personal is left in them: also of those whom
+    damage took from the book of erasures, until a cut records them again. Raises DeclarationError where keys are lost.
     """
     store = Log(settings, contract.name).key_store()
     gone = erasures.subjects(settings, contract.name) | store.destroyed(contract.name)
     tokened = encryption.tokened(events, contract, to_frame(spark, encryption.pads(store.secret)))
 
     def keys() -> Iterator[pa.Table]:
-        for people in _people(tokened.where("_reason IS NULL")):
+        for people in _people(tokened.where("_reason IS NULL"), records):
             known = people - gone
             store.make(contract.name, known)
             yield store.living(contract.name, known)
@@ -47,19 +47,18 @@ def sealable(spark: SparkSession, settings: Settings, contract: Contract, events
     return keyed.join(to_frame(spark, erased), encryption.SUBJECT, "left")
 
 
-def _people(events: DataFrame) -> Iterator[set[str]]:
+def _people(events: DataFrame, records: int) -> Iterator[set[str]]:
     """The tokens of those whom the events are about, in parts of about PEOPLE_AT_ONCE; one at least."""
     token = encryption.SUBJECT
     people = events.select(token).where(f"{token} IS NOT NULL").distinct()
-    few = within(people, cost.PEOPLE_AT_ONCE)
-    if isinstance(few, pa.Table):
-        yield {*few.column(token).to_pylist()}
+    if records <= cost.PEOPLE_AT_ONCE:
+        yield {*to_arrow(people).column(token).to_pylist()}
         return
-    many = people.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
-    parts = -(-many.count() // cost.PEOPLE_AT_ONCE)
+    kept = people.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+    parts = max(1, -(-kept.count() // cost.PEOPLE_AT_ONCE))
     for part in range(parts):
         # A token is a digest: its first digits put about as many people into each part.
-        some = many.where(f"cast(conv(left({token}, 8), 16, 10) AS bigint) % {parts} = {part}")
+        some = kept.where(f"cast(conv(left({token}, 8), 16, 10) AS bigint) % {parts} = {part}")
         yield {*to_arrow(some).column(token).to_pylist()}
 
 

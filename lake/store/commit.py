@@ -127,6 +127,7 @@ def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequen
                 _condition(diff, identity),
                 source_alias="s",
                 target_alias="t",
+                writer_properties=delta.in_groups(current),
                 commit_properties=properties,
                 streamed_exec=False,
             )

@@ -130,7 +130,8 @@ def write(to: Address | DeltaTable, rows: pa.Table | Table, position: Position, 
 
     An error may come of a commit that is there all the same: the caller reads back.
     """
-    how = {"mode": "append", "commit_properties": position.commit_properties, **_as_files(rows), **how}
+    how = {"mode": "append", "commit_properties": position.commit_properties, **how}
+    how["writer_properties"] = _grouped(rows.num_rows, rows.nbytes)
     if isinstance(to, DeltaTable):
         write_deltalake(to, rows, **how)
     else:
@@ -138,18 +139,25 @@ def write(to: Address | DeltaTable, rows: pa.Table | Table, position: Position, 
             write_deltalake(url, rows, storage_options=options, **how)
 
 
-def in_groups(rows: int, size: int, **compression: Any) -> WriterProperties:
-    """How deltalake is told to write files in groups of ROW_GROUP bytes, of so many `rows` that take `size` bytes.
+def in_groups(table: DeltaTable, compression: str = "SNAPPY", level: int | None = None) -> WriterProperties | None:
+    """How deltalake is told to write rows of a `table` anew: in groups of ROW_GROUP bytes, as its files have them.
 
-    Once it is told something, it compresses nothing unless it is told how.
+    None where all of it is one. Of files without statistics nothing is known.
     """
-    return WriterProperties(max_row_group_size=max(1, cost.ROW_GROUP * rows // size) if rows else None, **compression)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    files = pa.table(table.get_add_actions(flatten=True)).select(["num_records", "size_bytes"]).drop_null()
+    rows, size = (pc.sum(column).as_py() or 0 for column in files.columns)
+    return _grouped(rows, size, compression, level)
 
 
-def _as_files(rows: pa.Table | Table) -> dict[str, WriterProperties]:
-    """What deltalake is told of the files that it writes of `rows`: nothing where they are few."""
-    many = rows.nbytes > cost.ROW_GROUP
-    return {"writer_properties": in_groups(rows.num_rows, rows.nbytes, compression="SNAPPY")} if many else {}
+def _grouped(rows: int, size: int, compression: str = "SNAPPY", level: int | None = None) -> WriterProperties | None:
+    """Once deltalake is told anything, it compresses nothing unless it is told how."""
+    if size <= cost.ROW_GROUP:
+        return None
+    most = max(1, cost.ROW_GROUP * rows // size)
+    return WriterProperties(max_row_group_size=most, compression=compression, compression_level=level)  # type: ignore[arg-type]
 
 
 def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
@@ -161,8 +169,8 @@ def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
     writer = new_writer()
     properties = CommitProperties(custom_metadata=_anonymous(writer), max_commit_retries=0)
     with read_back(path, writer), _to_write(path) as (url, options):
-        how = {"mode": "append", "commit_properties": properties, **_as_files(rows), **how}
-        write_deltalake(url, rows, storage_options=options, **how)
+        how |= {"commit_properties": properties, "writer_properties": _grouped(rows.num_rows, rows.nbytes)}
+        write_deltalake(url, rows, mode="append", storage_options=options, **how)
 
 
 @contextmanager

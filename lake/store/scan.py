@@ -328,8 +328,7 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 def spooled(spark: SparkSession, parts: Iterator[pa.Table]) -> DataFrame:
     """The rows of one or more parts as a DataFrame.
 
-    Of several, each is on Spark's disks before the next but one is asked for, so that neither this process nor the
-    driver holds them all.
+    Of several, each is on Spark's disks before the next but one is asked for.
     """
     from pyspark import StorageLevel
 

@@ -84,6 +84,8 @@ def reading(  # noqa: PLR0913  which rows of which files, and where
                 rows = rows.project(", ".join([*map(quoted, own), *named]))
             con.register(name, rows)
             yield con, rows.columns
+        except duckdb.OutOfMemoryException:
+            raise
         except duckdb.Error as error:
             if broken := _unreadable(path, paths):
                 raise broken from None
@@ -137,6 +139,8 @@ def _unreadable(path: Address, paths: Sequence[str]) -> LakeError | None:
         with connection() as con:
             try:
                 con.execute("SELECT max(hash(t)) FROM read_parquet(?) t", [file]).fetchall()
+            except duckdb.OutOfMemoryException:
+                raise
             except duckdb.Error:
                 return StorageError(f"a file of {path.name} is damaged", where=file, fix="restore it from a backup")
     return None

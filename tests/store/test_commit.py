@@ -8,10 +8,12 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from lake import cost
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.store import delta
@@ -84,6 +86,20 @@ def test_a_null_in_the_first_column_of_the_identity_is_a_value_like_any(project:
         position = position.next(verb="advance", cut=position.txn + 1, inputs={}, counts={})
         position = commit(table, diff(*rows), Counts.of(diff(*rows)), ("code", "day"), position)
     assert sorted(r["n"] for r in Scan(table.path).arrow().to_pylist()) == [1, 3]
+
+
+def test_a_file_of_which_rows_are_changed_stays_in_small_groups(
+    project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "ROW_GROUP", 10_000)
+    table = Table(project, "gold", "sums", "sums")
+    table.create(SCHEMA, description="Sums.")
+    position = start(table.app)
+    for rows in ([row(day, str(n), n) for n in range(100) for day in DAYS], [row(DAYS[1], "2", 3, "update")]):
+        position = position.next(verb="advance", cut=position.txn + 1, inputs={}, counts={})
+        position = commit(table, diff(*rows), Counts.of(diff(*rows)), IDENTITY, position)
+        [file] = DeltaTable(table.path.url).file_uris()
+        assert 4 < pq.ParquetFile(file).metadata.num_row_groups < 80
 
 
 @pytest.mark.turns

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from lake import cost
-from lake.store import delta
+from lake import cost, duck
+from lake.cli.faults import as_fault
+from lake.config import Settings
+from lake.store import delta, small
 from lake.store.delta import Position
 from lake.store.scan import Scan, to_frame
 from lake.store.storage import Address
 from lake.store.upkeep.compaction import compact_by_spark, compact_table
 
-ROWS: Final = 200_000
+ROWS: Final = 120_000
 TWICE: Final = [Position("app", number, {"n": number}) for number in (1, 2)]
 
 
 def texts(seed: int) -> pa.Table:
-    """24 MB that no compression makes smaller than 14."""
+    """13 MB that no compression makes smaller than 7."""
     chance = random.Random(seed)
     return pa.table({"n": range(ROWS), "text": [chance.randbytes(50).hex() for _ in range(ROWS)]})
 
@@ -76,10 +80,50 @@ def test_a_file_is_in_small_groups_as_it_is_written_and_once_it_is_compacted(
     DeltaTable(table.url).restore(1)
     compact_by_spark(spark, table, TWICE[1])
     [again] = groups(table)
-    for sizes in (*written, once, again):
+    with delta.changing(table, TWICE[1].again()) as (current, properties):
+        how: dict[str, Any] = {"writer_properties": delta.in_groups(current), "commit_properties": properties}
+        current.merge(rows.slice(0, 1), "t.n = s.n AND t.text = s.text", "s", "t", **how).when_matched_update(
+            {"n": "s.n"}
+        ).execute()
+    [merged] = groups(table)
+    assert codecs(table) == {"SNAPPY"}
+    for sizes in (*written, once, again, merged):
         assert len(sizes) > 1
         assert max(sizes) <= 2 * cost.ROW_GROUP
     assert Scan(table).arrow().sort_by("text") == rows
+
+
+def test_a_file_of_which_nothing_is_known_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "ROW_GROUP", 10_000)
+    table = Address(str(tmp_path / "t"))
+    for seed, position in enumerate(TWICE):
+        delta.write(table, texts(seed).slice(0, 1000), position)
+    commit = tmp_path / "t/_delta_log/00000000000000000001.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        action.get("add", {}).pop("stats", None)
+    commit.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+    compact_table(table, None)
+    [sizes] = groups(table)
+    assert 8 < len(sizes) < 40
+
+
+def test_a_group_that_takes_more_memory_than_allowed_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Address(str(tmp_path / "t"))
+    write_deltalake(table.url, texts(1))
+    monkeypatch.setattr(duck, "_BOUNDS", {"memory_limit": "16MB", "max_temp_directory_size": "0B"})
+    small._database.cache_clear()
+    try:
+        with pytest.raises(duckdb.OutOfMemoryException) as caught:
+            small.rows(table, "SELECT text, count(*) FROM t GROUP BY 1 ORDER BY 2, 1")
+    finally:
+        small._database.cache_clear()
+    told = as_fault(caught.value, settings=Settings(project=tmp_path, client_memory=64 << 20))
+    assert told.what.startswith("client_memory, 67,108,864 bytes, is not enough here: ")
+    assert (told.where, told.exit_code) == (f"{tmp_path}/pyproject.toml", 1)
+    assert "LAKE_CLIENT_MEMORY" in told.fix
 
 
 def test_a_file_of_large_rows_has_one_in_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

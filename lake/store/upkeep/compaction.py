@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lake.errors import LawError
 from lake.quoting import SPARK, quoted
@@ -131,11 +130,9 @@ def compact_table(
     version, again = delta.version(path), position.again() if position else None
     by = flat(path, identity)
     with delta.changing(path, again) as (table, properties):
-        actions = pa.table(table.get_add_actions(flatten=True))
-        rows, size = (pc.sum(actions[column]).as_py() for column in ("num_records", "size_bytes"))
         how: dict[str, Any] = {
             "target_size": target,
-            "writer_properties": delta.in_groups(rows, size, compression="ZSTD", compression_level=4),
+            "writer_properties": delta.in_groups(table, "ZSTD", 4),  # by itself it compresses so too
             "commit_properties": properties,
         }
         if by:
