@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -53,6 +55,17 @@ class Following:
                 return
 
 
+def open_to_others(folder: Path) -> list[Path]:
+    """What others than its owner may read there. The JVM, a moment behind its client, still removes its own."""
+    found = []
+    for inside, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            with suppress(FileNotFoundError):
+                if (Path(inside) / name).stat().st_mode & 0o077:
+                    found.append(Path(inside) / name)
+    return found
+
+
 @pytest.mark.long
 def test_it_follows_past_a_failing_source_and_stops_on_sigterm(shop: Path) -> None:
     broken = json.loads((shop / "schemas/orders.avsc").read_text()) | {"name": "returns"}
@@ -71,8 +84,7 @@ def test_it_follows_past_a_failing_source_and_stops_on_sigterm(shop: Path) -> No
         assert following.process.wait(timeout=60) == 0
     finally:
         following.end()
-    open_to_others = [path for path in (shop / ".lake").rglob("*") if path.stat().st_mode & 0o077]
-    assert open_to_others == []  # written by Python, delta-rs, DuckDB and the JVM
+    assert open_to_others(shop / ".lake") == []  # written by Python, delta-rs, DuckDB and the JVM
     query: list[str | Path] = [LAKE, "sql", "select customer from current_order where order_id = 9", "--format", "csv"]
     shown = subprocess.run([*query, "--project", shop], check=True, capture_output=True, text=True)
     assert shown.stdout.split() == ["customer", "joan"]
