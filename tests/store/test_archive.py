@@ -224,11 +224,14 @@ def test_wherever_it_is_killed_the_same_command_ends_what_it_began(settings: Set
         points = [(point, nth + 1) for point, times in sorted(passed.items()) for nth in range(times)]
         assert {point for point, _ in points} >= {"cold.after", "log.before", "vacuum.after"}
         for point, nth in (*points, ("cold.middle", 1), ("log.middle", 1)):
-            shutil.rmtree(settings.project)
-            shutil.rmtree(tmp_path / "cold")
-            shutil.copytree(tmp_path / "kept", settings.project)
-            delta._kept.clear()
-            killed = commands.lake(*line, "4", at=house, kill=Kill(point, nth))
+            for _ in range(10 if point.endswith("middle") else 1):  # a write may be over before its middle is seen
+                shutil.rmtree(settings.project)
+                shutil.rmtree(tmp_path / "cold")
+                shutil.copytree(tmp_path / "kept", settings.project)
+                delta._kept.clear()
+                killed = commands.lake(*line, "4", at=house, kill=Kill(point, nth))
+                if killed.landed:
+                    break
             assert killed.landed, (point, nth, killed.err)
             assert rows(settings) == before, point
             assert check(settings, "readings") == [], point
