@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import duckdb
+
 from lake import duck, file_modes, s3
 from lake.config import Settings, load_settings
 from lake.errors import LakeError, Unavailable, full, unreached
@@ -63,7 +65,7 @@ def _of_system(error: BaseException) -> LakeError | None:
 
 def _beyond(error: BaseException, settings: Settings | None) -> LakeError | None:
     """A fault of DuckDB that what it cannot put on the disk is more than it may hold."""
-    if type(error).__name__ != "OutOfMemoryException" or settings is None:
+    if not isinstance(error, duckdb.OutOfMemoryException) or settings is None:
         return None
     return LakeError(
         f"client_memory, {settings.client_memory:,} bytes, is not enough here: {first_line(error)}",

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark import StorageLevel
 
 from lake import cost
 from lake.config import Settings
@@ -15,7 +14,7 @@ from lake.contracts.contract import Contract
 from lake.store import erasures
 from lake.store.keys import open_store
 from lake.store.log import Log
-from lake.store.scan import spooled, to_arrow, to_frame
+from lake.store.scan import on_disk, spooled, to_arrow, to_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +53,7 @@ def _people(events: DataFrame, records: int) -> Iterator[set[str]]:
     if records <= cost.PEOPLE_AT_ONCE:
         yield {*to_arrow(people).column(token).to_pylist()}
         return
-    kept = people.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+    kept = on_disk(people)
     parts = max(1, -(-kept.count() // cost.PEOPLE_AT_ONCE))
     for part in range(parts):
         # A token is a digest: its first digits put about as many people into each part.

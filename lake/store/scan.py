@@ -330,16 +330,18 @@ def spooled(spark: SparkSession, parts: Iterator[pa.Table]) -> DataFrame:
 
     Of several, each is on Spark's disks before the next but one is asked for.
     """
-    from pyspark import StorageLevel
-
     first, second = next(parts), next(parts, None)
     if second is None:
         return to_frame(spark, first)
-    frames = (
-        to_frame(spark, part).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
-        for part in chain((first, second), parts)
-    )
+    frames = (on_disk(to_frame(spark, part)) for part in chain((first, second), parts))
     return reduce(lambda rows, more: rows.union(more), frames)
+
+
+def on_disk(rows: DataFrame) -> DataFrame:
+    """The rows, evaluated once, on the disks of Spark's executors."""
+    from pyspark import StorageLevel
+
+    return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
 def as_frame(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:

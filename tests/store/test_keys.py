@@ -132,8 +132,6 @@ def test_of_many_keys_each_comes_once_a_few_at_a_time(
     anywhere: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, people: int
 ) -> None:
     monkeypatch.setattr(cost, "PEOPLE_AT_ONCE", 7)
-    for module in ("file", "database"):
-        monkeypatch.setattr(f"lake.store.keys.{module}.AT_ONCE", 7)
     store = open_store(anywhere, make=True)
     tokens = [f"{number:03}" for number in range(people)]
     store.make("orders", tokens)

@@ -13,9 +13,10 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from lake import cost
 from lake.errors import DeclarationError
 from lake.session import first_line
-from lake.store.keys.home import AT_ONCE, COPY, SECRET_BYTES, Identity, Transaction
+from lake.store.keys.home import COPY, SECRET_BYTES, Identity, Transaction
 
 if TYPE_CHECKING:
     from lake.sources.postgres.connection import Connection
@@ -123,7 +124,7 @@ class _Statements:
 
     def batches(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
         found = self.connection.cursor().stream(_own(sql), values or None)
-        while rows := [*islice(found, AT_ONCE)]:
+        while rows := [*islice(found, cost.PEOPLE_AT_ONCE)]:
             yield rows
 
 

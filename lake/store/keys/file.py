@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from lake import cost
 from lake.errors import DeclarationError, full
 from lake.session import first_line
-from lake.store.keys.home import AT_ONCE, COPY, SECRET_BYTES, Identity, Transaction
+from lake.store.keys.home import COPY, SECRET_BYTES, Identity, Transaction
 
 TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS store (id TEXT NOT NULL, secret BLOB NOT NULL)",
@@ -101,7 +102,7 @@ class _Statements:
 
     def batches(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
         found = self.connection.execute(sql, values)
-        while rows := found.fetchmany(AT_ONCE):
+        while rows := found.fetchmany(cost.PEOPLE_AT_ONCE):
             yield rows
 
 

@@ -8,8 +8,6 @@ from typing import Any, Final, NamedTuple, Protocol
 
 COPY: Final = "restore its newest backup; without one, lake forget STREAM --lost forgets the people whose keys are lost"
 SECRET_BYTES: Final = 32
-AT_ONCE: Final = 1 << 16
-"""Rows held as objects of Python at a time, of about 250 bytes each; as Arrow they take 100."""
 
 
 class Identity(NamedTuple):
@@ -29,7 +27,7 @@ class Transaction(Protocol):
         """The statement for each of the rows."""
 
     def batches(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of an answer, at most AT_ONCE of them at a time."""
+        """The rows of an answer, at most PEOPLE_AT_ONCE of them at a time."""
 
 
 class Home(Protocol):

@@ -138,7 +138,8 @@ def compact_table(
         if by:
             table.optimize.z_order(by, **how)
         else:
-            table.optimize.compact([("_bucket", "in", [str(bucket) for bucket in buckets])] if buckets else None, **how)
+            parts = [("_bucket", "in", [str(bucket) for bucket in buckets])] if buckets else None
+            table.optimize.compact(parts, **how)
 
     def undo() -> None:
         with delta.changing(path, position.again() if position else None, goes_back=True) as (table, properties):
