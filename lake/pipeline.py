@@ -38,8 +38,11 @@ from lake.sinks.declared import sound_sinks
 from lake.sinks.deliver import deliver
 from lake.sources.declared import names as source_names
 from lake.store.delta import read_ahead
-from lake.store.ledger.cuts import Cut
+from lake.store.ledger.checks import CHECKS
+from lake.store.ledger.contract_versions import CONTRACTS
+from lake.store.ledger.cuts import CUTS, Cut
 from lake.store.ledger.editions import Edition, pinned
+from lake.store.ledger.runs import RUNS, booked_aside
 from lake.store.locks import activity
 from lake.store.warehouse import KINDS, Warehouse
 
@@ -67,6 +70,7 @@ class Cycle:
     undelivered: Mapping[str, LakeError] = field(default_factory=dict)
 
 
+@booked_aside()
 def run(
     settings: Settings,
     spark: Callable[[], SparkSession],
@@ -93,7 +97,8 @@ def run(
         if not started():  # meanwhile this process waits
             gate.warm_up(settings)
             if settings.store:
-                read_ahead(location.path for location in Warehouse(settings).folders(*KINDS))
+                tables = (location.path for location in Warehouse(settings).folders(*KINDS))
+                read_ahead(tables, [book.location(settings).path for book in (CHECKS, CONTRACTS, CUTS, RUNS)])
         return spark()
 
     streams, failures = _taken_in(settings, session, project.contracts, tell, more.append, batches, now)

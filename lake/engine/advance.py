@@ -15,6 +15,12 @@ from lake.evaluation.affected_keys import affected_keys
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.validate import analyse
+from lake.store import delta
+from lake.store.ledger.contract_versions import CONTRACTS
+from lake.store.ledger.editions import EDITIONS
+from lake.store.log import Log
+from lake.store.standstill import still
+from lake.store.voids import ERASURES
 
 
 @books("advance")
@@ -39,15 +45,19 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     return recorded(evaluation, head, began)
 
 
+@still()
 def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Advanced], None]) -> list[Advanced]:
     """Brings the named tables (default: all) to the cut, as `after_inputs` orders them."""
+    settings = inputs.project.settings
+    books = (book.location(settings).path for book in (CONTRACTS, EDITIONS, ERASURES))
+    delta.look_at([*(Log(settings, stream).path for stream in inputs.cut.batches), *books])
 
     def work(declaration: Declaration) -> Advanced:
         done = advance(inputs, declaration)
         tell(done)
         return done
 
-    return after_inputs(inputs.project.pick(names), work, workers=inputs.project.settings.tables_at_once)
+    return after_inputs(inputs.project.pick(names), work, workers=settings.tables_at_once)
 
 
 def _is_current(evaluation: Evaluation) -> bool:

@@ -12,9 +12,11 @@ from lake.store import delta
 from lake.store.delivered import Delivered
 from lake.store.erasures import heed_destroyed
 from lake.store.ledger.cuts import CUTS, Cut, get_cut, latest_cut, record_cut
+from lake.store.ledger.editions import EDITIONS
 from lake.store.log import Log, LogHead
-from lake.store.standstill import still
-from lake.store.voids import voids_head
+from lake.store.standstill import moved, still
+from lake.store.voids import BOOKS, voids_head
+from lake.store.warehouse import Warehouse
 
 
 def cut(project: Project, *, label: str | None = None) -> Cut:
@@ -25,7 +27,10 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
     """
     settings = project.settings
     heed_destroyed(settings, project.contracts.values())
-    with CUTS.written(settings):
+    logs = [Log(settings, stream).path for stream in project.contracts]
+    books = [book.location(settings).path for book in (CUTS, EDITIONS, *BOOKS)]
+    with CUTS.written(settings), still():
+        delta.look_at([*logs, *books, *(table.path for table in Warehouse(settings).folders("table"))])
         latest = latest_cut(settings)
         counted = latest.batches if latest else {}
         heads = _heads(settings, {stream: counted.get(stream, 0) for stream in project.contracts})
@@ -37,10 +42,12 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
 def _heads(settings: Settings, least: Mapping[str, int]) -> dict[str, LogHead]:
     """Where the logs stand at one moment, each at its `least` batch or behind: no delivery was committed meanwhile."""
     while True:
-        with still():
-            delta.look_at(Log(settings, stream).path for stream in least)
-            heads = {stream: Log(settings, stream).must_reach(batch) for stream, batch in least.items()}
-        if all(Log(settings, stream).head().batch == head.batch for stream, head in heads.items() if head.sources):
+        heads = {stream: Log(settings, stream).must_reach(batch) for stream, batch in least.items()}
+        again = [Log(settings, stream) for stream, head in heads.items() if head.sources]
+        for log in again:
+            moved(log.path)
+        delta.look_at(log.path for log in again)
+        if all(log.head().batch == heads[log.stream].batch for log in again):
             return heads
 
 

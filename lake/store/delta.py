@@ -28,7 +28,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from lake import cost
 from lake.errors import StorageError, Unavailable
 from lake.session import first_line
-from lake.store.standstill import moved
+from lake.store.standstill import moved, still
 from lake.store.storage import Address, Entry
 from lake.store.stored_log import THREADS, TableState, Unusual, info_of, stored_log
 from lake.store.torn import commit_file, torn
@@ -423,12 +423,17 @@ def look_at(tables: Iterable[Address], *, whole: bool = False) -> None:
                 pool.submit(copy_context().run, look, path)
 
 
-def read_ahead(tables: Iterable[Address]) -> None:
-    """Reads the logs of `tables` that are in a store in the background: who asks for one finds it read."""
+def read_ahead(tables: Iterable[Address], rows: Sequence[Address] = ()) -> None:
+    """Reads the logs of `tables` that are in a store in the background, and the `rows` of small ones among them: who
+    asks for one finds it read.
+    """
 
     def work() -> None:
-        with suppress(Exception):
+        with suppress(Exception), still():
             look_at(tables, whole=True)
+            for path in rows:
+                with suppress(TableNotFoundError):
+                    missing(path, files(stored_log(path).state()), to_read=True)
 
     threading.Thread(target=work, name="ahead", daemon=True).start()
 

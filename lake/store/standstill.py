@@ -5,9 +5,10 @@ looked for again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
@@ -73,8 +74,16 @@ def held(paths: Iterable[Address]) -> Iterator[None]:
                 del _held[path.url]
 
 
-def names_in(folder: Address) -> frozenset[str]:
-    """What is in a folder of tables, which may be missing."""
+def names_in(folders: Sequence[Address]) -> list[frozenset[str]]:
+    """What is in each of some folders of tables, which may be missing; those in a store are listed side by side."""
+    if len(folders) < 2 or folders[0].storage.may_tear:
+        return [*map(_names_in, folders)]
+    with ThreadPoolExecutor(len(folders)) as pool:
+        asked = [pool.submit(copy_context().run, _names_in, folder) for folder in folders]
+    return [one.result() for one in asked]
+
+
+def _names_in(folder: Address) -> frozenset[str]:
     still = _still.get()
     known = still.names.get(folder.url) if still else None
     if known is None:

@@ -119,10 +119,9 @@ class Warehouse:
 
     def folders(self, *kinds: Kind) -> Iterator[Location]:
         """The folders that are there for tables of such `kinds`, every home of a derived one."""
-        for kind in kinds:
-            for folder in (self.root / name for name in FOLDERS[kind]):
-                names = sorted(name for name in names_in(folder) if not name.startswith("."))
-                yield from (Location(kind, folder / name) for name in names)
+        folders = [(kind, self.root / name) for kind in kinds for name in FOLDERS[kind]]
+        for (kind, folder), names in zip(folders, names_in([folder for _, folder in folders]), strict=True):
+            yield from (Location(kind, folder / name) for name in sorted(names) if not name.startswith("."))
 
     def _location(self, kind: Kind, folder: str, name: str) -> Location:
         return Location(kind, self.root / folder / name)

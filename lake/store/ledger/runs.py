@@ -155,11 +155,16 @@ def note(settings: Settings, verb: str, subject: str, cut: int | None, began: da
 
 def nothing_to_do(settings: Settings, verb: str, subjects: Collection[str], cut: int | None = None) -> None:
     """Books that there was nothing to do with those of `subjects` that failed the last time: they no longer do."""
-    with suppress(Exception):
-        last = last_runs(settings, verb) if subjects else {}
-        for subject in subjects:
-            if subject in last and last[subject].outcome == "failed":
-                note(settings, verb, subject, cut, datetime.now(UTC))
+
+    def quietly() -> None:
+        with suppress(Exception):
+            last = last_runs(settings, verb)
+            for subject in subjects:
+                if subject in last and last[subject].outcome == "failed":
+                    note(settings, verb, subject, cut, datetime.now(UTC))
+
+    if subjects:
+        _do(quietly)
 
 
 def reason(error: BaseException) -> str:
