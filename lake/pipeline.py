@@ -44,6 +44,7 @@ from lake.store.ledger.cuts import CUTS, Cut
 from lake.store.ledger.editions import Edition, pinned
 from lake.store.ledger.runs import RUNS, booked_aside
 from lake.store.locks import activity
+from lake.store.standstill import still
 from lake.store.warehouse import KINDS, Warehouse
 
 if TYPE_CHECKING:
@@ -136,16 +137,17 @@ def catch_up(
     failure = failure_of(project, lambda: advance_all(Inputs(spark, project, now), tell=note))
     order = list(project.tables)
     advanced.sort(key=lambda done: order.index(done.table))
-    if (pin := pinned(project.settings)) is not None:
-        tell(f"publish readers are pinned to edition {pin} until `lake publish --resume`")
-        edition = None
-    else:
+    with still():
+        pin = pinned(project.settings)
         try:
-            edition = publish(project, now, spark, tell, on_held=held.append)
+            edition = publish(project, now, spark, tell, on_held=held.append) if pin is None else None
         except LakeError:
             if failure is not None:
                 raise failure from None
             raise
+    if edition is None:
+        tell(f"publish readers are pinned to edition {pin} until `lake publish --resume`")
+    else:
         tell(f"publish edition {edition.number}{''.join(f': {those}' for those in held)}")
     _deliver(project.settings, tell, on_undelivered)
     purge(project, tell)

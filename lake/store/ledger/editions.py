@@ -12,6 +12,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.store import delta
 from lake.store.book import Book, as_state, instant, parsed, unknown
 from lake.store.recovery import last_edition
+from lake.store.standstill import still
 from lake.store.warehouse import Warehouse
 
 
@@ -200,7 +201,8 @@ def record_edition(
     Raises Unavailable where the newest edition is of a later cut, or has one of the tables at one, or tables by other
     definitions or elsewhere than both `tables` and the edition that the caller had `seen` when it began.
     """
-    with EDITIONS.written(settings):
+    with EDITIONS.written(settings), still():
+        delta.look_at(book.location(settings).path for book in (EDITIONS, _NUMBERS))
         head = EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
         if seen and _made(latest) not in (_made(seen), {name: _maker(table) for name, table in tables.items()}):

@@ -1,7 +1,7 @@
 """Files of a store read in parts, and as DuckDB reads them: a query asks for the end of a file, then for some columns.
 
 The end of a file comes with its size by one request; small files are whole by it. Data files never change, so their
-ends are remembered, up to a limit.
+ends are remembered, and of those that are not large all that was read at once, up to a limit.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from lake.store.storage.positioned import Positioned
 
 END: Final = 1 << 20
 """So many bytes of a file are asked for at first."""
+WHOLE: Final = 4 << 20
+"""A file of so many bytes is remembered whole, once all of it was read."""
 REMEMBERED: Final = 64 << 20
-"""Bytes of the ends of data files that a process remembers."""
+"""Bytes of data files that a process remembers."""
 
 
 class Parts(Protocol):
@@ -108,9 +110,11 @@ class Ranged(Positioned):
         known, before = self.known.end, self.known.size - len(self.known.end)
         if start >= before:
             return known[start - before : end - before]
-        if end <= before:
-            return self._parts.part(self._url, start, end - start)
-        return self._parts.part(self._url, start, before - start) + known[: end - before]
+        content = self._parts.part(self._url, start, min(end, before) - start)
+        if len(content) == before and self.known.size <= WHOLE:
+            self.known = Known(content + known, self.known.size, self.known.time)
+            _MEMORY.keep(self._url, self.known)
+        return content + known[: max(end - before, 0)]
 
 
 class FileSystem(AbstractFileSystem):  # type: ignore[misc] # without types
