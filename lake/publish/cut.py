@@ -12,11 +12,9 @@ from lake.store import delta
 from lake.store.delivered import Delivered
 from lake.store.erasures import heed_destroyed
 from lake.store.ledger.cuts import CUTS, Cut, get_cut, latest_cut, record_cut
-from lake.store.ledger.editions import EDITIONS
 from lake.store.log import Log, LogHead
 from lake.store.standstill import moved, still
 from lake.store.voids import BOOKS, voids_head
-from lake.store.warehouse import Warehouse
 
 
 def cut(project: Project, *, label: str | None = None) -> Cut:
@@ -28,9 +26,9 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
     settings = project.settings
     heed_destroyed(settings, project.contracts.values())
     logs = [Log(settings, stream).path for stream in project.contracts]
-    books = [book.location(settings).path for book in (CUTS, EDITIONS, *BOOKS)]
+    books = [book.location(settings).path for book in (CUTS, *BOOKS)]
     with CUTS.written(settings), still():
-        delta.look_at([*logs, *books, *(table.path for table in Warehouse(settings).folders("table"))])
+        delta.look_at([*logs, *books])
         latest = latest_cut(settings)
         counted = latest.batches if latest else {}
         heads = _heads(settings, {stream: counted.get(stream, 0) for stream in project.contracts})

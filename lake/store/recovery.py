@@ -103,9 +103,10 @@ def clear_above(settings: Settings, stream: str, batch: int) -> None:
 @still()
 def last_cut(settings: Settings) -> int:
     """The greatest number that a cut has had: editions and tables know those that a damaged book has lost."""
+    tables = _tables(settings, Warehouse(settings).book("editions"))
     numbers: list[int] = [_entry(settings, "cuts", "cut").get("number", 0)]
     numbers += [_entry(settings, "editions", "edition").get("cut", 0)]
-    for table in _tables(settings):
+    for table in tables:
         with suppress(delta.Unreadable, NotADirectoryError):  # what cannot be read keeps no other from being counted
             numbers.append(_data(table).get("cut", 0))
     return max(numbers)
@@ -196,10 +197,10 @@ def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
     return read
 
 
-def _tables(settings: Settings) -> list[Location]:
-    """The derived tables that are there, of which all are asked about."""
+def _tables(settings: Settings, *books: Location) -> list[Location]:
+    """The derived tables that are there, of which all are asked about, and of some `books` too."""
     tables = [*Warehouse(settings).folders("table")]
-    delta.look_at(table.path for table in tables)
+    delta.look_at(table.path for table in (*books, *tables))
     return tables
 
 

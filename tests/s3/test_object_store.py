@@ -25,7 +25,7 @@ from lake.store.storage import Address, disk
 from lake.store.storage.object_store import ObjectStore
 from lake.store.storage.objects import Object
 from lake.store.storage.race import lost_races
-from lake.store.storage.ranged import END
+from lake.store.storage.ranged import END, WHOLE
 from lake.store.upkeep import truncation, vacuum
 from lake.store.warehouse import Warehouse
 from tests.processes import free_port
@@ -135,6 +135,19 @@ def test_all_of_a_file_takes_few_requests(s3: S3, tmp_path: Path, opened: Callab
             assert (file.read(), file.read()) == (content, b"")
             assert (file.seek(5), file.read()) == (5, content[5:])
         assert wire.counted() <= Counter(GET=3, HEAD=1)
+
+
+@pytest.mark.parametrize(("size", "asked"), [(END, 1), (END + 1, 2), (WHOLE, 2), (WHOLE + 1, 3)])
+def test_a_data_file_that_was_read_at_once_is_remembered(s3: S3, tmp_path: Path, size: int, asked: int) -> None:
+    settings = settings_of(s3, tmp_path)
+    content = bytes(number * 31 % 251 for number in range(size))
+    assert (Warehouse(settings).root / "a.parquet").put_if_absent(content)
+    with wired(s3.port) as wire:
+        file = Warehouse(replace(settings, storage=wire.storage)).root / "a.parquet"
+        assert (file.read(), file.read()) == (content, content)
+        with file.open() as opened:
+            assert (opened.seek(size // 3), opened.read(END)) == (size // 3, content[size // 3 : size // 3 + END])
+        assert wire.counted()["GET"] <= asked + (size > WHOLE)
 
 
 @pytest.mark.parametrize("fault", ["lose", "cut"])
