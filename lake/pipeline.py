@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ from lake.store.ledger.contract_versions import CONTRACTS
 from lake.store.ledger.cuts import CUTS, Cut
 from lake.store.ledger.editions import Edition, pinned
 from lake.store.ledger.runs import RUNS, booked_aside
-from lake.store.locks import activity
+from lake.store.locks import activity, epochs
 from lake.store.standstill import still
 from lake.store.warehouse import KINDS, Warehouse
 
@@ -99,7 +100,8 @@ def run(
             gate.warm_up(settings)
             if settings.store:
                 tables = (location.path for location in Warehouse(settings).folders(*KINDS))
-                read_ahead(tables, [book.location(settings).path for book in (CHECKS, CONTRACTS, CUTS, RUNS)])
+                books = [book.location(settings).path for book in (CHECKS, CONTRACTS, CUTS, RUNS)]
+                read_ahead(tables, books, partial(epochs.look_ahead, settings))
         return spark()
 
     streams, failures = _taken_in(settings, session, project.contracts, tell, more.append, batches, now)

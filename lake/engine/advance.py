@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from lake.declaration import Declaration
 from lake.engine.incremental import difference
@@ -18,6 +19,7 @@ from lake.evaluation.validate import analyse
 from lake.store import delta
 from lake.store.ledger.contract_versions import CONTRACTS
 from lake.store.ledger.editions import EDITIONS
+from lake.store.locks.epochs import look_ahead
 from lake.store.log import Log
 from lake.store.standstill import still
 from lake.store.voids import ERASURES
@@ -50,7 +52,8 @@ def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Ad
     """Brings the named tables (default: all) to the cut, as `after_inputs` orders them."""
     settings = inputs.project.settings
     books = (book.location(settings).path for book in (CONTRACTS, EDITIONS, ERASURES))
-    delta.look_at([*(Log(settings, stream).path for stream in inputs.cut.batches), *books])
+    logs = (Log(settings, stream).path for stream in inputs.cut.batches)
+    delta.look_at([*logs, *books], beside=partial(look_ahead, settings))
 
     def work(declaration: Declaration) -> Advanced:
         done = advance(inputs, declaration)

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import copy_context
@@ -405,10 +405,10 @@ def open_table(path: Address, version: int | None = None) -> TableState | None:
         return None
 
 
-def look_at(tables: Iterable[Address], *, whole: bool = False) -> None:
+def look_at(tables: Iterable[Address], *, whole: bool = False, beside: Callable[[], object] = lambda: None) -> None:
     """Looks for `tables` that are in a store, all together; where tables stand still, they are known then.
 
-    Of each its newest commit is read, or its `whole` state.
+    Of each its newest commit is read, or its `whole` state. What is `beside` it is called meanwhile.
     """
 
     def look(path: Address) -> None:
@@ -421,16 +421,17 @@ def look_at(tables: Iterable[Address], *, whole: bool = False) -> None:
         for path in tables:
             if not path.storage.may_tear:
                 pool.submit(copy_context().run, look, path)
+        beside()
 
 
-def read_ahead(tables: Iterable[Address], rows: Sequence[Address] = ()) -> None:
+def read_ahead(tables: Iterable[Address], rows: Sequence[Address], beside: Callable[[], object]) -> None:
     """Reads the logs of `tables` that are in a store in the background, and the `rows` of small ones among them: who
-    asks for one finds it read.
+    asks for one finds it read. What is `beside` it is called there.
     """
 
     def work() -> None:
         with suppress(Exception), still():
-            look_at(tables, whole=True)
+            look_at(tables, whole=True, beside=beside)
             for path in rows:
                 with suppress(TableNotFoundError):
                     missing(path, files(stored_log(path).state()), to_read=True)

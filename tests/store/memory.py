@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
@@ -36,7 +37,7 @@ class Bucket(Storage):
         if not names:
             raise FileNotFoundError(url)
         found = dict.fromkeys(name if deep or "/" not in name else f"{name.partition('/')[0]}/" for name in names)
-        return (self.head(f"{url}/{name}") or Entry(name, 0, 0) for name in found)
+        return (replace(self.head(f"{url}/{name}") or Entry("", 0, 0), name=name) for name in found)
 
     def put_if_absent(self, url: str, content: bytes) -> bool:
         self.step()

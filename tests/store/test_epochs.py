@@ -137,6 +137,57 @@ def test_who_was_paused_deletes_nothing(store: Settings, clock: Clock) -> None:
         epochs.must_hold(store, NAME)
 
 
+def test_leases_that_were_looked_at_together_are_taken_without_another_look(
+    store: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a while: then, and where another was first, each is looked for."""
+    looks = list[Address]()
+    standing = epochs.standing
+
+    def counted(folder: Address) -> epochs.Standing:
+        looks.append(folder)
+        return standing(folder)
+
+    monkeypatch.setattr(epochs, "standing", counted)
+    take(store).end()
+    for passed, others, expected in (
+        (0, 0, 0),
+        (epochs.EXPIRED, 0, 0),
+        (epochs.EXPIRED + 1, 0, 1),
+        (0, 1, 1),
+        (0, 3, 1),
+    ):
+        epochs.look_ahead(store)
+        before = standing(folder(store)).number
+        for _ in range(others):
+            (folder(store) / f"{before + 1:08}").put_if_absent(b"{}")
+            before += 1
+            (folder(store) / f"{before:08}.end").put_if_absent(b"")
+        clock.at += passed
+        looks.clear()
+        epoch = take(store, seconds=0)
+        assert (epoch.number, len(looks), epoch.alive) == (before + 1, expected, clock.at)
+        epoch.end()
+    epochs.look_ahead(store)
+    first = take(store)
+    epochs.look_ahead(store)
+    with pytest.raises(epochs.Held):
+        take(store, seconds=0)
+    first.beat()
+    assert not first.lost
+
+
+@pytest.mark.parametrize("listed", [1, 2, 3, 4, 5])
+def test_of_more_files_than_are_listed_together_none_is_taken_for_the_newest(
+    store: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch, listed: int
+) -> None:
+    monkeypatch.setattr(epochs, "LISTED", listed)
+    for _ in range(2):
+        take(store).end()
+    epochs.look_ahead(store)
+    assert take(store, seconds=0).number == 3
+
+
 def test_old_files_go_and_numbers_stay(store: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epochs, "KEPT", -1.0)
     for _ in range(20):
@@ -251,6 +302,7 @@ class Host:
     epoch: epochs.Epoch | None = None
     until: float = 0
     asleep: float = 0
+    seen: dict[str, Any] = field(default_factory=dict)
 
     def clock(self) -> float:
         return self.offset + self.rate * self.world.time
@@ -268,8 +320,11 @@ class Host:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(epochs, "clock", self.clock)
             patch.setattr(epochs, "pause", self._pause)
+            patch.setattr(epochs, "_seen", self.seen)
             patch.setattr(epochs.Keeper, "start", lambda: None)
-            if self.epoch is None:
+            if self.world.chance.random() < 0.2:
+                epochs.look_ahead(self.world.store)
+            elif self.epoch is None:
                 self._take()
             else:
                 self._hold(self.epoch)

@@ -17,10 +17,11 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from itertools import groupby
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
 from typing import Any, Final
 
 from lake.config import Settings
@@ -35,6 +36,8 @@ EXPIRED: Final = 30.0
 """After so many seconds without one, a holder is taken for dead."""
 LOOK: Final = 1.0
 """Seconds from one look at a lease that is held to the next."""
+LISTED: Final = 2000
+"""So many files of leases are looked at together, at most."""
 KEPT: Final = 600.0
 """Files of a lease that are so many seconds older than its newest, by the store's clock, are removed."""
 
@@ -105,8 +108,11 @@ def take(settings: Settings, name: str, note: Mapping[str, Any], *, seconds: flo
 
     Of epoch `dead` it is known that its process has died. Raises Held.
     """
-    folder = Warehouse(settings).root / "locks" / name
+    folder = _folder(settings) / name
     before, since, begun, is_alive = None, 0.0, clock(), False
+    seen, seen_at = _seen.pop(folder.url, (Standing(ended=False), 0.0))
+    if seen.ended and begun - seen_at <= EXPIRED and (epoch := _taken(folder, note, seen, seen_at)):
+        return Keeper.keep(settings, name, epoch)
     while True:
         now, at = standing(folder), clock()
         if before != now:
@@ -114,25 +120,59 @@ def take(settings: Settings, name: str, note: Mapping[str, Any], *, seconds: flo
             before, since = now, at
         died = not now.ended and (now.number == dead or at - since >= EXPIRED)
         if now.ended or died:
-            epoch = Epoch(folder, now.number + 1, at, dead=_note(folder, now.number) if died else None)
-            taken = (folder / epoch.name).put_if_absent(json.dumps(note).encode())
-            if taken and clock() - at > EXPIRED and standing(folder).number != epoch.number:
-                taken = False  # its number was taken before, let go and removed meanwhile
-            if taken:
-                Keeper.old.extend(folder / old for old in now.old)
-                Keeper.keep(settings, name, epoch)
-                return epoch
+            if epoch := _taken(folder, note, now, at, _note(folder, now.number) if died else None):
+                return Keeper.keep(settings, name, epoch)
         elif at - begun >= (seconds if is_alive or not seconds else max(seconds, EXPIRED)):
             raise Held(_note(folder, now.number))
         else:
             pause(LOOK)
 
 
+def _taken(
+    folder: Address, note: Mapping[str, Any], now: Standing, at: float, dead: Mapping[str, Any] | None = None
+) -> Epoch | None:
+    """The epoch after the newest, which was so `now` when it was looked `at`; None where another has taken it."""
+    epoch = Epoch(folder, now.number + 1, clock(), dead=dead)
+    if not (folder / epoch.name).put_if_absent(json.dumps(note).encode()):
+        return None
+    if clock() - at > EXPIRED and standing(folder).number != epoch.number:
+        return None  # its number was taken before, let go and removed meanwhile
+    Keeper.old.extend(folder / old for old in now.old)
+    return epoch
+
+
+_seen: Final[dict[str, tuple[Standing, float]]] = {}
+"""How leases stood when they were last looked at together, and when that was, by the URLs of their folders."""
+
+
+def look_ahead(settings: Settings) -> None:
+    """Lists the leases of a warehouse in a store together: for EXPIRED seconds, who takes one need not look for it."""
+    if not settings.store:
+        return
+    folder, at = _folder(settings), clock()
+    files = defaultdict[str, list[Entry]](list)
+    with suppress(FileNotFoundError):
+        for entry in islice(folder.list(deep=True), LISTED):
+            name, _, file = entry.name.partition("/")
+            files[name].append(replace(entry, name=file))
+    if sum(map(len, files.values())) == LISTED:
+        files.popitem()  # of the last one there may be more
+    _seen.clear()
+    _seen.update({(folder / name).url: (_standing(files[name]), at) for name in files if "." in name})
+
+
+def _folder(settings: Settings) -> Address:
+    return Warehouse(settings).root / "locks"
+
+
 def standing(folder: Address) -> Standing:
     """How the lease stands whose files are in `folder`: let go, where there are none."""
-    entries: list[Entry] = []
     with suppress(FileNotFoundError):
-        entries += folder.list()
+        return _standing([*folder.list()])
+    return Standing()
+
+
+def _standing(entries: Sequence[Entry]) -> Standing:
     if not entries:
         return Standing()
     number = max(int(entry.name[:8]) for entry in entries)
@@ -189,9 +229,10 @@ class Keeper:
     thread: threading.Thread | None = None
 
     @classmethod
-    def keep(cls, settings: Settings, name: str, epoch: Epoch) -> None:
+    def keep(cls, settings: Settings, name: str, epoch: Epoch) -> Epoch:
         cls.held[settings.store, name] = epoch
         cls.start()
+        return epoch
 
     @classmethod
     def start(cls) -> None:
