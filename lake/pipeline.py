@@ -43,7 +43,7 @@ from lake.store.ledger.checks import CHECKS
 from lake.store.ledger.contract_versions import CONTRACTS
 from lake.store.ledger.cuts import CUTS, Cut
 from lake.store.ledger.editions import Edition, pinned
-from lake.store.ledger.runs import RUNS, booked_aside
+from lake.store.ledger.runs import RUNS, all_booked, booked_aside
 from lake.store.locks import activity, epochs
 from lake.store.standstill import still
 from lake.store.warehouse import KINDS, Warehouse
@@ -101,7 +101,7 @@ def run(
             if settings.store:
                 tables = (location.path for location in Warehouse(settings).folders(*KINDS))
                 books = [book.location(settings).path for book in (CHECKS, CONTRACTS, CUTS, RUNS)]
-                read_ahead(tables, books, partial(epochs.look_ahead, settings))
+                read_ahead(tables, books, partial(epochs.look_ahead, settings, "log"))
         return spark()
 
     streams, failures = _taken_in(settings, session, project.contracts, tell, more.append, batches, now)
@@ -181,6 +181,8 @@ def _deliver(settings: Settings, tell: Tell, on_failure: Callable[[str, LakeErro
     for name, fault in wrong.items():
         failed(f"alert {name}", fault)
     wanted = [alert for alert in alerts.values() if alert.after_publish]
+    if wanted:
+        all_booked()
     for told in tell_alerts(settings, wanted, lambda name, failure: failed(f"alert {name}", failure)):
         if told.sent:
             tell(f"alert   {told}")

@@ -17,7 +17,6 @@ from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.validate import analyse
 from lake.store import delta
-from lake.store.ledger.contract_versions import CONTRACTS
 from lake.store.ledger.editions import EDITIONS
 from lake.store.locks.epochs import look_ahead
 from lake.store.log import Log
@@ -51,9 +50,9 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
 def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Advanced], None]) -> list[Advanced]:
     """Brings the named tables (default: all) to the cut, as `after_inputs` orders them."""
     settings = inputs.project.settings
-    books = (book.location(settings).path for book in (CONTRACTS, EDITIONS, ERASURES))
+    books = (book.location(settings).path for book in (EDITIONS, ERASURES))
     logs = (Log(settings, stream).path for stream in inputs.cut.batches)
-    delta.look_at([*logs, *books], beside=partial(look_ahead, settings))
+    delta.look_at([*logs, *books], beside=partial(look_ahead, settings, "table"))
 
     def work(declaration: Declaration) -> Advanced:
         done = advance(inputs, declaration)

@@ -39,6 +39,7 @@ from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
 from lake.store.recovery import clear_above, counted_by_cut, last_batch
+from lake.store.standstill import moved
 from lake.store.upkeep import compaction
 from lake.store.warehouse import Warehouse
 
@@ -88,7 +89,9 @@ def append(
     """
     log = Log(settings, contract.name)
     with lease(settings, log.lease):
-        delta.look_at([log.path, *(place.path for place in Warehouse(settings).beside(log.stream))])
+        contracts_book = contract_versions.CONTRACTS.location(settings).path
+        moved(contracts_book)  # whoever held the lease before may have registered one
+        delta.look_at([log.path, contracts_book, *(place.path for place in Warehouse(settings).beside(log.stream))])
         head = log.head()
         landing.remember(log)
         recovery.disown(settings, head)

@@ -27,7 +27,6 @@ from lake.sources.declared import sound_sources
 from lake.store import delta
 from lake.store.damage import blamed
 from lake.store.ledger import runs
-from lake.store.ledger.contract_versions import CONTRACTS
 from lake.store.ledger.cuts import CUTS
 from lake.store.ledger.runs import failing
 from lake.store.log import Log, LogHead
@@ -233,7 +232,7 @@ def _landed(
 ) -> dict[str, BatchCounts]:
     """Batches until nothing is left of what is there now in the landing folder; the counts are their sums."""
     stream, log = contract.name, Log(settings, contract.name)
-    delta.look_at([log.path, *(book.location(settings).path for book in (landing.LANDED, CUTS, CONTRACTS))])
+    delta.look_at([log.path, *(book.location(settings).path for book in (landing.LANDED, CUTS))])
     listed = {file.mark: file.size for file in landing.listing(settings, stream)}
 
     def deliver(head: LogHead) -> Files | None:

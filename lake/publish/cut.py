@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 
 from lake.config import Settings
@@ -25,28 +25,35 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
     """
     settings = project.settings
     heed_destroyed(settings, project.contracts.values())
-    logs = [Log(settings, stream).path for stream in project.contracts]
-    books = [book.location(settings).path for book in (CUTS, *BOOKS)]
     with CUTS.written(settings), still():
-        delta.look_at([*logs, *books])
+        delta.look_at([CUTS.location(settings).path, *(Log(settings, stream).path for stream in project.contracts)])
         latest = latest_cut(settings)
         counted = latest.batches if latest else {}
         heads = _heads(settings, {stream: counted.get(stream, 0) for stream in project.contracts})
         batches = whole(heads, lambda stream: Log(settings, stream).backwards())
         never_back = {stream: max(batch, counted.get(stream, 0)) for stream, batch in batches.items()}
+        # After the logs: an event that comes again because another was voided is not to be there without that void.
+        delta.look_at(book.location(settings).path for book in BOOKS)
         return record_cut(settings, never_back, voids_head(settings), label=label)
 
 
 def _heads(settings: Settings, least: Mapping[str, int]) -> dict[str, LogHead]:
     """Where the logs stand at one moment, each at its `least` batch or behind: no delivery was committed meanwhile."""
+    logs = [Log(settings, stream) for stream in least]
     while True:
-        heads = {stream: Log(settings, stream).must_reach(batch) for stream, batch in least.items()}
-        again = [Log(settings, stream) for stream, head in heads.items() if head.sources]
-        for log in again:
-            moved(log.path)
-        delta.look_at(log.path for log in again)
-        if all(log.head().batch == heads[log.stream].batch for log in again):
+        delta.look_at(log.path for log in logs)
+        heads = {log.stream: log.must_reach(least[log.stream]) for log in logs}
+        with_sources = [log for log in logs if heads[log.stream].sources]
+        _look_again(with_sources)
+        if all(log.head().batch == heads[log.stream].batch for log in with_sources):
             return heads
+        _look_again(logs)
+
+
+def _look_again(logs: Collection[Log]) -> None:
+    for log in logs:
+        moved(log.path)
+    delta.look_at(log.path for log in logs)
 
 
 def whole(heads: Mapping[str, LogHead], past: Callable[[str], Iterator[LogHead]]) -> dict[str, int]:

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import copy_context
@@ -424,17 +424,17 @@ def look_at(tables: Iterable[Address], *, whole: bool = False, beside: Callable[
         beside()
 
 
-def read_ahead(tables: Iterable[Address], rows: Sequence[Address], beside: Callable[[], object]) -> None:
+def read_ahead(tables: Iterable[Address], rows: Collection[Address], beside: Callable[[], object]) -> None:
     """Reads the logs of `tables` that are in a store in the background, and the `rows` of small ones among them: who
     asks for one finds it read. What is `beside` it is called there.
     """
 
     def work() -> None:
         with suppress(Exception), still():
-            look_at(tables, whole=True, beside=beside)
-            for path in rows:
-                with suppress(TableNotFoundError):
-                    missing(path, files(stored_log(path).state()), to_read=True)
+            there = [*tables]
+            look_at(there, whole=True, beside=beside)
+            for path in (path for path in there if path in rows):
+                missing(path, files(stored_log(path).state()), to_read=True)
 
     threading.Thread(target=work, name="ahead", daemon=True).start()
 

@@ -150,6 +150,8 @@ def test_leases_that_were_looked_at_together_are_taken_without_another_look(
 
     monkeypatch.setattr(epochs, "standing", counted)
     take(store).end()
+    for stray in ("notes.txt", "00000099.old", ""):
+        (folder(store) / stray).put_if_absent(b"of somebody else")
     for passed, others, expected in (
         (0, 0, 0),
         (epochs.EXPIRED, 0, 0),
@@ -157,7 +159,7 @@ def test_leases_that_were_looked_at_together_are_taken_without_another_look(
         (0, 1, 1),
         (0, 3, 1),
     ):
-        epochs.look_ahead(store)
+        epochs.look_ahead(store, "table")
         before = standing(folder(store)).number
         for _ in range(others):
             (folder(store) / f"{before + 1:08}").put_if_absent(b"{}")
@@ -168,9 +170,9 @@ def test_leases_that_were_looked_at_together_are_taken_without_another_look(
         epoch = take(store, seconds=0)
         assert (epoch.number, len(looks), epoch.alive) == (before + 1, expected, clock.at)
         epoch.end()
-    epochs.look_ahead(store)
+    epochs.look_ahead(store, "table")
     first = take(store)
-    epochs.look_ahead(store)
+    epochs.look_ahead(store, "table")
     with pytest.raises(epochs.Held):
         take(store, seconds=0)
     first.beat()
@@ -184,7 +186,7 @@ def test_of_more_files_than_are_listed_together_none_is_taken_for_the_newest(
     monkeypatch.setattr(epochs, "LISTED", listed)
     for _ in range(2):
         take(store).end()
-    epochs.look_ahead(store)
+    epochs.look_ahead(store, "table")
     assert take(store, seconds=0).number == 3
 
 
@@ -323,7 +325,7 @@ class Host:
             patch.setattr(epochs, "_seen", self.seen)
             patch.setattr(epochs.Keeper, "start", lambda: None)
             if self.world.chance.random() < 0.2:
-                epochs.look_ahead(self.world.store)
+                epochs.look_ahead(self.world.store, "table")
             elif self.epoch is None:
                 self._take()
             else:

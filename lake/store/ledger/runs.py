@@ -117,6 +117,12 @@ def booked_aside() -> Iterator[None]:
     aside.end()
 
 
+def all_booked() -> None:
+    """Waits for what is booked aside so far. Raises what could not be booked."""
+    if aside := _aside.get():
+        aside.end()
+
+
 def last_runs(settings: Settings, *verbs: str, outcome: str | None = None) -> dict[str, Run]:
     """The newest run of each subject; of one of `verbs`, where some are given, and with one `outcome`."""
     newest = """SELECT max(number) FROM t WHERE (len($1) = 0 OR verb IN $1) AND ($2 IS NULL OR outcome = $2)

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
@@ -36,7 +37,8 @@ EXPIRED: Final = 30.0
 """After so many seconds without one, a holder is taken for dead."""
 LOOK: Final = 1.0
 """Seconds from one look at a lease that is held to the next."""
-LISTED: Final = 2000
+_FILE: Final = re.compile(r"\d{8}(\.end|\.beat\d{8})?")
+LISTED: Final = 1000
 """So many files of leases are looked at together, at most."""
 KEPT: Final = 600.0
 """Files of a lease that are so many seconds older than its newest, by the store's clock, are removed."""
@@ -145,20 +147,23 @@ _seen: Final[dict[str, tuple[Standing, float]]] = {}
 """How leases stood when they were last looked at together, and when that was, by the URLs of their folders."""
 
 
-def look_ahead(settings: Settings) -> None:
-    """Lists the leases of a warehouse in a store together: for EXPIRED seconds, who takes one need not look for it."""
+def look_ahead(settings: Settings, kind: str) -> None:
+    """Lists the leases of a warehouse in a store together, from those of a `kind` on. Nothing fails by it.
+
+    For EXPIRED seconds, who takes one that was let go need not look for it.
+    """
     if not settings.store:
         return
     folder, at = _folder(settings), clock()
     files = defaultdict[str, list[Entry]](list)
-    with suppress(FileNotFoundError):
-        for entry in islice(folder.list(deep=True), LISTED):
+    with suppress(FileNotFoundError, LakeError):
+        for entry in islice(folder.list(deep=True, after=f"{kind}."), LISTED):
             name, _, file = entry.name.partition("/")
             files[name].append(replace(entry, name=file))
     if sum(map(len, files.values())) == LISTED:
         files.popitem()  # of the last one there may be more
     _seen.clear()
-    _seen.update({(folder / name).url: (_standing(files[name]), at) for name in files if "." in name})
+    _seen.update({(folder / name).url: (_standing(files[name]), at) for name in files})
 
 
 def _folder(settings: Settings) -> Address:
@@ -168,18 +173,19 @@ def _folder(settings: Settings) -> Address:
 def standing(folder: Address) -> Standing:
     """How the lease stands whose files are in `folder`: let go, where there are none."""
     with suppress(FileNotFoundError):
-        return _standing([*folder.list()])
+        return _standing(folder.list())
     return Standing()
 
 
-def _standing(entries: Sequence[Entry]) -> Standing:
-    if not entries:
+def _standing(entries: Iterable[Entry]) -> Standing:
+    files = [entry for entry in entries if _FILE.fullmatch(entry.name)]  # and nothing that somebody else has put there
+    if not files:
         return Standing()
-    number = max(int(entry.name[:8]) for entry in entries)
-    signs = [entry.name for entry in entries if entry.name.startswith(f"{number:08}.")]
+    number = max(int(file.name[:8]) for file in files)
+    signs = [file.name for file in files if file.name.startswith(f"{number:08}.")]
     beat = max((sign for sign in signs if "beat" in sign), default="")
-    newest = max(entry.time for entry in entries)
-    old = (entry.name for entry in entries if int(entry.name[:8]) < number and entry.time < newest - KEPT)
+    newest = max(file.time for file in files)
+    old = (file.name for file in files if int(file.name[:8]) < number and file.time < newest - KEPT)
     return Standing(number, beat, ended=f"{number:08}.end" in signs, old=tuple(old))
 
 

@@ -44,7 +44,7 @@ class Known:
 
 
 class Memory:
-    """The ends of data files, those dropped first that were asked for longest ago. Many threads may ask."""
+    """The ends of data files, or all of one; those asked for longest ago are dropped first. Many threads may ask."""
 
     def __init__(self) -> None:
         """With nothing in it."""
