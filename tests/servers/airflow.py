@@ -49,6 +49,8 @@ class Airflow:
         return {
             **os.environ,
             "AIRFLOW_HOME": str(self.folder / ".lake/airflow"),
+            # Its processes write to one file: on a loaded machine one waits for longer than the 5 s of the default.
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.folder}/.lake/airflow/airflow.db?timeout=60",
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
