@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from lake.config import Settings
+from lake.publish import cut as cut_module
 from lake.publish.cut import whole
+from lake.store import delta
 from lake.store.delta import Position
 from lake.store.log import LogHead
 
@@ -41,6 +46,8 @@ class Model:
         default_factory=lambda: {stream: [head(stream, 0, {})] for stream in STREAMS}
     )
     deliveries: dict[tuple[str, int], tuple[tuple[str, ...], dict[str, int]]] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list)
+    """The streams of all batches, as they came."""
 
     def __post_init__(self) -> None:
         stopped, numbers = set(), dict.fromkeys(SOURCES, 0)
@@ -61,6 +68,7 @@ class Model:
         self.logs[stream].append(
             head(stream, last.batch + 1, {**{name: one.as_json for name, one in last.sources.items()}, **new})
         )
+        self.order.append(stream)
         return last.batch + 1
 
     def divides(self, cut: Mapping[str, int]) -> bool:
@@ -83,6 +91,35 @@ class Model:
         return whole({stream: log[-1] for stream, log in self.logs.items()}, lambda stream: reversed(self.logs[stream]))
 
 
+@dataclass
+class Growing:
+    """The logs of a model while they grow: at each look at one, so many batches have come since the last, by `pace`.
+
+    What was looked at is known, in a store, until it is to be looked at again.
+    """
+
+    model: Model
+    pace: Iterator[int]
+    time: int = 0
+    known: dict[str, LogHead] = field(default_factory=dict)
+
+    def look_at(self, paths: Iterable[str]) -> None:
+        for stream in paths:
+            if stream not in self.known:
+                self.time += next(self.pace, 0)
+                self.known[stream] = self.model.logs[stream][self.model.order[: self.time].count(stream)]
+
+    def log(self, _: Settings, stream: str) -> Any:
+        def head(*_: int) -> LogHead:
+            self.look_at([stream])
+            return self.known[stream]
+
+        return SimpleNamespace(stream=stream, path=stream, head=head, must_reach=head)
+
+    def moved(self, path: str) -> None:
+        self.known.pop(path, None)
+
+
 def head(stream: str, batch: int, sources: Mapping[str, Any]) -> LogHead:
     return LogHead(stream, Position("log", batch, {"sources": sources}), batch)
 
@@ -95,6 +132,19 @@ BEHIND_A_HALF: list[Step] = [("b", ("x", "z"), 3), ("a", ("x", "y"), 1), ("b", (
 def test_a_cut_is_the_greatest_that_divides_no_delivery(steps: list[Step]) -> None:
     model = Model(steps)
     assert model.cut() == model.greatest()
+
+
+@given(STEPS, st.lists(st.integers(0, 3), max_size=30))
+@example([(LANDED, ("x",), 3), ("a", ("x", "y"), 3), ("a", ("y",), 3)], [1, 2, 0, 0, 1])
+def test_logs_that_grow_while_they_are_looked_at_divide_no_delivery(steps: list[Step], pace: list[int]) -> None:
+    model = Model(steps)
+    growing = Growing(model, iter(pace))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cut_module, "Log", growing.log)
+        patch.setattr(cut_module, "moved", growing.moved)
+        patch.setattr(delta, "look_at", growing.look_at)
+        heads = cut_module._heads(Settings(project=Path()), dict.fromkeys(STREAMS, 0))
+    assert not model.divides(whole(heads, lambda stream: reversed(model.logs[stream])))
 
 
 def test_what_another_source_delivered_behind_half_a_delivery_is_left_out_in_all_of_its_logs() -> None:
