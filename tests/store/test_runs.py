@@ -91,3 +91,17 @@ def test_a_book_that_cannot_be_written_hides_no_fault(project: Settings) -> None
     Warehouse(project).book("runs").path.local.write_text("no folder")
     with pytest.raises(ValueError, match="what went wrong"), runs.failing(project, "ingest", "orders"):
         raise ValueError("what went wrong")
+
+
+def test_what_is_booked_aside_is_there_once_it_was_waited_for(project: Settings) -> None:
+    with runs.booked_aside():
+        for number in range(5):
+            runs.note(project, "deliver", str(number), 1, datetime.now(UTC), error="why")
+        runs.all_booked()
+        assert outcomes(project) == {str(number): ("deliver", "failed") for number in range(5)}
+        runs.nothing_to_do(project, "deliver", ["1", "3"])
+        runs.all_booked()
+        assert {name for name, (_, outcome) in outcomes(project).items() if outcome == "done"} == {"1", "3"}
+        runs.note(project, "deliver", "0", 2, datetime.now(UTC))
+    assert outcomes(project)["0"] == ("deliver", "done")
+    runs.all_booked()
