@@ -6,12 +6,14 @@ import signal
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from lake import cost
 from lake.alerts import tell as tell_alerts
 from lake.config import Settings
 from lake.contracts.contract import Contract, sound_contracts
@@ -25,6 +27,7 @@ from lake.evaluation.inputs import Inputs
 from lake.gate import gate
 from lake.ingest.append import BatchCounts
 from lake.ingest.ingest import behind, ingest
+from lake.ingest.landing import LANDED
 from lake.ingest.replay import parts_missing, waiting
 from lake.ingest.unordered import unordered
 from lake.maintenance import Policy, maintain
@@ -33,18 +36,19 @@ from lake.project import Project, load
 from lake.publish.cut import cut
 from lake.publish.held import Held, failure_of, stop
 from lake.publish.publish import publish
-from lake.session import first_line, let_go, started
+from lake.session import expect_little, first_line, let_go, started
 from lake.sinks.alerts import sound_alerts
 from lake.sinks.declared import sound_sinks
 from lake.sinks.deliver import deliver
 from lake.sources.declared import names as source_names
-from lake.store.delta import read_ahead
+from lake.store.delta import look_at, read_ahead
 from lake.store.ledger.checks import CHECKS
 from lake.store.ledger.contract_versions import CONTRACTS
-from lake.store.ledger.cuts import CUTS, Cut
-from lake.store.ledger.editions import Edition, pinned
+from lake.store.ledger.cuts import CUTS, Cut, latest_cut
+from lake.store.ledger.editions import EDITIONS, Edition, latest_edition, pinned
 from lake.store.ledger.runs import RUNS, all_booked, booked_aside
 from lake.store.locks import activity, epochs
+from lake.store.log import Log
 from lake.store.standstill import still
 from lake.store.warehouse import KINDS, Warehouse
 
@@ -98,6 +102,8 @@ def run(
     def session() -> SparkSession:
         if not started():  # meanwhile this process waits
             gate.warm_up(settings)
+            if batches is None and has_little(project):  # else other cycles may follow
+                expect_little()
             if settings.store:
                 tables = (location.path for location in Warehouse(settings).folders(*KINDS))
                 books = [book.location(settings).path for book in (CHECKS, CONTRACTS, CUTS, RUNS)]
@@ -111,6 +117,33 @@ def run(
     undelivered: dict[str, LakeError] = {}
     at, advanced, edition = catch_up(project, spark, tell, on_held=held.append, on_undelivered=undelivered.__setitem__)
     return Cycle(at.number, streams, advanced, edition, failures, more, next(iter(held), None), undelivered)
+
+
+def has_little(project: Project) -> bool:
+    """Whether a run has so little to do that it ends before it repays to compile its code well.
+
+    All tables follow from the logs as the last edition has them, there is little of both, and little waits. What
+    sources have is not known before they are asked.
+    """
+    settings = project.settings
+    with suppress(Exception), still():  # what cannot be read is told by who needs it
+        logs = [Log(settings, stream) for stream in project.contracts]
+        books = (book.location(settings).path for book in (CUTS, EDITIONS, LANDED))
+        look_at([*books, *(log.path for log in logs)])
+        at, edition, heads = latest_cut(settings), latest_edition(settings), [log.head() for log in logs]
+        if (
+            at is None
+            or edition is None
+            or edition.cuts != {at.number}
+            or edition.tables.keys() != project.tables.keys()
+            or any(head.batch != at.batches.get(head.stream, 0) for head in heads)
+            or source_names(settings)
+        ):
+            return False
+        rows = sum(head.events for head in heads) + sum(table.rows or 0 for table in edition.tables.values())
+        size = sum(behind(settings, log.stream)[1] for log in logs)
+        return rows <= cost.BRIEF_ROWS and size <= cost.BRIEF_BYTES
+    return False
 
 
 def catch_up(

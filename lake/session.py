@@ -95,14 +95,20 @@ def _parts(settings: Settings, address: str | None) -> str:
 
 
 class _Started:
-    """The session that `start` gave last."""
+    """The session that `start` gave last; `brief` where it is expected to end soon."""
 
     session: SparkSession | None = None
+    brief = False
 
 
 def started() -> bool:
     """Whether this process has its session."""
     return _Started.session is not None
+
+
+def expect_little() -> None:
+    """Says that the work of this process is short: a JVM that it starts compiles soon rather than well."""
+    _Started.brief = True
 
 
 def interrupt() -> None:
@@ -223,13 +229,8 @@ def _for_its_owner(path: str, flags: int) -> int:
 STARTING: Final = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
 
 
-COMPILED_LATE: Final = "".join(
-    f" -XX:Tier4{name}Threshold={50 * usual}"
-    for name, usual in {"Invocation": 5000, "MinInvocation": 600, "Compile": 15_000, "BackEdge": 40_000}.items()
-)
-"""The JVM's second compiler took a third of the CPU of a micro-batch, and most of that code had ended before it repaid.
-Now it waits for fifty times as many calls and loops as usual; over millions of rows that makes no difference.
-"""
+COMPILED_SOON: Final = " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""Of a JVM that ends soon: its second compiler takes a third of the CPU, for code that has ended before that repays."""
 S3_SCRATCH: Final = ("spark.hadoop.hadoop.tmp.dir", "spark.hadoop.fs.s3a.buffer.dir")
 """Where S3A keeps what it is about to put; on a cluster each machine has a place of its own."""
 
@@ -258,12 +259,13 @@ def local_dir(settings: Settings) -> Path:
 def embedded_conf(settings: Settings) -> dict[str, str]:
     """The static settings of an embedded session or of a server of this project's own."""
     scratch = settings.path(".lake/spark")
+    compiled = COMPILED_SOON if _Started.brief else ""
     return {
         "spark.app.name": "headwater",
         "spark.master": settings.spark.master,
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.driver.extraClassPath": class_path(settings),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} -XX:+UseParallelGC{STARTING}{COMPILED_LATE}",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} -XX:+UseParallelGC{STARTING}{compiled}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.debug.maxToStringFields": "1000",

@@ -1,0 +1,83 @@
+"""A run that has little to do has its JVM compile soon rather than well; which one has, all that it goes by tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake import cost, pipeline, session
+from lake.config import Settings
+from lake.ingest.ingest import behind, ingest
+from lake.pipeline import has_little, run
+from lake.project import load
+from lake.publish.cut import cut
+from lake.store.ledger.editions import latest_edition
+from lake.store.log import Log
+from tests.checks import present
+from tests.shop import new_shop, order
+
+
+def test_little_is_what_waits_for_little_that_is_published(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = new_shop(tmp_path)
+    assert not has_little(load(shop.settings))
+    shop.land_samples().run()
+    assert has_little(load(shop.settings))
+    tables = present(latest_edition(shop.settings)).tables.values()
+    rows = Log(shop.settings, "orders").head().events + sum(present(table.rows) for table in tables)
+    shop.land("orders", order(9))
+    waiting = behind(shop.settings, "orders")[1]
+    for name, enough in (("BRIEF_ROWS", rows), ("BRIEF_BYTES", waiting)):
+        for most in (enough, enough - 1):
+            with monkeypatch.context() as patch:
+                patch.setattr(cost, name, most)
+                assert has_little(load(shop.settings)) == (most == enough)
+    ingest(shop.settings, lambda: spark, shop.project.contracts)
+    assert not has_little(load(shop.settings))
+    cut(shop.project)
+    assert not has_little(load(shop.settings))
+    shop.run()
+    assert has_little(load(shop.settings))
+    source = shop.settings.path("sources/orders.toml")
+    source.parent.mkdir(exist_ok=True)
+    source.write_text("")
+    assert not has_little(load(shop.settings))
+    source.unlink()
+    job = next(shop.settings.path("jobs/gold").glob("*.py"))
+    text = job.read_text()
+    job.unlink()
+    assert not has_little(load(shop.settings))
+    job.write_text(text)
+    assert has_little(load(shop.settings))
+    for file in (shop.settings.warehouse_path / "meta/editions/_delta_log").iterdir():
+        file.unlink()
+    assert not has_little(load(shop.settings))
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_run_says_so_before_its_session_starts_and_a_cycle_of_many_does_not(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, follows: bool
+) -> None:
+    shop = new_shop(tmp_path).land_samples().run()
+    shop.land("orders", order(9))
+    said: list[str] = []
+
+    def start() -> SparkSession:
+        said.append("started")
+        return spark
+
+    monkeypatch.setattr(pipeline, "started", lambda: "started" in said)
+    monkeypatch.setattr(pipeline, "expect_little", lambda: said.append("little"))
+    run(shop.settings, start, lambda _: None, batches=1 if follows else None)
+    assert said[: said.index("started")] == ([] if follows else ["little"])
+
+
+def test_the_jvm_is_told(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session._Started, "brief", False)
+    options = "spark.driver.extraJavaOptions"
+    usual = session.embedded_conf(project)[options]
+    session.expect_little()
+    assert session.embedded_conf(project)[options] == usual + session.COMPILED_SOON
