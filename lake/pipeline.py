@@ -126,6 +126,8 @@ def has_little(project: Project) -> bool:
     sources have is not known before they are asked.
     """
     settings = project.settings
+    if source_names(settings):
+        return False
     with suppress(Exception), still():  # what cannot be read is told by who needs it
         logs = [Log(settings, stream) for stream in project.contracts]
         books = (book.location(settings).path for book in (CUTS, EDITIONS, LANDED))
@@ -137,7 +139,6 @@ def has_little(project: Project) -> bool:
             or edition.cuts != {at.number}
             or edition.tables.keys() != project.tables.keys()
             or any(head.batch != at.batches.get(head.stream, 0) for head in heads)
-            or source_names(settings)
         ):
             return False
         rows = sum(head.events for head in heads) + sum(table.rows or 0 for table in edition.tables.values())

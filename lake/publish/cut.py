@@ -41,7 +41,6 @@ def _heads(settings: Settings, least: Mapping[str, int]) -> dict[str, LogHead]:
     """Where the logs stand at one moment, each at its `least` batch or behind: no delivery was committed meanwhile."""
     logs = [Log(settings, stream) for stream in least]
     while True:
-        delta.look_at(log.path for log in logs)
         heads = {log.stream: log.must_reach(least[log.stream]) for log in logs}
         with_sources = [log for log in logs if heads[log.stream].sources]
         _look_again(with_sources)

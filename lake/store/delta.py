@@ -433,8 +433,9 @@ def read_ahead(tables: Iterable[Address], rows: Collection[Address], beside: Cal
         with suppress(Exception), still():
             there = [*tables]
             look_at(there, whole=True, beside=beside)
-            for path in (path for path in there if path in rows):
-                missing(path, files(stored_log(path).state()), to_read=True)
+            for path in there:
+                if path in rows:
+                    missing(path, files(stored_log(path).state()), to_read=True)
 
     threading.Thread(target=work, name="ahead", daemon=True).start()
 
