@@ -1,16 +1,19 @@
-"""Queries of readers from elsewhere: a SELECT over what its reader may see, and over nothing that has a file's name.
+"""Check of queries by remote readers: one SELECT over granted tables that calls only functions judged harmless.
 
-The connection of `lake.read.sql` is locked to the files of the tables that are read. Those have state columns too, and
-a query that calls a file by its name would see them, as the owner may. So here DuckDB's own parser tells every table
-and every function that a query names, and only known ones pass.
+The connection of `lake.read.sql` is locked to the files of the tables that are read. These files have state columns
+too, which a query could read by the name of a file. DuckDB's own parser therefore lists every table, function and type
+that a query names, at every depth. Only granted tables pass, and names that `functions.toml` allows.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import duckdb
@@ -20,10 +23,16 @@ from lake.read.sql import SCHEMAS, Reader, as_of
 from lake.store import small
 from lake.store.warehouse import LAYERS
 
-FUNCTIONS: Final = frozenset({"unnest", "range", "generate_series", "repeat", "repeat_row", "json_each", "json_tree"})
-"""Functions in a FROM that read nothing, beside the macros of a History."""
-UNTOLD: Final = frozenset({"current_setting", "write_log"})
-"""Functions that tell of this machine, or write to a log of DuckDB's."""
+NODES: Final = re.findall(
+    r"\w+",
+    """BETWEEN CASE CAST COLLATE COLUMN_REF COMPARISON CONJUNCTION CONSTANT FUNCTION LAMBDA OPERATOR
+    POSITIONAL_REFERENCE STAR SUBQUERY TYPE WINDOW
+    BASE_TABLE CTE_NODE EMPTY EXPRESSION_LIST JOIN PIVOT RECURSIVE_CTE_NODE SELECT_NODE SET_OPERATION_NODE SHOW_REF
+    TABLE_FUNCTION""",
+)
+"""Expressions, sources of rows and kinds of query that a query may be built of."""
+CALLED: Final = {"function": "the function {}", "from": "the function {} in a FROM", "type": "the type {}"}
+"""What a query may name beside tables, as an error calls it."""
 LISTS: Final = frozenset({"tables", "columns", "schemata"})
 """Views of information_schema that show names and types alone."""
 SHOWN: Final = frozenset({"", '"tables"', "__show_tables_expanded"})
@@ -55,17 +64,37 @@ def _confined(reader: Reader, query: str) -> Confined:
     titles = {title.lower(): title for title in reader.beside.titles}
     names = {name.lower(): name for name in reader.edition.tables}
     named: dict[str, None] = {}
+    in_from = set[int]()
     for node in _nodes(tree):
+        if ("class" in node or "sample" in node) and (kind := node.get("class", node.get("type"))) not in NODES:
+            raise _not_allowed(f"a {kind}", ALLOWED)
         match node.get("type"):
             case "BASE_TABLE" | "SHOW_REF":
                 if known := _table(node, names, titles):
                     named[known] = None
             case "TABLE_FUNCTION":
-                if base := _function(str(node["function"].get("function_name", "")), names):
+                in_from.add(id(node["function"]))
+                if base := _function(str(node["function"]["function_name"]), names):
                     named[base] = None
-            case "FUNCTION" if str(node.get("function_name", "")).lower() in UNTOLD:
-                raise _not_allowed(f"the function {node['function_name']}", "leave it out")
+            case "TYPE":
+                _check_name("type", str(node["type_name"]))
+        if "function_name" in node and id(node) not in in_from:
+            _check_name("function", str(node["function_name"]))
     return Confined(tuple(named), _without_values(tree))
+
+
+@cache
+def judged(kind: str) -> tuple[frozenset[str], Mapping[str, str]]:
+    """Return the allowed names of a `kind` in CALLED, and the refused ones, each with the reason; in lower case."""
+    lists = tomllib.loads((Path(__file__).parent / "functions.toml").read_text("utf-8"))[kind]
+    refused = {name.lower(): why for why, names in lists["refused"].items() for name in names}
+    return frozenset(name.lower() for name in lists["allowed"]), refused
+
+
+def _check_name(kind: str, name: str) -> None:
+    allowed, refused = judged(kind)
+    if name.lower() not in allowed:
+        raise _not_allowed(CALLED[kind].format(name), refused.get(name.lower(), "use another: duckdb.org/docs"))
 
 
 def _parsed(reader: Reader, query: str) -> dict[str, Any]:
@@ -93,9 +122,9 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _table(node: dict[str, Any], names: dict[str, str], titles: dict[str, str]) -> str:
-    """What a name in a query stands for: a table, a title, or "" for what the query itself has defined, or nothing has.
+    """Return the table or title that a name in a query stands for; "" if the query defines the name, or nothing does.
 
-    Raises DeclarationError for what might be a file, and for the views of DuckDB that tell of files.
+    Raises DeclarationError for a name that might be a file or a setting, and for DuckDB's views that list files.
     """
     catalog, schema, name = (
         str(node.get(part) or "").lower() for part in ("catalog_name", "schema_name", "table_name")
@@ -109,6 +138,8 @@ def _table(node: dict[str, Any], names: dict[str, str], titles: dict[str, str]) 
         return names[name]
     if (title := name if schema in {"", "main"} else f"{schema}.{name}") in titles:
         return titles[title]
+    if node.get("show_type") in {"SHOW", "SHOW_SPECIAL"}:  # a setting, or DuckDB's databases, schemas and variables
+        raise _not_allowed(f"SHOW {name}")
     if schema in {"", "main", *LAYERS, *SCHEMAS} and PLAIN.fullmatch(name) and not _of_duckdb(name):
         return ""  # the reader's own connection says that there is no such table
     if schema == "information_schema" and name in LISTS:
@@ -121,13 +152,12 @@ def _of_duckdb(name: str) -> bool:
 
 
 def _function(name: str, names: dict[str, str]) -> str:
-    """The History that a function in a FROM is the macro of; "" for another that reads nothing."""
+    """Return the History whose macro a function in a FROM is; "" for another function. Raises DeclarationError."""
     called = name.lower()
     for lower, table in names.items():
         if called == as_of(lower):
             return table
-    if called not in FUNCTIONS:
-        raise _not_allowed(f"the function {name} in a FROM")
+    _check_name("from", name)
     return ""
 
 
