@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from starlette.responses import Response
+if TYPE_CHECKING:
+    from starlette.responses import Response
 
 Kinds = Mapping[str, tuple[int, str, str]]
 """Status, title and what to do, by the last part of a problem's `type`."""
@@ -99,6 +100,8 @@ class Problem(Exception):
     @property
     def response(self) -> Response:
         """The answer. Its `type` is an address on this server, which explains it."""
+        from starlette.responses import Response
+
         status, title, fix = KINDS[self.kind]
         body = {"type": f"/problems#{self.kind}", "title": title, "status": status, "detail": self.detail, "fix": fix}
         headers = {}

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from typing import Any, Final
 
 import duckdb
@@ -86,7 +86,7 @@ def _confined(reader: Reader, query: str) -> Confined:
 @cache
 def judged(kind: str) -> tuple[frozenset[str], Mapping[str, str]]:
     """Return the allowed names of a `kind` in CALLED, and the refused ones, each with the reason; in lower case."""
-    lists = tomllib.loads((Path(__file__).parent / "functions.toml").read_text("utf-8"))[kind]
+    lists = tomllib.loads(files("lake.read").joinpath("functions.toml").read_text("utf-8"))[kind]
     refused = {name.lower(): why for why, names in lists["refused"].items() for name in names}
     return frozenset(name.lower() for name in lists["allowed"]), refused
 
@@ -98,7 +98,6 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _parsed(reader: Reader, query: str) -> dict[str, Any]:
-    """What DuckDB's parser makes of a query of one SELECT."""
     with small.connection() as con:
         row = con.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [query]).fetchone()
     tree: dict[str, Any] = json.loads(row[0]) if row else {}
@@ -110,7 +109,6 @@ def _parsed(reader: Reader, query: str) -> dict[str, Any]:
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Every object of a parsed query."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()

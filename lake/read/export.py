@@ -85,27 +85,25 @@ def _drawn(reader: Reader, query: str, kind: str, out: IO[bytes]) -> None:
         out.writelines(f"{line}\n".encode() for line in lines)
 
 
-def copied(  # noqa: PLR0913  what is asked, where it goes, and what is told of it meanwhile
+def copied(  # noqa: PLR0913  what is asked, in which form, and where it goes
     reader: Reader,
     query: str,
     kind: str,
     write: Callable[[bytes], Any],
     *,
     begin: Callable[[], None] = lambda: None,
-    watch: Callable[[duckdb.DuckDBPyConnection], None] = lambda _: None,
     most: int | None = None,
 ) -> int:
-    """Writes the answer in one of the formats of COPIES, at `most` so many rows of it; how many it has.
+    """Write the answer in one of the formats of COPIES, at most `most` rows of it, and return its number of rows.
 
-    `begin` is called before the first of it is written, `watch` with the connection once there is one. DuckDB's COPY
-    writes into a pipe, the one thing that the locked connection may write to. Raises what `write` raises.
+    `begin` is called before the first write. DuckDB's COPY writes into a pipe, the one thing that the locked connection
+    may write to. Raises what `write` raises.
     """
     into, of = os.pipe()
     pump, count = _Pump(into, write, begin), 0
     try:
         try:
             with reader.connect(query, pipe=f"/dev/fd/{of}") as con:
-                watch(con)
                 rows, options = COPIES[kind]
                 select = rows(ask(con, query))
                 select = select if most is None else f"{select} LIMIT {most}"

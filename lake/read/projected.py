@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ from lake.config import Settings
 from lake.duck import connect
 from lake.errors import Unavailable
 from lake.quoting import literal
-from lake.read.sql import Bounds, Reader, select, spill
+from lake.read.sql import Reader, select, spill
 from lake.store import small
 from lake.store.ledger.editions import EditionTable, kept_editions
 from lake.store.snapshot import Published
@@ -45,12 +46,28 @@ class Part:
     rows: int
 
 
+def write_copy(reader: Reader, table: Published, folder: Path) -> None:
+    """Write a copy of the visible columns into `folder`, and sync it. Raises LakeError if the table cannot be read."""
+    with connect() as con:
+        con.execute(f"SET TimeZone = 'UTC'; SET memory_limit = '{reader.settings.serve.query_memory}B'")
+        con.execute(f"SET temp_directory = {literal(str(spill(reader.settings)))}")
+        options = f"FORMAT parquet, COMPRESSION snappy, FILE_SIZE_BYTES {FILE_BYTES}, OVERWRITE_OR_IGNORE true"
+        try:
+            con.execute(f"COPY ({select(con, table)}) TO {literal(str(folder))} ({options})")
+        except duckdb.Error as error:
+            raise reader.unreadable(error, [table]) from None
+    for file in folder.iterdir():
+        file.chmod(0o600)
+    _settle(folder)
+
+
 class Projected:
     """The parts of tables, remembered while this process lives. Many threads may ask."""
 
-    def __init__(self, settings: Settings) -> None:
-        """For the tables of a project."""
+    def __init__(self, settings: Settings, copy: Callable[[Reader, Published, Path], object] = write_copy) -> None:
+        """For the tables of a project, whose copies `copy` writes into a folder that is there."""
         self._settings = settings
+        self._copy = copy
         self._own: dict[str, list[Part] | None] = {}
         self._locks: dict[str, Lock] = {}
         self._lock = Lock()
@@ -103,7 +120,13 @@ class Projected:
         folder = _folder(self._settings) / key
         if not folder.is_dir():
             self._make_room(table, but=key)
-            _copy(reader, table, folder)
+            new = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+            new.mkdir(mode=0o700)
+            try:
+                self._copy(reader, table, new)
+                new.rename(folder)
+            finally:
+                shutil.rmtree(new, ignore_errors=True)
         os.utime(folder)
         with small.connection() as con:
             return [
@@ -134,31 +157,7 @@ class Projected:
             )
 
 
-def _copy(reader: Reader, table: Published, folder: Path) -> None:
-    """Makes a copy of the visible columns, which appears whole or not at all."""
-    settings = reader.settings
-    new = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
-    bounds = Bounds(settings.serve.query_memory, settings.serve.copies_bytes)
-    new.mkdir(mode=0o700)
-    try:
-        with connect() as con:
-            con.execute(f"SET TimeZone = 'UTC'; SET memory_limit = '{bounds.memory}B'")
-            con.execute(f"SET temp_directory = {literal(str(spill(settings)))}")
-            options = f"FORMAT parquet, COMPRESSION snappy, FILE_SIZE_BYTES {FILE_BYTES}, OVERWRITE_OR_IGNORE true"
-            try:
-                con.execute(f"COPY ({select(con, table)}) TO {literal(str(new))} ({options})")
-            except duckdb.Error as error:
-                raise reader.unreadable(error, [table]) from None
-        for file in new.iterdir():
-            file.chmod(0o600)
-        _settle(new)
-        new.rename(folder)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-
-
 def _settle(folder: Path) -> None:
-    """Has the disk hold what is in a folder."""
     for path in (*folder.iterdir(), folder):
         descriptor = os.open(path, os.O_RDONLY)
         os.fsync(descriptor)
@@ -180,7 +179,6 @@ def _folder(settings: Settings) -> Path:
 
 
 def _copies(settings: Settings) -> list[Path]:
-    """The copies that are whole."""
     return [path for path in _folder(settings).iterdir() if not path.name.startswith(".")]
 
 

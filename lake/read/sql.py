@@ -239,7 +239,6 @@ class Reader:
     def _as_lake_error(
         self, error: duckdb.Error, query: str, tables: Sequence[Published], relations: Sequence[Relation]
     ) -> LakeError:
-        """DuckDB's error as a LakeError."""
         text = str(error)
         what = re.sub(r"^(\w+ )+Error: ", "", text.partition("\n")[0]).strip()
         where = _place(text, query)
@@ -379,13 +378,20 @@ def spill(settings: Settings) -> Path:
 
     DuckDB creates it when needed, and removes it. Readers who cannot write to the project have another.
     """
+    return _spill_folder(settings) / f"headwater-{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def spilled(settings: Settings, pid: int) -> list[Path]:
+    """Return the folders that the queries of process `pid` have left behind."""
+    return [*_spill_folder(settings).glob(f"headwater-{pid}-*")]
+
+
+def _spill_folder(settings: Settings) -> Path:
     try:
         folder = file_modes.scratch(settings, "sql")
     except OSError:
         folder = settings.path(".lake/sql")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        folder = Path(tempfile.gettempdir())
-    return folder / f"headwater-{os.getpid()}-{secrets.token_hex(8)}"
+    return folder if os.access(folder, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
 
 
 def _refuse_writes(con: duckdb.DuckDBPyConnection, query: str) -> None:
@@ -405,7 +411,6 @@ def _refuse_writes(con: duckdb.DuckDBPyConnection, query: str) -> None:
 
 
 def _fix_for(what: str) -> str:
-    """How to fix a query that DuckDB rejects."""
     if re.search(r"[Ff]unction", what):
         return 'DuckDB\'s functions: duckdb.org/docs; `lake sql "describe TABLE"` shows the types of columns'
     if re.search(r"convert|cast|out of range|[Cc]onversion", what):

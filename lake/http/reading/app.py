@@ -79,9 +79,9 @@ class Reading:
     @asynccontextmanager
     async def living(self) -> AsyncIterator[None]:
         """Answers while the block runs."""
-        self.desk = await asyncio.to_thread(Desk.of, self.settings)
-        self.links = await asyncio.to_thread(Links.of, self.desk.scratch)
         self.loop = asyncio.get_running_loop()
+        self.desk = await asyncio.to_thread(Desk.of, self.settings, self.loop)
+        self.links = await asyncio.to_thread(Links.of, self.desk.scratch)
         await asyncio.to_thread(self.desk.shelf.renew)
         ticking = asyncio.create_task(self._tick())
         try:

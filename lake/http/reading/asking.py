@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -18,10 +17,9 @@ from lake.http.reading.desk import Desk
 from lake.http.reading.download import Download
 from lake.http.reading.faults import problem_of
 from lake.http.reading.forms import MEDIA, asked, form, parameters
-from lake.http.reading.work import Ended, Kept, Work, while_waited_for
+from lake.http.reading.query_worker import QueryTask
+from lake.http.reading.work import Kept, Work, while_waited_for
 from lake.quoting import quoted
-from lake.read.confined import Confined, confined
-from lake.read.export import copied
 from lake.read.sql import Reader
 from lake.store.ledger.grants import Grant
 from lake.store.ledger.reads import Read
@@ -78,55 +76,30 @@ class Asking:
         work = Work()
         with self.desk.shelf.held():
             reader = await self.desk.reader(grant, asked(chosen))
-            async with while_waited_for(request, work), self.desk.queue.turn(work):
+            async with while_waited_for(request, work):
                 return await self._answer(reader, grant, text, kind, work)
 
     async def _answer(self, reader: Reader, grant: Grant, text: str, kind: str, work: Work) -> Response:
-        edition = reader.edition
+        edition, serve = reader.edition, self.desk.serve
         read = Read(grant.name, "sql", (), None, edition.number, edition.cut, kind)
-        answer = _Answer(reader, text, kind, Kept(self.desk.scratch, self.desk.serve.query_bytes))
+        kept = Kept(self.desk.scratch)
+        task = QueryTask(reader, text, kind, checked=True, rows=serve.query_rows, size=serve.query_bytes)
         try:
-            run = partial(answer.write, work, self.desk.serve.query_rows + 1)
-            rows = await work.done(self.desk.queue.run(run), self.desk.serve.query_seconds)
-            if rows > self.desk.serve.query_rows:
-                raise Problem("too-large", f"more than {self.desk.serve.query_rows:,} rows")
+            rows = (await self.desk.queue.run(work, task, kept.write, serve.query_seconds))["rows"]
         except Problem as problem:
-            answer.kept.close()
-            await self.desk.recording.record(answer.noted(read).ended(outcome(problem, work)))
+            kept.close()
+            await self.desk.recording.record(replace(read, **work.checked).ended(outcome(problem, work)))
             raise
+        read = replace(read, **work.checked)
         headers = PRIVATE | of_edition(reader, edition.cut)
-        headers |= {"lake-rows": str(rows), "content-length": str(answer.kept.size)}
-        if note := reader.across_cuts(answer.noted(read).tables):
+        headers |= {"lake-rows": str(rows), "content-length": str(kept.size)}
+        if note := reader.across_cuts(read.tables):
             headers["lake-note"] = note
-        await self.desk.recording.record(answer.noted(read).ended("answered", rows=rows, size=answer.kept.size))
-        return StreamingResponse(answer.kept.blocks(), 200, headers, MEDIA[kind])
-
-
-@dataclass
-class _Answer:
-    """The answer to a query, and what is known of the query by now."""
-
-    reader: Reader
-    text: str
-    kind: str
-    kept: Kept
-    passed: Confined | None = None
-
-    def write(self, work: Work, most: int) -> int:
-        """Writes at most so many rows of it; how many there are. In a thread. Raises LakeError and Problem."""
-        self.passed = confined(self.reader, self.text)
-        try:
-            return copied(self.reader, self.text, self.kind, self.kept.write, watch=work.watch, most=most)
-        except Ended:
-            raise Problem("too-large", f"more than {self.kept.most:,} bytes") from None
-
-    def noted(self, read: Read) -> Read:
-        """The record of it: without values, and without a text where that could not be read."""
-        return replace(read, tables=self.passed.tables, query=self.passed.text) if self.passed else read
+        await self.desk.recording.record(read.ended("answered", rows=rows, size=kept.size))
+        return StreamingResponse(kept.blocks(), 200, headers, MEDIA[kind])
 
 
 def _found(reader: Reader, name: str) -> Published:
-    """A table of the edition. Raises Problem where there is none, or it cannot be opened."""
     try:
         return reader.table(name)
     except DeclarationError as error:
@@ -137,7 +110,7 @@ def _found(reader: Reader, name: str) -> Published:
 
 def outcome(problem: Problem, work: Work) -> str:
     """How a read ended that was not answered, as its record says."""
-    return work.reason or ("refused" if problem.status < 500 else "failed")
+    return work.outcome or ("refused" if problem.status < 500 else "failed")
 
 
 def of_edition(reader: Reader, cut: int) -> dict[str, str]:
@@ -146,7 +119,6 @@ def of_edition(reader: Reader, cut: int) -> dict[str, str]:
 
 
 def _named(request: Request) -> tuple[str, str | None]:
-    """The table that an address names, and the form where its end says that."""
     name = str(request.path_params["table"])
     stem, dot, end = name.rpartition(".")
     return (stem, end) if dot and end in MEDIA else (name, None)
@@ -158,7 +130,6 @@ def _tag(*parts: object) -> str:
 
 
 def _tags(request: Request) -> set[str]:
-    """The entity tags that a client has."""
     return {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
 
 

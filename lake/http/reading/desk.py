@@ -1,4 +1,4 @@
-"""What every answer to a reader needs: who may read, the editions, the threads, and the record of reads."""
+"""What every answer to a reader needs: who may read, the editions, the workers, and the record of reads."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from starlette.requests import Request
 from lake import file_modes
 from lake.config import ServeSettings, Settings
 from lake.http.reading.guests import Guests
+from lake.http.reading.query_worker import CopyTask
 from lake.http.reading.recording import Recording
 from lake.http.reading.shelf import Asked, Shelf
-from lake.http.reading.work import Queue
+from lake.http.reading.work import Queue, Work
 from lake.read.projected import Projected
 from lake.read.sql import Reader
 from lake.store.ledger.grants import Grant
 from lake.store.ledger.reads import Journal
+from lake.store.snapshot import Published
 
 
 @dataclass
@@ -34,15 +36,21 @@ class Desk:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @classmethod
-    def of(cls, settings: Settings) -> Desk:
-        """A new one. Raises OSError where this user may not write to the project."""
+    def of(cls, settings: Settings, loop: asyncio.AbstractEventLoop) -> Desk:
+        """Return a new one for `loop`. Raises OSError if this user may not write to the project."""
+        queue = Queue.of(settings)
+
+        def copy(reader: Reader, table: Published, folder: Path) -> None:
+            running = queue.run(Work(), CopyTask(reader, table.name, folder), _nothing, settings.serve.download_seconds)
+            asyncio.run_coroutine_threadsafe(running, loop).result()
+
         return cls(
             settings,
             Guests(settings),
             Shelf(settings),
-            Projected(settings),
+            Projected(settings, copy),
             Recording(Journal(settings)),
-            Queue.of(settings.serve.queries_at_once),
+            queue,
             file_modes.scratch(settings, "serve"),
         )
 
@@ -69,3 +77,7 @@ class Desk:
         await self.queue.close()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.recording.close()
+
+
+async def _nothing(block: bytes) -> None:
+    """Take the answer of a task that has none."""

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -15,8 +14,8 @@ from starlette.types import Receive, Scope, Send
 from lake.http.problems import Problem
 from lake.http.reading.desk import Desk
 from lake.http.reading.forms import MEDIA
+from lake.http.reading.query_worker import QueryTask
 from lake.http.reading.work import Channel, Ended, Work, while_waited_for
-from lake.read.export import copied
 from lake.read.sql import Reader
 from lake.store.ledger.reads import Read
 
@@ -63,16 +62,15 @@ class Download:
         """Reads it, waits until it is sent, and records how it ended."""
         with self.desk.shelf.held():
             try:
-                async with self.desk.queue.turn(self.work):
-                    write, watch = self.channel.write, self.work.watch
-                    run = partial(copied, self.reader, self.query, self.kind, write, watch=watch)
-                    self.rows = await self.work.done(self.desk.queue.run(run), self.desk.serve.download_seconds)
+                task = QueryTask(self.reader, self.query, self.kind)
+                most = self.desk.serve.download_seconds
+                self.rows = (await self.desk.queue.run(self.work, task, self.channel.write, most))["rows"]
             except Problem as problem:
                 self.fault = problem
             self.was_read.set()
             await self.channel.end()
             await self.ended.wait()
-        how = self.work.reason or ("failed" if self.fault else "answered" if self.complete else "gone")
+        how = self.work.outcome or ("failed" if self.fault else "answered" if self.complete else "gone")
         with suppress(Problem):
             await self.desk.recording.record(self.read.ended(how, rows=self.rows, size=self.channel.size))
 

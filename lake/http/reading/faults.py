@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import duckdb
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from lake.errors import DeclarationError, StorageError, Unavailable
-from lake.http.answering import Endpoint
 from lake.http.problems import Problem
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from lake.http.answering import Endpoint
 
 
 def problem_of(error: BaseException) -> Problem:
     """The problem that a fault is. What is wrong with the server is logged, and its places are told to nobody else."""
     if isinstance(error, Problem):
         return error
-    if isinstance(error.__context__, duckdb.OutOfMemoryException):
-        return Problem("too-much", "the query needs more memory than it may take")
+    if _is_out_of_memory(error) or _is_out_of_memory(error.__context__):
+        limit = "disk (query_disk)" if "max_temp_directory_size" in str(error.__context__) else "memory (query_memory)"
+        return Problem("too-much", f"the query needs more {limit} than it may take")
     if isinstance(error, DeclarationError):
         where = f" ({error.where})" if error.where.startswith("line ") else ""
         return Problem("bad-query", f"{error.what}{where}", hint=error.fix)
@@ -30,8 +34,14 @@ def problem_of(error: BaseException) -> Problem:
     return Problem("unreadable", what)
 
 
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    return isinstance(error, duckdb.OutOfMemoryException | MemoryError) or "can't start new thread" in str(error)
+
+
 def faulting(answer: Endpoint) -> Endpoint:
-    """The answer, whose faults are problems, wherever they come from: of who may read as of what is read."""
+    """Return the endpoint with every fault as a Problem."""
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
 
     async def endpoint(request: Request) -> Response:
         try:

@@ -60,7 +60,7 @@ class Shelf:
         return Reader(
             self.settings,
             replace(edition, tables=seen),
-            besides=lambda title: grant.covers(*title.split(".", 1)),
+            besides=grant.covers_title,
             bounds=Bounds(serve.query_memory, serve.query_disk),
             _opened=self._tables(edition.number),
         )

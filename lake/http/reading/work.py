@@ -1,105 +1,155 @@
-"""A query at work: in a thread, within its limits, and no longer than somebody waits for its answer."""
+"""Queries at work in worker processes: each within its limits, and no longer than a client waits for its answer."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-import duckdb
 from starlette.requests import Request
 
+from lake.config import Settings
 from lake.http.problems import Problem
-from lake.http.reading.faults import problem_of
+from lake.http.reading.query_worker import Report, Task
+from lake.http.reading.worker_process import WorkerEnded, WorkerProcess
 
-T = TypeVar("T")
+Take = Callable[[bytes], Awaitable[None]]
 PATIENCE: Final = 30.0
 """Seconds that a query waits for its turn."""
 WAITING: Final = 1_000
-"""So many may wait."""
-AGAIN: Final = 0.05
-"""Seconds between two interrupts: one that comes between two statements interrupts nothing."""
+"""Queries that may wait at the same time."""
+LOOK: Final = 0.01
+"""Seconds between two looks at a worker's memory: little is allocated meanwhile."""
+GROWTH: Final = 1.5
+"""A worker is killed once its resident memory has grown by so many times `query_memory`, at which DuckDB spills."""
 IN_MEMORY: Final = 1 << 20
 """Bytes of an answer that are kept in memory; beyond, it is on the disk until it has been sent."""
 
 
 class Ended(OSError):
-    """An answer is not written on: too long, or for nobody."""
+    """An answer is not written on: nobody takes it."""
 
 
 @dataclass(eq=False)
 class Work:
-    """One query: `stop` ends it, for a reason: `time`, `gone` or `stopping`.
-
-    All but `watch` is called on the event loop.
-    """
+    """One query: `stop` ends it, for a reason: `time`, `memory`, `gone` or `stopping`. `checked` is what it names."""
 
     reason: str = ""
     on_stop: Callable[[], None] = lambda: None
-    _con: duckdb.DuckDBPyConnection | None = None
-    _ended: bool = False
-
-    def watch(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Notes the connection that is to be interrupted. Called in the thread."""
-        self._con = con
+    checked: Report = field(default_factory=dict)
+    worker: WorkerProcess | None = None
+    ended: bool = False
 
     def stop(self, reason: str) -> None:
-        """Ends the work; its first reason counts."""
-        if not self.reason and not self._ended:
+        """End the work; its first reason counts."""
+        if not self.reason and not self.ended:
             self.reason = reason
             self.on_stop()
-            self._interrupt()
+            if self.worker is not None:
+                self.worker.kill()
 
-    def _interrupt(self) -> None:
-        if not self._ended:
-            if self._con is not None:
-                with suppress(duckdb.Error):
-                    self._con.interrupt()
-            asyncio.get_running_loop().call_later(AGAIN, self._interrupt)
+    @property
+    def outcome(self) -> str:
+        """Return how its read ended, for the record; "" if that depends on its problem."""
+        return "" if self.reason == "memory" else self.reason
 
-    async def done(self, future: asyncio.Future[T], seconds: float) -> T:
-        """What the thread gives, which has so many seconds. Raises Problem where it fails, or was stopped."""
-        timer = asyncio.get_running_loop().call_later(seconds, self.stop, "time")
-        try:
-            return await future
-        except asyncio.CancelledError:
-            self.stop("gone")
-            raise
-        except BaseException as error:  # DuckDB's interrupt is a KeyboardInterrupt to the reader of an edition
-            if self.reason == "time":
-                raise Problem("too-slow-query", f"more than {seconds:g} seconds") from error
-            if self.reason == "stopping":
-                raise Problem("stopping", "the server ends") from error
-            if self.reason:
-                raise Problem("bad-request", "nobody waits for the answer") from error
-            raise problem_of(error) from error
-        finally:
-            self._ended = True
-            timer.cancel()
+    def problem(self, seconds: float) -> Problem:
+        """Return why it ended without a report."""
+        match self.reason:
+            case "time":
+                return Problem("too-slow-query", f"more than {seconds:g} seconds")
+            case "stopping":
+                return Problem("stopping", "the server ends")
+            case "gone":
+                return Problem("bad-request", "nobody waits for the answer")
+        return Problem("too-much", "the query needs more memory (query_memory) than it may take")
 
 
 @dataclass
 class Queue:
-    """The threads of queries, and those who wait for one."""
+    """The worker processes of a server, and the queries that wait for one."""
 
-    threads: ThreadPoolExecutor
+    settings: Settings
     free: asyncio.Semaphore
     waiting: int = 0
     working: set[Work] = field(default_factory=set)
+    stopped: bool = False
+    _idle: list[WorkerProcess] = field(default_factory=list)
+    _replacing: set[asyncio.Task[None]] = field(default_factory=set)
 
     @classmethod
-    def of(cls, at_once: int) -> Queue:
-        """So many at once."""
-        return cls(ThreadPoolExecutor(at_once, thread_name_prefix="query"), asyncio.Semaphore(at_once))
+    def of(cls, settings: Settings) -> Queue:
+        """Return one of `queries_at_once` workers, which start when they are needed."""
+        return cls(settings, asyncio.Semaphore(settings.serve.queries_at_once))
+
+    async def run(self, work: Work, task: Task, take: Take, seconds: float) -> Report:
+        """Run a task in a worker of its own, for at most `seconds`. Raises Problem if it fails or is stopped."""
+        async with self._turn(work) as worker:
+            timer = asyncio.get_running_loop().call_later(seconds, work.stop, "time")
+            watch = asyncio.create_task(self._watch(work, worker))
+            try:
+                report = await worker.run(task, take, work.checked.update)
+            except (WorkerEnded, Ended):
+                raise work.problem(seconds) from None
+            except asyncio.CancelledError:
+                work.stop("gone")
+                raise
+            finally:
+                work.ended = True
+                timer.cancel()
+                watch.cancel()
+        if problem := report.get("problem"):
+            raise Problem(**problem)
+        return report
+
+    def stop(self) -> None:
+        """End what is at work, and whatever waits."""
+        self.stopped = True
+        for work in [*self.working]:
+            work.stop("stopping")
+
+    async def close(self) -> None:
+        """End what is at work, and the workers."""
+        self.stop()
+        while self._replacing:
+            await asyncio.wait(self._replacing)
+        await asyncio.gather(*(worker.close(self.settings) for worker in self._idle))
+
+    async def _watch(self, work: Work, worker: WorkerProcess) -> None:
+        most = GROWTH * self.settings.serve.query_memory
+        while (await worker.growth())[0] <= most:
+            await asyncio.sleep(LOOK)
+        work.stop("memory")
 
     @asynccontextmanager
-    async def turn(self, work: Work) -> AsyncIterator[None]:
-        """Waits for a free thread. Raises Problem where that takes too long, or too many wait already."""
+    async def _turn(self, work: Work) -> AsyncIterator[WorkerProcess]:
+        """Wait for a worker. Raises Problem if that takes too long, or too many wait already."""
+        await self._acquire()
+        worker = None
+        try:
+            while self._idle and (worker is None or worker.has_ended):
+                worker = self._idle.pop()
+            if not (work.reason or self.stopped) and (worker is None or worker.has_ended):
+                worker = await self._started()
+            if self.stopped:
+                work.reason = work.reason or "stopping"
+            if work.reason or worker is None:  # while it waited
+                raise work.problem(0)
+            work.worker = worker
+            self.working.add(work)
+            yield worker
+        finally:
+            self.working.discard(work)
+            replacing = asyncio.create_task(self._give_back(worker, work))
+            self._replacing.add(replacing)
+            replacing.add_done_callback(self._replacing.discard)
+
+    async def _acquire(self) -> None:
         if self.waiting >= WAITING:
             raise Problem("busy", f"{self.waiting} queries wait", after=5)
         self.waiting += 1
@@ -110,46 +160,50 @@ class Queue:
             raise Problem("busy", f"no turn within {PATIENCE:g} seconds", after=5) from None
         finally:
             self.waiting -= 1
-        self.working.add(work)
+
+    async def _give_back(self, worker: WorkerProcess | None, work: Work) -> None:
+        """Keep a worker for the next query, or start another if it was killed or still maps much memory."""
         try:
-            yield
+            if worker is None:
+                return
+            if not (worker.busy or work.reason) and await worker.is_small(self.settings.serve.query_memory):
+                self._idle.append(worker)
+                return
+            code = await worker.close(self.settings)
+            if worker.busy and not work.reason:
+                logging.getLogger("lake").warning("the process of a query ended: exit code %s", code)
+            with suppress(Problem):
+                if not self.stopped:
+                    self._idle.append(await self._started())
         finally:
-            self.working.discard(work)
             self.free.release()
 
-    def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """Runs it in a thread."""
-        return asyncio.get_running_loop().run_in_executor(self.threads, call)
-
-    def stop(self) -> None:
-        """Ends what is at work."""
-        for work in [*self.working]:
-            work.stop("stopping")
-
-    async def close(self) -> None:
-        """Ends what is at work, and the threads."""
-        self.stop()
-        await asyncio.to_thread(self.threads.shutdown)
+    async def _started(self) -> WorkerProcess:
+        try:
+            return await WorkerProcess.start(self.settings.serve.query_memory)
+        except (OSError, WorkerEnded) as error:
+            logging.getLogger("lake").warning("no process for a query: %s", error)
+            raise Problem("busy", "no process for a query can be started", after=5) from None
 
 
 class Kept:
-    """An answer that is kept until it is whole; at most `most` bytes."""
+    """An answer that is kept until it is whole."""
 
-    def __init__(self, folder: Path, most: int) -> None:
+    def __init__(self, folder: Path) -> None:
         """An empty one, which goes to `folder` where it is long."""
         self._file = tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(folder))  # noqa: SIM115  `close` ends it
-        self.most = most
         self.size = 0
 
-    def write(self, block: bytes) -> None:
-        """Adds to it. Raises Ended where that is too much."""
+    async def write(self, block: bytes) -> None:
+        """Add to it."""
         self.size += len(block)
-        if self.size > self.most:
-            raise Ended("size")
-        self._file.write(block)
+        if self.size > IN_MEMORY:
+            await asyncio.to_thread(self._file.write, block)
+        else:
+            self._file.write(block)
 
     async def blocks(self) -> AsyncIterator[bytes]:
-        """What it has; it is gone afterwards."""
+        """Yield what it has; it is gone afterwards."""
         self._file.seek(0)
         try:
             while block := await asyncio.to_thread(self._file.read, 1 << 18):
@@ -158,39 +212,37 @@ class Kept:
             self._file.close()
 
     def close(self) -> None:
-        """Lets it go."""
+        """Let it go."""
         self._file.close()
 
 
 class Channel:
-    """An answer that is sent as it comes: from a thread, no faster than it is taken."""
+    """An answer that is sent as it comes, no faster than it is taken."""
 
     def __init__(self) -> None:
-        """An empty one, on this event loop."""
-        self._loop = asyncio.get_running_loop()
         self._blocks: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=8)
         self._closed = False
         self.size = 0
 
-    def write(self, block: bytes) -> None:
-        """Passes a block on, in the thread. Raises Ended where nobody takes it."""
+    async def write(self, block: bytes) -> None:
+        """Pass a block on. Raises Ended if nobody takes it."""
         if not self._closed:
-            asyncio.run_coroutine_threadsafe(self._blocks.put(block), self._loop).result()
+            await self._blocks.put(block)
         if self._closed:
             raise Ended("gone")
         self.size += len(block)
 
     async def end(self) -> None:
-        """Says that there is no more."""
+        """Report that there is no more."""
         if not self._closed:
             await self._blocks.put(None)
 
     async def next(self) -> bytes | None:
-        """The next block; None where there is no more."""
+        """Return the next block; None if there is no more."""
         return await self._blocks.get()
 
     def close(self) -> None:
-        """Takes no more: whoever writes is told, and whoever reads."""
+        """Take no more: whoever writes gets an error, and the reader the end."""
         self._closed = True
         while not self._blocks.empty():
             self._blocks.get_nowait()
@@ -199,7 +251,7 @@ class Channel:
 
 @asynccontextmanager
 async def while_waited_for(request: Request, work: Work) -> AsyncIterator[None]:
-    """Stops the work where the client hangs up while the block runs. The request's body has been read."""
+    """Stop the work if the client hangs up while the block runs. The request's body has been read."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -43,6 +43,10 @@ class Grant:
         told = {f"{schema}.{name}", f"{schema}.{EVERY}"}
         return not told.isdisjoint(self.tables) or (schema in LAYERS and not {name, EVERY}.isdisjoint(self.tables))
 
+    def covers_title(self, title: str) -> bool:
+        """Return whether it covers what a query calls `title`: `log.orders`, `lake.runs`."""
+        return self.covers(*title.split(".", 1))
+
     def holds(self, now: datetime) -> bool:
         """Whether it has not expired."""
         return self.expires is None or now < self.expires

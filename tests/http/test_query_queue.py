@@ -1,0 +1,59 @@
+"""The queue of readers' queries, with worker processes and without a server: limits, slots and memory. No JVM."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lake.config import Settings
+from lake.http.problems import Problem
+from lake.http.reading.query_worker import QueryTask
+from lake.read.sql import Bounds, reader
+from tests.reading import small
+from tests.servers.http import installed
+
+ENDLESS = "select levenshtein(repeat('a', 400000), repeat('b', 400000))"
+LARGE = "select len(list_transform(range(3000000), lambda x: repeat('a', 1000)))"
+
+
+def test_query_that_is_killed_at_its_limit_gives_its_slot_to_the_next(tmp_path: Path) -> None:
+    installed()
+    project = small(tmp_path / "shop", "[tool.lake.serve]\nqueries_at_once = 1\nquery_memory = 134217728\n")
+    endless, large, gone, last = asyncio.run(_asked(project))
+    assert (endless, large, gone) == ("too-slow-query", "too-much", "bad-request")
+    assert last == b'[\n{"n":1000}\n]\n'
+
+
+async def _asked(project: Settings) -> tuple[str, str, str, bytes]:
+    from lake.http.reading.work import Queue, Work
+
+    queue, blocks = Queue.of(project), list[bytes]()
+    theirs = replace(reader(project), besides=str.isupper, bounds=Bounds(project.serve.query_memory, 0))
+
+    async def take(block: bytes) -> None:
+        blocks.append(block)
+
+    async def refused(query: str, seconds: float, work: Work) -> str:
+        with pytest.raises(Problem) as problem:
+            await queue.run(work, QueryTask(theirs, query, "json", checked=True), take, seconds)
+        return problem.value.kind
+
+    try:
+        hung_up = Work()
+        waiting = [
+            asyncio.create_task(refused(ENDLESS, 1, Work())),
+            asyncio.create_task(refused(LARGE, 60, Work())),
+            asyncio.create_task(refused(ENDLESS, 60, hung_up)),
+        ]
+        while not hung_up.checked:
+            await asyncio.sleep(0.05)
+        hung_up.stop("gone")
+        endless, large, gone = await asyncio.gather(*waiting)
+        task = QueryTask(theirs, "select count(*) as n from numbers", "json", checked=True)
+        assert await queue.run(Work(), task, take, 60) == {"rows": 1}
+    finally:
+        await queue.close()
+    return endless, large, gone, b"".join(blocks)
