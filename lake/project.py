@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lake import groups, quoting
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts, sound_contracts
+from lake.contracts.evolution import followed
+from lake.contracts.origins import several_names
 from lake.declaration import Declaration, Parking
 from lake.errors import DeclarationError, did_you_mean
 from lake.groups import Groups
@@ -22,6 +24,7 @@ from lake.jobfile import JobFile
 from lake.kinds.latest import First
 from lake.quality.parking import PLACE, ROW, SUFFIX, meets
 from lake.quality.suite import Expectation, load_suite, parks
+from lake.store.ledger import contract_versions
 from lake.store.ledger.editions import Edition, latest_edition
 from lake.store.table_head import HANDED_ON, Columns, TableHead
 from lake.store.tables import Table
@@ -49,6 +52,11 @@ class Project:
     tables: Mapping[str, Declaration]
     files: Mapping[str, JobFile]
     staged: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def _names(self) -> dict[str, Mapping[str, str]]:
+        """By stream, the texts that `fields` adds."""
+        return {}
 
     @cached_property
     def seen(self) -> Edition | None:
@@ -146,8 +154,12 @@ class Project:
         return hashlib.sha256("\n".join([self.fingerprint(declaration, every), *parents]).encode()).hexdigest()[:8]
 
     def fields(self, stream: str) -> dict[str, str]:
-        """The fields of a contract, each with its type and default."""
-        return {field.name: f"{field.type} {field.default!r}" for field in self.contracts[stream].fields}
+        """The fields of a contract: type, default, and any other names that older events may have values under."""
+        if stream not in self._names:
+            stored = contract_versions.versions(self.settings, stream)
+            self._names[stream] = several_names(followed(stored, self.contracts[stream]))
+        fields, names = self.contracts[stream].fields, self._names[stream]
+        return {field.name: f"{field.type} {field.default!r} {names[field.name]}".rstrip() for field in fields}
 
     def _fields(self, declaration: Declaration, columns: Columns | None) -> dict[str, str]:
         """The contract fields that the table reads, as `stream.field`, with type and default."""

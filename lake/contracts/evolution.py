@@ -2,8 +2,8 @@
 
 A log keeps the text of every contract it was written with (`lake.store.ledger.contract_versions`); `_version` of an
 event is the number of its contract there. Its physical columns never change: a field that is renamed or widened gets a
-column of its own, and reading puts the columns together. A field that an event's contract did not have is taken from
-its `_extra`, else it has its default.
+column of its own, and reading puts the columns together. What an event's contract did not know is taken from its
+`_extra`; see `lake.contracts.origins`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from lake.contracts.cast_sql import plain_form, value
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import literal, quoted
 from lake.contracts.fields import Field
+from lake.contracts.origins import Origin, columns, origins, reading, stored_type
 from lake.errors import DeclarationError
 
 WIDER: Final[Mapping[str, frozenset[str]]] = {
@@ -44,16 +45,25 @@ PRECISION: Final = 38
 
 @cache
 def with_current(stored: tuple[Contract, ...], contract: Contract) -> tuple[Contract, ...]:
-    """`stored` with `contract` as its last member, checked against every one of them."""
-    faults = [fault for old in stored for fault in incompatibilities(contract, old)]
-    if faults:
-        raise DeclarationError.all({str(fault): fault for fault in faults}.values())
-    if stored and json.loads(stored[-1].text) == json.loads(contract.text):
-        return (*stored[:-1], contract)
-    return (*stored, contract)
+    """`stored` with `contract` as its last member. Raises DeclarationError if it cannot read what an older one wrote.
+
+    A contract that is stored already was checked when it was.
+    """
+    contracts = followed(stored, contract)
+    if len(contracts) > len(stored):
+        olds = (incompatibilities(contract, old, stored[n:]) for n, old in enumerate(stored, 1))
+        if faults := {str(fault): fault for found in olds for fault in found}:
+            raise DeclarationError.all(faults.values())
+    return contracts
 
 
-def incompatibilities(new: Contract, old: Contract) -> Iterator[DeclarationError]:
+def followed(stored: tuple[Contract, ...], contract: Contract) -> tuple[Contract, ...]:
+    """`stored` with `contract` as its last member, unchecked: in place of the last one if their texts mean the same."""
+    same = bool(stored) and json.loads(stored[-1].text) == json.loads(contract.text)
+    return (*(stored[:-1] if same else stored), contract)
+
+
+def incompatibilities(new: Contract, old: Contract, between: Sequence[Contract] = ()) -> Iterator[DeclarationError]:
     """Why `new` cannot read what was written under `old`: each fault with its field and line."""
     for fact, before in old.unchangeable.items():
         now = new.unchangeable[fact]
@@ -63,12 +73,16 @@ def incompatibilities(new: Contract, old: Contract) -> Iterator[DeclarationError
                 where=new.where,
                 fix="restore it, or publish a new stream: events are placed in the log by it",
             )
+    places = {name: found[0] for name, found in origins((old, *between, new)).items()}
     faulty = False
     for field in new.fields:
-        for fault in _field_faults(field, former(field, old), new, old):
-            faulty = True
-            yield fault
-    reader, writer = (parse_schema(contract.text, file=contract.file) for contract in (new, old))
+        befores: list[Field | None] = [origin.before for origin in places[field.name] if origin.before]
+        for before in befores or [None]:
+            for fault in _field_faults(field, before, new, old):
+                faulty = True
+                yield fault
+    names = {origin.name: name for name, found in places.items() for origin in found[:1] if origin.before}
+    reader, writer = parse_schema(new.text, file=new.file), parse_schema(_renamed(old, names), file=old.file)
     checker: Any = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
     result = checker.get_compatibility(reader, writer)
     if not faulty and result.compatibility is SchemaCompatibilityType.incompatible:
@@ -80,22 +94,11 @@ def incompatibilities(new: Contract, old: Contract) -> Iterator[DeclarationError
         )
 
 
-def columns(contracts: Sequence[Contract]) -> Mapping[tuple[str, str], str]:
-    """The physical column of each (field name, type there) that any version has."""
-    physical: dict[tuple[str, str], str] = {}
-    for contract in contracts:
-        for field in contract.fields:
-            kind = _stored(field, contract)
-            if (field.name, kind) not in physical:
-                plain = field.name not in {name for name, _ in physical}
-                suffix = re.sub(r"\W+", "_", kind).strip("_")
-                physical[field.name, kind] = field.name if plain else f"{field.name}__{suffix}"
-    return physical
-
-
-def _stored(field: Field, contract: Contract) -> str:
-    """The type of the field's physical column."""
-    return "string" if field.name in contract.sealed else field.type
+def _renamed(contract: Contract, names: Mapping[str, str]) -> str:
+    """The text of `contract` with its fields called by new `names`."""
+    record = json.loads(contract.text)
+    fields = [{**field, "name": names.get(field["name"], field["name"])} for field in record["fields"]]
+    return json.dumps(record | {"fields": fields})
 
 
 def written(contracts: Sequence[Contract]) -> list[str]:
@@ -107,81 +110,60 @@ def written(contracts: Sequence[Contract]) -> list[str]:
             return quoted(field.name)
         return encryption.sealed(f"cast({quoted(field.name)} AS string)", encryption.place(newest, column))
 
-    stored = {field: physical[field.name, _stored(field, newest)] for field in newest.fields}
+    stored = {field: physical[field.name, stored_type(field, newest)] for field in newest.fields}
     return [f"{value_of(field, column)} AS {quoted(column)}" for field, column in stored.items()]
 
 
 def upcast(contracts: Sequence[Contract]) -> list[str]:
     """SQL that reads the fields of the newest contract from the physical columns of all."""
-    return [f"{_read(field, contracts)} AS {quoted(field.name)}" for field in contracts[-1].fields]
+    places, dialect = origins(contracts), Spark()
+    return [f"{reading(field, places[field.name], dialect)} AS {quoted(field.name)}" for field in contracts[-1].fields]
 
 
 def unchanged(contracts: Sequence[Contract]) -> set[str]:
     """The fields of the newest contract that every version has in the column of their name."""
-    return {field.name for field in contracts[-1].fields if _read(field, contracts) == quoted(field.name)}
+    places, dialect = origins(contracts), Spark()
+    fields = contracts[-1].fields
+    return {field.name for field in fields if reading(field, places[field.name], dialect) == quoted(field.name)}
 
 
-def origins(field: Field, contracts: Sequence[Contract]) -> tuple[dict[str, tuple[Field, Contract]], list[int]]:
-    """Where a log has the values of `field`: in each physical column with what it was there, the newest column last.
+class Spark:
+    """Spark's SQL, over the columns of a log whose `_extra` is readable."""
 
-    And the versions of its contract that do not have the field.
-    """
-    physical = columns(contracts)
-    present: dict[str, tuple[Field, Contract]] = {}
-    absent: list[int] = []
-    for number, contract in enumerate(contracts, 1):
-        before = former(field, contract)
-        if before is None:
-            absent.append(number)
-        else:
-            present[physical[before.name, _stored(before, contract)]] = before, contract
-    return present, absent
+    def stored(self, origin: Origin, field: Field) -> str:
+        before, contract, column = origin.before or field, origin.contract, quoted(origin.column)
+        if before.name not in contract.sealed:
+            return _widened(before, column, field)
+        return f"cast({encryption.opened(column, encryption.place(contract, origin.column))} AS {field.type})"
 
+    def default(self, of: Field, field: Field) -> str:
+        return "NULL" if of.default is None else _widened(of, value(of, literal(of.default)), field)
 
-def _read(field: Field, contracts: Sequence[Contract]) -> str:
-    stored, absent = origins(field, contracts)
-    values = [_value(before, contract, column, field) for column, (before, contract) in stored.items()]
-    present = ", ".join(reversed(values))
-    kept = f"coalesce({present})" if len(values) > 1 else present
-    if not absent:
-        return kept
-    default = "NULL" if field.default is None else value(field, literal(field.default))
-    in_json = default if field.is_fact else f"coalesce({_in_extra(field)}, {default})"
-    return f"CASE WHEN _version IN ({', '.join(map(str, absent))}) THEN {in_json} ELSE {kept} END"
+    def carried(self, name: str, field: Field) -> str:
+        text = f"try_cast(try_parse_json(_extra) AS map<string,string>)[{literal(name)}]"
+        if not field.form.numeric:
+            return value(field, plain_form(field, text))
+        variant = f"try_cast(try_parse_json(_extra) AS map<string,variant>)[{literal(name)}]"
+        written = f"schema_of_variant({variant}) = 'STRING'"
+        return value(field, f"CASE WHEN {written} THEN {plain_form(field, text)} ELSE {text} END")
+
+    def first(self, values: Sequence[tuple[bool, str]]) -> str:
+        return f"coalesce({', '.join(value for _, value in values)})"
 
 
-def _value(before: Field, contract: Contract, column: str, field: Field) -> str:
-    """The value of `field` in a physical column, which `contract` has for what the field was `before`."""
-    if before.name not in contract.sealed:
-        return _widened(before, column, field)
-    return f"cast({encryption.opened(quoted(column), encryption.place(contract, column))} AS {field.type})"
-
-
-def _in_extra(field: Field) -> str:
-    """The value of `field` in events that a contract took which did not know it."""
-    extra = "try_cast(try_parse_json(_extra) AS map<string,string>)"
-    text = f"coalesce({', '.join(f'{extra}[{literal(name)}]' for name in field.names)}, NULL)"
-    if not field.form.numeric:
-        return value(field, plain_form(field, text))
-    variants = "try_cast(try_parse_json(_extra) AS map<string,variant>)"
-    variant = f"coalesce({', '.join(f'{variants}[{literal(name)}]' for name in field.names)}, NULL)"
-    written = f"schema_of_variant({variant}) = 'STRING'"
-    return value(field, f"CASE WHEN {written} THEN {plain_form(field, text)} ELSE {text} END")
+def _widened(before: Field, value: str, field: Field) -> str:
+    """A float becomes the double that its shortest decimal text says, as if it had been read as one."""
+    if before.type == field.type:
+        return value
+    if before.type == "float":
+        return f"cast(cast({value} AS string) AS {field.type})"
+    return f"cast({value} AS {field.type})"
 
 
 def former(field: Field, contract: Contract) -> Field | None:
     """What `field` was in an older contract: under its own name, else under a former one."""
     by_name = {old.name: old for old in contract.fields}
     return next((by_name[name] for name in field.names if name in by_name), None)
-
-
-def _widened(before: Field, column: str, field: Field) -> str:
-    """A float becomes the double that its shortest decimal text says, as if it had been read as one."""
-    if before.type == field.type:
-        return quoted(column)
-    if before.type == "float":
-        return f"cast(cast({quoted(column)} AS string) AS {field.type})"
-    return f"cast({quoted(column)} AS {field.type})"
 
 
 def _field_faults(field: Field, before: Field | None, new: Contract, old: Contract) -> Iterator[DeclarationError]:

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lake.contracts import evolution
+from lake.contracts.origins import Origin, origins
 from lake.decide.rule import Key, Rule
 from lake.errors import DeclarationError, StorageError
 from lake.kinds.grouped_map import WorkerFault, fault_of
@@ -150,16 +152,17 @@ class Committed:
         where = f"{REFUSAL} IS NULL" if REFUSAL in stored else "true"
         rows = scan.arrow(columns, keys=wanted, where=where).to_pylist()
         rows.sort(key=lambda row: (row["_batch"], row.get("_arrival") or 0, row["_offset"]))
-        fields = [{field.name for field in contract.fields} for contract in log.contracts(head)]
-        missing = [[name for name in names if name not in names_then] for names_then in fields]
+        places = origins(evolution.followed(tuple(log.contracts(head)), rule.contract))
         for row in rows:
-            yield row | self._later(row, missing[row["_version"] - 1])
+            yield row | self._later(row, {name: places[name][row["_version"] - 1] for name in names})
 
-    def _later(self, row: Mapping[str, Any], missing: Sequence[str]) -> dict[str, Any]:
-        """The values in an event of the fields that its contract was `missing`."""
-        if missing and row.get("_extra") is not None:
+    def _later(self, row: Mapping[str, Any], places: Mapping[str, Sequence[Origin]]) -> dict[str, Any]:
+        """The values in an event of the fields that its contract did not have."""
+        missing = [name for name, found in places.items() if not any(origin.column for origin in found)]
+        carried = [name for name, found in places.items() if not all(origin.column for origin in found)]
+        if carried and row.get("_extra") is not None:
             raise DeclarationError(
-                f"an event of {self.rule.stream} has {missing[0]} as a field that its contract did not know then",
+                f"an event of {self.rule.stream} may have {carried[0]} as a field that its contract did not know then",
                 where=str(row["_source"]),
                 fix="publish a new stream for what is decided",
             )

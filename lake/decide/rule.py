@@ -20,7 +20,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lake.config import Settings
-from lake.contracts import evolution
+from lake.contracts import evolution, origins
 from lake.contracts.contract import Contract
 from lake.contracts.strict import StrictReader, unreadable
 from lake.declaration import Declaration
@@ -208,11 +208,9 @@ def _other_ways(project: Project, source: Declared, stream: str) -> Iterator[Dec
 def _former(settings: Settings, contract: Contract) -> Iterator[DeclarationError]:
     """Fields that the log has in other columns than their own."""
     versions = evolution.with_current(tuple(contract_versions.versions(settings, contract.name)), contract)
-    physical = evolution.columns(versions)
+    places = origins.origins(versions)
     for field in contract.fields:
-        if physical[field.name, field.type] != field.name or any(
-            alias in {name for name, _ in physical} for alias in field.aliases
-        ):
+        if {origin.column for found in places[field.name] for origin in found} - {"", field.name}:
             yield DeclarationError(
                 f"{contract.name} cannot be decided: its log has older events with {field.name} under another name"
                 " or of another type",

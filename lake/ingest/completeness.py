@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from lake.config import Settings
-from lake.contracts import evolution
+from lake.contracts import evolution, origins
 from lake.contracts.contract import Contract
 from lake.ingest import event_times
-from lake.quoting import quoted
+from lake.quoting import literal, quoted
 from lake.store import delta, small
 from lake.store.log import Log
 from lake.text import counted, moment
@@ -95,14 +95,19 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[Numbers]:
 
 
 def stored(contracts: tuple[Contract, ...], name: str, physical: set[str]) -> str:
-    """SQL of a field's text in whichever of the columns that are `physical` the log has it."""
-    names = contracts[-1].field(name).names
-    columns = [
-        f"CAST({quoted(column)} AS VARCHAR)"
-        for (field, _), column in evolution.columns(contracts).items()
-        if field in names and column in physical
-    ]
-    return f"coalesce({', '.join([*columns, 'NULL'])})"
+    """SQL of a field's text, in the columns that are `physical` or in `_extra`."""
+    cases = []
+    for version, found in enumerate(origins.origins(contracts)[name], 1):
+        texts = [_text(origin) for origin in found if not origin.column or origin.column in physical]
+        cases.append(f"WHEN {version} THEN coalesce({', '.join([*texts, 'NULL'])})")
+    return f"CASE _version {' '.join(cases)} END"
+
+
+def _text(origin: origins.Origin) -> str:
+    if origin.column:
+        return f"CAST({quoted(origin.column)} AS VARCHAR)"
+    path = literal(f"/{origin.name.replace('~', '~0').replace('/', '~1')}")
+    return f"CASE WHEN json_valid(_extra) THEN json_extract_string(_extra, {path}) END"
 
 
 def _spans(settings: Settings, contract: Contract) -> Iterator[Span]:

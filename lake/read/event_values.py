@@ -1,4 +1,4 @@
-"""The fields of events in DuckDB's SQL, as contracts of now read them: what `lake.contracts.evolution` says for Spark.
+"""The fields of events in DuckDB's SQL, as contracts of now read them; `lake.contracts.evolution` has them in Spark's.
 
 Nothing that is personal is opened: it is null. A field that an event's contract did not know is taken from the event's
 unknown fields where it is written as JSON has it, and times as ISO 8601 has them; a query that comes upon another
@@ -8,9 +8,10 @@ spelling, which Spark alone reads, ends with an error that says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Final
 
-from lake.contracts import evolution
+from lake.contracts import origins
 from lake.contracts.cast_sql import EARLIEST, LATEST, WHOLE, places, widest
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
@@ -43,75 +44,81 @@ def note(field: Field, contracts: Sequence[Contract]) -> str:
     """Why `field` is null, or may be, where an event has a value; "" where it never is."""
     if field.personal:
         return "personal, so always null here"
-    if contracts[-1].sealed and _in_extra(field, contracts):
-        return "null of events that carried it before the contract had it: they have it sealed"
+    if any(contract.sealed for contract in contracts) and any(True for _ in _members(field, contracts)):
+        return "null of events that may have carried it before the contract knew that name: they have it sealed"
     return ""
 
 
 def given(contracts: Sequence[Contract]) -> Iterator[str]:
-    """SQL of what events carry, as JSON, for fields that their contract did not know; `values` reads it."""
-    for field in contracts[-1].fields:
-        if _in_extra(field, contracts):
-            paths = (f"/{name.replace('~', '~0').replace('/', '~1')}" for name in field.names)
-            texts = ", ".join(
-                f"nullif(CAST(json_extract(_extra, {literal(path)}) AS VARCHAR), 'null')" for path in paths
-            )
-            yield f"CASE WHEN json_valid(_extra) THEN CAST(coalesce({texts}) AS JSON) END AS {_given(field)}"
+    """SQL of the members of `_extra` that fields are read from, as JSON; `values` reads them."""
+    read = (_members(field, contracts) for field in contracts[-1].fields)
+    for name, column in dict.fromkeys(member for members in read for member in members):
+        path = literal(f"/{name.replace('~', '~0').replace('/', '~1')}")
+        text = f"nullif(CAST(json_extract(_extra, {path}) AS VARCHAR), 'null')"
+        yield f"CASE WHEN json_valid(_extra) THEN CAST({text} AS JSON) END AS {column}"
 
 
 def values(contracts: Sequence[Contract]) -> Iterator[str]:
     """SQL of the fields of the newest contract, over the physical columns of all and what `given` gives."""
+    places = origins.origins(contracts)
     for field in contracts[-1].fields:
-        value = "NULL" if field.personal else _read(field, contracts)
+        value = "NULL" if field.personal else origins.reading(field, places[field.name], DuckDB())
         yield f"CAST({value} AS {type_of(field)}) AS {quoted(field.name)}"
 
 
-def _read(field: Field, contracts: Sequence[Contract]) -> str:
-    origins, absent = evolution.origins(field, contracts)
-    present = [_widened(before, column, field) for column, (before, _) in origins.items()]
-    kept = f"coalesce({', '.join(reversed(present))})"
-    if not absent:
-        return kept
-    value = "NULL" if field.default is None else _default(field, literal(field.default))
-    if _in_extra(field, contracts):
+def _members(field: Field, contracts: Sequence[Contract]) -> Iterator[tuple[str, str]]:
+    """The members of `_extra` that `field` is read from, each with its column of `given`."""
+    if not field.personal:
+        carried = (each for version in origins.origins(contracts)[field.name] for each in version if not each.column)
+        yield from ((each.name, _given(each.name)) for each in carried)
+
+
+def _given(name: str) -> str:
+    """Identifiers of DuckDB are alike if only case tells them apart, and members are not."""
+    return quoted(f"_given_{name.encode().hex()}")
+
+
+class DuckDB:
+    """DuckDB's SQL, in which nothing sealed is opened, over what `given` gives."""
+
+    def stored(self, origin: origins.Origin, field: Field) -> str:
+        return _widened(origin.before or field, quoted(origin.column), field)
+
+    def default(self, of: Field, field: Field) -> str:
+        return "NULL" if of.default is None else _widened(of, _default(of, literal(of.default)), field)
+
+    def carried(self, name: str, field: Field) -> str:
+        json = _given(name)
+        text = f"({json} ->> '$')"
+        if field.nested or field.encoding or not field.form.plain:
+            return f"CASE WHEN {json} IS NOT NULL THEN {_other_spelling(field)} END"
+        digits = f"length(regexp_replace({text}, '[^0-9]', '', 'g'))"
+        inexact = f"json_type({json}) = 'DOUBLE' AND {digits} > {EXACT_DIGITS}"
+        if field.type == "string":
+            inexact = f"json_type({json}) IN ('DOUBLE', 'OBJECT', 'ARRAY')"
+        elif not field.type.startswith("decimal"):
+            return _typed(field, text)
+        return f"CASE WHEN {inexact} THEN {_other_spelling(field)} ELSE {_typed(field, text)} END"
+
+    def first(self, values: Sequence[tuple[bool, str]]) -> str:
+        """A sealed `_extra` may have the value of any member: what comes after the first one is not known."""
+        known = takewhile(lambda value: not value[0], values)
         sealed = "coalesce(_extra, '') <> '' AND NOT json_valid(_extra)"
-        value = f"CASE WHEN {sealed} THEN NULL ELSE coalesce({_carried(field)}, {value}) END"
-    return f"CASE WHEN _version IN ({', '.join(map(str, absent))}) THEN {value} ELSE {kept} END"
+        before = f"coalesce({', '.join(['NULL', *(sql for _, sql in known)])})"
+        value = f"coalesce({', '.join(sql for _, sql in values)})"
+        return f"CASE WHEN {sealed} THEN {before} ELSE {value} END" if any(carried for carried, _ in values) else value
 
 
-def _in_extra(field: Field, contracts: Sequence[Contract]) -> bool:
-    """Whether events may carry `field` that their contract did not know."""
-    return not (field.is_fact or field.personal) and bool(evolution.origins(field, contracts)[1])
-
-
-def _given(field: Field) -> str:
-    return quoted(f"_given_{field.name}")
-
-
-def _widened(before: Field, column: str, field: Field) -> str:
+def _widened(before: Field, value: str, field: Field) -> str:
     """A float becomes the double that its shortest decimal text says, as Spark reads it."""
     shortest = before.type == "float" and field.type != "float"
-    stored = f"CAST({quoted(column)} AS VARCHAR)" if shortest else quoted(column)
-    return f"CAST({stored} AS {type_of(field)})"
+    return f"CAST({f'CAST({value} AS VARCHAR)' if shortest else value} AS {type_of(field)})"
 
 
 def _default(field: Field, text: str) -> str:
     if field.nested:
         return f"CAST(CAST({text} AS JSON) AS {type_of(field)})"
     return _other_spelling(field) if field.encoding else _typed(field, text)
-
-
-def _carried(field: Field) -> str:
-    """The value of `field` among an event's unknown fields."""
-    json, text = _given(field), f"({_given(field)} ->> '$')"
-    if field.nested or field.encoding or not field.form.plain:
-        return f"CASE WHEN {json} IS NOT NULL THEN {_other_spelling(field)} END"
-    inexact = f"json_type({json}) = 'DOUBLE' AND length(regexp_replace({text}, '[^0-9]', '', 'g')) > {EXACT_DIGITS}"
-    if field.type == "string":
-        inexact = f"json_type({json}) IN ('DOUBLE', 'OBJECT', 'ARRAY')"
-    elif not field.type.startswith("decimal"):
-        return _typed(field, text)
-    return f"CASE WHEN {inexact} THEN {_other_spelling(field)} ELSE {_typed(field, text)} END"
 
 
 def _other_spelling(field: Field) -> str:

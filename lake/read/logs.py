@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lake.config import Settings
-from lake.contracts import evolution
+from lake.contracts import evolution, origins
 from lake.contracts.contract import Contract
 from lake.quoting import literal, quoted
 from lake.read import event_values
@@ -73,7 +73,7 @@ def _columns(contracts: Sequence[Contract]) -> Iterator[Column]:
 
 
 def _query(files: Sequence[str], contracts: Sequence[Contract], test: str) -> str:
-    physical = evolution.columns(contracts)
+    physical = origins.columns(contracts)
     plain = [field for contract in contracts for field in contract.fields if not field.personal]
     kinds = {physical[field.name, field.type]: event_values.type_of(field) for field in plain}
     bucket = f"CAST(regexp_extract({quoted(FILE)}, {literal(BUCKET)}, 1) AS INTEGER) AS _bucket"

@@ -25,7 +25,7 @@ from deltalake import Schema
 
 from lake import cost
 from lake.config import Settings
-from lake.contracts import encryption, evolution
+from lake.contracts import encryption, evolution, origins
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.quoting import SPARK, quoted
@@ -453,9 +453,11 @@ def current(
     if keys is not None:
         rows = encryption.with_keys(rows, keys)
         extra = encryption.opened(encryption.EXTRA, encryption.place(contracts[-1], encryption.EXTRA))
+        sealed = ", ".join(str(number) for number, contract in enumerate(contracts, 1) if contract.sealed)
+        extra = f"CASE WHEN _version IN ({sealed}) THEN {extra} ELSE _extra END"
         rows = rows.selectExpr("* EXCEPT (_extra)", f"{extra} AS {encryption.EXTRA}")
     stored = set(rows.columns)
-    kinds = {column: kind for (_, kind), column in evolution.columns(contracts).items()} | OWN
+    kinds = {column: kind for (_, kind), column in origins.columns(contracts).items()} | OWN
     missing = [
         f"cast(NULL AS {kind}) AS {quoted(column, SPARK)}" for column, kind in kinds.items() if column not in stored
     ]

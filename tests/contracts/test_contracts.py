@@ -10,8 +10,9 @@ import pytest
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contracts, read_contract
-from lake.contracts.evolution import columns, incompatibilities, with_current
+from lake.contracts.evolution import incompatibilities, with_current
 from lake.contracts.options import duration
+from lake.contracts.origins import columns
 from lake.errors import DeclarationError
 from lake.store.ledger.contract_versions import register, versions
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from lake.contracts import encryption, evolution
+from lake.contracts import encryption, origins
 from lake.contracts.contract import Contract
 from lake.quoting import SPARK, quoted
 from lake.store import delta, small
@@ -46,7 +46,7 @@ def sealed_columns(contracts: Sequence[Contract]) -> list[str]:
     """The columns of a log that hold what is sealed, under any of its contracts."""
     if not contracts[-1].sealed:
         return []
-    physical = evolution.columns(contracts)
+    physical = origins.columns(contracts)
     names = {
         physical[name, "string"] for contract in contracts for name in contract.sealed if (name, "string") in physical
     }

@@ -1,0 +1,183 @@
+"""Histories of a contract, and a model of what its newest version reads in events that came under any of them.
+
+The model knows records, as producers wrote them, and the rules of docs/how-to/contracts.md. It shares no code with
+`lake.contracts`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import permutations, product
+from random import Random
+from typing import Any, Final
+
+KEY: Final = "id"
+DEFAULT: Final = 7
+TYPES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "number": ("int", "long", "double"),
+    "decimal": tuple({"type": "bytes", "logicalType": "decimal", "precision": p, "scale": 1} for p in (5, 20, 30)),
+}
+"""By chain, the types of a field from the narrowest to the widest."""
+VALUES: Final = {"a": 11, "b": 1 << 40, "c": 33}
+"""By name, the value that a record carries under it; that of b is too large for the narrowest type."""
+ABSENT: Final = -1
+WIDEST: Final = 2
+NARROW: Final = 1000
+"""The narrowest type of each chain has room for values below it, and none for that of b."""
+Record = Mapping[str, int | None]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a version: its name and its aliases, its place in the chain of types, and whether it has a default."""
+
+    names: tuple[str, ...]
+    width: int = 0
+    default: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    def reads(self, value: int | None) -> int | None:
+        """The value, null if the type has no room for it."""
+        return value if value is None or self.width or value < NARROW else None
+
+
+Version = tuple[Field, ...]
+History = tuple[Version, ...]
+
+
+def contract(version: Version, chain: str = "number") -> dict[str, Any]:
+    """The text of a version, as JSON."""
+    fields = []
+    for each in version:
+        union = ["null", TYPES[chain][each.width]]
+        said = {"type": union if each.default is None else union[::-1], "default": each.default}
+        fields.append({"name": each.name, "aliases": [*each.names[1:]], **said})
+    about = {"key": [KEY], "id": [KEY], "buckets": 1}
+    return {"type": "record", "name": "things", "lake": about, "fields": [{"name": KEY, "type": "long"}, *fields]}
+
+
+def successors(version: Version, names: Sequence[str], width: int) -> Iterator[Version]:
+    """The versions that one change makes of a version whose fields are of the chain's type number `width`."""
+    unknown = [name for name in names if all(name not in field.names for field in version)]
+    for name, default in product(unknown, (None, DEFAULT)):
+        yield (*version, Field((name,), width, default))
+    for at, field in enumerate(version):
+        changed = [replace(field, names=(*field.names, name)) for name in unknown]
+        changed += [replace(field, names=(name, *field.names)) for name in unknown]
+        changed += [
+            replace(field, names=(name, *(other for other in field.names if other != name))) for name in field.names[1:]
+        ]
+        changed += [
+            replace(field, names=tuple(other for other in field.names if other != name)) for name in field.names[1:]
+        ]
+        yield from ((*version[:at], each, *version[at + 1 :]) for each in changed)
+        yield (*version[:at], *version[at + 1 :])
+    if version and width < WIDEST:
+        yield tuple(replace(field, width=width + 1) for field in version)
+
+
+def _extended(history: History, names: Sequence[str]) -> Iterator[History]:
+    width = max((field.width for version in history for field in version), default=0)
+    yield from ((*history, after) for after in successors(history[-1], names, width))
+
+
+def every_history(length: int, names: Sequence[str] = "ab") -> Iterator[History]:
+    """All histories of `length` changes of a contract that begins with its key alone."""
+    histories: list[History] = [((),)]
+    for _ in range(length):
+        histories = [longer for history in histories for longer in _extended(history, names)]
+    yield from histories
+
+
+def some_history(dice: Random, length: int, names: Sequence[str] = "abc") -> History:
+    """A history as chance has it."""
+    history: History = ((),)
+    for _ in range(length):
+        history = dice.choice([*_extended(history, names)])
+    return history
+
+
+def records(names: Sequence[str]) -> list[Record]:
+    """Records with each name absent, null, or with its value; and with the default written out."""
+    choices = product(*((ABSENT, None, VALUES[name]) for name in names))
+    members = [dict(zip(names, values, strict=True)) for values in choices]
+    carried: list[Record] = [{name: value for name, value in each.items() if value != ABSENT} for each in members]
+    return [*carried, *({name: DEFAULT, other: VALUES[other]} for name, other in permutations(names, 2))]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An event in the log: the version that took it in, its values by field, and the members that were not known."""
+
+    version: int
+    values: Mapping[str, int | None]
+    extra: Record
+
+
+def taken(history: History, version: int, record: Record) -> Stored | None:
+    """How version number `version`, from 0, stores a record; None if it rejects it."""
+    values: dict[str, int | None] = {}
+    for field in history[version]:
+        carried = [record[name] for name in field.names if name in record]
+        value = next((each for each in carried if each is not None), None if carried else field.default)
+        if field.reads(value) != value:
+            return None
+        values[field.name] = value
+    known = {name for field in history[version] for name in field.names}
+    return Stored(version, values, {name: value for name, value in record.items() if name not in known})
+
+
+def read(history: History, event: Stored) -> dict[str, int | None]:
+    """What the newest version reads in an event."""
+    return {field.name: _value(history, event, field) for field in history[-1]}
+
+
+def _value(history: History, event: Stored, field: Field) -> int | None:
+    if event.version == len(history) - 1:
+        return event.values[field.name]
+    later = [name for version in history[: event.version : -1] for known in version for name in known.names]
+    names = dict.fromkeys([*field.names, *later])
+    filled: list[int | None] = []
+    for name in (name for name in names if _owner(history, event.version, (name,)) == field.name):
+        column = next((each for each in history[event.version] if name in each.names), None)
+        if column is None:
+            value = field.reads(event.extra.get(name))
+        elif _owner(history, event.version, column.names) != field.name:
+            continue
+        else:
+            value = event.values[column.name]
+            filled.append(value)
+            value = None if value is not None and value == column.default else value
+        if value is not None:
+            return value
+    return next((value for value in filled if value is not None), None) if filled else field.default
+
+
+def _owner(history: History, version: int, names: Sequence[str]) -> str | None:
+    """The field of the newest version that has what `version` called by any of `names`."""
+    for name in names:
+        for number in range(len(history) - 1, version, -1):
+            for field in history[number]:
+                if name in field.names:
+                    return field.name if number == len(history) - 1 else _owner(history, number, field.names)
+    return None
+
+
+def extra(event: Stored) -> str | None:
+    """The JSON of the members that were not known."""
+    return json.dumps(event.extra) if event.extra else None
+
+
+def plain(value: Any) -> int | None:
+    """A value that a reader gave, as the model has it."""
+    if isinstance(value, float | Decimal):
+        assert value == int(value)
+        return int(value)
+    assert value is None or isinstance(value, int)
+    return value
