@@ -93,14 +93,13 @@ def _in_version(
 def _reachable(field: Field, found: Sequence[Origin], newest: Contract) -> tuple[Origin, ...]:
     """Leave out members that are not to be read as `field`, and what follows a column that is never null.
 
-    An event's key and subject stay what they were when the event was placed by them. A personal value that a contract
-    without personal fields took in is stored in clear, so it could not be forgotten.
+    An event's key and subject stay what they were when the event was placed by them. `_extra` has no facts of a source
+    and nothing else that is not a member of the record itself.
     """
     columns = [origin for origin in found if origin.column]
     if columns and field.name in {*newest.key, newest.subject}:
         return (columns[0],)
-    sealed = field.name in newest.sealed
-    kept = [each for each in found if each.column or not (field.path or (sealed and not each.contract.sealed))]
+    kept = [each for each in found if each.column or not field.path]
     for at, origin in enumerate(kept, 1):
         if origin.before and not (origin.before.nullable or origin.before.has_default or origin.contract.envelope):
             return tuple(kept[:at])

@@ -44,7 +44,7 @@ def note(field: Field, contracts: Sequence[Contract]) -> str:
     """Why `field` is null, or may be, where an event has a value; "" where it never is."""
     if field.personal:
         return "personal, so always null here"
-    if any(contract.sealed for contract in contracts) and any(True for _ in _members(field, contracts)):
+    if contracts[-1].sealed and any(True for _ in _members(field, contracts)):
         return "null of events that may have carried it before the contract knew that name: they have it sealed"
     return ""
 

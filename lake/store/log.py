@@ -453,8 +453,6 @@ def current(
     if keys is not None:
         rows = encryption.with_keys(rows, keys)
         extra = encryption.opened(encryption.EXTRA, encryption.place(contracts[-1], encryption.EXTRA))
-        sealed = ", ".join(str(number) for number, contract in enumerate(contracts, 1) if contract.sealed)
-        extra = f"CASE WHEN _version IN ({sealed}) THEN {extra} ELSE _extra END"
         rows = rows.selectExpr("* EXCEPT (_extra)", f"{extra} AS {encryption.EXTRA}")
     stored = set(rows.columns)
     kinds = {column: kind for (_, kind), column in origins.columns(contracts).items()} | OWN

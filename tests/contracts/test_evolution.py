@@ -134,7 +134,7 @@ def check_with_spark(spark: SparkSession, some: Iterable[History], chain: str = 
                 assert given == values, (history, event)
 
 
-@pytest.mark.parametrize("length", [*range(4), pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("length", [*range(3), *(pytest.param(length, marks=pytest.mark.long) for length in (3, 4))])
 def test_lake_sql_reads_what_the_model_does_in_every_short_history(length: int) -> None:
     for history in histories.every_history(length):
         check_with_duckdb(history)
