@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 
 import pytest
@@ -10,16 +12,16 @@ import pytest
 from lake.sources.kafka import ranges
 from lake.sources.kafka.cluster import Cluster
 from lake.sources.kafka.reader import Kafka
-from lake.sources.source import Gap
-from tests.sources.kafka import Entry, MadeUp, Partition, options, places_of
+from lake.sources.source import Gap, Progress
+from tests.sources.kafka import Entry, MadeUp, Partition, options, places_of, stream
 from tests.spool import Kept
 
 pytest.importorskip("confluent_kafka")
 SEEDS = range(60)
 
 
-def source_of(cluster: MadeUp, **said: object) -> Kafka:
-    chosen = options("nowhere:1", topics={"events": "events"}, **said)
+def source_of(cluster: MadeUp, *facts: str, **said: object) -> Kafka:
+    chosen = options("nowhere:1", stream("events", *facts), topics={"events": "events"}, **said)
     opened = Cluster(chosen, consumer=cluster, admin=cluster)
     cluster.on_commit = opened._committed
     return Kafka(chosen, lambda _: opened)
@@ -55,7 +57,8 @@ def test_any_slices_give_every_committed_record_once_and_in_order(seed: int) -> 
         kept.records += came.records
         ranges_ = progress["topics"]["events"]["ranges"] if progress else {}
         ends = before | {int(p): end for p, (_, end) in ranges_.items()}
-        assert source.more == any(ends.get(p, 0) < each.end for p, each in enumerate(cluster.partitions))
+        left = any(ends.get(p, 0) < each.end for p, each in enumerate(cluster.partitions))
+        assert source.more == (left and progress is not None)
         if progress is not None:
             after = progress
             for p, (first, end) in progress["topics"]["events"]["ranges"].items():
@@ -70,8 +73,11 @@ def test_any_slices_give_every_committed_record_once_and_in_order(seed: int) -> 
         if after is not None and random.random() < 0.3:
             for p, (_, end) in after["topics"]["events"]["ranges"].items():
                 cluster.partitions[int(p)].low = end
+    for partition in cluster.partitions:
+        partition.ended |= dict.fromkeys({e.transaction for e in partition.entries} - {*partition.ended, 0}, True)
     source = source_of(cluster)
-    source.read(after, kept)
+    while (progress := source.read(after, kept)) is not None:
+        after = progress
     expected = {p: found for p, found in places_of(cluster.partitions).items() if found}
     assert offsets(kept) == expected
     assert all(
@@ -184,7 +190,7 @@ def test_partitions_that_are_added_begin_at_0_with_a_warning(caplog: pytest.LogC
     with caplog.at_level(logging.WARNING, "lake"):
         after = source.read(after, kept)
     assert offsets(kept) == {0: [0, 1, 2], 1: [0, 1]}
-    assert "'events' has new partitions (1): events of one key may be in two of them" in caplog.text
+    assert "'events' has new partitions (1): which are read after what the others have by now" in caplog.text
     caplog.clear()
     assert source.read(after, kept) is None
     assert not caplog.text
@@ -215,3 +221,89 @@ def test_the_lag_is_what_waits_and_since_when_its_oldest_record_does(
     assert lag.events == sum(partition.end - begun.get(p, 0) for p, partition in enumerate(cluster.partitions))
     assert lag.seconds == (1000.0 - (min(first) + 1) if first else None)
     assert lag.retained is None
+
+
+KEYS = 7
+
+
+@dataclass
+class Keyed(MadeUp):
+    """A topic to which one producer writes records of some keys, and another one transactions of no key."""
+
+    sent: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By era, partition and offset, the key of a record and its number in the order in which they were sent."""
+    anew: int = 0
+
+    def send(self) -> None:
+        """A record of a key, in the partition that the key has by now; then something else, perhaps."""
+        key = self.random.randrange(KEYS)
+        part = key * 2654435761 // 7 % len(self.partitions)
+        entries = self.partitions[part].entries
+        self.sent[f"{self.anew}/{part}:{len(entries)}"] = key, len(self.sent)
+        entries.append(Entry(0, True))
+        if self.random.random() < 0.3:
+            self.random.choice(self.partitions).append(self.random)
+
+    def recreate(self) -> None:
+        self.anew += 1
+        self.topic_id = f"topic{self.anew}"
+        self.partitions = [Partition() for _ in range(self.random.randint(1, 3))]
+
+    def lose(self, ends: Mapping[str, Sequence[int]]) -> None:
+        """A partition is restored as it was earlier: offsets that were read are given again."""
+        part = self.random.randrange(len(self.partitions))
+        if end := ends.get(str(part), (0, 0))[1]:
+            self.partitions[part].entries = self.partitions[part].entries[: self.random.randrange(end)]
+            self.anew += 1
+
+
+@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(n, marks=pytest.mark.long) for n in range(20, 400))])
+def test_offsets_and_the_log_order_records_of_a_key_wherever_they_were(seed: int) -> None:
+    """Partitions are added, and topics recreated or restored, between reads of any size."""
+    random = Random(seed)
+    cluster = Keyed([Partition() for _ in range(random.randint(1, 3))], random)
+    read: list[tuple[int, int, int]] = []
+    after: Progress | None = None
+
+    def take(times: int, **said: int) -> None:
+        nonlocal after
+        for _ in range(times):
+            kept, source = Kept(), source_of(cluster, "kafka.offset", **said)
+            try:
+                progress = source.read(after, kept)
+            except Gap:
+                progress = source.skip_gap(after)
+            for record in kept.records:
+                found = cluster.sent.get(f"{cluster.anew}/{record[1].place.partition('/')[2]}")
+                if found is not None:
+                    read.append((*found, int(record[1].facts["kafka.offset"])))
+            if progress is None:
+                return
+            after = progress
+
+    cluster.send()
+    take(1)  # partitions are added to a topic that was read
+    for _ in range(random.randint(5, 40)):
+        match random.choice(["send"] * 6 + ["read"] * 3 + ["add", "recreate", "lose"]):
+            case "send":
+                for _ in range(random.randint(1, 12)):
+                    cluster.send()
+            case "read":
+                take(random.randint(1, 4), records=random.randint(1, 9))
+            case "add":
+                if after and len(cluster.partitions) == len(after["topics"]["events"]["ranges"]):  # all were seen
+                    cluster.partitions += [Partition() for _ in cluster.partitions]  # a key stays or moves to a new one
+            case "recreate":
+                cluster.recreate()
+                take(2)
+            case "lose":
+                cluster.lose(after["topics"]["events"]["ranges"] if after else {})
+                take(2)
+    for partition in cluster.partitions:
+        partition.ended |= dict.fromkeys({e.transaction for e in partition.entries} - {*partition.ended, 0}, True)
+    take(100)
+    for key in range(KEYS):
+        numbers = [number for of, number, _ in read if of == key]
+        raised = [offset for of, _, offset in read if of == key]
+        assert numbers == sorted(numbers)
+        assert raised == sorted(set(raised))

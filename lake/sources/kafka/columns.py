@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.errors import DeclarationError
+from lake.sources.describe import topic_of
 from lake.sources.kafka.options import FACTS, TIMESTAMP, Topic
+from lake.sources.kafka.ranges import Taken
 from lake.sources.kafka.values import Decode, UndecodableError, headers_of, of_json, of_text, refused
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ UNSAID: Final = "a null value, but no field of the contract is from kafka.tombst
 KEY: Final = f"{FACTS}.key"
 HEADERS: Final = f"{FACTS}.headers."
 OF_KEY: Final = f"{KEY}."
+OFFSET: Final = f"{FACTS}.offset"
+GENERATION: Final = 1 << 48
+"""More than any offset: what an offset is raised by for each generation."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +43,10 @@ class Columns:
 
 @dataclass
 class Reader:
-    """What makes columns of the records of one `topic`, which places call `named`."""
+    """Makes columns of the records of one `topic`, of which `taken` was read before."""
 
     topic: Topic
-    named: str
+    taken: Taken
     value: Decode
     key: Decode
 
@@ -50,7 +55,8 @@ class Reader:
         if self.topic.stamped:
             _must_be_stamped(self.topic, messages)
         offsets = pa.array([message.offset() for message in messages], pa.int64())
-        places = pc.binary_join_element_wise(f"{self.named}/{partition}", offsets.cast(pa.string()), ":")
+        named = topic_of(self.topic.name, self.taken.era)
+        places = pc.binary_join_element_wise(f"{named}/{partition}", offsets.cast(pa.string()), ":")
         faults: dict[int, str] = {}
         facts = {fact: self._fact(fact, messages, faults) for fact in sorted(self.topic.facts)}
         texts = self._texts(messages)
@@ -81,6 +87,8 @@ class Reader:
 
     def _fact(self, fact: str, messages: Sequence[Message], faults: dict[int, str]) -> pa.Array:
         """One fact of all records. Adds the text to put in the place of a record of which it cannot be decoded."""
+        if fact == OFFSET:
+            return pa.array([str(self._raised(message)) for message in messages], pa.string())
         if fact in ONES:
             return pa.array([ONES[fact](message) for message in messages], pa.string())
         texts: list[str | None] = []
@@ -91,6 +99,11 @@ class Reader:
                 texts.append(None)
                 faults[row] = refused(f"{fact}: {error}", message.value() or b"")
         return pa.array(texts, pa.string())
+
+    def _raised(self, message: Message) -> int:
+        """The offset, greater than any of an earlier generation; that of the first generation is as Kafka has it."""
+        offset = message.offset() or 0
+        return self.taken.generation_of(message.partition() or 0, offset) * GENERATION + offset
 
     def _decoded(self, fact: str, message: Message) -> str | None:
         if fact.startswith(HEADERS):
@@ -147,6 +160,5 @@ ONES: Final[dict[str, Callable[[Any], str | None]]] = {
     TIMESTAMP: _time,
     f"{FACTS}.topic": lambda message: message.topic(),
     f"{FACTS}.partition": lambda message: str(message.partition()),
-    f"{FACTS}.offset": lambda message: str(message.offset()),
     f"{FACTS}.tombstone": lambda message: "true" if message.value() is None else "false",
 }

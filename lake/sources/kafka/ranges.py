@@ -1,13 +1,17 @@
-"""What is read next of some topics: ranges of offsets, fixed before the first record; and whether they are still there.
+"""The next ranges of offsets to read of some topics, fixed before the first record; and whether they are still there.
 
-A cluster and a topic have ids. Where an id is another, offsets of before mean nothing any more.
+A cluster and a topic have ids. If an id is another one, the earlier offsets mean nothing any more.
+
+Offsets order records of one partition only. A *generation* makes that an order of all records of a key: it is a number
+that grows when offsets begin anew, and when partitions are added, as producers then spread keys anew. Everything before
+a barrier, the ends that partitions had when others were added, is read before anything after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
 
 from lake.sources.source import Gap, Progress
 
@@ -37,13 +41,37 @@ class Here:
     partitions: Mapping[int, Bounds]
 
 
+Barrier: TypeAlias = Mapping[int, int]
+"""By partition, the offset of the first record of a later generation; 0 for a partition that was added."""
+
+
 @dataclass(frozen=True)
 class Taken:
-    """What was taken of a topic with this `id`: of each partition the newest range. `era` counts recreations before."""
+    """The newest range that was taken of each partition of the topic with this `id`.
+
+    `era` counts how often its offsets began anew; `generation` is that of its records before the first of `barriers`.
+    """
 
     id: str
     ranges: Mapping[int, tuple[int, int]]
     era: int = 0
+    generation: int = 0
+    barriers: tuple[Barrier, ...] = ()
+
+    def generation_of(self, partition: int, offset: int) -> int:
+        """The generation of a record."""
+        return self.generation + sum(offset >= barrier.get(partition, 0) for barrier in self.barriers)
+
+    def limit(self, partition: int) -> int | None:
+        """The offset before which a partition is to be read for now, None for its end."""
+        for barrier in self.barriers:
+            if any(self.ranges.get(other, (0, 0))[1] < offset for other, offset in barrier.items()):
+                return barrier.get(partition, 0)
+        return None
+
+    def anew(self, id: str, ranges: Mapping[int, tuple[int, int]]) -> Taken:
+        """The topic after its offsets began anew."""
+        return Taken(id, ranges, self.era + 1, self.generation + len(self.barriers) + 1)
 
 
 @dataclass(frozen=True)
@@ -57,7 +85,13 @@ class Position:
     def of(cls, progress: Progress) -> Position:
         """The position that a log's commit tells."""
         topics = {
-            name: Taken(topic["id"], {int(p): (a, b) for p, (a, b) in topic["ranges"].items()}, topic.get("era", 0))
+            name: Taken(
+                topic["id"],
+                {int(p): (a, b) for p, (a, b) in topic["ranges"].items()},
+                topic.get("era", 0),
+                topic.get("generation", 0),
+                tuple({int(p): offset for p, offset in barrier.items()} for barrier in topic.get("barriers", ())),
+            )
             for name, topic in progress["topics"].items()
         }
         return cls(progress["cluster"], topics)
@@ -70,14 +104,28 @@ class Position:
                 "id": taken.id,
                 "ranges": {str(p): list(taken.ranges[p]) for p in sorted(taken.ranges)},
                 **({"era": taken.era} if taken.era else {}),
+                **({"generation": taken.generation} if taken.generation else {}),
+                **({"barriers": [_by_text(barrier) for barrier in taken.barriers]} if taken.barriers else {}),
             }
             for name, taken in sorted(self.topics.items())
         }
         return {"cluster": self.cluster, "topics": topics}
 
-    def era(self, topic: str) -> int:
-        """How often a topic was recreated, as far as is known: its offsets began anew."""
-        return self.topics[topic].era if topic in self.topics else 0
+    def taken(self, topic: str) -> Taken:
+        """What was taken of a topic."""
+        return self.topics.get(topic) or Taken("", {})
+
+    def behind_barriers(self, new: Iterable[str], here: Mapping[str, Here]) -> Position:
+        """The position after topics got `new` partitions, with the ends that the others have `here`, looked at since.
+
+        So every record that a new partition had before is later than those of its key before the barrier.
+        """
+        topics = dict(self.topics)
+        for name in new:
+            known, barriers = topics[name].ranges, topics[name].barriers
+            barrier = {p: bounds.high for p, bounds in here[name].partitions.items() if p in known}
+            topics[name] = replace(topics[name], barriers=(*barriers, barrier))
+        return replace(self, topics=topics)
 
     def ends(self) -> Iterator[tuple[str, int, int]]:
         """Topic, partition and offset of what comes next."""
@@ -96,9 +144,8 @@ class Position:
         for name, topic in here.items():
             firsts = {p: self.first(name, p, bounds) for p, bounds in topic.partitions.items()}
             news = {each.partition: (each.first, each.end) for each in taken if each.topic == name}
-            topics[name] = Taken(
-                topic.id, {p: news.get(p, (first, first)) for p, first in firsts.items()}, self.era(name)
-            )
+            ranges = {p: news.get(p, (first, first)) for p, first in firsts.items()}
+            topics[name] = replace(self.taken(name), id=topic.id, ranges=ranges)
         return Position(self.cluster, topics)
 
 
@@ -148,15 +195,22 @@ def _at(first: int, bounds: Bounds) -> int:
 
 
 def given_up(position: Position, cluster: str, here: Mapping[str, Here]) -> Position:
-    """The position of which nothing is gone."""
+    """The position of which nothing is gone. Offsets that may be those of other records now are of another era."""
     topics = dict(position.topics)
     same = {name for name, taken in topics.items() if name in here and taken.id == here[name].id}
     kept = Position(cluster, {name: topics[name] for name in same if position.cluster == cluster})
     for name, topic in here.items():
-        at = {p: _at(kept.first(name, p, bounds), bounds) for p, bounds in topic.partitions.items()}
-        era = position.era(name) + (name in topics and name not in kept.topics)
-        topics[name] = Taken(topic.id, {p: (offset, offset) for p, offset in at.items()}, era)
+        firsts = {p: (kept.first(name, p, bounds), bounds) for p, bounds in topic.partitions.items()}
+        ranges = {p: (_at(first, bounds),) * 2 for p, (first, bounds) in firsts.items()}
+        again = name not in kept.topics or any(first > bounds.high for first, bounds in firsts.values())
+        taken = position.taken(name)
+        is_new = again and name in topics
+        topics[name] = taken.anew(topic.id, ranges) if is_new else replace(taken, id=topic.id, ranges=ranges)
     return Position(cluster, topics)
+
+
+def _by_text(barrier: Barrier) -> dict[str, int]:
+    return {str(partition): barrier[partition] for partition in sorted(barrier)}
 
 
 def waiting(position: Position, here: Mapping[str, Here]) -> list[Range]:
@@ -167,6 +221,13 @@ def waiting(position: Position, here: Mapping[str, Here]) -> list[Range]:
         for partition, bounds in sorted(topic.partitions.items())
     )
     return [each for each in ranges if each.first < each.end]
+
+
+def allowed(position: Position, waiting: Sequence[Range]) -> list[Range]:
+    """What of `waiting` may be read before the first barrier that was not reached."""
+    limits = ((each, position.taken(each.topic).limit(each.partition)) for each in waiting)
+    clipped = (each if limit is None else each._replace(end=min(each.end, limit)) for each, limit in limits)
+    return [each for each in clipped if each.first < each.end]
 
 
 def planned(waiting: Sequence[Range], most: int) -> list[Range]:

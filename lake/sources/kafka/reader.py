@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lake.contracts.contract import Contract
-from lake.sources.describe import topic_of
 from lake.sources.kafka import ranges
 from lake.sources.kafka.cluster import Cluster
 from lake.sources.kafka.columns import Reader
@@ -51,29 +50,36 @@ class Kafka:
         here = self._topics() if position.cluster == cluster else {}
         if faults := ranges.gaps(position, cluster, here, source=self.options.name, where=self.options.where):
             raise faults[0] if len(faults) == 1 else type(faults[0]).all(faults)
-        for topic, partitions in ranges.added(position, here).items():
-            logging.getLogger("lake").warning(
-                "%s: the topic %r has new partitions (%s): events of one key may be in two of them, in any order",
-                self.options.name,
-                topic,
-                ", ".join(map(str, partitions)),
-            )
+        position = self._with_added(position, here)
         waiting = ranges.waiting(position, here)
-        taken = self._take(ranges.planned(waiting, self.options.records), position, spool)
-        self.more = [each.end for each in taken] != [each.end for each in waiting]
+        planned = ranges.planned(ranges.allowed(position, waiting), self.options.records)
+        taken = self._take(planned, position, spool)
+        self.more = bool(taken) and [each.end for each in taken] != [each.end for each in waiting]
         if not taken:
             return None
         self.cluster.must_be(here)
         return position.behind(here, taken).progress
+
+    def _with_added(self, position: Position, here: Mapping[str, Here]) -> Position:
+        added = ranges.added(position, here)
+        for topic, partitions in added.items():
+            logging.getLogger("lake").warning(
+                "%s: the topic %r has new partitions (%s), which are read after what the others have by now",
+                self.options.name,
+                topic,
+                ", ".join(map(str, partitions)),
+            )
+        return position.behind_barriers(added, self._topics()) if added else position
 
     def _take(self, planned: list[Range], position: Position, spool: Spool) -> list[Range]:
         """Reads the ranges, each as far as its share of the bytes goes; returns what was taken of each."""
         left, taken = self.options.bytes, []
         with decoders(self.options) as decode:
             readers = {
-                topic.name: Reader(topic, named, decode(topic.value, False), decode(topic.key, True))
+                topic.name: Reader(
+                    topic, position.taken(topic.name), decode(topic.value, False), decode(topic.key, True)
+                )
                 for topic in self.options.topics
-                for named in [topic_of(topic.name, position.era(topic.name))]
             }
             for place, wanted in enumerate(planned):
                 share = left // (len(planned) - place)
@@ -121,7 +127,7 @@ class Kafka:
     def skip_gap(self, after: Progress | None) -> Progress:
         """Where to go on without what is gone."""
         here = self._topics()
-        return ranges.given_up(self._position(after), self.cluster.id, here).progress
+        return ranges.given_up(self._with_added(self._position(after), here), self.cluster.id, here).progress
 
     def close(self) -> None:
         """Lets go of connections."""
