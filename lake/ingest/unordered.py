@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
@@ -18,6 +18,8 @@ from lake.project import Project
 from lake.sources.declared import Declared, sound_sources
 from lake.sources.source import Partitioned
 
+OFFSET: Final = ("kafka", "offset")
+"""It orders the records of one partition only."""
 Decided: TypeAlias = tuple[str, list[set[str]]]
 """Between what there is no order, and sets of fields: events that are alike in all of one have an order."""
 
@@ -57,7 +59,8 @@ def _partitions(project: Project, source: Declared) -> Mapping[str, Decided]:
 
 
 def _one_event(contract: Contract) -> Iterator[set[str]]:
-    if contract.id:
+    """The fields that make an event what it is: an order of events, unless an offset is one of them."""
+    if contract.id and not any(contract.field(name).path == OFFSET for name in contract.id):
         yield {*contract.id}
 
 

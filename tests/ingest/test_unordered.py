@@ -21,8 +21,10 @@ FACTS = {
     "left": ("string", {"from": "kafka.key.left"}),
     "right": ("string", {"from": "kafka.key.right"}),
     "shard": ("int", {"from": "kafka.partition"}),
+    "offset": ("long", {"from": "kafka.offset"}),
 }
 WHOLE, PARTS = ("id", "n", "at", "whole", "shard"), ("id", "n", "at", "left", "right")
+PLACED = ("n", "at", "whole", "shard", "offset")
 KINDS = {
     'Latest("n")': True,
     'Latest("n", sequence="at")': True,
@@ -33,6 +35,10 @@ KINDS = {
     'Latest(("n", "shard"))': False,
     'Latest("left")': True,
     'Latest(("left", "right"), sequence="at")': False,
+    'Latest("n", sequence="_offset")': True,
+    'Latest("n", sequence=("at", "offset"))': True,
+    'Latest("whole", sequence="offset")': False,
+    'Latest(("n", "shard"), sequence="_offset")': False,
     'First("n")': True,
     'History("n", sequence="at")': True,
     'History("whole", sequence="at")': False,
@@ -44,6 +50,8 @@ KINDS = {
 ALIKE = {
     'Latest("whole")',
     'Latest(("n", "shard"))',
+    'Latest("whole", sequence="offset")',
+    'Latest(("n", "shard"), sequence="_offset")',
     'Latest(("left", "right"), sequence="at")',
     'History("whole", sequence="at")',
 }
@@ -57,13 +65,14 @@ def test_a_table_is_named_where_no_partition_decides(
     monkeypatch.setitem(declared.KINDS, "fake", ("tests.sources.fake", "fake"))
     monkeypatch.setattr(unordered, "standing", lambda *_: Standing(1, {"to": 1}, ("events",)))
     settings = empty(tmp_path / "shop")
-    streams = {"events": WHOLE, "parts": PARTS}
+    streams = {"events": WHOLE, "parts": PARTS, "placed": PLACED}
     contracts = [
-        contract(name, {field: FACTS[field] for field in fields}, id=["id"]) for name, fields in streams.items()
+        contract(name, {field: FACTS[field] for field in fields}, id=["n", "offset"] if name == "placed" else ["id"])
+        for name, fields in streams.items()
     ]
     jobs, apart = {}, set()
     for number, (kind, is_apart) in enumerate(KINDS.items()):
-        stream = "parts" if "left" in kind else "events"
+        stream = "parts" if "left" in kind else "placed" if "offset" in kind else "events"
         jobs[f"t{number}"] = job(f"t{number}", kind, f'log("{stream}")')
         apart |= {f"t{number}"} if is_apart and partitions > 1 else set()
     declare(settings, *contracts, jobs=jobs)

@@ -12,14 +12,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.contracts.contract import load_contracts
+from lake.errors import DeclarationError
+from lake.ingest.from_source import give_up_lost
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import waiting
 from lake.store import small
 from lake.store.log import Log
 from lake.testing import Lakehouse
+from tests.processes import until
 from tests.registry import registry
-from tests.servers.kafka import Kafka
+from tests.servers.kafka import Kafka, done
 from tests.shop import contract, declare, empty, job
+from tests.sources.test_kafka import made
 from tests.sources.test_kafka_values import serialized
 
 FIELDS = {
@@ -119,3 +123,39 @@ def test_with_one_partition_and_with_eight_in_any_deliveries_the_table_is_the_sa
         found.append(sorted((row["id"], row["email"]) for row in house.table("customer")))
     latest = {key: value and json.loads(value)["email"] for key, value in changes}
     assert found[0] == found[1] == sorted((key, email) for key, email in latest.items() if email is not None)
+
+
+def with_more_partitions(kafka: Kafka, topic: str, partitions: int) -> None:
+    from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # its stub forgets to export it
+
+    done(kafka.admin.create_partitions([NewPartitions(topic, partitions)]))
+    until(lambda: len(kafka.admin.list_topics(topic).topics[topic].partitions) == partitions)
+
+
+def test_the_newest_record_of_a_key_wins_in_a_recreated_topic_and_in_new_partitions(
+    kafka: Kafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Offsets begin anew, are alike in two partitions, and are part of the id and of the sequence."""
+    topic = kafka.topic()
+    house = customers(tmp_path / "shop", kafka, topic)
+    kafka.send(topic, *(f'{{"email": "first{n}"}}' for n in range(4)), key="a")
+    kafka.send(topic, '{"email": "stays"}', key="b")
+    house.run()
+    done(kafka.admin.delete_topics([topic]))
+    until(lambda: made(kafka, topic))
+    kafka.send(topic, *(f'{{"email": "second{n}"}}' for n in range(2)), key="a")
+    contracts = load_contracts(house.settings)
+    with pytest.raises(DeclarationError, match="was recreated"):
+        ingest(house.settings, lambda: spark, contracts)
+    give_up_lost(house.settings, "shop", contracts)
+    house.run()
+    emails = [{row["id"]: row["email"] for row in house.table("customer")}]
+    for partitions in (2, 4):
+        with_more_partitions(kafka, topic, partitions)
+        kafka.send(topic, f'{{"email": "of {partitions}"}}', key="a", partition=partitions // 2)
+        house.run()
+        emails.append({row["id"]: row["email"] for row in house.table("customer")})
+    assert emails == [{"a": email, "b": "stays"} for email in ("second1", "of 2", "of 4")]
+    assert not [*waiting(house.settings)]
+    raised = [(row["at"] >> 48, row["at"] % (1 << 48)) for row in logged(house)]
+    assert raised == [*((0, n) for n in range(5)), (1, 0), (1, 1), (2, 0), (3, 0)]

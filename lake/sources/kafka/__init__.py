@@ -20,11 +20,12 @@
     url = "https://registry:8081"
 
 **Progress** is `{"cluster", "topics": {topic: {"id", "ranges": {partition: [first, end]}}}}`: the offsets that a
-delivery took are those from `first` on, before `end`. Records of aborted transactions and markers lie between them and
+delivery took are those from `first` on, before `end`; see `lake.sources.kafka.ranges` for `era`, `generation` and
+`barriers` of a topic. Records of aborted transactions and markers lie between them and
 are not delivered; records of an open transaction, and all behind it, are not read yet (isolation level read_committed).
 
 **Order** is that of offsets within a partition. A delivery has the partitions of a topic one after another, each as
-far as its share of the delivery goes.
+far as its share of the delivery goes. `kafka.offset` is raised by 2^48 for each generation.
 
 **Facts** of a record, for fields with `"from"`: `kafka.key`, `kafka.key.NAME` of a key that is an object,
 `kafka.headers.NAME` (the last of that name), `kafka.timestamp` (ISO 8601, UTC, milliseconds), `kafka.topic`,
