@@ -21,7 +21,10 @@ def literal(text: str) -> str:
 
 
 def identity(contract: Contract) -> str:
-    """SQL of an event's `_id`, over its fields and `_source`. An event is the same under any later contract."""
+    """SQL of an event's `_id`, over its fields and `_source`.
+
+    Unless its content is its identity, an event has the same id under any later contract.
+    """
     key = [_encoded(contract.field(name)) for name in contract.key]
     time = [_length_prefixed(f"cast({producer_time(contract) if contract.clock else '_time'} AS string)")]
     match contract.identity:

@@ -89,13 +89,13 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[Numbers]:
     contracts = evolution.with_current(log.contracts(log.head()), contract)
     columns = {*delta.columns(log.path)}
     of = stored(contracts, producer, columns) if producer else "NULL"
-    query = GAPS.format(producer=of, number=f"CAST({stored(contracts, number, columns)} AS HUGEINT)")
+    query = GAPS.format(producer=of, number=f"TRY_CAST({stored(contracts, number, columns)} AS HUGEINT)")
     for row in small.rows(log.path, query):
         yield Numbers(row["producer"], int(row["first"]), int(row["last"]))
 
 
 def stored(contracts: tuple[Contract, ...], name: str, physical: set[str]) -> str:
-    """SQL of a field's text, in the columns that are `physical` or in `_extra`."""
+    """Return SQL of a field's text, in the columns that are `physical` or in `_extra`."""
     cases = []
     for version, found in enumerate(origins.origins(contracts)[name], 1):
         texts = [_text(origin) for origin in found if not origin.column or origin.column in physical]

@@ -102,6 +102,7 @@ PEOPLE: Final = {"key": ["id"], "subject": "who"}
 SEALED: Final = (["null", "string"], {"default": None, "personal": True})
 
 
+@pytest.mark.long
 def test_a_sealed_value_that_came_under_another_name_is_read_until_its_person_is_forgotten(
     spark: SparkSession, project: Settings, tmp_path: Path
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_sealed_value_that_came_under_another_name_is_read_until_its_person_is
     assert [row["email"] for row in lakehouse.table("thing")] == [None, "joan@x.org"]
 
 
+@pytest.mark.long
 def test_a_number_that_came_under_another_name_is_not_missing(spark: SparkSession, project: Settings) -> None:
     counted = {"complete": {"number": "seq"}}
     lakehouse = shop.declare(project, things({"seq": "long?"}, **counted))
