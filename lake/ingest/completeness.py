@@ -96,11 +96,12 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[Numbers]:
 
 def stored(contracts: tuple[Contract, ...], name: str, physical: set[str]) -> str:
     """Return SQL of a field's text, in the columns that are `physical` or in `_extra`."""
-    cases = []
-    for version, found in enumerate(origins.origins(contracts)[name], 1):
-        texts = [_text(origin) for origin in found if not origin.column or origin.column in physical]
-        cases.append(f"WHEN {version} THEN coalesce({', '.join([*texts, 'NULL'])})")
-    return f"CASE _version {' '.join(cases)} END"
+    texts = []
+    for found in origins.origins(contracts)[name]:
+        there = [_text(origin) for origin in found if not origin.column or origin.column in physical]
+        texts.append(f"coalesce({', '.join([*there, 'NULL'])})")
+    cases = " ".join(f"WHEN {version} THEN {text}" for version, text in enumerate(texts, 1))
+    return f"CASE _version {cases} END" if len({*texts}) > 1 else texts[0]
 
 
 def _text(origin: origins.Origin) -> str:
