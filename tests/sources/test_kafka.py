@@ -17,6 +17,7 @@ from lake.config import Settings
 from lake.contracts.contract import Clock
 from lake.errors import DeclarationError, Unavailable
 from lake.sources.declared import sound_sources
+from lake.sources.kafka.columns import GENERATION
 from lake.sources.kafka.reader import Kafka as Source
 from lake.sources.source import FromEnvironment, Gap
 from tests.processes import free_port, until
@@ -108,7 +109,7 @@ def test_any_limits_over_any_partitions_give_the_committed_records_once(
 def test_a_topic_that_was_made_anew_is_a_gap_until_it_is_given_up(kafka: Kafka, opened: list[Source]) -> None:
     topic = kafka.topic()
     kafka.send(topic, '{"n": 1}')
-    source = source_of(opened, kafka.bootstrap, topics={"events": topic})
+    source = source_of(opened, kafka.bootstrap, stream("events", "kafka.offset"), topics={"events": topic})
     _, after, _ = read_all(source)
     done(kafka.admin.delete_topics([topic]))
     until(lambda: topic not in kafka.admin.list_topics().topics)
@@ -121,6 +122,7 @@ def test_a_topic_that_was_made_anew_is_a_gap_until_it_is_given_up(kafka: Kafka, 
     assert "lake ingest shop --give-up takes all that the new one has as new" in told.value.fix
     kept, _, _ = read_all(source, source.skip_gap(after))
     assert kept.texts == ['{"n": 2}', '{"n": 3}']
+    assert [int(facts["kafka.offset"]) for facts in kept.facts] == [GENERATION, GENERATION + 1]
 
 
 def test_a_topic_that_is_made_anew_while_it_is_read_gives_nothing(kafka: Kafka, opened: list[Source]) -> None:
@@ -171,17 +173,22 @@ def test_new_partitions_are_read_from_their_beginning_and_told(
 
     topic = kafka.topic()
     kafka.send(topic, '{"n": 1}')
-    source = source_of(opened, kafka.bootstrap, topics={"events": topic})
+    source = source_of(opened, kafka.bootstrap, stream("events", "kafka.offset"), topics={"events": topic}, records=2)
     _, after, _ = read_all(source)
     done(kafka.admin.create_partitions([NewPartitions(topic, 3)]))
     until(lambda: len(kafka.admin.list_topics(topic).topics[topic].partitions) == 3)
-    kafka.send(topic, '{"n": 2}', partition=2)
+    kafka.send(topic, '{"n": 3}', partition=2)
+    kafka.send(topic, *(f'{{"n": {n}}}' for n in range(4, 9)), partition=0)
     with caplog.at_level(logging.WARNING, "lake"):
         kept, after, _ = read_all(source, after)
-    assert kept.places == [f"{topic}/2:0"]
+    assert kept.places == [*(f"{topic}/0:{n}" for n in range(1, 6)), f"{topic}/2:0"]
+    assert [int(facts["kafka.offset"]) for facts in kept.facts] == [*range(1, 6), GENERATION]
+    kafka.send(topic, '{"n": 9}', partition=0)
+    later, _, _ = read_all(source, after)
+    assert [int(facts["kafka.offset"]) for facts in later.facts] == [GENERATION + 6]
     assert "has new partitions (1, 2)" in caplog.text
     assert after is not None
-    assert after["topics"][topic]["ranges"] == {"0": [1, 1], "1": [0, 0], "2": [0, 1]}
+    assert {p: end for p, (_, end) in after["topics"][topic]["ranges"].items()} == {"0": 6, "1": 0, "2": 1}
 
 
 def test_a_broker_that_goes_away_is_unavailable_and_what_was_committed_is_there_when_it_returns(
