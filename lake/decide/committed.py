@@ -153,13 +153,20 @@ class Committed:
         rows = scan.arrow(columns, keys=wanted, where=where).to_pylist()
         rows.sort(key=lambda row: (row["_batch"], row.get("_arrival") or 0, row["_offset"]))
         places = origins(evolution.followed(tuple(log.contracts(head)), rule.contract))
+        versions = [*zip(*(places[name] for name in names), strict=True)]
+        missing, carried = (
+            [[name for name, found in zip(names, version, strict=True) if is_so(found)] for version in versions]
+            for is_so in (_has_no_column, _is_carried)
+        )
         for row in rows:
-            yield row | self._later(row, {name: places[name][row["_version"] - 1] for name in names})
+            version = row["_version"] - 1
+            yield row | self._later(row, missing[version], carried[version])
 
-    def _later(self, row: Mapping[str, Any], places: Mapping[str, Sequence[Origin]]) -> dict[str, Any]:
-        """The values in an event of the fields that its contract did not have."""
-        missing = [name for name, found in places.items() if not any(origin.column for origin in found)]
-        carried = [name for name, found in places.items() if not all(origin.column for origin in found)]
+    def _later(self, row: Mapping[str, Any], missing: Sequence[str], carried: Sequence[str]) -> dict[str, Any]:
+        """Return the defaults of fields that the contract of an event was `missing`.
+
+        Raises DeclarationError if the event may have carried one that its contract did not know by that name.
+        """
         if carried and row.get("_extra") is not None:
             raise DeclarationError(
                 f"an event of {self.rule.stream} may have {carried[0]} as a field that its contract did not know then",
@@ -183,6 +190,14 @@ def folded(rule: Rule, state: State | None, values: Mapping[str, Any]) -> State:
         return outcome
     before = {**dict.fromkeys(rule.folding.types.names), REFUSED: 0, **(rule.folding.start if state is None else state)}
     return before | {REFUSED: before[REFUSED] + 1}
+
+
+def _has_no_column(found: Sequence[Origin]) -> bool:
+    return not any(origin.column for origin in found)
+
+
+def _is_carried(found: Sequence[Origin]) -> bool:
+    return not all(origin.column for origin in found)
 
 
 def _rows(table: pa.Table, names: Collection[str]) -> Iterator[Key]:
