@@ -33,7 +33,7 @@ QUERIES: Final = (
     "SELECT verb, count(*) FROM lake.runs GROUP BY ALL ORDER BY ALL",
 )
 REQUESTS: Final[dict[tuple[str, ...], dict[str, int]]] = {
-    ("status",): {"GET": 8, "HEAD": 6, "LIST": 15, "POST": 1, "PUT": 1},
+    ("status",): {"GET": 9, "HEAD": 6, "LIST": 15, "POST": 1, "PUT": 1},
     ("tables",): {"GET": 8, "HEAD": 6, "LIST": 15, "POST": 1, "PUT": 1},
     ("sql", QUERIES[0]): {"GET": 3, "LIST": 2, "POST": 1, "PUT": 1},
     ("sql", "SELECT 1 FROM current_order, customer_daily"): {"GET": 4, "LIST": 2, "POST": 1, "PUT": 1},
