@@ -53,11 +53,11 @@ class Asking:
         with self.desk.shelf.held():
             reader = await self.desk.reader(grant, asked(given))
             table = await asyncio.to_thread(_found, reader, name)
-            entry, cut = reader.edition.tables[table.name], reader.edition.cut_of(table.name)
-            tag = _tag(entry.path, entry.version, kind, *(f"{each.name} {each.type}" for each in table.columns))
+            cut = reader.edition.cut_of(table.name)
+            tag = _tag(kind, *table.files, *(f"{each.name} {each.type}" for each in table.columns))
             headers = PRIVATE | of_edition(reader, cut) | {"etag": tag}
             headers["content-disposition"] = f'attachment; filename="{table.name}.{kind}"'
-            read = Read(grant.name, "table", (table.name,), None, reader.edition.number, cut, kind)
+            read = Read(grant.name, grant.id, "table", (table.name,), None, reader.edition.number, cut, kind)
             if tag in _tags(request):
                 await self.desk.recording.record(read.ended("unchanged"))
                 return Response(None, 304, headers)
@@ -83,7 +83,7 @@ class Asking:
 
     async def _answer(self, reader: Reader, grant: Grant, text: str, kind: str, work: Work) -> Response:
         edition = reader.edition
-        read = Read(grant.name, "sql", (), None, edition.number, edition.cut, kind)
+        read = Read(grant.name, grant.id, "sql", (), None, edition.number, edition.cut, kind)
         answer = _Answer(reader, text, kind, Kept(self.desk.scratch, self.desk.serve.query_bytes))
         try:
             run = partial(answer.write, work, self.desk.serve.query_rows + 1)
@@ -153,7 +153,10 @@ def _named(request: Request) -> tuple[str, str | None]:
 
 
 def _tag(*parts: object) -> str:
-    """The entity tag of a version of a table: editions between which a table did not change have the same."""
+    """The entity tag of a table's files: the same in all editions between which the table did not change.
+
+    A path and a version would not do: a table that is dropped and made again may have both.
+    """
     return f'"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}"'
 
 

@@ -108,7 +108,7 @@ class Sharing:
                 raise problem_of(error) from error
             edition, cut = reader.edition.number, reader.edition.cut_of(name)
             answer = await self._lines(request, reader, name, parts, grant)
-            read = Read(grant.name, "share", (name,), None, edition, cut, "parquet")
+            read = Read(grant.name, grant.id, "share", (name,), None, edition, cut, "parquet")
             rows, size = sum(part.rows for part in parts), sum(part.size for part in parts)
             await self.desk.recording.record(read.ended("answered", rows=rows, size=size))
         return answer
@@ -121,8 +121,8 @@ class Sharing:
     async def file(self, request: Request) -> Response:
         """A file, by an address that was handed out."""
         link = self.links.opened(str(request.path_params["link"]), request.query_params.get("sig", ""))
-        if not await asyncio.to_thread(self.desk.guests.named, link.reader, link.schema, link.table):
-            raise Problem("expired", "the reader may read the table no longer")
+        if not await asyncio.to_thread(self.desk.guests.covers, link.grant, link.schema, link.table):
+            raise Problem("expired", "its grant was revoked, has expired, or does not cover the table")
         path = self.desk.projected.path(link.place)
         if not path.is_file():
             raise Problem("expired", "the file has gone: its edition has expired")
@@ -188,7 +188,7 @@ class Sharing:
         if grant is not None:
             ends = int(time.time() + self.desk.serve.link_seconds)
             layer = reader.edition.tables[name].layer
-            link = partial(Link, reader=grant.name, schema=layer, table=name, ends=ends)
+            link = partial(Link, grant=grant.id, schema=layer, table=name, ends=ends)
             base = str(request.base_url).rstrip("/")
             for part in parts:
                 url = f"{base}{PREFIX}/files/{self.links.signed(link(place=part.place))}"
