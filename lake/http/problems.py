@@ -24,7 +24,8 @@ TAKING: Final[Kinds] = {
     "wrong-encoding": (415, "Unsupported content encoding", "Send the body uncompressed, or with gzip."),
     "wrong-request": (400, "Invalid request", "A parameter or a header is invalid."),
     "too-long": (413, "Body too long", "Send fewer records at once."),
-    "too-slow": (408, "Body too slow", "The body did not arrive in time."),
+    "too-slow": (408, "Request too slow", "The request did not arrive in time."),
+    "long-head": (431, "Head too long", "Send fewer or shorter headers."),
     "unparseable": (
         400,
         "Not valid JSON",
