@@ -180,3 +180,10 @@ def _encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+@pytest.mark.parametrize("name", ["id", "source", "type", "time", "subject"])
+def test_a_cloud_event_with_half_a_surrogate_pair_is_refused(name: str) -> None:
+    event = {"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": {"a": 1}} | {name: "\ud800"}
+    with pytest.raises(Problem, match="half a surrogate pair"):
+        taken(json.dumps(event), "application/cloudevents+json")

@@ -17,7 +17,7 @@ from lake.http.problems import Problem
 from lake.http.reading.desk import Desk
 from lake.http.reading.download import Download
 from lake.http.reading.faults import problem_of
-from lake.http.reading.forms import MEDIA, asked, form, parameters
+from lake.http.reading.forms import MEDIA, asked, form, json_object, parameters
 from lake.http.reading.work import Ended, Kept, Work, while_waited_for
 from lake.quoting import quoted
 from lake.read.confined import Confined, confined
@@ -167,39 +167,38 @@ def _tags(request: Request) -> set[str]:
 
 async def _sql(request: Request) -> tuple[str, dict[str, Any]]:
     """The text of a query, and what else a body of JSON says. Raises Problem for a body that is neither."""
-    body = await _body(request)
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        raise Problem("bad-request", f"the body is not UTF-8 at byte {error.start}") from None
+    body = await whole_body(request, SQL_BYTES)
     if "json" not in request.headers.get("content-type", ""):
-        return _plain(text), {}
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        raise Problem("bad-request", "the body is not JSON, as its Content-Type says") from None
-    if not isinstance(said, dict) or not isinstance(said.get("sql"), str):
+        return _plain(body), {}
+    said = json_object(body)
+    if not isinstance(said.get("sql"), str):
         raise Problem("bad-request", 'the body has no text "sql"')
     rest = {name: value for name, value in said.items() if name != "sql" and value is not None}
     if unknown := sorted(rest.keys() - {"edition", "cut", "format"}):
         raise Problem("bad-request", f"no member {unknown[0]!r} in the body: sql, edition, cut and format are known")
-    return _plain(said["sql"]), rest
+    return _plain(said["sql"].encode("utf-8", "surrogatepass")), rest
 
 
-def _plain(text: str) -> str:
+def _plain(body: bytes) -> str:
+    """Return the text of a query. Raise Problem for what no text of DuckDB has."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise Problem("bad-request", f"the query is not UTF-8 at byte {error.start}") from None
     if "\0" in text:
         raise Problem("bad-request", "the query has a zero byte")
     return text
 
 
-async def _body(request: Request) -> bytes:
+async def whole_body(request: Request, most: int) -> bytes:
+    """Return the body of a request. Raise Problem if it is longer than `most` bytes, or takes too long."""
     parts, size = list[bytes](), 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
                 size += len(part)
-                if size > SQL_BYTES:
-                    raise Problem("too-long", f"more than {SQL_BYTES:,} bytes")
+                if size > most:
+                    raise Problem("too-long", f"more than {most:,} bytes")
                 parts.append(part)
     except TimeoutError:
         raise Problem("too-slow", f"the body took more than {BODY_SECONDS:g} s") from None

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from lake.errors import DeclarationError, StorageError, Unavailable
+from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.http.answering import Endpoint
 from lake.http.problems import Problem
 
@@ -26,8 +26,9 @@ def problem_of(error: BaseException) -> Problem:
     logging.getLogger("lake").warning("a read failed: %s", error)
     if isinstance(error, Unavailable):
         return Problem("busy", error.what, after=10)
-    what = "a stored file is damaged or gone" if isinstance(error, StorageError) else "an unexpected fault"
-    return Problem("unreadable", what)
+    if isinstance(error, LakeError | OSError):
+        return Problem("unreadable", "a stored file is damaged or gone")
+    return Problem("fault", "an unexpected fault")
 
 
 def faulting(answer: Endpoint) -> Endpoint:
