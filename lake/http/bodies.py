@@ -143,6 +143,8 @@ def of_several(  # noqa: PLR0913  a request, and what it is held to
             look = looks.get(name, unseen)
             by_stream[name] = records(part.encode(), headers, named=named[name], look=look, **limits)  # type: ignore[arg-type]
         except Problem as problem:
+            if problem.kind == "too-long":
+                raise Problem("too-long", f"more than {max_records:,} records", max_records=max_records) from None
             raise Problem(problem.kind, f"{name}: {problem.detail}", stream=name, **problem.more) from None
     return by_stream
 

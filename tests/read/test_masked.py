@@ -111,6 +111,7 @@ def parsed(query: str) -> dict[str, Any]:
     return tree
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("place", PLACES)
 def test_no_value_of_an_expression_is_kept(place: str) -> None:
     for expression in EXPRESSIONS:
