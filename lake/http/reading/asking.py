@@ -62,7 +62,9 @@ class Asking:
                 await self.desk.recording.record(read.ended("unchanged"))
                 return Response(None, 304, headers)
             if request.method == "HEAD":
-                return Response(None, 200, headers, MEDIA[kind])
+                response = Response(None, 200, headers, MEDIA[kind])
+                del response.headers["content-length"]  # as of GET, whose answer is sent as it is read
+                return response
             query = f"FROM {quoted(table.layer)}.{quoted(table.name)}"
             return await Download(self.desk, reader, query, kind, read).response(request, headers)
 
