@@ -13,9 +13,12 @@ LakeError
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import ClassVar, Final
 
 
@@ -90,6 +93,15 @@ class Unavailable(LakeError):
     """Somebody else holds the lease, or storage or the cluster does not answer; try again later."""
 
     exit_code = 75
+
+
+def install(extra: str) -> str:
+    """Return the command that installs an extra: from where Headwater came, as it is in no package index."""
+    with suppress(PackageNotFoundError):
+        origin = json.loads(distribution("headwater").read_text("direct_url.json") or "{}").get("url")
+        if origin:
+            return f'pip install "headwater[{extra}] @ {origin}"'
+    return f'pip install "headwater[{extra}] @ file:///path/to/headwater"'
 
 
 NO_ROOM: Final = ("No space left on device", "File too large", "Disk quota exceeded", "disk is full", "disk I/O error")

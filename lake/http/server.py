@@ -23,7 +23,7 @@ from lake.config import ServeSettings, Settings
 from lake.contracts.contract import load_contracts
 from lake.decide.decider import Decider
 from lake.decide.rule import rules
-from lake.errors import DeclarationError, Unavailable
+from lake.errors import DeclarationError, Unavailable, install
 from lake.http import declarations
 from lake.http.hosts import is_loopback
 from lake.project import load
@@ -118,7 +118,7 @@ def must_be_installed() -> None:
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
         raise DeclarationError(
             f"lake serve http needs {', '.join(missing)}, which the extra `serve` installs",
-            fix='pip install "headwater[serve]"',
+            fix=install("serve"),
         )
 
 
