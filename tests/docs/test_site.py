@@ -197,3 +197,12 @@ def test_no_page_installs_from_an_index_what_is_in_none() -> None:
         file.name for file in places if re.search(r"pip install [^`\n]*(?<!/)headwater\b", file.read_text("utf-8"))
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("package", ["sinks", "sources"])
+def test_the_table_of_folders_has_every_system(package: str) -> None:
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    [row] = [line for line in text.splitlines() if line.startswith(f"| `{package}/` |")]
+    folders = [file.parent.name for file in (ROOT / "lake" / package).glob("*/__init__.py")]
+    assert folders
+    assert [name for name in folders if f"`{name}/`" not in row] == []
