@@ -29,7 +29,7 @@ def without_panics() -> Iterator[None]:
     come, go = os.pipe()
     os.dup2(go, 2)
     os.close(go)
-    sys.stderr = open(own, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = os.fdopen(own, "w", 1, "utf-8", "backslashreplace", closefd=False)
     passing = Thread(target=_pass_on, args=(come, own), daemon=True)
     passing.start()
     try:

@@ -89,7 +89,7 @@ class Comparison:
             return FarVerdict(self.table.name, "identical", ours.rows, str(ours))
         differing, differences = self.compare()
         rejected = sum(row.table == self.table.name for row in self.position.rejected)
-        why = f"the target cannot take {rejected} of them" if rejected else ""
+        why = f"the target cannot take {rejected} of them: lake status" if rejected else ""
         fix = "lake status lists the rows that the target cannot take" if rejected else ""
         fix = f"lake deliver {self.sink} --repair puts rows right that differ" if differing else fix
         verdict: Literal["identical", "differs"] = "differs" if differing or rejected else "identical"
