@@ -1,7 +1,8 @@
 """Standard error of native code, without the panics of Rust: delta-rs panics beside the error that it raises.
 
 What Python prints goes to standard error as before. What libraries and child processes print there passes through a
-pipe, where a thread leaves out panics: the error is reported once, in the words of `lake`.
+pipe, where a thread leaves out panics: the error is reported once, in the words of `lake`. What is in the pipe when the
+process is killed, or aborts in native code, is lost: --debug leaves standard error as it is.
 """
 
 from __future__ import annotations
