@@ -34,6 +34,8 @@ from lake.store.locks import activity
 from lake.store.locks.lease import lease
 
 VERB: Final = "alert"
+PROJECT: Final = "the project"
+"""What a measure is of that is of no table, stream or sink."""
 SHOWN: Final = 20
 """So many messages are shown of those that would be sent."""
 LOOK_SECONDS: Final = 5.0
@@ -64,12 +66,12 @@ class Look:
     def status(self) -> Status:
         return status(*sound(self.settings))
 
-    def measured(self, alert: StateAlert) -> tuple[float | None, str]:
-        """The value of an alert's measure, None where there is none; and what it is, for people."""
-        values = [(value, what) for name, value, what in self._values(alert.measure) if alert.of in {"", name}]
+    def measured(self, alert: StateAlert) -> tuple[float | None, str, str]:
+        """Return the value of an alert's measure, None if there is none; what it is, for people; and of what it is."""
+        values = [(value, what, name) for name, value, what in self._values(alert.measure) if alert.of in {"", name}]
         if alert.measure in COUNTED:
-            return float(len(values)), "; ".join(what for _, what in values)[: runs.SHOWN]
-        return max(values, default=(None, ""), key=lambda each: each[0])
+            return float(len(values)), "; ".join(what for _, what, _ in values)[: runs.SHOWN], ""
+        return max(values, default=(None, "", ""), key=lambda each: each[0])
 
     def _values(self, measure: str) -> Iterator[tuple[str, float, str]]:
         """Of what, how much, and what that is."""
@@ -199,14 +201,14 @@ def _state_to_come(settings: Settings, alert: StateAlert, look: Look) -> Told:
 
 def _next(alert: StateAlert, before: Episode | None, look: Look) -> Episode | None:
     """The episode as it is by now, or a new one where nothing of that before waits to be told."""
-    value, what = look.measured(alert)
+    value, what, of = look.measured(alert)
     holds = value is not None and value > alert.above
     at = look.status.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if before is not None and before.ended is None:
         return before if holds else replace(before, ended=at)
     if value is None or not holds or (before is not None and before.waits):
         return before
-    return Episode(alert.name, before.number + 1 if before else 1, at, value, what[: runs.SHOWN])
+    return Episode(alert.name, before.number + 1 if before else 1, at, value, what[: runs.SHOWN], of=of)
 
 
 def _told(settings: Settings, alert: StateAlert, episode: Episode) -> Episode:
@@ -234,6 +236,7 @@ def _id(alert: StateAlert, episode: Episode, state: str) -> str:
 def _body(alert: StateAlert, episode: Episode, state: str) -> str:
     at = episode.began if state == FIRING else episode.ended or episode.began
     told: dict[str, Any] = {"state": state, "value": episode.value, "what": episode.what, "since": episode.began}
+    told["of"] = alert.of or episode.of or PROJECT
     return state_body(alert, _id(alert, episode, state), at, told)
 
 

@@ -79,6 +79,8 @@ class ServeSettings:
     rows and `query_bytes` bytes. A download of a table takes at most `download_seconds`. Delta Sharing calls the
     project's tables `share`; its addresses of files hold for `link_seconds`, and copies of tables that are made for it,
     without state columns, take at most `copies_bytes`.
+    At most `connections` are open, `connections_per_address` of them from one address; when they are reached, one
+    without a request in progress is closed for a new one. The head of a request has to arrive within `head_seconds`.
     """
 
     share: str = "lake"
@@ -91,6 +93,9 @@ class ServeSettings:
     download_seconds: float = _number(3600.0, least=0)
     link_seconds: float = _number(3600.0, least=1)
     copies_bytes: int = _number(10 << 30, least=0)
+    connections: int = _number(1_000, least=1)
+    connections_per_address: int = _number(500, least=1)
+    head_seconds: float = _number(10.0, least=0)
 
 
 @dataclass(frozen=True, kw_only=True)

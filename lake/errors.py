@@ -13,9 +13,12 @@ LakeError
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import ClassVar, Final
 
 
@@ -92,6 +95,15 @@ class Unavailable(LakeError):
     exit_code = 75
 
 
+def install(extra: str) -> str:
+    """Return the command that installs an extra: from where Headwater came, as it is in no package index."""
+    with suppress(PackageNotFoundError):
+        origin = json.loads(distribution("headwater").read_text("direct_url.json") or "{}").get("url")
+        if origin:
+            return f'pip install "headwater[{extra}] @ {origin}"'
+    return f'pip install "headwater[{extra}] @ file:///path/to/headwater"'
+
+
 NO_ROOM: Final = ("No space left on device", "File too large", "Disk quota exceeded", "disk is full", "disk I/O error")
 """What the kernel says, by whatever library; the last two are SQLite's words for it."""
 
@@ -101,16 +113,38 @@ def full(error: BaseException, *, where: str = "") -> Unavailable | None:
 
     `where` is used when the error itself names no file.
     """
-    message = str(error)
-    reason = next((reason for reason in NO_ROOM if reason in message), None)
-    if reason is None:
+    reason, path = _said(error, NO_ROOM)
+    if not reason:
         return None
-    path = re.search(r"(?<![\w:/])/[^\s:'\"()]+", message)
     return Unavailable(
         f"disk full: {reason}",
-        where=path[0] if path else where,
+        where=path or where,
         fix="free some space and try again: nothing uncommitted is visible, and lake maintain clears it away",
     )
+
+
+FORBIDDEN: Final = ("Read-only file system", "Permission denied", "Operation not permitted", "readonly database")
+"""What the kernel says, by whatever library, of a place that trying again does not open; the last is SQLite's."""
+
+
+def forbidden(error: BaseException, *, where: str = "") -> DeclarationError | None:
+    """The DeclarationError to raise if `error`, of whatever library, means that this user may not write or read there.
+
+    `where` is used if the error itself names no file.
+    """
+    reason, path = _said(error, FORBIDDEN)
+    if not reason:
+        return None
+    fix = "mount it for writing, let this user read and write it, or set another folder in [tool.lake]"
+    return DeclarationError(f"no access: {reason[0].lower()}{reason[1:]}", where=path or where, fix=fix)
+
+
+def _said(error: BaseException, reasons: Iterable[str]) -> tuple[str, str]:
+    """Which of the `reasons` an error gives, and the file that it names; "" for neither."""
+    message = str(error)
+    reason = next((reason for reason in reasons if reason in message), "")
+    path = re.search(r"(?<![\w:/])/[^\s:'\"()]+", message)
+    return reason, path[0] if path else ""
 
 
 UNREACHED: Final = re.compile(

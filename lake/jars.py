@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
-from lake.errors import DeclarationError, LakeError, Unavailable, full
+from lake.errors import DeclarationError, LakeError, Unavailable, forbidden, full
 
 LIST: Final = Path(__file__).with_name("jars.txt")
 
@@ -98,7 +98,8 @@ def provide(
                 )
             _replace(jars, fetched, folder, file)
     except OSError as error:
-        raise full(error) or Unavailable(
+        kind = DeclarationError if forbidden(error) else Unavailable
+        raise full(error) or kind(
             f"the jars cannot be written: {error.strerror}",
             where=str(folder),
             fix="allow this user to write there, or set `jars` in [tool.lake] to another folder",

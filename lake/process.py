@@ -11,7 +11,7 @@ import duckdb
 
 from lake import duck, file_modes, s3
 from lake.config import Settings, load_settings
-from lake.errors import LakeError, Unavailable, full, unreached
+from lake.errors import LakeError, Unavailable, forbidden, full, unreached
 from lake.session import first_line, lost
 from lake.store.locks import activity
 
@@ -48,7 +48,8 @@ def fault_of(error: BaseException, settings: Settings | None) -> LakeError | Non
     if isinstance(error, LakeError):
         return error
     where = settings.warehouse_name if settings else ""
-    known = lost(error) or s3.fault(error) or full(error, where=where) or _of_system(error) or _beyond(error, settings)
+    disk = full(error, where=where) or forbidden(error, where=where)
+    known = lost(error) or s3.fault(error) or disk or _of_system(error) or _beyond(error, settings)
     return known or _damage(error, settings) or unreached(error, where=where)
 
 

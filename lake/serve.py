@@ -40,8 +40,8 @@ DETACHED: Final = {
 """How soon abandoned work is cancelled: within half a minute; the default is five."""
 FOLLOWS: Final = 1.0
 """Seconds between two looks at the newest edition."""
-PATIENCE: Final = 90.0
-"""Seconds until the server must listen; a warm machine takes five to eight."""
+STILL_SECONDS: Final = 60.0
+"""Seconds between two reports that the server does not listen yet; a warm machine takes five to eight."""
 
 
 @dataclass(frozen=True)
@@ -248,15 +248,16 @@ def _ended_by_signals(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
 
 
 def _listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    """Waits until `port` answers, or the process ends. Raises Unavailable when that takes too long."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait until `port` answers or the process ends, however long a busy machine takes; report that it does not yet."""
+    began, reported = time.monotonic(), 1
     while process.poll() is None:
         try:
             socket.create_connection((LOOPBACK, port), timeout=1).close()
             return
         except OSError:
-            if time.monotonic() > deadline:
-                raise Unavailable(f"the server does not listen after {PATIENCE:g} s", where=str(log)) from None
+            if (waited := time.monotonic() - began) > reported * STILL_SECONDS:
+                reported = int(waited / STILL_SECONDS) + 1
+                logging.getLogger("lake").warning("the server does not listen after %d s: see %s", waited, log)
             time.sleep(0.1)
 
 

@@ -14,7 +14,9 @@ from click.testing import CliRunner
 
 from lake import cli
 from lake.cli import COMMANDS, Commands, Shell, lake, table
+from lake.cli.recompute import changed_rows
 from lake.config import Settings
+from lake.engine.plan import _field
 from lake.errors import DeclarationError, LawError, Unavailable
 from tests.checks import present
 from tests.warehouse import published
@@ -106,3 +108,16 @@ def test_what_one_source_fails_of_is_told_however_quiet(
         return
     [record] = [each for line in told.splitlines() if (each := json.loads(line))["event"] == "error"]
     assert (record["subject"], record["what"], record["exit_code"]) == ("till", "unknown kind 'fax'", 2)
+
+
+def test_rows_and_definitions_are_written_in_no_words_of_python() -> None:
+    row = {"k": None, "day": None, "change": "update", "columns": {"a": (None, [1, None]), "b": (True, {"x": None})}}
+    assert list(changed_rows("t", (row,))) == ['t k=NULL day=NULL: update, a NULL → [1, null], b true → {"x": null}']
+    assert [
+        _field(text) for text in ("bigint None", "string 'a b'", 'array<string> "[\\"a\\"]"', "struct<a: int> None")
+    ] == [
+        "bigint",
+        "string, default a b",
+        'array<string>, default ["a"]',
+        "struct<a: int>",
+    ]

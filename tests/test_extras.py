@@ -117,7 +117,7 @@ def test_a_warehouse_in_a_bucket_names_the_extra(tmp_path: Path, monkeypatch: py
 def test_a_table_for_polars_names_the_extra(tmp_path: Path) -> None:
     published(tmp_path / "shop")
     done = without("polars", tmp_path, POLARS)
-    assert 'pip install "headwater[polars]"' in done.stderr.splitlines()[-1]
+    assert 'pip install "headwater[polars] @ file:///' in done.stderr.splitlines()[-1]
 
 
 def test_whatever_names_an_extra_names_one_that_there_is() -> None:

@@ -44,8 +44,8 @@ def _nobody_watches_afterwards() -> object:
 
 
 IMPORTED = """
-import os
-os.write(2, b"imported")
+import os, sys
+print("imported", end="", file=sys.stderr, flush=True)
 os._exit(3)
 """
 """A PySpark that ends whoever imports it."""

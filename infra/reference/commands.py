@@ -21,8 +21,9 @@ def commands() -> Iterator[str]:
     """Every command with its usage, help and options."""
     yield "# Commands\n"
     yield (
-        "`lake COMMAND --help` prints the same. Every command takes `--project DIR` (default: the nearest folder with "
-        "`[tool.lake]` in its `pyproject.toml`), `--json`, `--quiet` (nothing on standard error), "
+        "`lake COMMAND --help` prints the same; shells [complete](../index.md#install) commands and options. "
+        "Every command takes `--project DIR` (default: the nearest folder with `[tool.lake]` in its `pyproject.toml`), "
+        "`--json`, `--quiet` (nothing on standard error), "
         "`--log-format json` (progress and errors as JSON Lines) and `--debug` (the stack trace of an error). Standard "
         "output is data, standard error is progress and errors; [exit codes](exit-codes.md) are the same for all.\n"
     )

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lake.cli import signals
+from lake.cli.native_stderr import without_panics
 from lake.cli.progress import Lines, Live, Records, coloured, stderr_is_terminal
 from lake.errors import DeclarationError, did_you_mean
 from lake.progress import step, watch
@@ -348,7 +349,8 @@ def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
 def main() -> None:
     """Entry point of the `lake` script."""
     signals.catch()
-    code = _run()
+    with nullcontext() if debugging() else without_panics():
+        code = _run()
     sys.stdout.flush()
     sys.stderr.flush()
     if "pyarrow" in sys.modules:
@@ -358,6 +360,11 @@ def main() -> None:
         process.end()
         os._exit(code)
     sys.exit(code)
+
+
+def debugging() -> bool:
+    """Whether stack traces are wanted: by --debug, even on a line that cannot be parsed, or by LAKE_DEBUG."""
+    return "--debug" in sys.argv or bool(os.environ.get("LAKE_DEBUG"))
 
 
 def _run() -> int:

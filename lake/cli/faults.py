@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from lake.cli import debugging
 from lake.errors import DeclarationError, LakeError
 from lake.process import fault_of
 from lake.session import first_line
@@ -28,7 +28,7 @@ def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeE
 
     `settings` are those of the project, if loaded. Where stack traces are wanted, its own is printed on stderr.
     """
-    if _debugging():
+    if debugging():
         click.echo(obeyed("".join(format_exception(error)), keep="\n"), err=True, nl=False)
     if isinstance(error, click.ClickException):
         return _misused(error)
@@ -40,11 +40,6 @@ def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeE
     if not fault.fix and not fault.tells_several:
         fault.fix = "--debug shows the stack trace"
     return fault
-
-
-def _debugging() -> bool:
-    """Whether stack traces are wanted: by --debug, even on a line that cannot be parsed, or by LAKE_DEBUG."""
-    return "--debug" in sys.argv or bool(os.environ.get("LAKE_DEBUG"))
 
 
 def _misused(error: click.ClickException) -> DeclarationError:

@@ -198,7 +198,7 @@ def _progress(console: Console | None) -> Progress:
     return Shown(
         SpinnerColumn(),
         Line(),
-        console=console or Console(file=os.fdopen(os.dup(2), "w", encoding="utf-8"), highlight=False),
+        console=console or Console(file=os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8"), highlight=False),
         transient=True,
         refresh_per_second=4,
         redirect_stdout=False,

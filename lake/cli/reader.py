@@ -57,7 +57,13 @@ def add(shell: Shell, name: str, tables: tuple[str, ...], days: float | None, pr
     from lake.read import granting
 
     grant, token = granting.grant(shell.settings, name, tables, days=days)
-    told = {"reader": grant.name, "tables": list(grant.tables), "expires": grant.expires, "token": token}
+    told = {
+        "reader": grant.name,
+        "grant_id": grant.id,
+        "tables": list(grant.tables),
+        "expires": grant.expires,
+        "token": token,
+    }
     shell.emit(told, granting.profile(grant, token, url) if profile else token)
     until = f"{grant.expires:%Y-%m-%d %H:%M} UTC" if grant.expires else "it is revoked"
     shell.say(f"{grant.name} may read {', '.join(grant.tables)} until {until}")
@@ -87,6 +93,7 @@ def list_(shell: Shell) -> None:
         "granted_at",
         "expires",
         *(["expired"] if any(row["expired"] for row in rows) else []),
+        "grant_id",
     )
     shell.emit(rows, table(shown, *columns) if rows else "no readers")
 

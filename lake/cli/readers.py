@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from lake.cli import Finite, Local, Number, Shell, shared, signals, table
-from lake.errors import DeclarationError, LakeError
+from lake.errors import DeclarationError, LakeError, install
 
 SHELL = ("prompt_toolkit", "pygments")
 COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
@@ -143,7 +143,7 @@ def _must_have_shell() -> None:
     if missing := [package for package in SHELL if find_spec(package) is None]:
         raise DeclarationError(
             f"a shell needs {' and '.join(missing)}, which the extra `shell` installs",
-            fix='pip install "headwater[shell]", or give a query: lake sql "SELECT …"',
+            fix=f'{install("shell")}, or give a query: lake sql "SELECT …"',
         )
 
 

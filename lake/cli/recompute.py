@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lake.cli import Local, Number, Shell, shared, table
-from lake.errors import DeclarationError
-from lake.text import printable
+from lake.errors import DeclarationError, LakeError
+from lake.text import shown as cell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -168,6 +168,9 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
         raise DeclarationError("--diff needs the names of tables to evaluate", fix="lake plan TABLE… --diff")
     declared = project(shell)
     planned = [asdict(row) for row in compare(declared, tables, lambda: shell.spark)]
+    asked = _asked(shell, declared, planned)
+    for row in planned:
+        row["changes"] = [*row["changes"], *asked.get(row["table"], ())]
     lines = list(_planned(planned))
     if diff:
         for declaration in declared.pick(tables):
@@ -243,10 +246,22 @@ def emit_recomputed(shell: Shell, done: Sequence[Advanced]) -> None:
 def changed_rows(name: str, sample: tuple[dict[str, Any], ...]) -> Iterator[str]:
     """Rows as `shown` gives them, a line each: `carrier_daily carrier=UA: update, flights 84 → 85`."""
     for row in sample:
-        key = " ".join(f"{k}={printable(str(v))}" for k, v in row.items() if k not in ("change", "columns"))
+        key = " ".join(f"{k}={cell(v)}" for k, v in row.items() if k not in ("change", "columns"))
         changed = row.get("columns", {}).items()
-        values = "".join(f", {c} {printable(str(old))} → {printable(str(new))}" for c, (old, new) in changed)
+        values = "".join(f", {c} {cell(old)} → {cell(new)}" for c, (old, new) in changed)
         yield f"{name} {key}: {row['change']}{values}"
+
+
+def _asked(shell: Shell, declared: Project, planned: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """What lake deploy would ask of each table before it builds any."""
+    from lake.publish.deploy import asks
+
+    changed = [row["table"] for row in planned if row["state"] in {"changed", "wider", "follows"}]
+    try:
+        found = asks(declared, lambda: shell.spark) if changed else {}
+    except LakeError as fault:
+        return {name: [f"whether lake deploy needs --yes is unknown: {fault.what}"] for name in changed}
+    return {name: [f"lake deploy needs --yes: {what}"] for name, what in found.items()}
 
 
 def _planned(planned: list[dict[str, Any]]) -> Iterator[str]:

@@ -42,9 +42,9 @@ def verify(
 ) -> None:
     """Prove that tables (default: all) equal their recomputation. Tables are recomputed from the first event.
 
-    A verdict is `identical`, with the fingerprint of the rows; `differs`, with the first rows that do; or `unknown`,
-    with the reason. Exit code 1 if any is not identical. Logs and key store are checked first: while they are damaged,
-    no verdict is given on tables.
+    A verdict is `identical`, with the fingerprint of the rows; `differs`, with the first rows that do; or, with the
+    reason, `unknown`, or `unproven` of a sink. Exit code 1 if any is not identical. Logs and key store are checked
+    first: while they are damaged, no verdict is given on tables.
 
     With --source, the rows of the stream's source at one place of its own log are compared with every Latest over the
     stream, at a cut that is exactly there; others may go on writing.
@@ -110,10 +110,13 @@ def _verify_sink(shell: Shell, name: str, *, alone: bool) -> None:
     for verdict in verdicts:
         lines += changed_rows(verdict.table, verdict.differences)
     shell.emit({"sink": name, "edition": edition, "tables": rows}, lines)
-    if wrong := [verdict.table for verdict in verdicts if verdict.verdict != "identical"]:
+    unproven = [verdict for verdict in verdicts if verdict.verdict == "unproven"]
+    differing = [verdict for verdict in verdicts if verdict.verdict == "differs"]
+    if wrong := differing or unproven:
+        found = f"not what edition {edition} has" if differing else "not proved"
         raise LawError(
-            f"not what edition {edition} has: {', '.join(wrong)} of sink {name}",
-            fix=f"lake deliver {name} --repair puts rows right that differ",
+            f"{found}: {', '.join(verdict.table for verdict in wrong)} of sink {name}",
+            fix="; ".join(dict.fromkeys(verdict.fix for verdict in (*unproven, *differing))),
         )
 
 

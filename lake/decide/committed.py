@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -32,18 +32,25 @@ MOST_ROWS: Final = 5_000_000
 TRIES: Final = 3
 
 
+class Accepted(NamedTuple):
+    """An event that was accepted: its place, and a digest of its content."""
+
+    place: str
+    content: bytes
+
+
 @dataclass
 class KeyState:
     """A key as it would be seen by its next event.
 
     `state` is what the Fold has of it, None before its first event; `version` the place of its last event, "" before
-    the first; `ids` the place of each event by its id. Of the source's groups it has those up to `upto` by the log, and
+    the first; `ids` has each accepted event by its id. Of the source's groups it has those up to `upto` by the log, and
     those up to `group` of which any concerns it.
     """
 
     state: State | None = None
     version: str = ""
-    ids: dict[Key, str] = field(default_factory=dict)
+    ids: dict[Key, Accepted] = field(default_factory=dict)
     upto: int = 0
     group: int = 0
 
@@ -107,7 +114,7 @@ class Committed:
         voids = all_voids(settings, rule.stream)
         for row in self._events(log, head, wanted):
             state_of_key = states[rule.key(row)]
-            state_of_key.ids.setdefault(rule.id(row), row["_source"])
+            state_of_key.ids.setdefault(rule.id(row), Accepted(row["_source"], rule.content(row)))
             place = (row["_batch"], row["_bucket"], row["_offset"])
             if any(void.covers(place, row["_source"]) for void in voids):
                 continue
@@ -148,32 +155,28 @@ class Committed:
         rule, scan = self.rule, Scan(log.path, bounds={"_batch": (1, head.batch)})
         stored = set(scan.schema().names)
         names = dict.fromkeys([*rule.contract.key, *rule.contract.id, *rule.columns])
-        columns = [name for name in (*names, *PLACE, "_version", "_extra") if name in stored]
+        every = dict.fromkeys([*names, *rule.compared])
+        columns = [name for name in (*every, *PLACE, "_version", "_extra") if name in stored]
         where = f"{REFUSAL} IS NULL" if REFUSAL in stored else "true"
         rows = scan.arrow(columns, keys=wanted, where=where).to_pylist()
         rows.sort(key=lambda row: (row["_batch"], row.get("_arrival") or 0, row["_offset"]))
         places = origins(evolution.followed(tuple(log.contracts(head)), rule.contract))
-        versions = [*zip(*(places[name] for name in names), strict=True)]
-        missing, carried = (
-            [[name for name, found in zip(names, version, strict=True) if is_so(found)] for version in versions]
-            for is_so in (_has_no_column, _is_carried)
-        )
+        versions = [*zip(*(places[name] for name in every), strict=True)]
+        missing = [[name for name, found in zip(every, v, strict=True) if _has_no_column(found)] for v in versions]
+        carried = [[name for name, found in zip(every, v, strict=True) if _is_carried(found)] for v in versions]
         for row in rows:
             version = row["_version"] - 1
-            yield row | self._later(row, missing[version], carried[version])
+            self._must_be_known(row, [name for name in carried[version] if name in names])
+            yield row | {name: rule.reader.default(name) for name in missing[version]}
 
-    def _later(self, row: Mapping[str, Any], missing: Sequence[str], carried: Sequence[str]) -> dict[str, Any]:
-        """Return the defaults of fields that the contract of an event was `missing`.
-
-        Raises DeclarationError if the event may have carried one that its contract did not know by that name.
-        """
+    def _must_be_known(self, row: Mapping[str, Any], carried: Sequence[str]) -> None:
+        """Raise DeclarationError if an event may have `carried` a field that its contract did not know by that name."""
         if carried and row.get("_extra") is not None:
             raise DeclarationError(
                 f"an event of {self.rule.stream} may have {carried[0]} as a field that its contract did not know then",
                 where=str(row["_source"]),
                 fix="publish a new stream for what is decided",
             )
-        return {name: self.rule.reader.default(name) for name in missing}
 
 
 def folded(rule: Rule, state: State | None, values: Mapping[str, Any]) -> State:

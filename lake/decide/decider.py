@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, Final
 
 from lake.contracts.strict import NotTaken
-from lake.decide.committed import Committed, KeyState, folded
+from lake.decide.committed import Accepted, Committed, KeyState, folded
 from lake.decide.rule import Key, Rule
 from lake.errors import DeclarationError, Refused, StorageError
 from lake.kinds.reducer import Refusal
@@ -47,7 +47,7 @@ class NotAllowed(Refused):
 
 
 class Reused(Refused):
-    """Some events of a request were sent before, and others were not."""
+    """An id was sent before with other content, or only some ids of a request were."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,14 @@ class Decider:
         before = [self._of(command).ids.get(self._id(command)) for command in commands]
         rests_on = max(state.group for state in states.values())
         if None not in before:
-            return Decided([*map(str, before)], self._versions(commands, [*map(str, before)]), True, rests_on)
+            known = [accepted for accepted in before if accepted is not None]
+            if any(self._content(c) != accepted.content for c, accepted in zip(commands, known, strict=True)):
+                raise Reused(
+                    "events with these ids were accepted before, and these are not the same",
+                    fix="repeat a request unchanged, or give it a new id",
+                )
+            places = [accepted.place for accepted in known]
+            return Decided(places, self._versions(commands, places), True, rests_on)
         if any(before) or len({(*self._names(c), self._id(c)) for c in commands}) < len(commands):
             raise Reused(
                 "some of these events have an id that was sent before, or duplicated in this request",
@@ -184,7 +191,7 @@ class Decider:
                 nth = sum(other.stream == command.stream for other in commands[: number + 1])
                 raise NotAllowed(command.stream, nth, outcome.reason)
             state.state, state.version, state.group = outcome, at(number), group
-            state.ids[self._id(command)] = at(number)
+            state.ids[self._id(command)] = Accepted(at(number), self._content(command))
         for (stream, key), state in new.items():
             kept = self._keys[stream][key]
             kept.state, kept.version, kept.group = state.state, state.version, state.group
@@ -260,7 +267,7 @@ class Decider:
             self._events += 1
             state.state = folded(rule, state.state, command.values)
             state.version, state.group = at, number
-            state.ids[self._id(command)] = at
+            state.ids[self._id(command)] = Accepted(at, self._content(command))
 
     def _of(self, command: Command) -> KeyState:
         keys, key = self._keys[command.stream], self._key(command)
@@ -272,6 +279,9 @@ class Decider:
 
     def _key(self, command: Command) -> Key:
         return self.rules[command.stream].key(command.values)
+
+    def _content(self, command: Command) -> bytes:
+        return self.rules[command.stream].content(command.values)
 
     def _id(self, command: Command) -> Key:
         return self.rules[command.stream].id(command.values)

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, Final
 
 import pyarrow as pa
@@ -63,12 +66,34 @@ class Rule:
         return tuple(values[name] for name in self.contract.id)
 
     @cached_property
+    def compared(self) -> tuple[str, ...]:
+        """The fields in which an event that is sent again must not differ."""
+        return tuple(field.name for field in self.contract.fields if not field.transport)
+
+    def content(self, values: Mapping[str, Any]) -> bytes:
+        """Return a digest of these values that is the same for equal values, read from a record or from a log."""
+        text = repr([_canonical(values[name]) for name in self.compared])
+        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+    @cached_property
     def _forms(self) -> Forms:
         return self.folding.forms
 
     def next(self, before: Mapping[str, Any] | None, values: Mapping[str, Any]) -> dict[str, Any] | Refusal:
         """What an event with these values makes of its key's state. Raises WorkerFault where the step fails."""
         return self.folding.next(before, {name: values[name] for name in self.columns}, self._forms)
+
+
+def _canonical(value: Any) -> object:
+    """A value in the one spelling of all that are equal to it."""
+    match value:
+        case Decimal():
+            return value.as_integer_ratio()
+        case float():
+            return value + 0.0  # no negative zero
+        case datetime():
+            return value.astimezone(UTC) if value.tzinfo else value
+    return value
 
 
 def rules(project: Project, source: Declared) -> dict[str, Rule]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from ast import literal_eval
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import unified_diff
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from lake.contracts.evolution import keeps
 from lake.declaration import Declaration
@@ -23,10 +25,13 @@ from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.table_head import HANDED_ON, Columns, TableHead
+from lake.text import text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+DEFAULT: Final = re.compile(r"(.+?) (None|True|False|-?[0-9].*|'.*'|\".*\")", re.DOTALL)
+"""A field's type, and the text of Python for its default."""
 State = Literal["unchanged", "changed", "wider", "follows", "new", "removed"]
 """A table is `wider` where its inputs have columns since it was built that would enter it: it goes on without them."""
 
@@ -75,6 +80,14 @@ def stale(project: Project, connect: Callable[[], SparkSession]) -> set[str]:
     """
     planning = _Planning(project, connect)
     return {name for name in planning.stale if planning.heads[name] is not None}
+
+
+def _field(recorded: str) -> str:
+    """A field's type and default as a definition has them, the default in Python's words, for a person."""
+    match = DEFAULT.fullmatch(recorded)
+    if match is None or match[2] == "None":
+        return recorded.removesuffix(" None")
+    return f"{match[1]}, default {text(literal_eval(match[2]))}"
 
 
 @dataclass(frozen=True)
@@ -231,7 +244,8 @@ class _Planning:
             if part in ("function", "rest of the file") or part.startswith("imported"):
                 yield f"{part} {'changed' if old and new else 'added' if new else 'removed'}"
             else:
-                yield f"{part}: {old or 'none'} → {new or 'none'}"
+                said = _field if part.startswith(FIELD) else str
+                yield f"{part}: {said(old) if old else 'none'} → {said(new) if new else 'none'}"
         if all(part.startswith(FIELD) for part in differing):
             yield from self._retyped(declaration, columns or {})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from lake.contracts.evolution import keeps
 from lake.declaration import Declaration
@@ -19,30 +19,32 @@ from lake.store.warehouse import Warehouse
 
 
 def must_keep(inputs: Inputs, tables: Iterable[Declaration]) -> None:
-    """Raises DeclarationError where a build of `tables` would take columns from readers, or values to another type."""
+    """Raise DeclarationError if a build of `tables` would take columns from readers, or values to another type."""
+    if found := losses(inputs, tables):
+        fix = "add --yes, or make the function return them as they were"
+        raise DeclarationError.all([inputs.project.tables[name].fault(what, fix=fix) for name, what in found.items()])
+
+
+def losses(inputs: Inputs, tables: Iterable[Declaration]) -> dict[str, str]:
+    """Return by table what readers would lose by a build of `tables`: published columns, or values to another type."""
     latest = editions.latest_edition(inputs.project.settings)
     published = latest.tables if latest else {}
-    faults = [
-        fault
+    return {
+        declaration.name: what
         for declaration in tables
-        if declaration.name in published
-        for fault in _losses(inputs, declaration, published[declaration.name])
-    ]
-    if faults:
-        raise DeclarationError.all(faults)
+        if declaration.name in published and (what := _loss(inputs, declaration, published[declaration.name]))
+    }
 
 
-def _losses(inputs: Inputs, declaration: Declaration, entry: EditionTable) -> Iterator[DeclarationError]:
+def _loss(inputs: Inputs, declaration: Declaration, entry: EditionTable) -> str:
     before, now = _columns(inputs, entry), analyse(inputs, declaration).columns
     lost = {
         name: what
         for name, what in column_changes(before, now).items()
         if name in before and visible([name]) and not (name in now and keeps(before[name], now[name]))
     }
-    if lost:
-        what = ", ".join(f"{name} {change}" for name, change in lost.items())
-        fix = "add --yes, or make the function return them as they were"
-        yield declaration.fault(f"published columns would change: {what}", fix=fix)
+    changes = ", ".join(f"{name} {change}" for name, change in lost.items())
+    return f"published columns would change: {changes}" if lost else ""
 
 
 def _columns(inputs: Inputs, entry: EditionTable) -> Mapping[str, str]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from lake.contracts import evolution
 from lake.contracts.encryption import KEY, SUBJECT
 from lake.declaration import Declaration, Input
-from lake.errors import DeclarationError
 from lake.evaluation import function_output, room
+from lake.evaluation.behind import not_at
 from lake.evaluation.carrying_frame import CarryingFrame
 from lake.evaluation.columns import Analysed, Given, given, leaf, no_files, unrecorded, withheld, without
 from lake.ingest import integrity, refusals
@@ -365,11 +365,7 @@ class Inputs:
     def _at_cut(self, declaration: Declaration) -> TableHead:
         head = self.table(declaration).head_at(self.cut.number)
         if head is None:
-            raise DeclarationError(
-                f"{declaration.name} is not at cut {self.cut.number}",
-                where=declaration.where,
-                fix=f"lake advance {declaration.name} --cut {self.cut.number}, then try again",
-            )
+            raise not_at(self.project, declaration, self.cut.number)
         return head
 
     def rows(self, declaration: Declaration) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 
 from starlette.exceptions import HTTPException
@@ -23,6 +24,11 @@ def answering(answer: Endpoint) -> Endpoint:
             return problem.response
         except ClientDisconnect:
             return Response(status_code=400)  # which nobody reads
+        except HTTPException:
+            raise
+        except Exception:
+            logging.getLogger("lake").exception("an unexpected fault")
+            return Problem("fault", "an unexpected fault").response
 
     return endpoint
 

@@ -225,8 +225,8 @@ class Intake:
         except (LakeError, OSError):  # what was taken is safe, whatever readers see
             return None
 
-    def page(self, base: str) -> str:
-        """The part of the page at `base` that is about streams."""
+    def page(self, base: str, *, local: bool) -> str:
+        """Return the part of the page at `base` about streams; if `local`, with the path of the token's file."""
         waiting = self.pressure.waiting
         seconds = None if waiting.oldest is None else max(time.time() - waiting.oldest, 0.0)
         own = self.access.token_file
@@ -237,7 +237,7 @@ class Intake:
             waiting=waiting,
             seconds=seconds,
             taken=(self.commits.groups, self.commits.records),
-            token=f"TOKEN=$(cat {own})" if own else "the one that the server was started with",
+            token=f"TOKEN=$(cat {own})" if own and local else "ask whoever runs the server",
             decides=self.decides,
         )
 

@@ -37,6 +37,7 @@ EVENT: Final = "application/cloudevents+json"
 EVENTS: Final = "application/cloudevents-batch+json"
 TYPES: Final = ("application/json", "application/x-ndjson", EVENT, EVENTS)
 LONGEST_ID: Final = 1024
+SURROGATE: Final = re.compile("[\ud800-\udfff]")
 SHOWN: Final = 10
 """Bad records that an answer names."""
 
@@ -142,6 +143,8 @@ def of_several(  # noqa: PLR0913  a request, and what it is held to
             look = looks.get(name, unseen)
             by_stream[name] = records(part.encode(), headers, named=named[name], look=look, **limits)  # type: ignore[arg-type]
         except Problem as problem:
+            if problem.kind == "too-long":
+                raise Problem("too-long", f"more than {max_records:,} records", max_records=max_records) from None
             raise Problem(problem.kind, f"{name}: {problem.detail}", stream=name, **problem.more) from None
     return by_stream
 
@@ -221,6 +224,8 @@ def _cloud_event(part: tuple[str, Any], number: int, facts: Mapping[str, str]) -
     text, _ = part
     parts = dict(members(text))
     event = {name: json.loads(value) for name, value in parts.items() if value.startswith('"')}
+    if any(map(SURROGATE.search, event.values())):
+        raise _event_problem(number, "a CloudEvent with half a surrogate pair, which is no character")
     lacking = [name for name in ("specversion", "id", "source", "type") if not event.get(name)]
     if lacking:
         raise _event_problem(number, f"a CloudEvent without {', '.join(lacking)}")

@@ -75,8 +75,10 @@ class Pressure:
         files, size = self.waiting.files + self.added_files, self.waiting.size + self.added_bytes
         if files >= self.limits.backlog_files or size >= self.limits.backlog_bytes:
             raise Problem("backlog", f"{files:,} files of {size:,} bytes have not been ingested", after=RETRY)
-        if self.free - self.added_bytes < self.limits.free_bytes:
-            raise Problem("disk", f"less than {self.limits.free_bytes:,} bytes are free", after=RETRY)
+        free = max(0.0, self.free - self.added_bytes)
+        if free < self.limits.free_bytes or not free:
+            found = f"{free:,.0f} bytes are free, and {self.limits.free_bytes:,} are to be left"
+            raise Problem("disk", found, after=RETRY)
         self.requests += 1
         try:
             yield

@@ -25,7 +25,8 @@ TAKING: Final[Kinds] = {
     "wrong-encoding": (415, "Unsupported content encoding", "Send the body uncompressed, or with gzip."),
     "wrong-request": (400, "Invalid request", "A parameter or a header is invalid."),
     "too-long": (413, "Body too long", "Send fewer records at once."),
-    "too-slow": (408, "Body too slow", "The body did not arrive in time."),
+    "too-slow": (408, "Request too slow", "The request did not arrive in time."),
+    "long-head": (431, "Head too long", "Send fewer or shorter headers."),
     "unparseable": (
         400,
         "Not valid JSON",
@@ -80,6 +81,7 @@ READING: Final[Kinds] = {
     "busy": (503, "Too many queries", "Try again later."),
     "unrecorded": (503, "Read not recorded", "Every read is recorded first, and that fails at the moment."),
     "unreadable": (500, "Stored files unreadable", "Tell who runs the server: its log says where."),
+    "fault": (500, "Fault of the server", "Tell who runs the server: its log says what happened."),
 }
 """Why a read is not answered."""
 KINDS: Final[Kinds] = {**TAKING, **READING}
@@ -107,7 +109,8 @@ class Problem(Exception):
         headers = {}
         if self.after is not None:
             headers["retry-after"] = str(max(1, round(self.after)))
-        answer = Response(json.dumps(body | self.more, ensure_ascii=False), status, headers, MEDIA_TYPE)
+        text = json.dumps(body | self.more, ensure_ascii=False).encode(errors="backslashreplace")  # lone surrogates
+        answer = Response(text, status, headers, MEDIA_TYPE)
         if status == 401:  # a line each: browsers know no second challenge in one
             answer.headers.append("www-authenticate", "Bearer")
             answer.headers.append("www-authenticate", 'Basic realm="headwater"')

@@ -7,7 +7,6 @@ the requests that it has, and commits what they gave.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import signal
 import socket
@@ -20,12 +19,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from lake import file_modes
-from lake.config import Settings
+from lake.config import ServeSettings, Settings
 from lake.contracts.contract import load_contracts
 from lake.decide.decider import Decider
 from lake.decide.rule import rules
-from lake.errors import DeclarationError, Unavailable
+from lake.errors import DeclarationError, Unavailable, install
 from lake.http import declarations
+from lake.http.hosts import is_loopback
 from lake.project import load
 from lake.sources.http import Declared
 from lake.sources.http_files import Writer
@@ -76,7 +76,7 @@ def serve(
         token_file = intake.access.token_file if intake else None
         serving = Serving(url, name, streams, os.getpid(), token_file, site.shared)
         site.ready = lambda: ready(serving)
-        _run(site.app, listening, stop=site.stop)
+        _run(site.app, settings.serve, listening, stop=site.stop)
 
 
 def _intake(settings: Settings, declared: Declared, url: str, ends: ExitStack) -> Intake:
@@ -118,21 +118,15 @@ def must_be_installed() -> None:
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
         raise DeclarationError(
             f"lake serve http needs {', '.join(missing)}, which the extra `serve` installs",
-            fix='pip install "headwater[serve]"',
+            fix=install("serve"),
         )
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _run(app: Starlette, listening: socket.socket, *, stop: Callable[[], None]) -> None:
+def _run(app: Starlette, serve: ServeSettings, listening: socket.socket, *, stop: Callable[[], None]) -> None:
     """Serves until a signal comes, which ends the server and not the command."""
     import uvicorn
+
+    from lake.http.connections import ACCEPTED_AT_ONCE, protocol
 
     class Ending(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -141,6 +135,9 @@ def _run(app: Starlette, listening: socket.socket, *, stop: Callable[[], None]) 
 
     config = uvicorn.Config(
         app,
+        http=protocol(serve),
+        ws="none",
+        backlog=ACCEPTED_AT_ONCE,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from lake.http import pages
 from lake.http.answering import Endpoint, answering, no_page
 from lake.http.describe import openapi
+from lake.http.hosts import is_loopback_header
 from lake.http.problems import Problem
 from lake.http.reading import pages as reading_pages
 
@@ -62,7 +63,7 @@ class Site:
     async def home(self, request: Request) -> Response:
         """The page about all of it."""
         base = str(request.base_url).rstrip("/")
-        posted = [self.intake.page(base)] if self.intake else []
+        posted = [self.intake.page(base, local=self._is_local(request))] if self.intake else []
         return HTMLResponse(pages.home([reading_pages.part(base, alone=not posted), *posted]))
 
     async def problems(self, _: Request) -> Response:
@@ -81,11 +82,15 @@ class Site:
 
     def _looking(self, page: Endpoint) -> Endpoint:
         async def guarded(request: Request) -> Response:
-            if self.shared and not self._may_look(request):
-                raise Problem("no-token", "a token, as bearer or as password")
+            if not self._is_local(request) and not self._may_look(request):
+                host = request.headers.get("host", "")
+                raise Problem("no-token", f"no token, which only pages of http://localhost need not (Host: {host!r})")
             return await page(request)
 
         return guarded
+
+    def _is_local(self, request: Request) -> bool:
+        return not self.shared and is_loopback_header(request.headers.get("host", ""))
 
     def _may_look(self, request: Request) -> bool:
         posts = self.intake is not None and self.intake.access.may_look(request.headers)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from lake.errors import DeclarationError, QualityError
+from lake.evaluation.behind import not_at
 from lake.evaluation.inputs import Inputs
 from lake.explain import causes
 from lake.gate import gate, refusal_limits
@@ -46,7 +47,7 @@ def check(
     suites = load_suites(project)
     versions = {table.name: _version(project, table, at) for table in picked}
     behind = [table for table in picked if versions[table.name] is None]
-    faults = [table.fault(f"not at cut {at}", fix=f"lake advance --cut {at}") for table in behind]
+    faults = [not_at(project, table, at) for table in behind]
     faults += [_unjudged(table) for table in picked if strict and table.name not in suites]
     if faults:
         raise DeclarationError.all(faults)

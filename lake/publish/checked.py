@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lake.engine.write import same_definition
 from lake.errors import DeclarationError
+from lake.evaluation.behind import not_at
 from lake.gate import failures
 from lake.project import Project
 from lake.publish.check import check
@@ -61,9 +62,7 @@ def at_cut(project: Project, cut: Cut, names: Iterable[str] = ()) -> dict[str, E
         table = project.table(declaration)
         head = table.head_at(cut.number)
         if head is None:
-            faults.append(
-                declaration.fault(f"not at cut {cut.number}", fix=f"lake advance {declaration.name} --cut {cut.number}")
-            )
+            faults.append(not_at(project, declaration, cut.number))
             continue
         try:
             same_definition(project, declaration, head)

@@ -9,7 +9,7 @@ from lake.declaration import Declaration
 from lake.engine.advance import advance
 from lake.engine.content_proof import completed
 from lake.engine.plan import stale
-from lake.engine.published_columns import must_keep
+from lake.engine.published_columns import losses, must_keep
 from lake.engine.rebuild import rebuild
 from lake.engine.scheduler import after_inputs
 from lake.engine.write import Advanced
@@ -51,10 +51,9 @@ def deploy(
     see what they saw.
     """
     load_suites(project)  # a faulty one is told before anything is built
-    staged = project.with_staged(_homes(project, connect))
+    staged, changed = _staged(project, connect)
     sound = integrity.must_be_whole(project, [project.tables[name] for name in staged.staged])
     if not yes:
-        changed = [staged.tables[name] for name in staged.tables if name in staged.staged]
         must_keep(Inputs(connect, staged, pick_cut(staged, None)), changed)
 
     def build(declaration: Declaration) -> Advanced:
@@ -87,6 +86,23 @@ def deploy(
         warn(f"edition {edition.number} is published; {how}: {error}")
     addresses.keep_true(project)
     return edition
+
+
+def asks(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:
+    """Return by table why `deploy` would ask for --yes. A session is started if any definition has changed.
+
+    Raises as `deploy` does before it builds anything.
+    """
+    staged, changed = _staged(project, connect)
+    if not changed or latest_edition(project.settings) is None:
+        return {}
+    return losses(Inputs(connect, staged, pick_cut(staged, None)), changed)
+
+
+def _staged(project: Project, connect: Callable[[], SparkSession]) -> tuple[Project, list[Declaration]]:
+    """The project with homes for the tables that `deploy` would build, and those tables."""
+    staged = project.with_staged(_homes(project, connect))
+    return staged, [staged.tables[name] for name in staged.tables if name in staged.staged]
 
 
 def _homes(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:

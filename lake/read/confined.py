@@ -16,9 +16,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-import duckdb
-
 from lake.errors import DeclarationError
+from lake.read.masked import without_values
 from lake.read.sql import SCHEMAS, Reader, as_of
 from lake.store import small
 from lake.store.warehouse import LAYERS
@@ -40,7 +39,6 @@ SHOWN: Final = frozenset({"", '"tables"', "__show_tables_expanded"})
 ALLOWED: Final = "SELECT, WITH, FROM, VALUES, PIVOT … ON … IN (…), DESCRIBE, SHOW and SUMMARIZE are allowed"
 PLAIN: Final = re.compile(r"[\w $-]+")
 """A name that no file of a known format has."""
-MARK: Final = "?"
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ def _confined(reader: Reader, query: str) -> Confined:
                 _check_name("type", str(node["type_name"]))
         if "function_name" in node and id(node) not in in_from:
             _check_name("function", str(node["function_name"]))
-    return Confined(tuple(named), _without_values(tree))
+    return Confined(tuple(named), without_values(tree))
 
 
 @cache
@@ -161,25 +159,3 @@ def _function(name: str, names: dict[str, str]) -> str:
 
 def _not_allowed(what: str, fix: str = "name a table: SHOW TABLES, or GET /tables") -> DeclarationError:
     return DeclarationError(f"{what} is not allowed: a reader's query reads the tables that were granted", fix=fix)
-
-
-def _without_values(tree: dict[str, Any]) -> str:
-    """The text of a query with MARK in the place of every value."""
-    with small.connection() as con:
-        try:
-            row = con.execute("SELECT json_deserialize_sql(CAST(? AS JSON))", [json.dumps(_masked(tree))]).fetchone()
-        except duckdb.Error:
-            return ""
-    return str(row[0]) if row else ""
-
-
-def _masked(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_masked(part) for part in node]
-    if not isinstance(node, dict):
-        return node
-    if node.keys() == {"kind", "text"}:
-        return {"kind": "STRING", "text": MARK}
-    if "is_null" in node and "type" in node:
-        return {"type": {"id": "VARCHAR", "type_info": None}, "is_null": False, "value": MARK}
-    return {name: _masked(part) for name, part in node.items()}

@@ -51,6 +51,7 @@ def listed(settings: Settings) -> list[dict[str, Any]]:
     return [
         {
             "reader": one.name,
+            "grant_id": one.id,
             "tables": list(one.tables),
             "granted_at": one.granted_at,
             "expires": one.expires,

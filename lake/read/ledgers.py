@@ -97,7 +97,8 @@ QUARANTINE: Final[Columns] = (
 )
 READS: Final[Columns] = (
     ("id", "VARCHAR", "of the read"),
-    ("reader", "VARCHAR", "who, as lake reader list has it"),
+    ("reader", "VARCHAR", "the reader's name, which another reader may have had before"),
+    ("grant_id", "VARCHAR", "the grant that was used, as in lake reader list; null of reads before it was recorded"),
     ("started_at", "TIMESTAMPTZ", "when it was asked"),
     ("kind", "VARCHAR", "sql, table (all of it), or share (addresses of its files, by Delta Sharing)"),
     ("tables", "VARCHAR[]", "tables, logs and ledgers that were read"),

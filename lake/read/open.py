@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lake.config import Settings, load_settings
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, install
 from lake.quoting import SPARK, quoted
 from lake.read.answer import texts
 from lake.read.sql import Reader, reader
@@ -49,9 +49,7 @@ class Answer:
     def polars(self) -> polars.DataFrame:
         """All rows in memory; decimals and time zones are kept. Raises DeclarationError where Polars is missing."""
         if find_spec("polars") is None:
-            raise DeclarationError(
-                "Polars is missing, which the extra `polars` installs", fix='pip install "headwater[polars]"'
-            )
+            raise DeclarationError("Polars is missing, which the extra `polars` installs", fix=install("polars"))
         frame: polars.DataFrame = self.relation.pl()
         return frame
 

@@ -246,7 +246,7 @@ def row_body(alert: str, message: Message, format: str, changed: Any) -> str:
 
 def state_body(alert: StateAlert, id: str, at: str, told: Mapping[str, Any]) -> str:
     """The body of a message of what has begun, or is over, `at` a time."""
-    values = {"alert": alert.name, "measure": alert.measure, "of": alert.of, "above": alert.above, **told}
+    values = {"alert": alert.name, "measure": alert.measure, "above": alert.above, **told}
     text = alert.message.filled(values)
     if alert.format == "text":
         return json.dumps({"text": text}, ensure_ascii=False)

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from lake.config import Settings
@@ -71,20 +71,19 @@ def deliver(settings: Settings, sink: Declared, *, resync: bool = False) -> Deli
         step(VERB, sink.name) as work,
         closing(sink.open()) as target,
     ):
+        done: list[Delivered] = []
         if not resync and (begun := _begun(settings, target)):
-            _deliver(settings, Plan(settings, sink, target.position(), begun), target)
+            done.append(_deliver(settings, Plan(settings, sink, target.position(), begun), target, began))
         plan = Plan(settings, sink, target.position(), reader(settings).edition, resync)
-        if plan.is_done:
+        if not plan.is_done:
+            done.append(_deliver(settings, plan, target, began))
+        elif not done:
             _remember(settings, sink, plan.edition)
             runs.nothing_to_do(settings, VERB, [sink.name], plan.edition.cut)
             return _delivered(plan, plan.position, changed=False)
-        position, told = _deliver(settings, plan, target)
-        work.rows = sum(table.inserted + table.updated + table.deleted for table in told)
-        runs.note(
-            settings, VERB, sink.name, plan.edition.cut, began, edition=position.edition, tables=[*map(asdict, told)]
-        )
-        seconds = (datetime.now(UTC) - began).total_seconds()
-        return _delivered(plan, position, told, seconds=round(seconds, 3))
+        tables = tuple(table for one in done for table in one.tables)
+        work.rows = sum(table.inserted + table.updated + table.deleted for table in tables)
+        return replace(done[-1], since=done[0].since, tables=tables)
 
 
 def _begun(settings: Settings, target: Target) -> Edition | None:
@@ -93,15 +92,19 @@ def _begun(settings: Settings, target: Target) -> Edition | None:
     return editions.get_edition(settings, begun) if begun and editions.is_kept(settings, begun) else None
 
 
-def _deliver(settings: Settings, plan: Plan, target: Target) -> tuple[Position, tuple[Sent, ...]]:
-    """Applies a plan; both of its editions are kept meanwhile."""
+def _deliver(settings: Settings, plan: Plan, target: Target, began: datetime) -> Delivered:
+    """Apply a plan and record the run; both of its editions are kept meanwhile."""
     with _held(settings, plan.sink, plan):
         delivery = plan.delivery()
         position = target.deliver(delivery)
-    return position, tuple(
+    told = tuple(
         Sent(one.table.name, one.whole, one.counts["insert"], one.counts["update"], one.counts["delete"])
         for one in delivery.tables
     )
+    counts = {"edition": position.edition, "tables": [*map(asdict, told)]}
+    runs.note(settings, VERB, plan.sink.name, plan.edition.cut, began, **counts)
+    seconds = (datetime.now(UTC) - began).total_seconds()
+    return _delivered(plan, position, told, seconds=round(seconds, 3))
 
 
 def preview(settings: Settings, sink: Declared, *, resync: bool = False) -> Delivered:

@@ -33,6 +33,7 @@ from lake.store.snapshot import Column
 if TYPE_CHECKING:
     import pyarrow as pa
 
+RESHAPED: Final = "it was not delivered as it is declared now"
 SHOWN: Final = 10
 """So many rows that differ are named."""
 WRONG: Final = {
@@ -57,6 +58,7 @@ class FarVerdict:
     differing: int = 0
     differences: tuple[dict[str, Any], ...] = ()
     why: str = ""
+    fix: str = ""
 
 
 @dataclass
@@ -68,6 +70,7 @@ class Comparison:
     """
 
     settings: Settings
+    sink: str
     target: Target
     table: FarTable
     side: Side
@@ -79,24 +82,32 @@ class Comparison:
 
     def verdict(self) -> FarVerdict:
         """What is found of it."""
-        if why := self.not_comparable():
-            return FarVerdict(self.table.name, "unproven", why=why)
+        if (unproven := self.not_comparable()) is not None:
+            return unproven
         ours = self.ours
         if isinstance(self.target, Hashed) and self.target.fingerprint(self.table) == str(ours):
             return FarVerdict(self.table.name, "identical", ours.rows, str(ours))
         differing, differences = self.compare()
         rejected = sum(row.table == self.table.name for row in self.position.rejected)
         why = f"the target cannot take {rejected} of them: lake status" if rejected else ""
+        fix = "lake status lists the rows that the target cannot take" if rejected else ""
+        fix = f"lake deliver {self.sink} --repair puts rows right that differ" if differing else fix
         verdict: Literal["identical", "differs"] = "differs" if differing or rejected else "identical"
-        return FarVerdict(self.table.name, verdict, ours.rows, str(ours), differing, differences, why)
+        return FarVerdict(self.table.name, verdict, ours.rows, str(ours), differing, differences, why, fix)
 
-    def not_comparable(self) -> str:
-        """Why it cannot be compared; "" where it can."""
+    def not_comparable(self) -> FarVerdict | None:
+        """Return the verdict if the table cannot be compared; None if it can."""
         if self.position.tables.get(self.table.name, ("",))[0] != self.table.shape:
-            return "it was not delivered as it is declared now: lake deliver"
-        if self.table.mode == "append":
-            return "it has changes, and not the rows of an edition"
-        return "" if isinstance(self.target, Hashed | Readable) else "its rows cannot be read back"
+            why, fix = RESHAPED, f"lake deliver {self.sink}"
+        elif self.table.mode == "append":
+            why = "it has changes, and not the rows of an edition"
+            fix = f"lake changes {self.table.name} lists what it should have"
+        elif not isinstance(self.target, Hashed | Readable):
+            why = "its rows cannot be read back"
+            fix = "ask the receiver, whose messages have the rows' identity"
+        else:
+            return None
+        return FarVerdict(self.table.name, "unproven", why=why, fix=fix)
 
     @cached_property
     def ours(self) -> Fingerprint:
@@ -258,7 +269,7 @@ def _compared(settings: Settings, sink: Declared, target: Target) -> Iterator[tu
     with ExitStack() as stack:
         made = []
         for far, side in Plan(settings, sink, position, base).sides():
-            made.append(Comparison(settings, target, far, side, position))
+            made.append(Comparison(settings, sink.name, target, far, side, position))
             stack.enter_context(closing(made[-1].con))
         yield position, made
 
@@ -288,14 +299,8 @@ def repair(settings: Settings, sink: Declared) -> tuple[int, list[Sent]]:
         closing(sink.open()) as target,
         _compared(settings, sink, target) as (position, tables),
     ):
-        for table in tables:
-            if why := table.not_comparable():
-                raise LakeError(
-                    f"{table.table.name} cannot be repaired: {why}",
-                    where=sink.where,
-                    fix=f"lake deliver {sink.name} --resync sends all rows anew",
-                )
         verdicts = [table.verdict() for table in tables]
+        _must_be_comparable(sink, verdicts)
         changes = [
             table.repairs() if verdict.differing else TableChanges(table.table, _Nothing(table.con))
             for table, verdict in zip(tables, verdicts, strict=True)
@@ -305,6 +310,16 @@ def repair(settings: Settings, sink: Declared) -> tuple[int, list[Sent]]:
         sent = [Sent(c.table.name, False, c.counts["insert"], c.counts["update"], c.counts["delete"]) for c in changes]
         runs.note(settings, VERB, sink.name, position.cut, began, repaired=sum(v.differing for v in verdicts))
         return position.edition, sent
+
+
+def _must_be_comparable(sink: Declared, verdicts: Sequence[FarVerdict]) -> None:
+    """Raise LakeError if no table can be compared, or one was delivered in another shape than it has now."""
+    unproven = [verdict for verdict in verdicts if verdict.verdict == "unproven"]
+    reshaped = [verdict for verdict in unproven if verdict.why == RESHAPED]
+    if reshaped or len(unproven) == len(verdicts):
+        first = (reshaped or unproven)[0]
+        fix = first.fix if reshaped else f"lake deliver {sink.name} --resync sends all rows anew"
+        raise LakeError(f"{first.table} cannot be repaired: {first.why}", where=sink.where, fix=fix)
 
 
 @dataclass(frozen=True)

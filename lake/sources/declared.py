@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.errors import DeclarationError, did_you_mean
+from lake.errors import DeclarationError, did_you_mean, install
 from lake.sources.source import FromEnvironment, Source
 
 KINDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -108,9 +108,7 @@ def module_of(what: str, kind: str, kinds: Mapping[str, tuple[str, str]], where:
     except ImportError as error:
         if (error.name or "").startswith("lake."):
             raise
-        raise DeclarationError(
-            f"a {what} of kind {kind} needs {error.name}", where=where, fix=f"pip install 'headwater[{extra}]'"
-        ) from None
+        raise DeclarationError(f"a {what} of kind {kind} needs {error.name}", where=where, fix=install(extra)) from None
 
 
 def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> Declared:

@@ -256,7 +256,7 @@ def land(settings: Settings) -> None:
 
 
 def test_an_episode_is_told_when_it_begins_and_when_it_is_over(shop: Settings, webhook: Webhook) -> None:
-    declare(shop, webhook, "waiting", 'measure = "pending"', "above = 1", 'message = "{of}{what} is {state}"')
+    declare(shop, webhook, "waiting", 'measure = "pending"', "above = 1", 'message = "{of}: {what} is {state}"')
     [shown] = told(shop, "--dry-run")
     assert (shown["sent"], webhook.tried, episodes.newest(shop)) == (1, [], {})
     assert told(shop)[0]["state"].startswith("firing since ")
@@ -268,7 +268,10 @@ def test_an_episode_is_told_when_it_begins_and_when_it_is_over(shop: Settings, w
     land(shop)
     assert told(shop)[0]["sent"] == 1
     assert [got.body["data"]["state"] for got in webhook.taken] == ["firing", "resolved"]
-    assert messages(webhook) == ["orders has 2 files waiting is firing", "orders has 2 files waiting is resolved"]
+    assert messages(webhook) == [
+        "orders: orders has 2 files waiting is firing",
+        "orders: orders has 2 files waiting is resolved",
+    ]
     assert told(shop)[0] == {"alert": "waiting", "about": "pending", "sent": 0, "state": "", "messages": []}
     for file, text in files.items():
         file.write_text(text)
@@ -318,6 +321,20 @@ MEASURES = [
 def test_what_is_measured(shop: Settings, webhook: Webhook, measure: str, of: str, above: int, *, fires: bool) -> None:
     declare(shop, webhook, "watch", f'measure = "{measure}"', f'of = "{of}"', f"above = {above}")
     assert (told(shop)[0]["sent"] == 1) is fires
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize(("measure", "of"), sorted({(measure, of) for measure, of, _, fires in MEASURES if fires}))
+def test_no_place_of_a_message_is_empty(shop: Settings, webhook: Webhook, measure: str, of: str) -> None:
+    places = ("alert", "measure", "of", "above", "value", "what", "state")
+    message = "|".join(f"{{{place}}}" for place in places)
+    declare(shop, webhook, "watch", f'measure = "{measure}"', f'of = "{of}"', "above = 0", f'message = "{message}"')
+    told(shop)
+    [text] = messages(webhook)
+    assert all(text.split("|")), text
+    assert "None" not in text
+    expected = {"age": "the project", "pending": "orders", "behind": "the project"}
+    assert text.split("|")[places.index("of")] == expected[measure]
 
 
 def test_rows_that_nobody_took_are_shown_and_measured(things: Things, webhook: Webhook) -> None:

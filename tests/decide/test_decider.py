@@ -15,6 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import settings as trying
@@ -23,11 +24,13 @@ from hypothesis import strategies as st
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 
 from lake.decide.decider import ANYTHING, Command, Decider, Expected, NotAllowed, Outdated, Reused
+from lake.decide.rule import rules
 from lake.errors import DeclarationError
 from lake.http.bodies import Record
 from lake.http.commits import Commits
 from lake.http.deciding import Deciding
 from lake.http.problems import Problem
+from lake.kinds.sql.sql_types import arrow_type
 from lake.sources.http_files import Writer
 from tests.decide.accounts import ACCOUNT, ENTRIES, accounts
 from tests.decide.bank import Bank
@@ -43,11 +46,11 @@ def text(entry: Entry) -> str:
 
 @dataclass
 class Model:
-    """Accounts as whoever was answered knows them: balance, places of all entries, ids."""
+    """Accounts as clients know them: balance, version, and by account and id the place and the cents of an entry."""
 
     balances: dict[int, int] = field(default_factory=dict)
     versions: dict[int, str] = field(default_factory=dict)
-    ids: dict[tuple[int, str], str] = field(default_factory=dict)
+    ids: dict[tuple[int, str], tuple[str, int]] = field(default_factory=dict)
 
     def copy(self) -> Model:
         return Model({**self.balances}, {**self.versions}, {**self.ids})
@@ -119,6 +122,10 @@ def test_each_answer_is_that_of_a_plain_model_whatever_comes_between(tmp_path: P
                     (chance.randrange(8), chance.randrange(-700, 500)) for _ in range(chance.choice([1, 1, 2, 3]))
                 ]
                 id = str(chance.randrange(sent)) if sent and chance.random() < 0.2 else str(sent)
+                if model.ids and chance.random() < 0.1:
+                    account, id = chance.choice([*model.ids])
+                    place_and_cents = model.ids[account, id]
+                    entries = [(account, place_and_cents[1] + chance.choice([0, 0, 1]))]
                 ask(teller, model, entries, id, chance.choice(EXPECTS))
             case "commit":
                 teller.commit()
@@ -141,7 +148,7 @@ def test_each_answer_is_that_of_a_plain_model_whatever_comes_between(tmp_path: P
     states = bank.folded()
     assert {account: int(state["balance"] * 100) for account, state in states.items()} == model.balances
     assert {state["refused"] for state in states.values()} == {0}
-    assert {event["_source"] for event in bank.events()} == {*model.ids.values()}
+    assert {event["_source"] for event in bank.events()} == {place for place, _ in model.ids.values()}
 
 
 def ask(teller: Teller, model: Model, entries: list[Entry], id: str, expects: str) -> None:
@@ -164,10 +171,11 @@ def ask(teller: Teller, model: Model, entries: list[Entry], id: str, expects: st
         after.balances[account] = after.balances.get(account, 0) + cents
         refused |= after.balances[account] < 0
     outdated = {"wrong": True, "new": bool(version), "some": not version}.get(expects, False) and not several
-    if None not in before:
+    known = [sent for sent in before if sent is not None]
+    if len(known) == len(entries) and [cents for _, cents in known] == [cents for _, cents in entries]:
         decided = teller.ask(entries, id, expected)
-        assert (decided.again, list(decided.places)) == (True, before)
-    elif any(before):
+        assert (decided.again, list(decided.places)) == (True, [place for place, _ in known])
+    elif known:
         with pytest.raises(Reused):
             teller.ask(entries, id, expected)
     elif outdated:
@@ -180,8 +188,8 @@ def ask(teller: Teller, model: Model, entries: list[Entry], id: str, expects: st
     else:
         decided = teller.ask(entries, id, expected)
         assert not decided.again
-        for name, place in zip(names, decided.places, strict=True):
-            after.ids[name] = after.versions[name[0]] = place
+        for name, place, (_, cents) in zip(names, decided.places, entries, strict=True):
+            after.ids[name], after.versions[name[0]] = (place, cents), place
         assert {key[0]: at for _, key, at in decided.versions} == {
             account: after.versions[account] for account, _ in entries
         }
@@ -355,3 +363,49 @@ def test_an_event_that_waits_and_was_not_decided_on_is_told(tmp_path: Path) -> N
     writer.close()
     with pytest.raises(Exception, match="an undecided event is pending"):
         bank.decider().begin()
+
+
+FIELDS = {
+    "amount": ("decimal(9, 2)", ['"1.00"', '"1.0"', "1"], ['"1.01"', '"-1.00"', '"-2.00"']),
+    "number": ("long", ["1"], ["-1", "-2", "2"]),
+    "share": ("double", ["0.0", "-0.0", "0e5"], ["1e-300", "-1.0", "-2.0"]),
+    "flag": ("boolean", ["true"], ["false"]),
+    "day": ("date", ['"2024-03-31"'], ['"2024-04-01"']),
+    "moment": (
+        "timestamp",
+        ['"2024-03-31T12:00:00Z"', '"2024-03-31T14:00:00.000000+02:00"'],
+        ['"2024-03-31T12:00:01Z"'],
+    ),
+    "text": ("string", ['"a"', '"\\u0061"'], ['"A"', '"á"', '""', '"a "']),
+    "maybe": ("string?", ["null"], ['"null"', '""']),
+    "blob": ("bytes", ['"AA=="'], ['"AQ=="']),
+}
+"""By field: its type, spellings of one value, and other values."""
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_an_id_that_is_used_again_with_another_value_of_a_field_is_refused(tmp_path: Path, name: str) -> None:
+    kind, same, others = FIELDS[name]
+    settings = accounts(tmp_path / "bank", 'decide.entries = "account"\n')
+    declare(settings, contract("entries", ENTRIES | {f"extra_{name}": kind}, id=["request"]))
+    bank = Bank(settings)
+    declared = bank.source.declared
+    found = rules(bank.project, declared)
+
+    def ask(decider: Decider, value: str) -> bool:
+        body = f'{{"account": 1, "amount": "1.00", "extra_{name}": {value}}}'
+        command = decider.command("entries", body, {FACTS: "a"}, record_bytes=1000)
+        return decider.decide([command], lambda _: "web:1:0", 1).again
+
+    decider = Decider(declared, {"entries": found["entries"]})
+    decider.begin()
+    first = decider.command("entries", f'{{"account": 1, "amount": "1.00", "extra_{name}": {same[0]}}}', {FACTS: "a"},
+                            record_bytes=1000)  # fmt: skip
+    assert not decider.missing([first])
+    assert [ask(decider, value) for value in same] == [False, *[True] * (len(same) - 1)]
+    for value in others:
+        with pytest.raises(Reused, match="not the same"):
+            ask(decider, value)
+    stored = pa.schema([(field.name, arrow_type(field.type)) for field in found["entries"].contract.fields])
+    [row] = pa.Table.from_pylist([dict(first.values)], stored).to_pylist()
+    assert found["entries"].content(row) == found["entries"].content(first.values)

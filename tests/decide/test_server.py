@@ -92,6 +92,9 @@ def test_a_request_that_is_sent_again_is_answered_as_before(http: Http) -> None:
     both = [teller.ask((1, "-1.00"), (2, "2.00"), id="two").json() for _ in range(2)]
     assert both[1] == both[0] | {"again": True}
     assert problem(teller.ask((1, "7.00"), (2, "2.00"), (3, "2.00"), id="two"))[:2] == (422, "sent-before")
+    assert problem(teller.ask((1, "2.00"), id="again"))[:2] == (422, "sent-before")
+    assert problem(teller.ask((1, "-1.00"), (2, "1.00"), id="two"))[:2] == (422, "sent-before")
+    assert teller.ask((1, "1"), id="again").json() == answers[1]  # the same amount, spelled otherwise
     refused = teller.ask((3, "-1.00"), id="later")
     assert refused.status_code == 409
     assert teller.ask((3, "1.00")).status_code == 202
@@ -194,7 +197,7 @@ def test_nothing_is_voided_under_a_server_that_decides(tmp_path: Path) -> None:
     decider = bank.decider()
     decider.begin()
     [state] = decider.read("entries", [(1,)]).values()
-    assert (state.state, state.version, [*state.ids.values()]) == (None, "", ["web:1:0"])
+    assert (state.state, state.version, [sent.place for sent in state.ids.values()]) == (None, "", ["web:1:0"])
 
 
 def test_a_server_that_cannot_decide_does_not_start(tmp_path: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import shutil
+import subprocess
 import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 import lake
 from lake.cli import COMMANDS
 from lake.kinds.kind import Kind
+from tests.intake import LAKE
 from tests.processes import make
 
 ROOT = Path(__file__).parents[2]
@@ -145,3 +149,60 @@ def test_every_link_of_the_repositorys_own_pages_leads_to_a_file() -> None:
 
 def test_the_readme_is_of_two_pages() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
+
+
+@pytest.mark.slow
+def test_search_works_without_a_server_and_without_a_network(site: Path, pages: dict[Path, Page]) -> None:
+    assert (site / "search/search_index.js").read_text("utf-8").startswith("var __index = {")
+    for file, page in pages.items():
+        scripts = [load for load in page.loads if load.endswith(".js")]
+        assert scripts[0].endswith("assets/iframe-worker.js"), f"{file.name}: {scripts}"
+
+
+@pytest.mark.long
+def test_a_browser_finds_what_is_searched_for_in_a_site_opened_from_a_folder(site: Path) -> None:
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("chromium is not installed")
+    offline = ["--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"]
+    line = [
+        browser,
+        *offline,
+        "--virtual-time-budget=20000",
+        "--dump-dom",
+        f"{(site / 'index.html').as_uri()}?q=revoke",
+    ]
+    page = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    assert re.search(r'md-search-result__meta">[1-9][0-9]* matching documents<', page)
+
+
+def test_shells_complete_commands_as_the_page_has_it() -> None:
+    lines = re.findall(r"_LAKE_COMPLETE=(\w+)_source", (ROOT / "docs/index.md").read_text("utf-8"))
+    assert lines == ["bash", "zsh", "fish"]
+    for shell in lines:
+        script = completion(_LAKE_COMPLETE=f"{shell}_source")
+        assert f"_LAKE_COMPLETE={shell}_complete" in script
+    found = completion(_LAKE_COMPLETE="bash_complete", COMP_WORDS="lake reader ", COMP_CWORD="2")
+    assert found.split() == ["plain,add", "plain,list", "plain,revoke"]
+
+
+def completion(**environment: str) -> str:
+    done = subprocess.run([LAKE], env=os.environ | environment, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_no_page_installs_from_an_index_what_is_in_none() -> None:
+    places = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", *ROOT.glob("lake/templates/**/*.md")]
+    wrong = [
+        file.name for file in places if re.search(r"pip install [^`\n]*(?<!/)headwater\b", file.read_text("utf-8"))
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", ["sinks", "sources"])
+def test_the_table_of_folders_has_every_system(package: str) -> None:
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    [row] = [line for line in text.splitlines() if line.startswith(f"| `{package}/` |")]
+    folders = [file.parent.name for file in (ROOT / "lake" / package).glob("*/__init__.py")]
+    assert folders
+    assert [name for name in folders if f"`{name}/`" not in row] == []

@@ -478,6 +478,7 @@ def test_a_wider_column_loses_readers_nothing_and_is_deployed_without_a_question
     assert "k: was bigint, becomes double" in (told := lake("schemas"))
     assert "; lake deploy --yes builds" in told
     assert "renamed: column k: bigint → double; lake deploy needs --yes for it" in lake("plan")
+    assert "renamed: lake deploy needs --yes: published columns would change: k bigint → double" in lake("plan")
     refused = lake("deploy", code=2)
     assert "published columns would change: k bigint → double" in refused
     assert "cost" not in refused

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from lake.errors import DeclarationError, QualityError
 from lake.gate.failures import warnings
 from lake.project import load
 from lake.publish.check import check
+from lake.publish.checked import at_cut
 from lake.scaffold import init
 from lake.store import delta
 from lake.store.ledger import checks, cuts
-from lake.store.ledger.checks import Check
+from lake.store.ledger.checks import Check, record_checks
 from lake.store.tables import Table
 from tests.checks import spark_forbidden
 
@@ -101,6 +103,40 @@ def test_a_table_without_a_quality_file_is_refused_only_when_strict(shop: Settin
 def test_a_table_that_is_not_at_the_cut_cannot_be_judged(shop: Settings) -> None:
     cuts.record_cut(shop, {"orders": 2}, 0)
     with pytest.raises(DeclarationError, match=r"(?s)current_order: not at cut 2.*customer_daily: not at cut 2"):
+        judge(shop)
+
+
+def test_a_table_behind_a_gate_that_stopped_is_not_to_be_advanced(shop: Settings) -> None:
+    cuts.record_cut(shop, {"orders": 2}, 0)
+    result: dict[str, Any] = {
+        "type": "expect_column_values_to_not_be_null",
+        "kwargs": {"column": "customer"},
+        "severity": "stop",
+    }
+    result = result | {
+        "success": False,
+        "rows": 1,
+        "failed": 1,
+        "observed": None,
+        "examples": [],
+        "where": "quality/x.json:1",
+    }
+    at = datetime(2024, 1, 1, tzinfo=UTC)
+    stop = Check(0, "current_order", "current_order", "diff", 2, None, "s", "stopped", [result], at)
+    record_checks(shop, [stop])
+    with pytest.raises(DeclarationError) as told:
+        judge(shop)
+    text = str(told.value)
+    assert text.count("not at cut 2: the gate stopped current_order at cut 2") == 2
+    assert text.count("where the event is wrong, lake void STREAM PLACE") == 2
+    assert "lake advance" not in text
+    with pytest.raises(DeclarationError) as told:
+        at_cut(load(shop), cuts.get_cut(shop, 2))
+    assert "lake advance" not in str(told.value)
+    put(shop, "silver", "current_order", {"order_id": ["a"], "customer": ["x"], "amount": [1]}, cut=2)
+    with pytest.raises(
+        DeclarationError, match=r"customer_daily: not at cut 2[\s\S]*lake advance customer_daily --cut 2"
+    ):
         judge(shop)
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import zlib
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 
-from lake.http.bodies import Record, records, unpacked
+from lake.http.bodies import Record, of_several, records, unpacked
+from lake.http.pressure import Pressure
 from lake.http.problems import Problem
+from lake.sources.http import Limits
+from lake.sources.http_files import Folder, Waiting
 
 VALUES: Any = st.recursive(
     st.none()
@@ -180,3 +184,33 @@ def _encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+@pytest.mark.parametrize("name", ["id", "source", "type", "time", "subject"])
+def test_a_cloud_event_with_half_a_surrogate_pair_is_refused(name: str) -> None:
+    event = {"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": {"a": 1}} | {name: "\ud800"}
+    with pytest.raises(Problem, match="half a surrogate pair"):
+        taken(json.dumps(event), "application/cloudevents+json")
+
+
+def test_records_of_several_streams_are_counted_together() -> None:
+    body = json.dumps({"a": [{}, {}, {}], "b": [{}]}).encode()
+    with pytest.raises(Problem, match="more than 3 records") as told:
+        of_several(
+            body,
+            {"content-type": "application/json"},
+            received="now",
+            record_bytes=100,
+            max_records=3,
+            named={"a": (), "b": ()},
+        )
+    assert told.value.more == {"max_records": 3}
+
+
+@pytest.mark.parametrize(("free", "kept", "told"), [(100, 1 << 30, "100 bytes are free"), (0, 0, "0 bytes are free")])
+def test_a_full_disk_is_told_by_what_is_free(tmp_path: Path, free: int, kept: int, told: str) -> None:
+    pressure = Pressure(Folder(tmp_path), Limits(free_bytes=kept))
+    pressure.seen(Waiting(), free)
+    pressure.kept(0 if free else 10)
+    with pytest.raises(Problem, match=f"^{told}, and {kept:,} are to be left$"), pressure.request():
+        pass

@@ -268,7 +268,7 @@ def test_without_the_extra_one_line_names_it(tmp_path: Path) -> None:
     assert done.returncode == 2
     fault, fix = done.stderr.splitlines()
     assert fault.startswith("lake: lake serve http needs starlette, uvicorn, which the extra `serve` installs")
-    assert fix == '  fix: pip install "headwater[serve]"'
+    assert fix.startswith('  fix: pip install "headwater[serve] @ file:///')
 
 
 def test_a_backlog_puts_off_until_it_is_taken_in(tmp_path: Path) -> None:

@@ -554,3 +554,17 @@ def test_the_pages_show_what_may_be_read_and_their_commands_work(site: Served) -
     document: Any = json.loads(httpx.get(f"{site.serving.url}/openapi.json").text)
     assert {"/sql", "/tables", "/tables/{table}"} <= document["paths"].keys()
     assert "/streams" not in document["paths"]
+
+
+def test_the_headers_of_head_are_those_of_get(site: Served) -> None:
+    shared = "/delta-sharing/shares/lake/schemas/gold/tables/numbers"
+    pages = ["/", "/problems", "/openapi.json", "/health", "/tables", "/tables/x", "/nosuch", "/sql"]
+    tables = [f"/tables/{table}.{form}" for table in ("types", "nothing", "numbers") for form in FORMS]
+    sharing = ["/delta-sharing/shares", f"{shared}/version", f"{shared}/metadata", "/delta-sharing/files/x"]
+    headers = {"authorization": f"Bearer {site.reader('all')}"}
+    for page in (*pages, *tables, *sharing):
+        head, get = (httpx.request(method, f"{site.serving.url}{page}", headers=headers) for method in ("HEAD", "GET"))
+        assert (head.status_code, head.content) == (get.status_code, b""), page
+        for name in ("content-length", "content-type", "etag", "lake-edition"):
+            if name != "content-length" or get.status_code == 200:
+                assert head.headers.get(name) == get.headers.get(name), (page, name)

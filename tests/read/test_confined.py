@@ -199,7 +199,7 @@ def noted(settings: Settings) -> list[tuple[object, ...]]:
 def test_a_read_is_on_record_at_once_and_booked_later_and_once(tmp_path: Path) -> None:
     settings = published(tmp_path / "shop").settings
     journal = Journal(settings)
-    read = Read("bi", "table", ("customer_daily",), None, 1, 1, "csv")
+    read = Read("bi", "g1", "table", ("customer_daily",), None, 1, 1, "csv")
     journal.add([read])
     assert noted(settings) == [("bi", None, None, None)]
     journal.add([read.ended("answered", rows=2, size=90)])
@@ -221,7 +221,7 @@ def test_a_read_is_on_record_at_once_and_booked_later_and_once(tmp_path: Path) -
 def test_a_record_for_which_there_is_no_room_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = published(tmp_path / "shop").settings
     journal = Journal(settings)
-    read = Read("bi", "sql").ended("answered")
+    read = Read("bi", "g1", "sql").ended("answered")
     written = os.write
     monkeypatch.setattr(os, "write", lambda file, lines: written(file, lines[:20]) and _full())
     with pytest.raises(OSError, match="No space"):

@@ -200,7 +200,7 @@ def test_without_its_extra_the_shell_says_what_to_install_and_queries_go_on(
     refused = CliRunner().invoke(lake, ["sql", *at])
     assert isinstance(refused.exception, DeclarationError)
     assert "a shell needs prompt_toolkit, which the extra `shell` installs" in str(refused.exception)
-    assert 'pip install "headwater[shell]"' in refused.exception.fix
+    assert 'pip install "headwater[shell] @ file:///' in refused.exception.fix
     answered = CliRunner().invoke(lake, ["sql", "SELECT 1 AS one", *at])
     assert (answered.exception, answered.stdout.split()) == (None, ["one", "---", "1"])
 

@@ -546,7 +546,7 @@ def test_from_python_an_answer_becomes_what_is_wanted(edition: Reader) -> None:
 def test_a_missing_polars_is_told_with_what_installs_it(edition: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = headwater.open(edition.settings.project).sql("SELECT 1")
     monkeypatch.setattr("lake.read.open.find_spec", lambda package: None)
-    with pytest.raises(DeclarationError, match=r'fix: pip install "headwater\[polars\]"'):
+    with pytest.raises(DeclarationError, match=r'fix: pip install "headwater\[polars\] @ file:///'):
         answer.polars()
 
 

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from lake.errors import DeclarationError, LakeError, StartOver, Unavailable
+from lake.cli import lake
+from lake.errors import DeclarationError, LakeError, LawError, StartOver, Unavailable
 from lake.read.sql import reader
 from lake.sinks.declared import declared_sinks
 from lake.sinks.deliver import forget_sink
 from lake.sinks.webhook import receiver as receivers
 from lake.sinks.webhook import retry as retries
 from lake.sinks.webhook.target import WebhookTarget
-from lake.store.ledger import sent
+from lake.store.ledger import runs, sent
 from lake.testing import Commands
 from tests.docs.sessions import play
 from tests.processes import other_process
@@ -156,6 +158,36 @@ def test_a_delivery_that_is_killed_goes_on_with_the_same_ids(shop: Shop, point: 
         assert shop.in_step()
     again = len(shop.receiver.taken) - len({got.id for got in shop.receiver.taken})
     assert again <= (16 + 32 + 48 + 16 + 32 if point == "inside" else 0)
+
+
+def noted(shop: Shop) -> list[tuple[Any, ...]]:
+    rows = runs.RUNS.rows(shop.things.settings, "SELECT verb, subject, outcome FROM t ORDER BY number")
+    return [tuple(row.values()) for row in rows]
+
+
+def test_a_delivery_that_is_finished_after_a_crash_is_shown_and_is_a_run(shop: Shop) -> None:
+    shop.declare(f"{ALL}parallel = 1\n")
+    settings = shop.things.settings
+    for another in (False, True):
+        shop.things.change({key: key + 3 + another for key in range(100)})
+        assert killed(settings.project, SINK, "inside", nth=2)
+        if another:
+            shop.things.change({key: key + 9 for key in range(100)})
+        before = len(noted(shop))
+        done = CliRunner().invoke(lake, ["deliver", SINK, "--project", str(settings.project)], catch_exceptions=False)
+        assert "nothing new" not in done.output
+        assert NAME in done.output
+        assert noted(shop)[before:] == [("deliver", SINK, "done")] * (1 + another)
+        assert shop.in_step()
+
+
+def test_what_cannot_be_proved_is_no_difference_and_no_repair_is_advised(shop: Shop) -> None:
+    project = str(shop.things.settings.project)
+    done = CliRunner().invoke(lake, ["verify", "--sink", SINK, "--project", project])
+    assert isinstance(done.exception, LawError)
+    assert done.exception.what == f"not proved: {NAME} of sink {SINK}"
+    assert "--repair" not in done.exception.fix
+    assert done.exception.fix == f"lake changes {NAME} lists what it should have"
 
 
 def test_a_delivery_that_was_cut_short_goes_on_where_it_was_though_another_edition_came(shop: Shop) -> None:

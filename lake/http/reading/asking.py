@@ -16,7 +16,7 @@ from lake.http.problems import Problem
 from lake.http.reading.desk import Desk
 from lake.http.reading.download import Download
 from lake.http.reading.faults import problem_of
-from lake.http.reading.forms import MEDIA, asked, form, parameters
+from lake.http.reading.forms import MEDIA, asked, form, json_object, parameters
 from lake.http.reading.query_worker import QueryTask
 from lake.http.reading.work import Kept, Work, while_waited_for
 from lake.quoting import quoted
@@ -51,16 +51,18 @@ class Asking:
         with self.desk.shelf.held():
             reader = await self.desk.reader(grant, asked(given))
             table = await asyncio.to_thread(_found, reader, name)
-            entry, cut = reader.edition.tables[table.name], reader.edition.cut_of(table.name)
-            tag = _tag(entry.path, entry.version, kind, *(f"{each.name} {each.type}" for each in table.columns))
+            cut = reader.edition.cut_of(table.name)
+            tag = _tag(kind, *table.files, *(f"{each.name} {each.type}" for each in table.columns))
             headers = PRIVATE | of_edition(reader, cut) | {"etag": tag}
             headers["content-disposition"] = f'attachment; filename="{table.name}.{kind}"'
-            read = Read(grant.name, "table", (table.name,), None, reader.edition.number, cut, kind)
+            read = Read(grant.name, grant.id, "table", (table.name,), None, reader.edition.number, cut, kind)
             if tag in _tags(request):
                 await self.desk.recording.record(read.ended("unchanged"))
                 return Response(None, 304, headers)
             if request.method == "HEAD":
-                return Response(None, 200, headers, MEDIA[kind])
+                response = Response(None, 200, headers, MEDIA[kind])
+                del response.headers["content-length"]  # as of GET, whose answer is sent as it is read
+                return response
             query = f"FROM {quoted(table.layer)}.{quoted(table.name)}"
             return await Download(self.desk, reader, query, kind, read).response(request, headers)
 
@@ -81,7 +83,7 @@ class Asking:
 
     async def _answer(self, reader: Reader, grant: Grant, text: str, kind: str, work: Work) -> Response:
         edition, serve = reader.edition, self.desk.serve
-        read = Read(grant.name, "sql", (), None, edition.number, edition.cut, kind)
+        read = Read(grant.name, grant.id, "sql", (), None, edition.number, edition.cut, kind)
         kept = Kept(self.desk.scratch)
         task = QueryTask(reader, text, kind, checked=True, rows=serve.query_rows, size=serve.query_bytes)
         try:
@@ -125,7 +127,10 @@ def _named(request: Request) -> tuple[str, str | None]:
 
 
 def _tag(*parts: object) -> str:
-    """The entity tag of a version of a table: editions between which a table did not change have the same."""
+    """The entity tag of a table's files: the same in all editions between which the table did not change.
+
+    A path and a version would not do: a table that is dropped and made again may have both.
+    """
     return f'"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}"'
 
 
@@ -135,39 +140,38 @@ def _tags(request: Request) -> set[str]:
 
 async def _sql(request: Request) -> tuple[str, dict[str, Any]]:
     """The text of a query, and what else a body of JSON says. Raises Problem for a body that is neither."""
-    body = await _body(request)
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        raise Problem("bad-request", f"the body is not UTF-8 at byte {error.start}") from None
+    body = await whole_body(request, SQL_BYTES)
     if "json" not in request.headers.get("content-type", ""):
-        return _plain(text), {}
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        raise Problem("bad-request", "the body is not JSON, as its Content-Type says") from None
-    if not isinstance(said, dict) or not isinstance(said.get("sql"), str):
+        return _plain(body), {}
+    said = json_object(body)
+    if not isinstance(said.get("sql"), str):
         raise Problem("bad-request", 'the body has no text "sql"')
     rest = {name: value for name, value in said.items() if name != "sql" and value is not None}
     if unknown := sorted(rest.keys() - {"edition", "cut", "format"}):
         raise Problem("bad-request", f"no member {unknown[0]!r} in the body: sql, edition, cut and format are known")
-    return _plain(said["sql"]), rest
+    return _plain(said["sql"].encode("utf-8", "surrogatepass")), rest
 
 
-def _plain(text: str) -> str:
+def _plain(body: bytes) -> str:
+    """Return the text of a query. Raise Problem for what no text of DuckDB has."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise Problem("bad-request", f"the query is not UTF-8 at byte {error.start}") from None
     if "\0" in text:
         raise Problem("bad-request", "the query has a zero byte")
     return text
 
 
-async def _body(request: Request) -> bytes:
+async def whole_body(request: Request, most: int) -> bytes:
+    """Return the body of a request. Raise Problem if it is longer than `most` bytes, or takes too long."""
     parts, size = list[bytes](), 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
                 size += len(part)
-                if size > SQL_BYTES:
-                    raise Problem("too-long", f"more than {SQL_BYTES:,} bytes")
+                if size > most:
+                    raise Problem("too-long", f"more than {most:,} bytes")
                 parts.append(part)
     except TimeoutError:
         raise Problem("too-slow", f"the body took more than {BODY_SECONDS:g} s") from None

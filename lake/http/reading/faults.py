@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from lake.errors import DeclarationError, StorageError, Unavailable
+from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.http.problems import Problem
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ def problem_of(error: BaseException) -> Problem:
     logging.getLogger("lake").warning("a read failed: %s", error)
     if isinstance(error, Unavailable):
         return Problem("busy", error.what, after=10)
-    what = "a stored file is damaged or gone" if isinstance(error, StorageError) else "an unexpected fault"
-    return Problem("unreadable", what)
+    if isinstance(error, LakeError | OSError):
+        return Problem("unreadable", "a stored file is damaged or gone")
+    return Problem("fault", "an unexpected fault")
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:

@@ -41,10 +41,10 @@ class Guests:
             raise Problem("no-reader", f"the token of {found.name} has expired")
         return found
 
-    def named(self, name: str, schema: str, table: str) -> bool:
-        """Whether the reader `name` may read a table by now."""
+    def covers(self, grant: str, schema: str, table: str) -> bool:
+        """Return whether the grant with that id is still valid and covers the table."""
         now = datetime.now(UTC)
-        return any(one.name == name and one.holds(now) and one.covers(schema, table) for one in self._now())
+        return any(one.id == grant and one.holds(now) and one.covers(schema, table) for one in self._now())
 
     def _now(self, seconds: float = LOOK_SECONDS) -> list[Grant]:
         with self._lock:

@@ -20,10 +20,10 @@ KEY_BYTES: Final = 32
 
 @dataclass(frozen=True)
 class Link:
-    """A file in its `place`, for a reader who may read the table of a schema, until `ends` (seconds since 1970)."""
+    """A file at `place`, readable while the grant with the id `grant` covers the table, until `ends` (Unix seconds)."""
 
     place: str
-    reader: str
+    grant: str
     schema: str
     table: str
     ends: int
@@ -69,7 +69,7 @@ class Links:
         return link
 
     def _signature(self, content: bytes) -> bytes:
-        return hmac.new(self.key, b"file\0" + content, hashlib.sha256).digest()
+        return hmac.new(self.key, b"grant\0" + content, hashlib.sha256).digest()
 
 
 def _text(content: bytes) -> str:

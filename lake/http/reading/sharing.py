@@ -20,10 +20,10 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 from lake.errors import LakeError, did_you_mean
 from lake.http.problems import Problem
-from lake.http.reading.asking import PRIVATE, of_edition
+from lake.http.reading.asking import PRIVATE, of_edition, whole_body
 from lake.http.reading.desk import Desk
 from lake.http.reading.faults import faulting, problem_of
-from lake.http.reading.forms import parameters
+from lake.http.reading.forms import json_object, parameters, whole_number
 from lake.http.reading.links import Link, Links
 from lake.http.reading.shelf import Asked
 from lake.http.reading.snapshots import Snapshot, stable_id
@@ -97,8 +97,8 @@ class Sharing:
 
     async def query(self, request: Request) -> Response:
         """What a table is, and addresses of its files."""
-        said = await _json(request)
         grant = await self.desk.grant(request)
+        said = json_object(await whole_body(request, BODY_BYTES) or b"{}")
         seconds = self.desk.serve.link_seconds
         with self.desk.shelf.held(seconds=seconds):
             reader, name = await self._found(request, await self._asked(said))
@@ -108,7 +108,7 @@ class Sharing:
                 raise problem_of(error) from error
             edition, cut = reader.edition.number, reader.edition.cut_of(name)
             answer = await self._lines(request, reader, name, parts, grant)
-            read = Read(grant.name, "share", (name,), None, edition, cut, "parquet")
+            read = Read(grant.name, grant.id, "share", (name,), None, edition, cut, "parquet")
             rows, size = sum(part.rows for part in parts), sum(part.size for part in parts)
             await self.desk.recording.record(read.ended("answered", rows=rows, size=size))
         return answer
@@ -121,8 +121,8 @@ class Sharing:
     async def file(self, request: Request) -> Response:
         """A file, by an address that was handed out."""
         link = self.links.opened(str(request.path_params["link"]), request.query_params.get("sig", ""))
-        if not await asyncio.to_thread(self.desk.guests.named, link.reader, link.schema, link.table):
-            raise Problem("expired", "the reader may read the table no longer")
+        if not await asyncio.to_thread(self.desk.guests.covers, link.grant, link.schema, link.table):
+            raise Problem("expired", "its grant was revoked, has expired, or does not cover the table")
         path = self.desk.projected.path(link.place)
         if not path.is_file():
             raise Problem("expired", "the file has gone: its edition has expired")
@@ -163,9 +163,7 @@ class Sharing:
         if version is not None and moment is not None:
             raise Problem("bad-request", "version and timestamp cannot be combined")
         if version is not None:
-            if not str(version).isdigit() or len(str(version)) > 18:
-                raise Problem("bad-request", f"version {str(version)[:40]!r} is no whole number")
-            return Asked(int(version))
+            return Asked(whole_number("version", version))
         if moment is None:
             return CURRENT
         edition = await asyncio.to_thread(edition_by, self.desk.settings, _moment(str(moment)))
@@ -188,7 +186,7 @@ class Sharing:
         if grant is not None:
             ends = int(time.time() + self.desk.serve.link_seconds)
             layer = reader.edition.tables[name].layer
-            link = partial(Link, reader=grant.name, schema=layer, table=name, ends=ends)
+            link = partial(Link, grant=grant.id, schema=layer, table=name, ends=ends)
             base = str(request.base_url).rstrip("/")
             for part in parts:
                 url = f"{base}{PREFIX}/files/{self.links.signed(link(place=part.place))}"
@@ -204,12 +202,9 @@ class Sharing:
 def _listed(request: Request, items: Sequence[Mapping[str, str]]) -> Response:
     """A page of a list."""
     given = parameters(request, "maxResults", "pageToken")
-    try:
-        first, most = int(given.get("pageToken") or 0), int(given.get("maxResults") or 500)
-    except ValueError:
-        first, most = -1, 0
-    if first < 0 or most < 0:
-        raise Problem("bad-request", "maxResults and pageToken are whole numbers")
+    first, most = (
+        whole_number(name, given.get(name) or default) for name, default in (("pageToken", 0), ("maxResults", 500))
+    )
     page: dict[str, Any] = {"items": list(items[first : first + most])}
     if first + most < len(items):
         page["nextPageToken"] = str(first + most)
@@ -224,22 +219,6 @@ def _moment(text: str) -> datetime:
     if moment.tzinfo is None:
         raise Problem("bad-request", f"{text!r} has no zone: write 2024-01-31T09:30:00Z")
     return moment
-
-
-async def _json(request: Request) -> dict[str, Any]:
-    """The body of a query. Raises Problem for one that is no JSON object."""
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > BODY_BYTES:
-            raise Problem("too-long", f"more than {BODY_BYTES:,} bytes")
-    try:
-        said = json.loads(body or b"{}")
-    except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
-        raise Problem("bad-request", "the body is no JSON object")
-    return said
 
 
 async def answer(sharing: Sharing, name: str, request: Request) -> Response:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
-from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.errors import DeclarationError, LakeError, Unavailable, install
 from lake.sources.kafka.faults import Moving, may_pass, meant, unavailable
 from lake.sources.kafka.options import Options
 from lake.sources.kafka.ranges import Bounds, Here, Range
@@ -85,7 +85,7 @@ class Cluster:
             raise DeclarationError(
                 "Kafka needs confluent-kafka, which the extra `kafka` installs",
                 where=self.options.where,
-                fix='pip install "headwater[kafka]"',
+                fix=install("kafka"),
             )
         from confluent_kafka import Consumer
         from confluent_kafka.admin import AdminClient

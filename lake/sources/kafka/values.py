@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from lake.contracts import avro_json
-from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.errors import DeclarationError, LakeError, Unavailable, install
 from lake.sources.kafka.options import Options
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Registry:
             raise DeclarationError(
                 f"Avro needs {' and '.join(missing)}, which the extra `kafka` installs",
                 where=self.options.where,
-                fix='pip install "headwater[kafka]"',
+                fix=install("kafka"),
             )
         from confluent_kafka.schema_registry import SchemaRegistryClient
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from lake import cost
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, install
 from lake.session import first_line
 from lake.store.keys.home import COPY, SECRET_BYTES, Identity, Transaction
 
@@ -82,7 +82,7 @@ class KeyDatabase:
             from lake.sources.postgres.connection import connect, is_passing, unavailable
         except ImportError as error:
             raise DeclarationError(
-                f"keys in PostgreSQL need {error.name}", where=self.where, fix="pip install 'headwater[postgres]'"
+                f"keys in PostgreSQL need {error.name}", where=self.where, fix=install("postgres")
             ) from None
         import psycopg
 

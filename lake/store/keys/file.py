@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lake import cost
-from lake.errors import DeclarationError, full
+from lake.errors import DeclarationError, forbidden, full
 from lake.session import first_line
 from lake.store.keys.home import COPY, SECRET_BYTES, Identity, Transaction
 
@@ -74,8 +74,8 @@ class KeyFile:
                 yield _Statements(connection)
                 connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
-            if no_room := full(error, where=self.where):
-                raise no_room from error
+            if disk := full(error, where=self.where) or forbidden(error, where=self.where):
+                raise disk from error
             raise DeclarationError(
                 f"the key store cannot be read: {first_line(error)}", where=self.where, fix=COPY
             ) from None

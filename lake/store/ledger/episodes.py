@@ -17,7 +17,8 @@ from lake.store.book import Book
 class Episode:
     """Episode `number` of an alert: began at a time, with a value, as `what` told; ended, None while it lasts.
 
-    `told`: how many of its messages were taken, the first when it began, the second when it ended.
+    `told`: how many of its messages were taken, the first when it began, the second when it ended. `of`: the table,
+    stream or sink that was measured; "" of a measure of the whole project, and of episodes recorded before it was.
     """
 
     alert: str
@@ -27,6 +28,7 @@ class Episode:
     what: str
     ended: str | None = None
     told: int = 0
+    of: str = ""
 
     @property
     def waits(self) -> bool:
@@ -44,6 +46,7 @@ EPISODES: Final = Book(
         "what": "VARCHAR",
         "ended": "VARCHAR",
         "told": "BIGINT",
+        "of": "VARCHAR",
     },
 )
 

@@ -21,6 +21,8 @@ from lake.store.warehouse import LAYERS
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 TOKEN_BYTES: Final = 32
+ID_DIGITS: Final = 24
+"""Hexadecimal digits of a token's digest that are its grant's id: 96 bits."""
 EVERY: Final = "*"
 """All tables of the editions: neither logs nor ledgers."""
 
@@ -37,6 +39,11 @@ class Grant:
     digest: str
     granted_at: datetime
     expires: datetime | None = None
+
+    @property
+    def id(self) -> str:
+        """Identify the grant. A name can be granted again after it was revoked; the id cannot."""
+        return self.digest[:ID_DIGITS]
 
     def covers(self, schema: str, name: str) -> bool:
         """Whether it is about a table of a layer, the log of a stream, or a ledger."""

@@ -27,6 +27,7 @@ READS: Final = Book(
     {
         "id": "VARCHAR",
         "reader": "VARCHAR",
+        "grant_id": "VARCHAR",
         "at": "TIMESTAMPTZ",
         "kind": "VARCHAR",
         "tables": "VARCHAR",
@@ -44,12 +45,14 @@ READS: Final = Book(
 
 @dataclass(frozen=True)
 class Read:
-    """What `reader` was given from `tables`; `kind` is `sql`, `table` or `share`, and `query` has no values.
+    """A read by `reader`, under the grant `grant_id`, of `tables`.
 
-    `outcome` is None while an answer is on its way; the same id is told again once it has ended.
+    `kind` is `sql`, `table` or `share`; `query` has no values. `outcome` is None while the answer is being sent: the
+    same id is recorded again at its end.
     """
 
     reader: str
+    grant_id: str
     kind: str
     tables: Sequence[str] = ()
     query: str | None = None
@@ -75,8 +78,6 @@ class Read:
         return json.dumps({name: said[name] for name in READS.columns}, ensure_ascii=False).encode() + b"\n"
 
 
-_AT: Final = list(READS.columns).index("at")
-_TABLES: Final = list(READS.columns).index("tables")
 assert {each.name for each in fields(Read)} == READS.columns.keys()
 
 
@@ -186,6 +187,6 @@ def _commit(settings: Settings, records: list[list[Any]]) -> None:
 
 
 def _record(line: str) -> list[Any]:
-    said = list(json.loads(line).values())
-    said[_AT], said[_TABLES] = datetime.fromisoformat(said[_AT]), json.dumps(said[_TABLES])
-    return said
+    read = json.loads(line)
+    read |= {"at": datetime.fromisoformat(read["at"]), "tables": json.dumps(read["tables"])}
+    return [read.get(name) for name in READS.columns]  # a journal written by an older version has no grant_id

@@ -1,4 +1,4 @@
-"""Where the files of a warehouse are: addresses, and the five things that are done at one. A local folder is the first.
+"""Addresses of the files of a warehouse, and the storages that keep them. A local folder is the first storage.
 
 Data files are read and written by delta-rs, DuckDB and Spark themselves, each by the address in its own form. What only
 a local folder has is in lake.store.storage.disk and lake.store.torn; the locks of one machine are in lake.store.locks.

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from lake import duck, s3
 from lake.config import Settings
-from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.errors import DeclarationError, LakeError, Unavailable, install
 from lake.store.storage import Address, Entry, Storage
 
 if TYPE_CHECKING:
@@ -298,7 +298,7 @@ def _store(place: s3.Place, staging: Path | None) -> ObjectStore:
         raise DeclarationError(
             f"an object store needs {', '.join(missing)}, which the extra `s3` installs",
             where=f"s3://{place.bucket}",
-            fix="pip install 'headwater[s3]'",
+            fix=install("s3"),
         )
     from lake.store.storage.ranged import FileSystem
 

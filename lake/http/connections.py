@@ -1,0 +1,189 @@
+"""Limits that begin with the connection: how many are open, in all and per address, and the head of a request.
+
+A connection that has no request in progress may be closed at any time. When a limit is reached, the oldest such
+connection is closed for a new one: connections that send nothing lock nobody out. Only if every connection has a
+request in progress is a new one refused with 503.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, Protocol, cast
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from lake.config import ServeSettings
+from lake.http.problems import Problem
+
+ACCEPTED_AT_ONCE: Final = 256
+"""Most connections that are accepted before the first of them is counted."""
+HEAD_BYTES: Final = 64 << 10
+"""Longest head of a request: its first line and all headers."""
+REST_BYTES: Final = 64 << 20
+"""Most that is read and dropped of a body whose request was answered before it was complete."""
+
+
+class _Cycle(Protocol):
+    response_complete: bool
+    more_body: bool
+
+
+class _Http(Protocol):
+    """The part of uvicorn's protocols, of either parser, that is used here; the cycle is the newest request's."""
+
+    cycle: _Cycle | None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def eof_received(self) -> bool | None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+
+def protocol(serve: ServeSettings) -> type[asyncio.Protocol]:
+    """Return the protocol of a server: uvicorn's own, within the limits."""
+    total = min(serve.connections, _descriptors(2 * serve.connections) // 2)
+    connections = Connections(total, min(total, serve.connections_per_address), serve.head_seconds)
+
+    class Guarded(Connection):
+        def __init__(self, **made: Any) -> None:
+            super().__init__(connections, cast(_Http, AutoHTTPProtocol(**made)))
+
+    return Guarded
+
+
+def _descriptors(wanted: int) -> int:
+    """Raise this process's limit of open files to `wanted` if that is allowed. Return the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return max(soft, most) if soft != resource.RLIM_INFINITY else wanted
+
+
+@dataclass
+class Connections:
+    """The open connections of a server, by address, oldest first."""
+
+    total: int
+    per_address: int
+    head_seconds: float
+    _by_address: dict[str, dict[Connection, None]] = field(default_factory=dict)
+
+    def admit(self, connection: Connection) -> None:
+        """Count a new connection. Raise Problem if there are too many and all have a request in progress."""
+        own = self._by_address.get(connection.address, {})
+        if len(own) >= self.per_address:
+            self._make_room([own], f"{self.per_address:,} connections from this address")
+        elif sum(map(len, self._by_address.values())) >= self.total:
+            largest_first = sorted(self._by_address.values(), key=len, reverse=True)
+            self._make_room(largest_first, f"{self.total:,} connections")
+        self._by_address.setdefault(connection.address, {})[connection] = None
+
+    def discard(self, connection: Connection) -> None:
+        """Count a connection no longer."""
+        own = self._by_address.get(connection.address, {})
+        own.pop(connection, None)
+        if not own:
+            self._by_address.pop(connection.address, None)
+
+    def _make_room(self, groups: Iterable[Iterable[Connection]], found: str) -> None:
+        for group in groups:
+            idle = [connection for connection in group if connection.is_idle]
+            if idle:  # first one that never had a request
+                oldest = min(idle, key=lambda connection: connection.was_used)
+                self.discard(oldest)
+                oldest.transport.abort()
+                return
+        raise Problem("too-many", f"{found} have a request in progress", after=1.0)
+
+
+class Connection(asyncio.Protocol):
+    """One connection: passes on to uvicorn's protocol what is within the limits."""
+
+    transport: asyncio.Transport
+    address: str = ""
+
+    def __init__(self, connections: Connections, http: _Http) -> None:
+        self.connections, self.http = connections, http
+        self.is_admitted = self.is_refused = self.was_used = False
+        self._unanswered = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in progress: none is complete up to its body, or the newest is answered."""
+        return self.http.cycle is None or self.http.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.address = str((transport.get_extra_info("peername") or ("",))[0])
+        try:
+            self.connections.admit(self)
+        except Problem as problem:
+            self._refuse(problem)
+            return
+        self.is_admitted = True
+        self.http.connection_made(transport)
+        self._begin_head()
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_refused:
+            return
+        if self.is_idle:
+            self._begin_head()
+            self._unanswered += len(data)
+        self.http.data_received(data)
+        if not self.is_idle:
+            self.was_used = True
+            self._end_head()
+        elif self._unanswered > (most := REST_BYTES if self._is_rest_of_body else HEAD_BYTES):
+            self._refuse(Problem("long-head", f"more than {most:,} bytes"))
+
+    def eof_received(self) -> bool | None:
+        return None if self.is_refused else self.http.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.connections.discard(self)
+        self._end_head()
+        if self.is_admitted:
+            self.http.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self.http.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.http.resume_writing()
+
+    @property
+    def _is_rest_of_body(self) -> bool:
+        """Whether what comes now belongs to a request that was answered before all of it was there."""
+        return self.http.cycle is not None and self.http.cycle.more_body
+
+    def _begin_head(self) -> None:
+        if self._timer is None:
+            seconds, loop = self.connections.head_seconds, asyncio.get_running_loop()
+            problem = Problem("too-slow", f"its head took more than {seconds:g} s")
+            self._timer = loop.call_later(seconds, self._refuse, problem)
+
+    def _end_head(self) -> None:
+        self._unanswered = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer with a problem, unless another answer may be on its way, and close."""
+        self.is_refused = True
+        if not self.was_used:
+            answer = problem.response
+            headers = {name.decode(): value.decode() for name, value in answer.raw_headers} | {"connection": "close"}
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            first = f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}\r\n"
+            self.transport.write(f"{first}{lines}\r\n".encode() + bytes(answer.body))
+        self.transport.close()

@@ -1,0 +1,135 @@
+"""Limits that begin with the connection: half-open ones, slow and long heads, and too many at once."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests import intake
+from tests.reading import Served, served, small
+from tests.servers.http import installed
+
+pytestmark = pytest.mark.http
+PATIENCE = 60.0
+
+
+@contextmanager
+def opened(port: int, count: int, sent: bytes = b"") -> Iterator[list[socket.socket]]:
+    """So many connections, each of which sends the beginning of a request."""
+    with ExitStack() as ends:
+        connections = []
+        for _ in range(count):
+            connection = ends.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
+            connection.sendall(sent)
+            connections.append(connection)
+        yield connections
+
+
+def answer(connection: socket.socket) -> bytes:
+    """All that comes until the server closes the connection."""
+    parts = []
+    try:
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+def trickle(connection: socket.socket) -> None:
+    """Sends a byte now and then, until the server closes the connection."""
+    while True:
+        connection.sendall(b"x")
+        with suppress(TimeoutError):
+            if not connection.recv(1 << 16):
+                raise ConnectionResetError
+
+
+def problem(text: bytes) -> tuple[int, str]:
+    """Status and kind of a raw answer."""
+    head, _, body = text.partition(b"\r\n\r\n")
+    return int(head.split()[1]), str(json.loads(body)["type"]).removeprefix("/problems#")
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("sent", [b"GET /tables HTTP/1.1\r\nhost: x\r\n"])
+def test_half_open_connections_lock_nobody_out(tmp_path: Path, sent: bytes) -> None:
+    installed()
+    project = small(tmp_path / "shop")
+    with intake.serving(project.project, under=["prlimit", "--nofile=256:256"]) as serving:
+        site = Served(project, serving)
+        with opened(serving.port, 600, sent):
+            assert site.get("/tables").status_code == 200
+            assert site.sql("select 1 as one").json() == [{"one": 1}]
+
+
+@pytest.mark.parametrize("sent", [b"", b"G", b"POST /sql HTTP/1.1\r\ncontent-length: 5\r\n"])
+def test_a_head_that_does_not_arrive_in_time_is_answered_408(tmp_path: Path, sent: bytes) -> None:
+    installed()
+    with (
+        served(tmp_path / "shop", "[tool.lake.serve]\nhead_seconds = 0.2\n") as site,
+        opened(site.serving.port, 1, sent) as [slow],
+    ):
+        assert problem(answer(slow)) == (408, "too-slow")
+
+
+def test_a_head_that_is_sent_in_drops_after_a_request_is_closed(tmp_path: Path) -> None:
+    installed()
+    whole = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
+    for rest in (b"GET /health HT", b"POST /health HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"):
+        with (
+            served(tmp_path / f"shop{len(rest)}", "[tool.lake.serve]\nhead_seconds = 0.2\n") as site,
+            opened(site.serving.port, 1, whole + rest) as [drip],
+        ):
+            assert b"200 OK" in drip.recv(1 << 16)
+            drip.settimeout(0.05)
+            with pytest.raises(ConnectionError):  # the server closes it, though something goes on coming
+                trickle(drip)
+
+
+def test_a_head_of_any_length_is_cut_off(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop") as site, opened(site.serving.port, 1, b"GET / HTTP/1.1\r\n") as [long]:
+        with pytest.raises(ConnectionError):
+            long.sendall((b"x-header: " + b"x" * 1000 + b"\r\n") * 100_000)
+        assert site.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize("setting", ["connections", "connections_per_address"])
+def test_a_connection_beyond_those_with_a_request_in_progress_is_answered_503(tmp_path: Path, setting: str) -> None:
+    installed()
+    with served(tmp_path / "shop", f"[tool.lake.serve]\n{setting} = 3\n") as site:
+        token = site.reader("all")
+        head = f"POST /sql HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-length: 9\r\n\r\n"
+        begun = f"{head}select".encode()
+        with opened(site.serving.port, 3, begun) as [first, *_]:
+            refused = httpx.get(f"{site.serving.url}/health")
+            assert (refused.status_code, refused.json()["type"]) == (503, "/problems#too-many")
+            assert refused.headers["retry-after"] == "1"
+            first.sendall(b" 1;")
+            assert first.recv(1 << 16).startswith(b"HTTP/1.1 200")
+            assert httpx.get(f"{site.serving.url}/health").status_code == 200
+
+
+def test_the_limit_of_open_files_is_raised_for_connections(tmp_path: Path) -> None:
+    installed()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    project = small(tmp_path / "shop")
+    with intake.serving(project.project, under=["prlimit", f"--nofile=128:{hard}"]) as serving:
+        limits = Path(f"/proc/{serving.pid}/limits").read_text()
+        [line] = [line for line in limits.splitlines() if line.startswith("Max open files")]
+        assert int(line.split()[3]) == min(2000, hard)
+
+
+def test_a_connection_is_not_upgraded_to_a_websocket(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop") as site:
+        upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+        assert httpx.get(f"{site.serving.url}/health", headers=upgrade).json() == {"status": "ok"}

@@ -1,0 +1,113 @@
+"""Readers whose name was used before: nothing that was made for the first grant works by the second."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lake.config import Settings
+from lake.http.problems import Problem
+from lake.http.reading.guests import Guests
+from lake.http.reading.links import Link, Links
+from lake.read import granting
+from lake.read.sql import reader
+from lake.store.ledger.reads import Journal
+from lake.store.warehouse import Warehouse
+from tests.intake import LAKE
+from tests.processes import until
+from tests.reading import Served, publish, served, small
+from tests.servers.http import installed
+from tests.warehouse import write
+
+QUERY = "/delta-sharing/shares/lake/schemas/gold/tables/{}/query"
+
+
+def lake(settings: Settings, *words: str) -> str:
+    line = [str(LAKE), "reader", *words, "--project", str(settings.project)]
+    return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def addresses(site: Served, table: str, token: str) -> list[str]:
+    answer = httpx.post(
+        site.serving.url + QUERY.format(table), json={}, headers={"authorization": f"Bearer {token}"}, timeout=60
+    )
+    return [line["file"]["url"] for line in map(json.loads, answer.text.splitlines()) if "file" in line]
+
+
+@pytest.mark.http
+def test_addresses_of_a_revoked_grant_stay_refused_when_its_name_is_granted_again(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop") as site:
+        first = lake(site.settings, "add", "r1", "--table", "*")
+        made = [url for table in ("numbers", "types") for url in addresses(site, table, first)]  # its files, and copies
+        assert [httpx.get(url).status_code for url in made] == [200, 200]
+        lake(site.settings, "revoke", "r1")
+        until(lambda: {httpx.get(url).status_code for url in made} == {403})
+        second = lake(site.settings, "add", "r1", "--table", "*")
+        again = [url for table in ("numbers", "types") for url in addresses(site, table, second)]
+        assert [httpx.get(url).status_code for url in again] == [200, 200]
+        assert [httpx.get(url).json()["errorCode"] for url in made] == ["EXPIRED", "EXPIRED"]
+        headers = {"authorization": f"Bearer {first}"}
+        assert httpx.get(f"{site.serving.url}/tables", headers=headers).status_code == 401
+        ids = site.reads("DISTINCT ON (grant_id) grant_id", by="r1")
+        assert len(ids) == 2
+        [listed] = json.loads(lake(site.settings, "list", "--json"))
+        assert (listed["grant_id"],) in ids
+
+
+def test_an_address_names_the_grant_and_not_the_reader(tmp_path: Path) -> None:
+    settings = small(tmp_path / "shop")
+    guests, links = Guests(settings), Links(b"k" * 32)
+    first, _ = granting.grant(settings, "r1", ["*"])
+    link = Link("w/file", first.id, "gold", "types", 1 << 40)
+    opened = links.opened(*links.signed(link).split("?sp=r&sig="))
+    assert guests.covers(opened.grant, opened.schema, opened.table)
+    granting.revoke(settings, "r1")
+    second, _ = granting.grant(settings, "r1", ["*"])
+    fresh = Guests(settings)
+    assert not fresh.covers(opened.grant, "gold", "types")
+    assert fresh.covers(second.id, "gold", "types")
+    assert not fresh.covers("r1", "gold", "types")
+
+
+def test_an_address_signed_before_addresses_named_grants_is_refused() -> None:
+    links = Links(b"k" * 32)
+    content = b'["w/file","r1","gold","types",1099511627776]'
+    signature = base64.urlsafe_b64encode(hmac.new(links.key, b"file\0" + content, hashlib.sha256).digest()).decode()
+    with pytest.raises(Problem, match="no address of this server"):
+        links.opened(base64.urlsafe_b64encode(content).decode().rstrip("="), signature.rstrip("="))
+
+
+def test_reads_of_journals_without_a_grant_id_are_booked(tmp_path: Path) -> None:
+    settings = small(tmp_path / "shop")
+    journal = Journal(settings)
+    line = {"id": "a1", "reader": "bi", "at": "2026-01-01T00:00:00+00:00", "kind": "sql", "tables": ["types"]}
+    rest = {"query": "FROM types", "edition": 1, "cut": 1, "format": "csv", "outcome": "answered", "rows": 4}
+    file = settings.path(".lake/reads/1-dead.jsonl")
+    file.write_text(json.dumps(line | rest | {"size": 9, "seconds": 0.5}) + "\n")
+    for _ in ("from the journal", "from the book"):
+        rows = reader(settings).relation("SELECT reader, grant_id, tables, rows, bytes FROM lake.reads").fetchall()
+        assert rows == [("bi", None, ["types"], 4, 9)]
+        journal.book()
+    assert not file.exists()
+    journal.close()
+
+
+@pytest.mark.http
+def test_an_entity_tag_changes_when_a_table_is_dropped_and_made_again(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop") as site:
+        tag = site.get("/tables/nothing.csv").headers["etag"]
+        shutil.rmtree(Warehouse(site.settings).root.local / "silver/nothing")
+        write(site.settings, "silver", "nothing", "SELECT 7::BIGINT AS a, 'c' AS b")
+        publish(site.settings, nothing=0)
+        until(lambda: site.get("/tables").headers["lake-edition"] == "2")
+        assert site.get("/tables/nothing.csv", if_none_match=tag).text == "a,b\n7,c\n"
