@@ -32,7 +32,8 @@ and the record a `lake` object with the project's facts:
                                  those of every dump in its file
     "clock":    {"sent": "sent_at", "received": "received_at"}   two fields with the time at which the record was sent,
                                  by the producer's clock and by the first receiver's: the event time is corrected by
-                                 what lies between them; what an event is goes by the uncorrected one
+                                 what lies between them, and jobs read it as `_time`; the field keeps the uncorrected
+                                 one, and what an event is goes by that
     "complete": {"producer": "device", "number": "seq", "every": "1 day"}   what tells that events are missing: a
                                  number that goes up by one with each event of a producer, an event in each span of time
     "horizon":  {"producer": "device", "punctuation": "kind = 'alive'", "idle": "2 hours", "limit": 10000}   whose

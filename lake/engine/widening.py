@@ -11,7 +11,7 @@ from lake.errors import DeclarationError
 from lake.evaluation.columns import IGNORED, WAITING, given, lost, recorded
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
-from lake.evaluation.validate import analyse
+from lake.evaluation.validate import analyse, check_clocks
 from lake.store.table_head import HANDED_ON, Columns
 
 
@@ -39,8 +39,11 @@ def is_as_built(evaluation: Evaluation) -> bool:
 
 
 def must_have(evaluation: Evaluation) -> None:
-    """Raises DeclarationError where a table that the declared one is derived from has lost what it reads."""
+    """Raise DeclarationError if a table that the declared one is derived from has lost what it reads, or its times are
+    are those of wrong clocks.
+    """
     inputs, declaration = evaluation.inputs, evaluation.declaration
+    check_clocks(inputs, declaration)
     columns = evaluation.since.columns or {}
     current = {s.name: inputs.columns(s) for s in declaration.inputs if not s.is_log and s.name in columns}
     if gone := list(lost(columns, current)):

@@ -18,6 +18,7 @@ from lake.evaluation.carrying_frame import CarryingFrame
 from lake.evaluation.columns import Analysed, Given, given, leaf, no_files, unrecorded, withheld, without
 from lake.ingest import integrity, refusals
 from lake.kinds.columns import CARRIED, ORDER, SIGN, visible
+from lake.kinds.kind import ALL_FINAL
 from lake.project import Project
 from lake.session import raise_if_gone
 from lake.store import erasures, log
@@ -159,9 +160,12 @@ class Inputs:
         sides = function_output.frames(declaration, result, len(frames))
         if kind.row_by_row and kind.broadcast is None:
             sides = [self._keyed(source, rows) for source, rows in zip(declaration.inputs, sides, strict=True)]
-        sides = [
-            kind.prepare(function_output.complete(declaration, rows, side), side) for side, rows in enumerate(sides)
-        ]
+        try:
+            sides = [
+                kind.prepare(function_output.complete(declaration, rows, side), side) for side, rows in enumerate(sides)
+            ]
+        except DeclarationError as fault:
+            raise fault if fault.where else declaration.fault(fault.what, fix=fault.fix) from fault
         if not kind.heeds_refusals:
             return tuple(sides)
         both = zip(sides, refused, strict=True)
@@ -189,8 +193,9 @@ class Inputs:
         return tuple(map(self.horizon, declaration.inputs)) if declaration.kind.needs_time else ()
 
     def horizon(self, source: Input) -> datetime | None:
-        """The watermark of a log at the cut; None where it has no events."""
-        return Log(self.project.settings, source.name).head_at(self.version(source)).watermark
+        """Return the watermark of a log at the cut: None without events, ALL_FINAL if all its producers are closed."""
+        head = Log(self.project.settings, source.name).head_at(self.version(source))
+        return ALL_FINAL if head.is_ended else head.watermark
 
     def nothing(self, source: Input) -> DataFrame:
         """What `whole` gives, without its rows and without reading any."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,18 +12,19 @@ from lake import quoting
 from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError, LakeError
 from lake.evaluation import determinism, function_output, unique
+from lake.evaluation.carrying_frame import CarryingFrame
 from lake.evaluation.columns import Analysed, read_of, tags
 from lake.evaluation.failing_event import row_behind
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Values
-from lake.kinds.columns import DELIVERED, visible
+from lake.kinds.columns import DELIVERED, TIME, visible
 from lake.kinds.grouped_map import Place, fault_of
 from lake.session import first_line, raise_if_gone
 from lake.store import small
 from lake.store.log import Log
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 VALUES: Final = "make its function tolerate such values (try_cast, nullif, where), or void their events"
@@ -125,6 +127,7 @@ def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
     sides: tuple[DataFrame, ...] = ()
     try:
         sides = inputs.called(declaration, frames)
+        check_clocks(inputs, declaration)
         for side, rows in enumerate(sides):
             quoting.check(rows.columns)
             determinism.check(declaration, rows, [frames[side]] if kind.row_by_row else frames)
@@ -146,6 +149,54 @@ def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
     for source, names in zip(declaration.inputs, scanned, strict=True):
         read[source.name] = read.get(source.name, frozenset()) | frozenset(visible(names))
     return Analysed(read, dict(evaluated.dtypes), _handed_on(declaration, sides, evaluated))
+
+
+def check_clocks(inputs: Inputs, declaration: Declaration) -> None:
+    """Raise DeclarationError if a time that the kind goes by is made of a field that a clock corrects.
+
+    Reads no data: only plans, and those only over logs with a clock.
+    """
+    kind, corrected = declaration.kind, _corrected_fields(inputs, declaration)
+    if not corrected:
+        return
+    frames = [inputs.blank(source, side) for side, source in enumerate(declaration.inputs)]
+    result = declaration(*map(CarryingFrame, frames))
+    sides = function_output.frames(declaration, result, len(frames))
+    for side, fields in corrected.items():
+        for column in kind.compared_times(side):
+            wrong = fields & _columns_behind(sides[side], column, frames, side) if column in sides[side].columns else ()
+            for field in sorted(wrong):
+                stream = declaration.inputs[side].name
+                raise declaration.fault(
+                    f"its {kind.name} goes by {column!r}, which is made of {field!r} as the producer told it, and the"
+                    f" contract of {stream} has a clock that corrects it",
+                    fix=f"return the corrected event time: {TIME} as {column}",
+                )
+
+
+def _corrected_fields(inputs: Inputs, declaration: Declaration) -> dict[int, frozenset[str]]:
+    """Return the fields of event times that a clock corrects, for each input whose times are compared."""
+    corrected = {}
+    for side, source in enumerate(declaration.inputs):
+        contract = inputs.project.contracts[source.name] if source.is_log else None
+        if contract is not None and contract.clock is not None and declaration.kind.compared_times(side):
+            words = {*re.findall(r"\w+", contract.time or "")}
+            corrected[side] = frozenset(field.name for field in contract.fields if field.name in words)
+    return corrected
+
+
+def _columns_behind(rows: DataFrame, column: str, frames: list[DataFrame], side: int) -> frozenset[str]:
+    """Return the columns of input number `side` that `column` is made of.
+
+    A column that filters of `rows` read too counts only if `column` is not made of the event time.
+    """
+    from pyspark.sql import functions as F
+
+    def read(selected: Column) -> frozenset[str]:
+        return read_of(determinism.physical(rows.select(selected)), [frame.columns for frame in frames])[side]
+
+    of_column, of_filters = read(F.col(f"`{column}`")), read(F.lit(1))
+    return of_column - of_filters if TIME in of_column else of_column
 
 
 def _handed_on(declaration: Declaration, sides: Sequence[DataFrame], evaluated: DataFrame) -> dict[str, dict[str, str]]:

@@ -25,7 +25,7 @@ from lake import cost, file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError
-from lake.ingest import landing, recovery
+from lake.ingest import completeness, landing, recovery
 from lake.ingest.batch import Batch, reading
 from lake.ingest.delivery import FETCHES, Acceptance, Delivery, Fetched, Files, Replayed
 from lake.ingest.files import Mark, noted
@@ -222,6 +222,7 @@ def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
         ordered=batch.ordered,
         content=content,
         **sealed_with(settings, contract),
+        **({completeness.RUNS: batch.punctuated_runs} if batch.punctuated_runs else {}),
     )
     log = Log(settings, contract.name)
     after = log.commit(contract, events, position)

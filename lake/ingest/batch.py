@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +23,7 @@ from lake.contracts.contract import Contract
 from lake.contracts.event_id import identity
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.ingest import attempts, producers, refusals
+from lake.ingest import attempts, completeness, producers, refusals
 from lake.ingest.deduplication import NONE, Search, Verdict
 from lake.ingest.delivery import LINE_BITS, Closing, Delivery, QuarantineEvent
 from lake.ingest.horizon import Horizon
@@ -185,6 +185,14 @@ class Batch:
         )
         latest = max((time for time in (self._latest, *punctuated.values()) if time is not None), default=None)
         return before.after(times, punctuated, latest, self.now)
+
+    @cached_property
+    def punctuated_runs(self) -> list[list[Any]]:
+        """The runs of numbers that have a punctuation's; none if the contract counts no numbers."""
+        if self.horizon is None or not self.horizon.punctuation or self.contract.complete.number is None:
+            return []
+        records = self._kept(self.parsed).unionByName(self.parsed.where(producers.PUNCTUATED))
+        return completeness.punctuated_runs(records, self.contract.complete, "_reason IS NOT NULL")
 
     @cached_property
     def accepted(self) -> dict[int, int]:

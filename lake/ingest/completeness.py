@@ -1,32 +1,40 @@
 """What should have come and has not: numbers that producers gave and skipped, spans of time without an event.
 
 Only what lies between two events is known to be missing, or up to the horizon of the producers. An event that was
-voided has come.
+voided has come. So has a punctuation, which is no event: the log's commit of its batch records its number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
 from lake.contracts import evolution, origins
-from lake.contracts.contract import Contract
+from lake.contracts.contract import Complete, Contract
 from lake.ingest import event_times
-from lake.quoting import literal, quoted
+from lake.quoting import SPARK, literal, quoted
 from lake.store import delta, small
 from lake.store.log import Log
 from lake.text import counted, moment
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+RUNS: Final = "numbers"
+"""The member of a log's commit with the runs of numbers, [producer, first, last], that have a punctuation's."""
 GAPS: Final = """
-    SELECT producer, before + 1 AS first, number - 1 AS last
-    FROM (SELECT *, lag(number) OVER (PARTITION BY producer ORDER BY number) AS before
-          FROM (SELECT DISTINCT {producer} AS producer, {number} AS number FROM t WHERE _bucket >= 0)
-          WHERE number IS NOT NULL)
-    WHERE number > before + 1
+    SELECT producer, before + 1 AS first, first - 1 AS last
+    FROM (SELECT *, max(last) OVER (PARTITION BY producer ORDER BY first
+                                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+          FROM (SELECT {producer} AS producer, {number} AS first, {number} AS last FROM t
+                UNION ALL
+                SELECT unnest($1::VARCHAR[]), unnest($2::VARCHAR[])::HUGEINT, unnest($3::VARCHAR[])::HUGEINT)
+          WHERE first IS NOT NULL)
+    WHERE first > before + 1
     ORDER BY ALL
 """
 
@@ -86,12 +94,54 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[Numbers]:
     log = Log(settings, contract.name)
     if number is None or not delta.exists(log.path):
         return
-    contracts = evolution.with_current(log.contracts(log.head()), contract)
+    head = log.head()
+    contracts = evolution.with_current(log.contracts(head), contract)
     columns = {*delta.columns(log.path)}
     of = stored(contracts, producer, columns) if producer else "NULL"
     query = GAPS.format(producer=of, number=f"TRY_CAST({stored(contracts, number, columns)} AS HUGEINT)")
-    for row in small.rows(log.path, query):
+    punctuates = contract.horizon is not None and contract.horizon.punctuation
+    runs = [run for head in log.backwards() for run in head.position.data.get(RUNS, ())] if punctuates else []
+    if not any(head.offsets.values()):  # then the log has no files to query
+        yield from _between(runs)
+        return
+    producers, first, last = zip(*runs, strict=True) if runs else ((), (), ())
+    for row in small.rows(log.path, query, [*producers], [*map(str, first)], [*map(str, last)]):
         yield Numbers(row["producer"], int(row["first"]), int(row["last"]))
+
+
+def _between(runs: Iterable[tuple[str | None, int, int]]) -> Iterator[Numbers]:
+    """The numbers missing between runs of the same producer."""
+    by_producer: dict[str | None, list[event_times.Run]] = {}
+    for producer, first, last in runs:
+        by_producer.setdefault(producer, []).append((first, last))
+    for producer, own in by_producer.items():
+        for first, last in event_times.gaps(event_times.joined(own)):
+            yield Numbers(producer, first, last)
+
+
+def punctuated_runs(records: DataFrame, complete: Complete, punctuation: str) -> list[list[Any]]:
+    """Return the runs of numbers of a batch that have a punctuation's: [producer, first, last], in order.
+
+    `records` are its events and punctuations, which the SQL condition `punctuation` tells apart. A run without
+    a punctuation is in the log.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    producer = quoted(complete.producer, SPARK) if complete.producer else "NULL"
+    numbers = records.selectExpr(
+        f"cast({producer} AS string) AS producer",
+        f"cast({quoted(complete.number or '', SPARK)} AS decimal(38, 0)) AS number",
+        f"{punctuation} AS punctuates",
+    ).where("number IS NOT NULL")
+    numbers = numbers.groupBy("producer", "number").agg(F.bool_or("punctuates").alias("punctuates"))
+    order = Window.partitionBy("producer").orderBy("number")
+    follows = F.expr("coalesce(try_subtract(number, cast(1 AS decimal(38, 0))) = before, false)")
+    begun = numbers.withColumn("before", F.lag("number").over(order)).withColumn("begins", (~follows).cast("int"))
+    runs = begun.withColumn("run", F.sum("begins").over(order)).groupBy("producer", "run")
+    found = runs.agg(F.min("number").alias("first"), F.max("number").alias("last"), F.bool_or("punctuates").alias("of"))
+    rows = found.where("of").orderBy("producer", "first").select("producer", "first", "last").toArrow().to_pylist()
+    return [[row["producer"], int(row["first"]), int(row["last"])] for row in rows]
 
 
 def stored(contracts: tuple[Contract, ...], name: str, physical: set[str]) -> str:

@@ -249,7 +249,8 @@ def _watermarks(
             was = replace(Horizon.of(before, contracts[head.contract - 1]), at=watermark, latest=reached)
             horizon = _horizon(was, head, contracts[head.contract - 1], times, latest)
             reached, watermark = horizon.latest, horizon.at
-            if horizon.as_json != head.horizon:
+            unrecorded = {} if "ended" in head.horizon else {"ended": False}
+            if {**horizon.as_json, **unrecorded} != {**head.horizon, **unrecorded}:
                 yield f"batch {head.batch}: producer state in the head disagrees with its rows and closings"
         elif not head.horizon:
             reached = watermark = max((time for time in (latest, reached) if time), default=None)

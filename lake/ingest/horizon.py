@@ -34,7 +34,8 @@ class Horizon:
     """Where a log stands by its producers: nothing before `at` is expected any more, None while all is.
 
     `latest` is the greatest time that any record told, `producer` the field that names producers. `punctuation` and
-    `closed` are what records of the newest batch that are no events told, and whom it closed.
+    `closed` are what records of the newest batch that are no events told, and whom it closed. It `is_ended` while
+    producers have been closed and none is open: then nothing is expected.
     """
 
     producer: str
@@ -43,13 +44,15 @@ class Horizon:
     producers: Mapping[str, Producer] = field(default_factory=dict)
     punctuation: Mapping[str, datetime] = field(default_factory=dict)
     closed: tuple[str, ...] = ()
+    is_ended: bool = False
 
     @classmethod
     def of(cls, head: LogHead, contract: Contract) -> Horizon:
         """That of a log; with no producers yet where its batches so far were written without, or by another field."""
         assert contract.horizon is not None
         recorded, names = head.horizon, contract.field(contract.horizon.producer).names
-        still_open = recorded.get("open", {}) if recorded.get("producer") in names else {}
+        same = recorded.get("producer") in names
+        still_open = recorded.get("open", {}) if same else {}
         return cls(
             contract.horizon.producer,
             head.watermark,
@@ -57,6 +60,7 @@ class Horizon:
             {name: Producer(_instant(latest), _instant(heard)) for name, (latest, heard) in still_open.items()},
             {name: _instant(at) for name, at in recorded.get("told", {}).items()},
             tuple(recorded.get("closed", ())),
+            same and head.is_ended,
         )
 
     @property
@@ -68,6 +72,7 @@ class Horizon:
             "open": {name: [_micros(one.latest), _micros(one.heard)] for name, one in self.producers.items()},
         }
         data |= {"told": {name: _micros(at) for name, at in self.punctuation.items()}} if self.punctuation else {}
+        data |= {"ended": True} if self.is_ended else {}
         return data | ({"closed": list(self.closed)} if self.closed else {})
 
     def after(
@@ -87,6 +92,7 @@ class Horizon:
             producers=producers,
             punctuation=punctuated,
             closed=(),
+            is_ended=self.is_ended and not producers,
         )
 
     def without(self, names: Iterable[str]) -> Horizon:
@@ -94,7 +100,10 @@ class Horizon:
         closed = tuple(sorted({*names} & self.producers.keys()))
         left = {name: one for name, one in self.producers.items() if name not in closed}
         reached = _least(left) if left or not closed else self.latest
-        return replace(self, at=_latest(self.at, reached), producers=left, punctuation={}, closed=closed)
+        ended = not left and (self.is_ended or bool(closed))
+        return replace(
+            self, at=_latest(self.at, reached), producers=left, punctuation={}, closed=closed, is_ended=ended
+        )
 
     def idle(self, at: datetime, silence: timedelta) -> tuple[str, ...]:
         """The producers of whom nothing came in the `silence` before `at`."""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same
 from lake.kinds.explanation import COUNTS, DROPPED, INTO, ROLE
-from lake.kinds.finality import FINAL, TIMES, check_lateness, late_before
-from lake.kinds.kind import Kind
+from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, is_past
 from lake.kinds.locality import Near
 from lake.kinds.measures.decimals import retracted
 from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, State, not_null
@@ -34,15 +33,16 @@ INEXACT: Final = ("float", "double", "string")  # whose sums are floats
 
 
 @dataclass(frozen=True, init=False)
-class Aggregate(Kind):
+class Aggregate(WithFinality):
     """One row per `key` and window: the key's columns, the window's, and one column a measure.
 
     `late` says what becomes of a log's rows whose event time is more than `lateness` before the greatest of earlier
     batches, or before their horizon where the contract names producers: they correct their window, or are dropped.
     Either is decided by the row, never by when it was processed. `is_final` adds a column of that name: no row that is
-    not late by more than `lateness` can change the window any more, because the log's greatest event time, or its
-    horizon, has passed its end by that much. With late="drop" such a window never
-    changes; with "correct" a later event still corrects it. It takes `window.on` to be the event time.
+    not late by more than `lateness` is expected to change the window any more, because the log's greatest event time,
+    or its horizon, has passed its end by that much, or because all producers are closed. With late="drop" such a window
+    changes only if a closed producer comes back in time; with "correct" a late event still corrects it. It takes
+    `window.on` to be the event time.
 
     Example:
         Aggregate("carrier", {"flights": Count(), "delay": Avg("arrival_delay")})
@@ -124,6 +124,9 @@ class Aggregate(Kind):
     def requires(self, side: int = 0, /) -> dict[str, str]:
         return dict.fromkeys(self.by, "key") | (self.window.requires if self.window else {})
 
+    def compared_times(self, side: int = 0, /) -> tuple[str, ...]:
+        return (self.window.on,) if self.window else ()
+
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         """Rows without a time have no window and no group."""
         if self.late == "drop":
@@ -147,21 +150,6 @@ class Aggregate(Kind):
             return self._finish(self._merged(old, self._filled(changes)))
         gone = {_gone(name): state.gone for name, state in self._state.items() if state.gone}
         return self._finish(self._added(old, self._filled(changes, gone)))
-
-    def at_horizon(self, rows: DataFrame, /, *horizons: datetime | None) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        if not self.is_final:
-            return rows
-        [horizon] = horizons
-        closed = "false" if horizon is None else f"{ENDS} <= {self._closed_until(horizon)}"
-        return rows.withColumn(FINAL, F.expr(closed))
-
-    def changed_by_horizon(self, *horizons: datetime | None) -> str | None:
-        if not self.is_final:
-            return None
-        [horizon] = horizons
-        return FINAL if horizon is None else f"{FINAL} <> ({ENDS} <= {self._closed_until(horizon)})"
 
     def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
         [rows] = sides
@@ -201,13 +189,10 @@ class Aggregate(Kind):
         into = F.struct(*[F.col(self._groups[column]).alias(column) for column in self.identity])
         return rows.withColumns({INTO: into, ROLE: F.expr(f"if({dropped}, '{DROPPED}', '{COUNTS}')")})
 
-    def _closed_until(self, horizon: datetime) -> int:
-        """Windows that end up to this instant (microseconds since 1970) are closed at `horizon`.
-
-        A row at the instant itself is not late yet: a window that holds it is still open.
-        """
-        before = late_before(horizon, self.lateness)
-        return before - 1 if self.window is not None and self.window.closed else before
+    def _decided(self, horizons: Sequence[datetime | None]) -> str:
+        """SQL of whether a row at the window's end, or a microsecond before an exclusive end, would be late."""
+        last = ENDS if self.window is not None and self.window.closed else f"{ENDS} - 1"
+        return is_past(last, horizons[0], self.lateness)
 
     def _filled(self, rows: DataFrame, gone: dict[str, str] | None = None) -> DataFrame:
         """One row per group with the state that `rows` alone give, what is `gone`, and whether a row is."""
@@ -280,7 +265,11 @@ class Aggregate(Kind):
         shown = [*self.by, *(self.window.names if self.window else ())]
         state = [name for name in self._state if name not in self.measures and name not in shown]
         final = [F.lit(False).alias(FINAL)] if self.is_final else []
-        ends = [F.expr(f"unix_micros({self.window.end})").alias(ENDS)] if self.is_final and self.window else []
+        ends = (
+            [F.expr(f"unix_micros(cast({self.window.end} as timestamp))").alias(ENDS)]
+            if self.is_final and self.window
+            else []
+        )
         marks = [AGAIN] if AGAIN in groups.columns else []
         present = groups.where(f"{ROWS} > 0" + (f" or {AGAIN}" if marks else ""))
         return present.select(*shown, *values, *final, *state, *ends, *marks)

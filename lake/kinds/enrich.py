@@ -145,6 +145,9 @@ class Enrich(WithFinality):
         sought = [column for dimension in self.dimensions for column in dimension.on]
         return dict.fromkeys(sought, "to find a version by") | {self.time: "time"} | dict.fromkeys(self.id, "id")
 
+    def compared_times(self, side: int = 0, /) -> tuple[str, ...]:
+        return (self.dimensions[side - 1].time if side else self.time,)
+
     def names_key(self, side: int, /) -> bool:
         return side == 0
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import Kind
+from lake.kinds.kind import ALL_FINAL, Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,10 +30,16 @@ def until(side: int) -> str:
     return f"_until_{side}_us"
 
 
-def late_before(horizon: datetime, lateness: timedelta) -> int:
-    """Events before this instant, in microseconds since 1970, are late at `horizon`."""
+def is_past(column: str, horizon: datetime | None, lateness: timedelta) -> str:
+    """SQL, for Spark and DuckDB, of whether `horizon` is more than `lateness` past the microseconds in `column`.
+
+    None is a log without events, which is past nothing.
+    """
+    if horizon is None or horizon == ALL_FINAL:
+        return str(horizon == ALL_FINAL).lower()
     instant = horizon if horizon.tzinfo else horizon.replace(tzinfo=UTC)
-    return (instant - lateness - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    late_before = (instant - lateness - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return f"{column} < {late_before}"
 
 
 class WithFinality(Kind):
@@ -72,12 +78,10 @@ class WithFinality(Kind):
 
     def _decided(self, horizons: Sequence[datetime | None]) -> str:
         """SQL, for Spark and DuckDB, of whether a row is final."""
-        tests = []
-        for side in self.open_sides:
-            horizon = horizons[side]
-            before = -OPEN if horizon is None else late_before(horizon, self.lateness)
-            tests.append(f"coalesce({until(side)} < {before}, true)")
-        return " and ".join(tests)
+        tests = [(until(side), horizons[side]) for side in self.open_sides]
+        return " and ".join(
+            f"({column} is null or {is_past(column, horizon, self.lateness)})" for column, horizon in tests
+        )
 
     def _final_columns(self, columns: Iterable[str], state: Mapping[int, str]) -> list[Column]:
         """What comes beside `columns`: FINAL, and the state columns of `{input: SQL}`."""

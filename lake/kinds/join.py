@@ -12,7 +12,7 @@ from lake.kinds.columns import as_sql, names, visible
 from lake.kinds.explanation import ROLE, newest_of
 from lake.kinds.finality import OPEN, WithFinality, check_lateness, instant
 from lake.kinds.ordering import newest
-from lake.kinds.windows.window import interval, micros
+from lake.kinds.windows.zones import interval, micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -119,6 +119,9 @@ class Join(WithFinality):
     def requires(self, side: int = 0, /) -> dict[str, str]:
         time = {self.times[side]: "time"} if self.times else {}
         return time | dict.fromkeys((self.left, self.right)[side], "identity") | dict.fromkeys(self.key, "key")
+
+    def compared_times(self, side: int = 0, /) -> tuple[str, ...]:
+        return (self.times[side],) if self.times else ()
 
     def evaluate(self, left: DataFrame, right: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Final
+
 from lake.kinds.checks import Checks
 from lake.kinds.explanation import Explanation
 from lake.kinds.locality import Locality
+
+ALL_FINAL: Final = datetime.max.replace(tzinfo=UTC)
+"""The horizon of a log that waits for no producer any more: all its rows are final."""
 
 
 class Kind(Locality, Checks, Explanation):

@@ -70,6 +70,10 @@ class Law(ABC):
         """Whether rows must carry TIME and WATERMARK: the input is a log whose contract declares an event time."""
         return False
 
+    def compared_times(self, side: int = 0, /) -> tuple[str, ...]:
+        """The function's columns for input number `side` that are compared with the times of other rows or logs."""
+        return ()
+
     @property
     def heeds_refusals(self) -> bool:
         """Whether rows must carry DELIVERED: what is not there matters, so what was refused does."""
@@ -97,7 +101,7 @@ class Law(ABC):
 
     def at_horizon(self, rows: DataFrame, /, *horizons: datetime | None) -> DataFrame:
         """`rows` of a result with the columns that depend on `horizons`: of each input, which is a log, the
-        watermark at the cut; none where the kind does not need time.
+        watermark at the cut, or `lake.kinds.kind.ALL_FINAL`; none where the kind does not need time.
         """
         return rows
 

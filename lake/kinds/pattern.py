@@ -144,6 +144,9 @@ class Pattern(WithFinality):
     def requires(self, side: int = 0, /) -> dict[str, str]:
         return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.key, "key")
 
+    def compared_times(self, side: int = 0, /) -> tuple[str, ...]:
+        return self.sequence[:1] if self.within or self.is_final else ()
+
     def at_horizon(self, rows: DataFrame, /, *horizons: datetime | None) -> DataFrame:
         return super().at_horizon(rows, _least(horizons))
 

@@ -126,6 +126,13 @@ class LogHead:
         return horizon
 
     @property
+    def is_ended(self) -> bool:
+        """Whether the log waited for producers, and all of them are closed."""
+        # Heads written before `ended` was recorded: true of the batch that closed the last producer.
+        closed_last = bool(self.horizon.get("closed")) and not self.horizon.get("open")
+        return bool(self.horizon.get("ended", closed_last))
+
+    @property
     def latest(self) -> datetime | None:
         """The greatest event time so far, also where the watermark stays behind it."""
         latest = self.horizon.get("latest")
@@ -403,7 +410,7 @@ class Log:
         empty = {"offsets": {}, "watermark": None, "contract": 0} | same
         empty["content"] = chain.entry(head.content, head.batch + 1, {}, [])
         if horizon := {name: fact for name, fact in head.horizon.items() if name not in {"told", "closed"}}:
-            empty["horizon"] = horizon
+            empty["horizon"] = horizon | ({"ended": True} if head.is_ended else {})
         empty |= {"batch": head.batch + 1, "counts": counts, "files": [], "at": at.isoformat()}
         position = head.position.next(**empty)
         if not recovery.commit_nothing(self.path, next(delta.commits(self.path)), position):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,13 @@ from pyspark.sql import SparkSession
 from lake.contracts.contract import load_contract
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
+from lake.evaluation import validate
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.validate import analyse
 from lake.ingest.fsck import check
 from lake.ingest.replay import waiting
 from lake.store import small
+from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
 from lake.testing import Lakehouse
 from tests.shop import contract, declare, empty, job
@@ -82,6 +87,67 @@ def test_a_time_that_no_year_has_is_refused_and_stops_nobody(devices: Lakehouse,
     devices.land("reading", record("far", last, first, last), record("near", NOON, NOON, NOON)).run()
     assert times(devices) == {"near": NOON}
     assert len([*waiting(devices.settings)]) == 1
+
+
+HOURLY = "Aggregate('device', {'n': Count()}, window=Tumbling(length=timedelta(hours=1), on='at'), is_final=True)"
+MATCHES = "Pattern('device', sequence='at', steps=[Step('a')], measures={'n': Count()}, within=timedelta(hours=1))"
+AS_OF = "Enrich('device', AsOf('room', time='since'), time='at')"
+PAIRS = "Join('device', within=timedelta(hours=1), times=('at', 'since'))"
+ONE, TWO = ("log('reading')",), ("log('reading')", "log('room')")
+ROOM = "rows1.selectExpr('device as room', 'since')"
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize(
+    ("kind", "inputs", "returns", "is_wrong"),
+    [
+        (HOURLY, ONE, "rows.where('taken is not null').selectExpr('device', 'taken + interval 1 hour as at')", True),
+        (HOURLY, ONE, "rows.selectExpr('device', 'taken as at')", True),
+        (
+            HOURLY,
+            ONE,
+            "rows.selectExpr('device', 'cast(taken as date) as day', 'date_trunc(\"day\", taken) as at')",
+            True,
+        ),
+        (HOURLY, ONE, "rows.selectExpr('device', 'coalesce(taken, _time) as at')", True),
+        (HOURLY, ONE, "rows.where('taken is not null').selectExpr('device', '_time as at', 'taken')", False),
+        (HOURLY, ONE, "rows.selectExpr('device', 'received as at')", False),
+        (MATCHES, ONE, "rows.selectExpr('device', 'taken as at')", True),
+        (MATCHES.replace(", within=timedelta(hours=1)", ""), ONE, "rows.selectExpr('device', 'taken as at')", False),
+        (AS_OF, TWO, f"rows.selectExpr('device', 'device as room', 'taken as at'), {ROOM}", True),
+        (AS_OF, TWO, f"rows.selectExpr('device', 'device as room', '_time as at'), {ROOM}", False),
+        (PAIRS, TWO, "rows.selectExpr('device', 'taken as at'), rows1", True),
+        (PAIRS, TWO, "rows.selectExpr('device', '_time as at'), rows1", False),
+        ("Latest('device', sequence='taken')", ONE, "rows", False),
+    ],
+)
+def test_a_kind_goes_by_the_corrected_time_alone(  # noqa: PLR0917  in all combinations
+    tmp_path: Path, spark: SparkSession, kind: str, inputs: tuple[str, ...], returns: str, is_wrong: bool
+) -> None:
+    reading = contract("reading", FIELDS, time="taken", id=["device"], clock=CLOCK)
+    room = contract("room", {"device": "string", "since": "timestamp"}, time="since")
+    house = declare(empty(tmp_path / "p"), reading, room, jobs={"t": job("t", kind, *inputs, returns=returns)})
+    cut = Cut(0, {}, 0, NOON)
+    with ExitStack() as refused:
+        if is_wrong:
+            told = r"goes by 'at', which is made of 'taken' .*clock.*\(jobs/silver/t.py:\d+\)\n.*return .*: _time as at"
+            refused.enter_context(pytest.raises(DeclarationError, match=told))
+        analyse(Inputs(lambda: spark, house.project, cut), house.project.tables["t"])
+
+
+@pytest.mark.long
+def test_a_table_by_uncorrected_times_that_is_there_is_advanced_no_further(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = contract("reading", FIELDS, time="taken", id=["device"], clock=CLOCK)
+    jobs = {"hourly": job("hourly", HOURLY, ONE[0], returns="rows.selectExpr('device', 'taken as at')")}
+    house = declare(empty(tmp_path / "p"), reading, jobs=jobs)
+    with monkeypatch.context() as before:
+        before.setattr(validate, "check_clocks", lambda *_: None)
+        house.land("reading", record("a", datetime(1970, 1, 1, tzinfo=UTC), NOON, NOON)).run()
+    house.land("reading", record("b", NOON, NOON, NOON))
+    with pytest.raises(DeclarationError, match="made of 'taken'"):
+        house.run()
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import SparkSession
 
 from lake.cli import lake
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
 from lake.ingest.completeness import Missing, Numbers, Span, missing
+from lake.ingest.fsck import check
+from lake.ingest.ingest import ingest
 from lake.project import load
 from lake.report.report import as_text, wrong
 from lake.report.status import status
@@ -42,7 +46,8 @@ def logged(folder: Path, events: Events, complete: Any) -> Settings:
     ]
     log = Log(settings, "reading")
     counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
-    said = {"batch": 1, "offsets": {}, "watermark": None, "counts": counts, "files": [], "contract": 1}
+    offsets = {"0": len(events)}
+    said = {"batch": 1, "offsets": offsets, "watermark": None, "counts": counts, "files": [], "contract": 1}
     commit(
         log.path,
         f"""SELECT device, seq::BIGINT AS seq, taken, 1::BIGINT AS _batch, 0::INTEGER AS _bucket, taken AS _time,
@@ -92,6 +97,63 @@ def test_gaps_are_those_that_are_counted_by_hand(tmp_path: Path, seed: int) -> N
     found, wanted = missing(settings, load_contract(settings, "reading")), by_hand(events)
     assert sorted(found.numbers, key=str) == sorted(wanted.numbers, key=str)
     assert found.spans == wanted.spans
+
+
+PUNCTUATED = {
+    "time": "taken",
+    "id": ["seq"],
+    "complete": {"producer": "device", "number": "seq"},
+    "horizon": {"producer": "device", "punctuation": "kind = 'alive'"},
+}
+Told = tuple[str, int, bool]
+"""Of a record: the device, its number, and whether it is a punctuation."""
+BATCHES: list[list[list[Told]]] = [
+    [  # in turns, out of order, and again
+        [("a", 1, False), ("a", 2, True), ("a", 5, False), ("b", 8, True), ("b", 9, False)],
+        [("a", 4, True), ("b", 11, True), ("b", 11, True)],
+        [("a", 3, True), ("a", 2, True), ("b", 6, True)],
+    ],
+    [[("a", 3, True), ("a", 5, True)], [("a", 3, True), ("a", 1, True), ("b", 2**62, True)]],  # punctuations alone
+    [[("a", 1, False), ("a", 4, False)], [("a", 2, True)]],
+]
+
+
+def records(told: Iterable[Told]) -> list[dict[str, Any]]:
+    return [
+        {"device": device, "seq": seq, "taken": START.isoformat(), "kind": "alive" if alive else "reading"}
+        for device, seq, alive in told
+    ]
+
+
+def random_batches(seed: int) -> list[list[Told]]:
+    """Each device's numbers, of which some never come, some come again, and most come in order."""
+    chance = random.Random(seed)
+    told = [
+        (device, seq, chance.random() < 0.5)
+        for device in "ab"
+        for seq in range(chance.randint(-9, 0), chance.randint(5, 20))
+        if chance.random() < 0.8
+    ]
+    told += chance.sample(told, len(told) // 4)
+    told.sort(key=lambda one: one[1] + chance.randint(-3, 3))
+    size = len(told) // 3
+    return [told[:size], told[size : 2 * size], told[2 * size :]]
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("batches", [*BATCHES, *map(random_batches, range(6))])
+def test_numbers_of_punctuations_are_not_missing(
+    tmp_path: Path, spark: SparkSession, batches: list[list[Told]]
+) -> None:
+    house = declare(empty(tmp_path / "p"), contract("reading", FIELDS | {"kind": "string"}, **PUNCTUATED))
+    came: Events = []
+    for batch in batches:
+        house.land("reading", *records(batch))
+        ingest(house.settings, lambda: spark, house.project.contracts)
+        came += [(device, seq, START) for device, seq, _ in batch]
+        found = missing(house.settings, load_contract(house.settings, "reading")).numbers
+        assert sorted(found, key=str) == sorted(by_hand(came).numbers, key=str)
+    assert check(house.settings, "reading") == []
 
 
 def test_numbers_beyond_doubles_and_a_stream_without_producers(tmp_path: Path) -> None:

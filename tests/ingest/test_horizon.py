@@ -29,7 +29,7 @@ from lake.report.status import status
 from lake.sources.declared import Declared
 from lake.sources.source import Lag, Source
 from lake.store import delta, small
-from lake.store.log import Log
+from lake.store.log import Log, LogHead
 from lake.store.torn import commit_file
 from lake.testing import Commands, Kill, Lakehouse
 from tests.checks import no_spark
@@ -102,11 +102,13 @@ def test_the_horizon_is_the_one_that_is_counted_from_the_first_batch_on(seed: in
         latest = max((one.at for one in fresh), default=None)
         horizon = horizon.after(times[False], times[True], latest, history.now)
         assert _stands(horizon) == (model.horizons()[-1], model.open(len(model.batches)))
+        assert horizon.is_ended == model.is_ended()
         history.now += timedelta(minutes=history.chance.randint(0, 200))
         if model.quiet(history.now):
             before, horizon = horizon.at, horizon.without(horizon.idle(history.now, IDLE))
             assert before is None or (horizon.at is not None and horizon.at >= before)
             assert _stands(horizon) == (model.horizons()[-1], model.open(len(model.batches)))
+            assert horizon.is_ended == model.is_ended()
         assert not horizon.idle(history.now, IDLE)
 
 
@@ -385,6 +387,66 @@ def test_tables_call_late_and_final_what_the_model_does(
     assert any(batch.closed for batch in model.batches)
     assert check(rooms.settings, "reading") == []
     assert {one.verdict for one in verify_all(lambda: spark, rooms.project, tell=lambda _: None)} == {"identical"}
+
+
+KINDS = {
+    "hourly": HOURLY,
+    "session": job(
+        "session",
+        'Aggregate("room", {"n": Count()}, window=Session(gap=timedelta(hours=9), on="taken"), is_final=True)',
+        'log("reading")',
+    ),
+    "sliding": job(
+        "sliding",
+        'Aggregate("room", {"n": Count()}, window=Sliding(length=timedelta(hours=9), on="taken", id="number"),'
+        " is_final=True)",
+        'log("reading")',
+    ),
+    "unpaired": job(
+        "unpaired", 'Join("number", how="left", is_final=True)', 'log("reading")', 'log("sold")',
+        returns="rows.select('number', 'room'), rows1.selectExpr('number', 'number as sold')",
+    ),
+    "match": job(
+        "match",
+        'Pattern("room", sequence="taken", steps=[Step("a", times="{2,}")], measures={"n": Count()}, is_final=True)',
+        'log("reading")',
+    ),
+}  # fmt: skip
+SOLD = contract(
+    "sold", {"number": "long", "device": "string", "at": "timestamp"}, time="at", id=["number"],
+    horizon={"producer": "device", "idle": "2 hours"},
+)  # fmt: skip
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("names", [("hourly",), tuple(KINDS)], ids=["one", "all"])
+def test_all_rows_are_final_while_all_producers_are_closed(
+    tmp_path: Path, spark: SparkSession, names: tuple[str, ...]
+) -> None:
+    house = declare(empty(tmp_path / "p"), reading(), SOLD, jobs={name: KINDS[name] for name in names})
+
+    def final() -> dict[str, set[bool]]:
+        return {name: {row["is_final"] for row in house.table(name)} for name in names}
+
+    house.land("reading", *at(("a", 0, "x"), ("b", 50, "x"), ("b", 51, "x")))
+    house.land("sold", {"number": -1, "device": "s", "at": NOON.isoformat()}).run(now=NOON)
+    assert final() == {name: {False} for name in names}
+    house.run(now=NOON + timedelta(hours=3))  # closes all
+    assert final() == {name: {True} for name in names}
+    house.land("reading", *at(("a", 59, "x"))).run(now=NOON + timedelta(hours=4))  # comes back, to an open window
+    assert final()["hourly"] == {False}
+    house.run(now=NOON + timedelta(hours=7))
+    assert final() == {name: {True} for name in names}
+    assert {one.verdict for one in verify_all(lambda: spark, house.project, tell=lambda _: None)} == {"identical"}
+    assert check(house.settings, "reading") == []
+
+
+def test_a_log_that_closed_its_producers_before_that_was_recorded_has_ended() -> None:
+    closing = Horizon("device").after({"a": NOON}, {}, NOON, NOON).without(["a"]).as_json
+    recorded = {name: fact for name, fact in closing.items() if name != "ended"}
+    position = delta.start("app").next(horizon=recorded)
+    assert LogHead("reading", position).is_ended
+    assert not LogHead("reading", delta.start("app").next(horizon=recorded | {"closed": []})).is_ended
 
 
 @pytest.mark.long

@@ -462,10 +462,7 @@ COUNT = {"n": Count()}
         (lambda: Tumbling(length=7 * HOUR, on="t"), "does not fill a day"),
         (lambda: Tumbling(length=36 * HOUR, on="t", zone="UTC"), "no fixed place"),
         (lambda: Tumbling(length=timedelta(0), on="t"), "no fixed place"),
-        (lambda: Tumbling(length=DAY, on="t"), "needs a time zone"),
-        (lambda: Calendar(unit="day", on="t"), "needs a time zone"),
         (lambda: Calendar(unit="decade", on="t", zone="UTC"), "unknown calendar unit"),  # type: ignore[arg-type]
-        (lambda: Hopping(length=DAY, every=HOUR, on="t"), "needs a time zone"),
         (lambda: Hopping(length=3 * HOUR, every=2 * HOUR, on="t"), "not a multiple"),
         (lambda: Hopping(length=HOUR, every=2 * HOUR, on="t"), "not a multiple"),
         (lambda: Hopping(length=HOUR, every=timedelta(0), on="t"), "no fixed place"),

@@ -22,6 +22,7 @@ WHERE = ("''", "'a > 0'")
 ORDER = ("'seq'", "('at', 'b')")
 TRUNCATES, DELETES = '''"_op = 'truncate'"''', '''"_op = 'delete'"'''
 ZONES = ("'UTC'", "'America/New_York'", "'Pacific/Apia'")
+TIMES = ("'at'", "'d'", "'w'")
 KEYS = ("'k'", "('k', 'l')", "'s'")
 
 OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
@@ -48,32 +49,32 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "In": {"step": ("'down'", "'up'"), "measure": ("Count()", "Sum('a')", "LastOf('s')", "Min('at')")},
     "Calendar": {
         "unit": ("'day'", "'week'", "'month'", "'quarter'", "'year'"),
-        "on": ("'at'",),
-        "zone": ZONES,
+        "on": TIMES,
+        "zone": (*ZONES, "None"),
         "name": ("''", "'period'"),
     },
     "Tumbling": {
         "length": ("HOUR", "DAY", "2 * DAY"),
-        "on": ("'at'",),
+        "on": TIMES,
         "zone": (*ZONES, "None"),
         "offset": ("0 * HOUR", "HOUR / 4"),
     },
     "Hopping": {
         "length": ("2 * DAY", "6 * DAY"),
         "every": ("DAY", "2 * DAY", "6 * HOUR"),
-        "on": ("'at'",),
-        "zone": ZONES,
+        "on": TIMES,
+        "zone": (*ZONES, "None"),
         "offset": ("0 * HOUR", "HOUR / 4"),
     },
     "Cumulative": {
         "length": ("2 * DAY", "DAY"),
         "step": ("DAY", "6 * HOUR"),
-        "on": ("'at'",),
+        "on": TIMES,
         "zone": (*ZONES, "None"),
         "offset": ("0 * HOUR", "HOUR / 4"),
     },
-    "Session": {"gap": ("HOUR", "DAY"), "on": ("'at'",)},
-    "Sliding": {"length": ("DAY",), "on": ("'at'",), "id": ("'event'", "('event', 'b')")},
+    "Session": {"gap": ("HOUR", "DAY"), "on": TIMES},
+    "Sliding": {"length": ("DAY",), "on": TIMES, "id": ("'event'", "('event', 'b')")},
     "Step": {
         "name": ("'down'", "'up'"),
         "condition": ("''", "'a <= prev.a'", "'a > 0'", "is_first"),

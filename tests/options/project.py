@@ -14,11 +14,13 @@ import lake
 from lake import DeclarationError, Refusal
 from lake.kinds.kind import Kind
 from lake.kinds.measures.measure import Measure
+from lake.kinds.windows.window import AlignedWindow
 from tests import shop
 from tests.options.events import EVENT, OTHER
 from tests.options.options import OPTIONS, Chosen, classes, pairs
 
 BOLD = 1
+TYPES = {"at": "timestamp", "d": "date", "w": "timestamp_ntz"}
 WINDOWS = ("Calendar", "Tumbling", "Hopping", "Cumulative", "Session", "Sliding")
 RETRACT = ("Count", "CountIf", "Sum", "Avg", "Variance", "Stddev", "CountDistinct", "Quantile")
 MATCH = ("FirstOf", "LastOf", "In")
@@ -26,9 +28,10 @@ SOME = 15
 PER = ("CountDistinct", "ApproxDistinct", "Quantile")
 MADE = "if(a is null, null, named_struct('u', 1, 'v', a)) as s"
 PLAIN = [name for name in EVENT if name not in ("op", "was", "time")]
+LOCAL = ["cast(at as date) as d", "cast(at as timestamp_ntz) as w"]
 COLUMNS = {
-    "log": [*PLAIN, MADE, "_id as event", "op as _op", "was as _was"],
-    "table": [*PLAIN, "s", "event", "op as _op", "was as _was"],
+    "log": [*PLAIN, *LOCAL, MADE, "_id as event", "op as _op", "was as _was"],
+    "table": [*PLAIN, "d", "w", "s", "event", "op as _op", "was as _was"],
 }
 SECOND = ["k", "l", "if(rs is null, null, named_struct('u', 1, 'v', rs)) as s", "rat as at", "rs as seq", "rs as a"]
 """What the other log gives a Pattern over two."""
@@ -123,9 +126,12 @@ def of_kinds() -> dict[str, Any]:
 
 
 def possible(text: str, names: dict[str, Any]) -> bool:
-    """Whether a call is no contradiction, as a declaration tells."""
+    """Whether a call is no contradiction, as a declaration tells, nor a window that its times do not fit."""
     try:
-        eval(text, names)
+        made = eval(text, names)
+        window = made.window if isinstance(made, lake.Aggregate) else made
+        if isinstance(window, AlignedWindow):
+            window.check(TYPES[window.on])
     except DeclarationError:
         return False
     return True

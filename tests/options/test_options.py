@@ -20,7 +20,7 @@ from tests.options import project as matrix
 from tests.options.events import batches
 from tests.options.options import OPTIONS, classes, parameters
 
-PARTS = dict.fromkeys(KINDS, 1) | {"Aggregate": 4, "Pattern": 3}
+PARTS = dict.fromkeys(KINDS, 1) | {"Aggregate": 5, "Pattern": 3}
 MOST = 24  # tables of a project
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -10,21 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 from zoneinfo import ZoneInfo
 
 from lake.errors import DeclarationError
-from lake.kinds.locality import Near
-from lake.kinds.windows.window import (
-    DAY,
-    END,
-    START,
-    Tumbling,
-    Window,
-    check_length,
-    check_zone,
-    date_moves,
-    local_date,
-    micros,
-    midnight,
-    near,
-)
+from lake.kinds.windows.window import END, START, AlignedWindow, Tumbling, check_length
+from lake.kinds.windows.zones import DAY, check_zone, date_moves, local_date, micros, midnight
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,12 +22,12 @@ FROM, TO = "_whole_start", "_whole_end"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hopping(Window):
+class Hopping(AlignedWindow):
     """Windows of `length` that start where those of Tumbling(length=every) do: `window_start` and `window_end`.
 
     `length` is a multiple of `every`. It is elapsed time, unless `every` is whole days: then both go by the calendar.
     On the day of a clock change the starts that `every` leaves at the end of the day lie closer together.
-    Of a length of a day or more the zone must be named.
+    For a length of a day or more the zone must be named, unless the rows have dates or wall-clock times: see Tumbling.
     """
 
     length: timedelta
@@ -50,25 +36,20 @@ class Hopping(Window):
     zone: str | None = None
     offset: timedelta = timedelta(0)
 
-    names: ClassVar[tuple[str, ...]] = (START, END)
     key: ClassVar[tuple[str, ...]] = (START,)
 
     def __post_init__(self) -> None:
         check_length("a hop", self.every)
         check_multiple("a hopping window", self.length, self.every)
-        check_zone(self.zone, days=f"a window of {self.length}" if self.length >= DAY else "")
+        check_zone(self.zone)
 
-    def prepare(self, rows: DataFrame) -> DataFrame:
+    def assign(self, rows: DataFrame) -> DataFrame:
         if self.every >= DAY and self.zone != "UTC":
             start = self._starts.day(ELEMENT)
             end = self._starts.day(f"date_add({ELEMENT}, {self.length // DAY})")
             return exploded(rows, self._dates(), {START: start, END: end})
         ends = f"timestamp_micros({ELEMENT} + {micros(self.length)})"
         return exploded(rows, self._instants(), {START: f"timestamp_micros({ELEMENT})", END: ends})
-
-    @property
-    def near(self) -> Mapping[str, Near]:
-        return {START: near(self.on, self.length, self.zone)}
 
     @property
     def revised(self) -> int:
@@ -110,11 +91,12 @@ class Hopping(Window):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cumulative(Window):
+class Cumulative(AlignedWindow):
     """Windows that start as Tumbling(length=length) do and grow by `step` up to it: `window_start`, `window_end`.
 
     As Flink's CUMULATE: a row is in each of the growing windows that ends after it. `step` is elapsed time, unless it
-    is whole days: then it goes by the calendar of `zone`, which must be named for a length of a day or more.
+    is whole days: then it goes by the calendar of `zone`, which must be named for a length of a day or more, unless the
+    rows have dates or wall-clock times: see Tumbling.
     """
 
     length: timedelta
@@ -123,15 +105,14 @@ class Cumulative(Window):
     zone: str | None = None
     offset: timedelta = timedelta(0)
 
-    names: ClassVar[tuple[str, ...]] = (START, END)
     key: ClassVar[tuple[str, ...]] = (START, END)
 
     def __post_init__(self) -> None:
         check_length("a cumulative window", self.length)
         check_multiple("a cumulative window", self.length, self.step)
-        check_zone(self.zone, days=f"a window of {self.length}" if self.length >= DAY else "")
+        check_zone(self.zone)
 
-    def prepare(self, rows: DataFrame) -> DataFrame:
+    def assign(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
         whole = Tumbling(length=self.length, on=self.on, zone=self.zone, offset=self.offset)
@@ -146,10 +127,6 @@ class Cumulative(Window):
         # The ends of a day that the zone skipped and of the one before it are one instant.
         later = f"array_distinct(filter({ends}, _end -> _end > `{self.on}`))"
         return exploded(rows, later, {START: bounds[START], END: ELEMENT})
-
-    @property
-    def near(self) -> Mapping[str, Near]:
-        return {START: near(self.on, self.length, self.zone)}
 
     @property
     def revised(self) -> int:

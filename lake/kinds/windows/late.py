@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lake.kinds.columns import TIME, WATERMARK
-from lake.kinds.windows.window import interval
+from lake.kinds.windows.zones import interval
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.windows.window import END, START, Window, interval
+from lake.kinds.windows.window import END, START, Window
+from lake.kinds.windows.zones import interval
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,7 +24,7 @@ class Session(Window):
 
     `window_start` is the first event's time, inclusive; `window_end` is the last event's time plus `gap`, exclusive,
     as in Flink and Spark: an event before it belongs to the session, one at it opens the next. A late event that lies
-    between two sessions makes one of them.
+    between two sessions makes one of them. Both are of the type of `on`, but a session of dates ends at a timestamp.
     """
 
     gap: timedelta

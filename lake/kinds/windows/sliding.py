@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import names
-from lake.kinds.windows.window import Window, micros
+from lake.kinds.windows.window import Window
+from lake.kinds.windows.zones import micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,7 +21,8 @@ class Sliding(Window):
     """One row per event: the measures over the look-back (t - length, t] of its time t, itself included.
 
     `id` names the columns that identify an event. Events of the same time see each other. The row's columns are those
-    of the key, of `id`, and `on`. A new event changes the rows of those that follow it: keys are evaluated again.
+    of the key, of `id`, and `on`, a time of any type. A new event changes the rows of those that follow it: keys are
+    evaluated again.
     """
 
     length: timedelta
@@ -70,11 +72,11 @@ class Sliding(Window):
         length = micros(self.length)
         columns = {name: f"_of_{name}" for name in (*by, *self.names)}
         events = rows.select(*[F.col(name).alias(alias) for name, alias in columns.items()]).distinct()
-        at = f"unix_micros(`_of_{self.on}`)"
+        own, at = (f"unix_micros(cast(`{of}{self.on}` as timestamp))" for of in ("", "_of_"))
         spans = f"array({_span(at, length)}, {_span(at, length)} - {length})"
         events = events.withColumn("_of", F.explode(F.expr(spans)))
-        seen = rows.withColumn("_span", F.expr(_span(f"unix_micros(`{self.on}`)", length)))
-        back = f"`{self.on}` <= `_of_{self.on}` and unix_micros(`{self.on}`) > {at} - {length}"
+        seen = rows.withColumn("_span", F.expr(_span(own, length)))
+        back = f"`{self.on}` <= `_of_{self.on}` and {own} > {at} - {length}"
         meet = " and ".join(["_span = _of", *[f"`{name}` <=> `_of_{name}`" for name in by], back])
         return seen.join(events, F.expr(meet)).drop("_of", "_span", *[f"_of_{name}" for name in by])
 

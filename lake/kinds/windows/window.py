@@ -3,25 +3,26 @@
 A window is configuration: it names the columns it adds to a table and gives the SQL that finds a row's windows.
 The session's time zone is UTC. Windows that overlap are in `hopping`, those that depend on other rows in `sessions`
 and `sliding`.
+
+A timestamp is an instant; a date and a timestamp_ntz are read from a calendar and a clock on the wall. Windows over
+them go by that calendar, which has no zone and no clock changes, and have bounds of the same type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from decimal import Decimal
-from functools import cache
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lake.errors import DeclarationError
 from lake.kinds.locality import Near
+from lake.kinds.windows.zones import DAY, UTC, check_zone, date_moves, day_of, interval, micros, midnight, near
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-DAY: Final = timedelta(days=1)
+INSTANT: Final = "timestamp"
 START, END = "window_start", "window_end"
 
 
@@ -36,7 +37,7 @@ class Window:
 
         @property
         def on(self) -> str:
-            """The timestamp column of the function's result that windows go by."""
+            """The time column of the function's result that windows go by."""
 
         @property
         def names(self) -> tuple[str, ...]:
@@ -81,7 +82,7 @@ class Window:
 
     @property
     def end(self) -> str:
-        """SQL over a row of the table: the instant at which the window ends, as a timestamp."""
+        """SQL over a row of the table: when the window ends, a time of any type."""
         return f"`{END}`"
 
     @property
@@ -90,7 +91,10 @@ class Window:
         return {}
 
     def prepare(self, rows: DataFrame) -> DataFrame:
-        """`rows`, once for each window that a row is in whatever the other rows are."""
+        """`rows`, once for each window that a row is in whatever the other rows are.
+
+        Raises DeclarationError if the type of the time column and the window do not go together.
+        """
         return rows
 
     def gather(self, rows: DataFrame, by: Sequence[str]) -> DataFrame:
@@ -98,19 +102,87 @@ class Window:
         return rows
 
 
+class AlignedWindow(Window):
+    """A window with a fixed place in the calendar: of `zone` over instants, of the rows themselves over other times."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def zone(self) -> str | None:
+            """The IANA name of the zone; over dates and wall-clock times None, or UTC."""
+
+        @property
+        def length(self) -> timedelta:
+            """From start to end."""
+
+    bounds: ClassVar[tuple[str, ...]] = (START, END)
+    """The columns with the type of the time column."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return START, END
+
+    @property
+    def near(self) -> Mapping[str, Near]:
+        return {START: near(self.on, self.length, self.zone)}
+
+    @property
+    def in_days(self) -> str:
+        """The window in words if it goes by the calendar, else empty."""
+        return f"a window of {self.length}" if self.length >= DAY else ""
+
+    def prepare(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        type_ = dict(rows.dtypes)[self.on]
+        self.check(type_)
+        if type_ == INSTANT:
+            return self.assign(rows)
+        on, own = f"`{self.on}`", f"_own_{self.on}"
+        in_utc = rows.withColumns({own: F.col(on), self.on: F.col(on).cast(INSTANT)})
+        assigned = replace(self, zone=UTC).assign(in_utc)  # type: ignore[type-var]
+        restored = {} if self.on in self.names else {self.on: F.col(f"`{own}`")}
+        bounds = {name: F.col(name).cast(type_) for name in self.bounds}
+        return assigned.withColumns(restored | bounds).drop(own)
+
+    def assign(self, rows: DataFrame) -> DataFrame:
+        """`rows`, whose time column has instants, once for each window that a row is in."""
+        raise NotImplementedError
+
+    def check(self, type_: str) -> None:
+        """Raise DeclarationError if the window cannot be over a column of `type_`."""
+        if type_ == INSTANT:
+            if self.zone is None and self.in_days:
+                what = f"{self.in_days} over {self.on!r}, a timestamp, needs a time zone"
+                raise DeclarationError(what, fix="name it: zone='Europe/London', or zone='UTC'")
+            return
+        if (self.zone or UTC) != UTC:
+            what = f"its window is in zone {self.zone!r}, but {self.on!r} is a {type_}, which has no zone"
+            raise DeclarationError(what, fix="leave out zone, or return the instant, a timestamp")
+        parts = [length for length in vars(self).values() if isinstance(length, timedelta) and length % DAY]
+        if type_ == "date" and parts:
+            what = f"its window goes by {parts[0]}, but {self.on!r} is a date, which has whole days"
+            raise DeclarationError(what, fix="use whole days, or return a timestamp")
+
+
 @dataclass(frozen=True, kw_only=True)
-class Calendar(Window):
-    """Calendar days, weeks (from Monday), months, quarters or years in `zone`; the window's first day as a DATE."""
+class Calendar(AlignedWindow):
+    """Calendar days, weeks (from Monday), months, quarters or years in `zone`; the window's first day as a DATE.
+
+    A date or a timestamp_ntz has no zone: `zone` is left out.
+    """
 
     unit: Literal["day", "week", "month", "quarter", "year"]
     on: str
     zone: str | None = None
     name: str = ""
 
+    bounds: ClassVar[tuple[str, ...]] = ()
+
     def __post_init__(self) -> None:
         if self.unit not in _NEXT:
             raise DeclarationError(f"unknown calendar unit {self.unit!r}", fix=f"use one of {', '.join(_NEXT)}")
-        check_zone(self.zone, days=f"a calendar {self.unit}")
+        check_zone(self.zone)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -123,7 +195,11 @@ class Calendar(Window):
     @property
     def meanings(self) -> dict[str, str]:
         what = "the day" if self.unit == "day" else f"the first day of the {self.unit}"
-        return {self.names[0]: f"{what}, in {self.zone or UTC}"}
+        return {self.names[0]: f"{what}, in {self.zone}" if self.zone else what}
+
+    @property
+    def in_days(self) -> str:
+        return f"a calendar {self.unit}"
 
     @property
     def near(self) -> Mapping[str, Near]:
@@ -133,7 +209,7 @@ class Calendar(Window):
     def end(self) -> str:
         return midnight(_NEXT[self.unit].format(f"`{self.names[0]}`"), self.zone or UTC)
 
-    def prepare(self, rows: DataFrame) -> DataFrame:
+    def assign(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
         local = f"from_utc_timestamp(`{self.on}`, '{self.zone}')"
@@ -141,12 +217,13 @@ class Calendar(Window):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tumbling(Window):
+class Tumbling(AlignedWindow):
     """Windows of a fixed `length`, moved by `offset`: columns `window_start` and `window_end` (timestamps, UTC).
 
     Windows shorter than a day count from midnight in `zone` (UTC, unless named), by elapsed time, and the last of a
     day ends at the next midnight: a day of 23 or 25 hours has 23 or 25 windows of an hour. Windows of whole days count
-    from 1970-01-01, by the calendar of `zone`, which must be named.
+    from 1970-01-01, by the calendar of `zone`, which must be named. Over dates and wall-clock times, which have no
+    zone, `zone` is left out, and the columns have their type; over dates all lengths are of whole days.
     """
 
     length: timedelta
@@ -154,21 +231,16 @@ class Tumbling(Window):
     zone: str | None = None
     offset: timedelta = timedelta(0)
 
-    names: ClassVar[tuple[str, ...]] = (START, END)
     key: ClassVar[tuple[str, ...]] = (START,)
 
     def __post_init__(self) -> None:
         check_length("a tumbling window", self.length)
-        check_zone(self.zone, days=f"a window of {self.length}" if self.length >= DAY else "")
+        check_zone(self.zone)
 
-    def prepare(self, rows: DataFrame) -> DataFrame:
+    def assign(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
         return rows.withColumns({name: F.expr(sql) for name, sql in self.columns(f"`{self.on}`").items()})
-
-    @property
-    def near(self) -> Mapping[str, Near]:
-        return {START: near(self.on, self.length, self.zone)}
 
     @property
     def revised(self) -> int:
@@ -209,7 +281,6 @@ class Tumbling(Window):
         return start, f"least({start} + {interval(self.length)}, {tomorrow})"
 
 
-UTC: Final = "UTC"
 _NEXT: Final = {
     "day": "date_add({}, 1)",
     "week": "date_add({}, 7)",
@@ -218,17 +289,6 @@ _NEXT: Final = {
     "year": "add_months({}, 12)",
 }
 _DAYS: Final = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
-MOVED: Final = 2 * DAY
-"""No zone's clock was ever put forward or back by more."""
-
-
-def near(on: str, length: timedelta, zone: str | None, apart: timedelta = timedelta(0)) -> Near:
-    """Where the rows of a window of `length` are from where it begins.
-
-    In a zone days are longer or shorter, and a date begins up to a day `apart` from where it does in UTC.
-    """
-    moved = timedelta(0) if (zone or UTC) == UTC else MOVED + apart
-    return Near(on, moved, length + moved - timedelta(microseconds=1))
 
 
 def check_length(what: str, length: timedelta) -> None:
@@ -239,69 +299,3 @@ def check_length(what: str, length: timedelta) -> None:
         )
     if length < DAY and DAY % length:
         raise DeclarationError(f"{what} of {length} does not fill a day", fix="use a length that divides 24 hours")
-
-
-def check_zone(zone: str | None, *, days: str) -> None:
-    """Raises DeclarationError unless `zone` is a name of the IANA time zone database.
-
-    It may be None only where no day's boundary matters; `days` says what it matters to.
-    """
-    if zone is None:
-        if days:
-            raise DeclarationError(f"{days} needs a time zone", fix="name it: zone='Europe/London', or zone='UTC'")
-        return
-    try:
-        ZoneInfo(zone)
-    except (ZoneInfoNotFoundError, ValueError):
-        raise DeclarationError(f"unknown time zone {zone!r}", fix="use an IANA name such as Europe/London") from None
-
-
-@cache
-def date_moves(zone: str | None) -> frozenset[int]:
-    """By how many days clock changes in `zone`, from 1970 to 2025, moved the date, but those of none or of midnight.
-
-    2 where a day was skipped, -1 where the day before was shown once more.
-    """
-    place, start = ZoneInfo(zone or UTC), datetime.fromisoformat("1970-01-01T00:00:00Z")
-    moves = set()
-    for before in (start + 28 * n * DAY for n in range(56 * 13)):
-        old, new = before, before + 28 * DAY
-        offset = old.astimezone(place).utcoffset()
-        if new.astimezone(place).utcoffset() == offset:
-            continue
-        while new - old > timedelta(seconds=1):
-            middle = old + timedelta(seconds=(new - old) // timedelta(seconds=2))
-            old, new = (middle, new) if middle.astimezone(place).utcoffset() == offset else (old, middle)
-        moves.add((new.astimezone(place).date() - old.astimezone(place).date()).days)
-    return frozenset(moves - {0, 1})
-
-
-def local_date(instant: str, zone: str) -> str:
-    """SQL of the date in `zone` at an instant."""
-    return f"cast(from_utc_timestamp({instant}, '{zone}') as date)"
-
-
-def day_of(instant: str, zone: str) -> str:
-    """SQL of the local date whose midnight was the last before an instant, or is at it.
-
-    It is the date there and then, but where a clock went back just after midnight and shows the day before again.
-    """
-    date = local_date(instant, zone)
-    tomorrow = f"date_add({date}, 1)"
-    return f"if({instant} >= {midnight(tomorrow, zone)}, {tomorrow}, {date})"
-
-
-def midnight(date: str, zone: str) -> str:
-    """SQL of the instant at which a local date begins in `zone`."""
-    return f"to_utc_timestamp(cast({date} as timestamp), '{zone}')"
-
-
-def micros(length: timedelta) -> str:
-    """`length` in microseconds, as a SQL bigint."""
-    return f"{length // timedelta(microseconds=1)}L"
-
-
-def interval(length: timedelta) -> str:
-    """`length` as a SQL interval."""
-    seconds = Decimal(length // timedelta(microseconds=1)).scaleb(-6)
-    return f"make_dt_interval(0, 0, 0, {seconds:f})"

@@ -88,6 +88,10 @@ class Model:
             greatest.append(max(reached, default=None))
         return greatest
 
+    def is_ended(self) -> bool:
+        """Whether producers were closed and none is open."""
+        return any(batch.closed for batch in self.batches) and not self.open(len(self.batches))
+
     def windows(self) -> dict[tuple[str, datetime], tuple[int, bool]]:
         """By room and hour how many events count, and whether the hour is final."""
         found: dict[tuple[str, datetime], int] = {}
@@ -99,6 +103,6 @@ class Model:
                     hour = one.room, one.at.replace(minute=0, second=0, microsecond=0)
                     found[hour] = found.get(hour, 0) + 1
         return {
-            (room, hour): (count, now is not None and hour + HOUR <= now - self.lateness)
+            (room, hour): (count, self.is_ended() or (now is not None and hour + HOUR <= now - self.lateness))
             for (room, hour), count in found.items()
         }

@@ -1,0 +1,87 @@
+"""Time zones in SQL: where local days begin, and by how much clock changes move them. The session's zone is UTC."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from lake.errors import DeclarationError
+from lake.kinds.locality import Near
+
+DAY: Final = timedelta(days=1)
+UTC: Final = "UTC"
+MOVED: Final = 2 * DAY
+"""No zone's clock was ever put forward or back by more."""
+
+
+def check_zone(zone: str | None) -> None:
+    """Raises DeclarationError unless `zone` is None or a name of the IANA time zone database."""
+    if zone is None:
+        return
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise DeclarationError(f"unknown time zone {zone!r}", fix="use an IANA name such as Europe/London") from None
+
+
+@cache
+def date_moves(zone: str | None) -> frozenset[int]:
+    """By how many days clock changes in `zone`, from 1970 to 2025, moved the date, but those of none or of midnight.
+
+    2 where a day was skipped, -1 where the day before was shown once more.
+    """
+    place, start = ZoneInfo(zone or UTC), datetime.fromisoformat("1970-01-01T00:00:00Z")
+    moves = set()
+    for before in (start + 28 * n * DAY for n in range(56 * 13)):
+        old, new = before, before + 28 * DAY
+        offset = old.astimezone(place).utcoffset()
+        if new.astimezone(place).utcoffset() == offset:
+            continue
+        while new - old > timedelta(seconds=1):
+            middle = old + timedelta(seconds=(new - old) // timedelta(seconds=2))
+            old, new = (middle, new) if middle.astimezone(place).utcoffset() == offset else (old, middle)
+        moves.add((new.astimezone(place).date() - old.astimezone(place).date()).days)
+    return frozenset(moves - {0, 1})
+
+
+def local_date(instant: str, zone: str) -> str:
+    """SQL of the date in `zone` at an instant."""
+    return f"cast(from_utc_timestamp({instant}, '{zone}') as date)"
+
+
+def day_of(instant: str, zone: str) -> str:
+    """SQL of the local date whose midnight was the last before an instant, or is at it.
+
+    It is the date there and then, but where a clock went back just after midnight and shows the day before again.
+    """
+    date = local_date(instant, zone)
+    tomorrow = f"date_add({date}, 1)"
+    return f"if({instant} >= {midnight(tomorrow, zone)}, {tomorrow}, {date})"
+
+
+def midnight(date: str, zone: str) -> str:
+    """SQL of the instant at which a local date begins in `zone`."""
+    return f"to_utc_timestamp(cast({date} as timestamp), '{zone}')"
+
+
+def micros(length: timedelta) -> str:
+    """`length` in microseconds, as a SQL bigint."""
+    return f"{length // timedelta(microseconds=1)}L"
+
+
+def interval(length: timedelta) -> str:
+    """`length` as a SQL interval."""
+    seconds = Decimal(length // timedelta(microseconds=1)).scaleb(-6)
+    return f"make_dt_interval(0, 0, 0, {seconds:f})"
+
+
+def near(on: str, length: timedelta, zone: str | None, apart: timedelta = timedelta(0)) -> Near:
+    """Where the rows of a window of `length` are from where it begins.
+
+    In a zone days are longer or shorter, and a date begins up to a day `apart` from where it does in UTC.
+    """
+    moved = timedelta(0) if (zone or UTC) == UTC else MOVED + apart
+    return Near(on, moved, length + moved - timedelta(microseconds=1))
