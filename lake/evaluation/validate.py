@@ -17,7 +17,7 @@ from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Values
 from lake.kinds.columns import DELIVERED, visible
 from lake.kinds.grouped_map import Place, fault_of
-from lake.kinds.measures import totals
+from lake.kinds.raised import NoRoom, no_room
 from lake.session import first_line, raise_if_gone
 from lake.store import small
 from lake.store.log import Log
@@ -59,7 +59,7 @@ def python_faults(declaration: Declaration, tracing: Tracing | None = None) -> I
             events = _traced(tracing, lambda by: by.places(by.inputs, declaration, identity))
             what, void = _with_events(twice.what, events)
             raise LakeError(what, where=twice.where, fix=twice.fix + (f": {void}" if void else "")) from error
-        if number := totals.fault_of(error):
+        if number := no_room(error):
             raise _no_room(declaration, number) from error
         if not _about_rows(error):
             raise
@@ -68,7 +68,7 @@ def python_faults(declaration: Declaration, tracing: Tracing | None = None) -> I
         raise LakeError(what, where=declaration.where, fix=VALUES + (f": {void}" if void else "")) from error
 
 
-def _no_room(declaration: Declaration, number: totals.NoRoom) -> LakeError:
+def _no_room(declaration: Declaration, number: NoRoom) -> LakeError:
     key = ", ".join(f"{name}={'null' if value is None else value}" for name, value in number.key.items())
     of = f" of {key}" if key else ""
     return LakeError(

@@ -160,9 +160,7 @@ class Search:
             suspects = suspects.union(stored.select("_bucket", "_id")).distinct()
         digest = f"{content(self.contract)} AS content"
         repeats = self.events.join(suspects, ["_bucket", "_id"], "left_semi")
-        batch = with_one_zero(repeats).selectExpr(
-            "_seq", "_position", "_bucket", "_id", "_source AS source", digest
-        )
+        batch = with_one_zero(repeats).selectExpr("_seq", "_position", "_bucket", "_id", "_source AS source", digest)
         place = f"concat({literal(self.contract.name)}, ' ', _batch, ':', _bucket, ':', _offset) AS place"
         void = ", ".join(f"({void.bucket}, {void.offset}L)" for void in self._voids if not void.whole)
         origins = with_one_zero(stored if stored is not None else log.empty(self.spark, self.contract)).selectExpr(

@@ -22,28 +22,28 @@ def with_one_zero(rows: DataFrame) -> DataFrame:
     columns = []
     for field in rows.schema:
         name = quoted(field.name, SPARK)
-        value = _with_one_zero(name, field.dataType)
+        value = one_zero(name, field.dataType)
         as_is = value == name
         columns.append(F.col(name) if as_is else F.expr(value).alias(field.name, metadata=field.metadata))
     return rows.select(*columns)
 
 
-def _with_one_zero(value: str, type_: DataType, depth: int = 0) -> str:
-    """SQL of `value`; unchanged if its type has no floats. Spark makes no map with a key -0.0."""
+def one_zero(value: str, type_: DataType, depth: int = 0) -> str:
+    """SQL of `value` with one zero; unchanged if its type has no floats. Spark makes no map with a key -0.0."""
     from pyspark.sql import types as T
 
     item = f"v{depth}"
     if isinstance(type_, T.FloatType | T.DoubleType):
         return f"({value} + cast(0 as {type_.simpleString()}))"
     if isinstance(type_, T.ArrayType):
-        inner = _with_one_zero(item, type_.elementType, depth + 1)
+        inner = one_zero(item, type_.elementType, depth + 1)
         return value if inner == item else f"transform({value}, {item} -> {inner})"
     if isinstance(type_, T.MapType):
-        inner = _with_one_zero(item, type_.valueType, depth + 1)
+        inner = one_zero(item, type_.valueType, depth + 1)
         return value if inner == item else f"transform_values({value}, (k{depth}, {item}) -> {inner})"
     if isinstance(type_, T.StructType):
         parts = {part.name: f"{value}.{quoted(part.name, SPARK)}" for part in type_}
-        inners = {part.name: _with_one_zero(parts[part.name], part.dataType, depth) for part in type_}
+        inners = {part.name: one_zero(parts[part.name], part.dataType, depth) for part in type_}
         fields = ", ".join(f"{sql} as {quoted(name, SPARK)}" for name, sql in inners.items())
         return value if inners == parts else f"if({value} is null, null, struct({fields}))"
     return value

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from lake.quoting import SPARK, literal, quoted
+
+NO_ROOM: Final = "a measure has no room: "
+
+
+@dataclass(frozen=True)
+class NoRoom:
+    """A number, the `measure` of the row with `key` or a sum behind it, that does not fit the SQL type `type`."""
+
+    measure: str
+    type: str
+    key: Mapping[str, Any]
+
+
+def no_room(error: BaseException) -> NoRoom | None:
+    """The number without room that `error` is about; None if it is about something else."""
+    if (told := raised(NO_ROOM, error)) is None:
+        return None
+    facts, key = told
+    return NoRoom(facts["measure"], facts["type"], key)
 
 
 def raising(mark: str, columns: Sequence[str], **facts: str) -> str:

@@ -1,4 +1,4 @@
-"""Tables of numbers at the ends of their types: any slicing of a log makes one table, or one fault that names the key."""
+"""Tables of numbers at the ends of their types: one table, or one fault that names the key, in any slicing."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ NUMBERS = shop.contract(
     "numbers", {"id": "int", "n": "int", "x": "double?", "y": "float?", "more": "double?"}, id=["n"]
 )
 MOST_OF = """Aggregate("id", {"most": Max("x"), "least": Min("y"), "text": Max("cast(x as string)")})"""
+FOLDED = {"x": "-coalesce(event.x, 0D)", "text": "concat_ws(' ', state.text, state.x)"}
 HEAD = f"""{shop.HEAD}
 
 def turned(state, event):
-    return {{"x": -event["x"]}}
+    return {{"x": -(event["x"] or 0.0), "text": f"{{state['text']}} {{state['x']}}"}}
 
 
 """
@@ -49,8 +50,8 @@ JOBS = {
     "last": of_numbers("last", 'Latest("id")', "-x as x", "array(-y) as a", "struct(x, struct(y) as s) as s"),
     "versions": of_numbers("versions", 'History("id", sequence="n", track=["x"])', "n", "x"),
     "by_x": of_numbers("by_x", 'Aggregate("x", {"n": Count()})', "-x as x"),
-    "folded": of_numbers("folded", 'Fold("id", state="x double", step={"x": "-event.x"})', "x"),
-    "in_python": of_numbers("in_python", 'Fold("id", state="x double", step=turned)', "x"),
+    "folded": of_numbers("folded", f'Fold("id", state="x double, text string", step={FOLDED})', "x"),
+    "in_python": of_numbers("in_python", 'Fold("id", state="x double, text string", step=turned)', "x"),
 }
 
 
@@ -76,7 +77,7 @@ def test_a_sum_that_has_no_room_is_one_fault_in_a_run_a_rebuild_and_a_verificati
     assert (stopped.value.what, stopped.value.exit_code) == (told, 1)
     assert verdicts(pay) == {"totals: identical", "seen: identical"}
     assert [row["x"] for row in pay.table("seen")] == [5, 1, 1, 7]
-    inputs = Inputs(lambda: pay.spark, pay.project, pick_cut(pay.settings))
+    inputs = Inputs(lambda: pay.spark, pay.project, pick_cut(pay.project, None))
     with pytest.raises(LakeError) as stopped:
         rebuild_all(inputs, ["totals"], tell=lambda _: None)
     assert (stopped.value.what, stopped.value.exit_code) == (told, 1)
@@ -105,6 +106,7 @@ def test_tables_of_zeros_are_the_same_in_any_order(
     numbers.land("numbers", event(1, -0.0)).run()
     first = written(numbers)
     numbers.land("numbers", event(2, 0.0), event(1, -0.0), {"id": 2, "n": 3}).run()
+    numbers.land("numbers", event(4, -0.0), event(5, 0.0)).run()
     assert ("-0.0" in repr(Scan(Log(numbers.settings, "numbers").path).arrow().to_pylist())) == (
         log_has == "both zeros"
     )

@@ -33,7 +33,7 @@ from lake import (
 )
 from lake.kinds.columns import ORDER, SIGN
 from lake.kinds.measures.measure import OfValues
-from lake.kinds.measures.totals import fault_of
+from lake.kinds.raised import no_room
 from lake.testing.laws import at_once, by_slices
 from tests.laws.models import numbers
 from tests.laws.models.numbers import TOO_LARGE
@@ -184,7 +184,7 @@ def test_a_value_too_large_is_one_fault_with_its_key_in_any_slicing(spark: Spark
     for tried in (at_once, by_slices):
         with pytest.raises(Exception, match="no room") as caught:
             tried(Aggregate("k", {"value": measure}), parts)
-        faults.append(fault_of(caught.value))
+        faults.append(no_room(caught.value))
     assert faults[0] == faults[1]
     assert faults[0] is not None
     assert (faults[0].measure, faults[0].key) == ("value", {"k": key})

@@ -16,6 +16,7 @@ DIGITS: Final = 38
 HALF: Final = 19  # digits of `low`
 BASE: Final = f"{10**HALF}BD"
 ROOMY: Final = 24  # digits of decimals that Spark sums in 34: two such sums, and the sum of those, fit 36
+INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 WHOLE: Final = "decimal(38, 0)"
 PAIR: Final = f"struct<high: {WHOLE}, low: {WHOLE}>"
 BLOCK: Final = 18  # digits of a quotient that are found at once: a bigint has them
@@ -56,7 +57,8 @@ class Adding:
     def fill(self, of: str) -> str:
         """SQL aggregate: the open sum of `of` over signed rows; zero for no values."""
         if not self.is_wide:
-            return f"cast(coalesce({signed_sum(f'cast({of} as {self.open})')}, 0) as {self.open})"
+            number = f"cast({of} as {self.open})" if self.type in INTEGERS or self.digits[0] else of
+            return f"cast(coalesce({signed_sum(number)}, 0) as {self.open})"
         units = self._units(of)
         low, high = signed_sum(f"({units} % {BASE})"), signed_sum(cut_off(units, BASE))
         return f"{_pair(f'coalesce({high}, 0)', f'coalesce({low}, 0)')}"

@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from lake.kinds.columns import AGAIN
 from lake.kinds.measures.decimals import Adding
 from lake.kinds.measures.measure import Measure, Total
-from lake.kinds.raised import raised, raising
+from lake.kinds.raised import NO_ROOM, raising
 from lake.quoting import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_MARK: Final = "a measure has no room: "
-
-
-@dataclass(frozen=True)
-class NoRoom:
-    """A number, the `measure` of the row with `key` or a sum behind it, that does not fit the SQL type `type`."""
-
-    measure: str
-    type: str
-    key: Mapping[str, Any]
-
-
-def fault_of(error: BaseException) -> NoRoom | None:
-    """The number without room that `error` is about; None if it is about something else."""
-    if (told := raised(_MARK, error)) is None:
-        return None
-    facts, key = told
-    return NoRoom(facts["measure"], facts["type"], key)
 
 
 class Totals:
@@ -73,5 +53,5 @@ class Totals:
 
     def _checked(self, value: str, needed: str, name: str, type_: str, again: bool) -> str:
         """SQL of `value`, which raises if it is null although it is `needed`."""
-        error = raising(_MARK, self.key, measure=name, type=type_.replace(" ", ""))
+        error = raising(NO_ROOM, self.key, measure=name, type=type_.replace(" ", ""))
         return f"coalesce({value}, if({f'not {AGAIN} and ' * again}{needed}, cast({error} as {type_}), null))"
