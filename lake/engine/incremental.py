@@ -149,6 +149,8 @@ def _by_spark(evaluation: Evaluation, affected: Keys, version: int) -> pa.Table 
         old = _of(old, affected.rows)
     rows: DataFrame = _rows(evaluation, affected, old)
     _must_fit(evaluation.declaration, rows.columns, old.columns)
+    narrower = {name: kind for name, kind in old.dtypes if name.startswith("_") and kind != dict(rows.dtypes)[name]}
+    rows = rows.withColumns({name: rows[name].cast(kind) for name, kind in narrower.items()}) if narrower else rows
     return gathered(evaluation.inputs, compare(unique(rows, identity), old, identity))
 
 

@@ -22,12 +22,12 @@ from tests import shop
 
 MOST = 2**63 - 1
 PAYMENTS = shop.contract("pay", {"id": "int", "n": "int", "x": "long"}, id=["n"])
-TOTAL = 'Aggregate("id", {"total": Sum("x"), "mean": Avg("x"), "spread": Variance("x")})'
+TOTAL = 'Aggregate("id", {"total": Sum("x"), "mean": Avg("x")})'
 NUMBERS = shop.contract(
     "numbers", {"id": "int", "n": "int", "x": "double?", "y": "float?", "more": "double?"}, id=["n"]
 )
 MOST_OF = """Aggregate("id", {"most": Max("x"), "least": Min("y"), "text": Max("cast(x as string)")})"""
-FOLDED = {"x": "-coalesce(event.x, 0D)", "text": "concat_ws(' ', state.text, state.x)"}
+FOLDED = {"x": "-coalesce(event.x, 0D)", "text": "concat_ws(' ', state.text, cast(state.x as string))"}
 HEAD = f"""{shop.HEAD}
 
 def turned(state, event):
@@ -69,7 +69,7 @@ def test_a_sum_that_has_no_room_is_one_fault_in_a_run_a_rebuild_and_a_verificati
     pay.land("pay", {"id": 1, "n": 11, "x": -1}, {"id": 2, "n": 21, "x": 1}).run()
     pay.land("pay", {"id": 1, "n": 12, "x": 1}).run()
     rows = {row["id"]: row for row in pay.table("totals")}
-    assert (rows[1]["total"], rows[1]["mean"]) == (MOST, Decimal(MOST) / 3)
+    assert (rows[1]["total"], rows[1]["mean"]) == (MOST, (Decimal(MOST) / 3).quantize(Decimal("0.000001")))
     told = "totals: total of id=1, or a sum that it is made of, does not fit bigint"
     pay.land("pay", {"id": 1, "n": 13, "x": 1}, {"id": 3, "n": 31, "x": 7})
     with pytest.raises(LakeError) as stopped:

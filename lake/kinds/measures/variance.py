@@ -24,8 +24,8 @@ class Variance(OfValues):
 
     Of a sample, divided by n - 1 and null of fewer than two values; with `population`, divided by n and null of none.
     From exact sums of values and squares, so that rows can be subtracted. Floats are refused when a table is built,
-    and values of more than three decimal places, of whose squares Spark keeps six. Values whose square has no room in
-    38 digits, as those of every bigint have, have no variance.
+    and values of more than three decimal places, of whose squares Spark keeps six. The square of each value must have
+    room in 38 digits, as that of every bigint has.
     """
 
     scale: int = 6
