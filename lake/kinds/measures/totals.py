@@ -43,7 +43,7 @@ class Totals:
             own = "bigint" if adding.type == "bigint" and total.seen else adding.closed
             type_ = own if stored is None else stored[column]
             sql = self._checked(adding.fitted(quoted(column, SPARK), type_), "true", name, type_, again)
-            columns[column] = F.expr(sql if total.seen else f"nullif({sql}, 0)").alias(column)
+            columns[column] = F.expr(sql if total.seen else f"nullif({sql}, cast(0 as {type_}))").alias(column)
         closed = groups.select(*[columns.get(name, F.col(quoted(name, SPARK))) for name in groups.columns])
         values = {name: measure.value(name) for name, measure in self.measures.items()}
         for name, measure in self.measures.items():
