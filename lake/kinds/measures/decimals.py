@@ -124,7 +124,9 @@ def divided(text: str, by: str, places: int) -> str:
     )
     start = f"named_struct('rest', cast(0 as {WHOLE}), 'text', '')"
     found = f"aggregate(sequence(0, length(d) div {BLOCK} - 1), {start}, (s, i) -> {step}, s -> s.text)"
-    return let("t", text, let("n", f"cast({by} as decimal(19, 0))", let("d", padded, found)))
+    at_once = f"cast(cast(d as {WHOLE}) div n as string)"  # of one block, as most numbers are
+    either = f"if(length(d) = {BLOCK}, {at_once}, {found})"
+    return let("t", text, let("n", f"cast({by} as decimal(19, 0))", let("d", padded, either)))
 
 
 def mean(total: str, count: str, scale: int) -> str:
