@@ -54,7 +54,11 @@ def difference(evaluation: Evaluation, affected: Keys) -> pa.Table | DataFrame:
         diffs.append(at_horizon)
     hashed = all(WAS in diff.column_names for diff in diffs)
     wanted = pa.schema([field for field in empty.schema if hashed or field.name != WAS])
-    return pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in diffs)
+    try:
+        return pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in diffs)
+    except pa.ArrowInvalid as error:  # state of an older version that was narrower
+        what, fix = f"its rows do not fit its table: {error}", f"lake rebuild {evaluation.declaration.name} widens it"
+        raise evaluation.declaration.fault(what, fix=fix) from error
 
 
 def _must_fit(declaration: Declaration, columns: Sequence[str], present: Sequence[str]) -> None:
@@ -94,7 +98,7 @@ def _rows(evaluation: Evaluation, affected: Keys, old: pa.Table | DataFrame) -> 
         rows = evaluation.all_rows() if affected.rows is None else evaluated(evaluation, affected.rows)
         return _local(evaluation, rows) if local else rows
     held = to_frame(evaluation.spark, old) if isinstance(old, pa.Table) else old
-    absorbed = kind.at_horizon(kind.absorb(held, *affected.changes), *evaluation.horizons)
+    absorbed = evaluation.inputs.absorbed(evaluation.declaration, held, affected.changes)
     limit = evaluation.inputs.project.settings.small_diff_rows
     kept, again = _split(to_arrow(absorbed) if local else absorbed, kind.key, limit)
     if isinstance(again, pa.Table) and not again.num_rows:
@@ -106,7 +110,7 @@ def _rows(evaluation: Evaluation, affected: Keys, old: pa.Table | DataFrame) -> 
         some = _local(evaluation, rows)
         if not isinstance(some, pa.Table):
             return some
-        return pa.concat_tables([kept, some.select(kept.column_names).cast(kept.schema)])
+        return pa.concat_tables([kept, some.select(kept.column_names)], promote_options="permissive")
     return kept.unionByName(rows)
 
 
@@ -145,6 +149,8 @@ def _by_spark(evaluation: Evaluation, affected: Keys, version: int) -> pa.Table 
         old = _of(old, affected.rows)
     rows: DataFrame = _rows(evaluation, affected, old)
     _must_fit(evaluation.declaration, rows.columns, old.columns)
+    narrower = {name: kind for name, kind in old.dtypes if name.startswith("_") and kind != dict(rows.dtypes)[name]}
+    rows = rows.withColumns({name: rows[name].cast(kind) for name, kind in narrower.items()}) if narrower else rows
     return gathered(evaluation.inputs, compare(unique(rows, identity), old, identity))
 
 

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 from lake.contracts import evolution
 from lake.contracts.encryption import KEY, SUBJECT
 from lake.declaration import Declaration, Input
+from lake.errors import DeclarationError
 from lake.evaluation import function_output, room
 from lake.evaluation.behind import not_at
 from lake.evaluation.carrying_frame import CarryingFrame
 from lake.evaluation.columns import Analysed, Given, given, leaf, no_files, unrecorded, withheld, without
 from lake.ingest import integrity, refusals
 from lake.kinds.columns import CARRIED, ORDER, SIGN, visible
+from lake.kinds.floats import with_one_zero
 from lake.kinds.kind import ALL_FINAL
 from lake.project import Project
 from lake.session import raise_if_gone
@@ -99,7 +101,14 @@ class Inputs:
 
     def evaluated(self, declaration: Declaration, sides: Sequence[DataFrame]) -> DataFrame:
         """What the declaration's kind makes of `sides`, as of the cut."""
-        return declaration.kind.at_horizon(declaration.kind.evaluate(*sides), *self.horizons(declaration))
+        return self._finished(declaration, declaration.kind.evaluate(*sides))
+
+    def absorbed(self, declaration: Declaration, old: DataFrame, changes: Sequence[DataFrame]) -> DataFrame:
+        """What the declaration's kind makes of its rows `old` and of `changes`, as of the cut."""
+        return self._finished(declaration, declaration.kind.absorb(with_one_zero(old), *changes))
+
+    def _finished(self, declaration: Declaration, rows: DataFrame) -> DataFrame:
+        return with_one_zero(declaration.kind.at_horizon(rows, *self.horizons(declaration)))
 
     def sides(self, declaration: Declaration, frames: Sequence[DataFrame]) -> tuple[DataFrame, ...]:
         """What the declared function makes of `frames`, of which it is given the columns that its table was built with.
@@ -150,7 +159,7 @@ class Inputs:
             f if r is None else refusals.delivered(f, self.project.contracts[s.name])
             for s, f, r in zip(declaration.inputs, frames, refused, strict=True)
         ]
-        frames = without(declaration, frames, held) if held else frames
+        frames = [*map(with_one_zero, without(declaration, frames, held) if held else frames)]
         try:
             result = declaration(*(CarryingFrame(f) if kind.row_by_row else f.drop(*CARRIED) for f in frames))
         except Exception as error:
@@ -162,7 +171,8 @@ class Inputs:
             sides = [self._keyed(source, rows) for source, rows in zip(declaration.inputs, sides, strict=True)]
         try:
             sides = [
-                kind.prepare(function_output.complete(declaration, rows, side), side) for side, rows in enumerate(sides)
+                kind.prepare(with_one_zero(function_output.complete(declaration, rows, side)), side)
+                for side, rows in enumerate(sides)
             ]
         except DeclarationError as fault:
             raise fault if fault.where else declaration.fault(fault.what, fix=fault.fix) from fault

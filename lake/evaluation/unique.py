@@ -5,8 +5,6 @@ Two would be one to a MERGE: which of them stays would be chance, and no later c
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,14 +12,14 @@ import pyarrow as pa
 
 from lake.declaration import Declaration
 from lake.errors import LakeError
-from lake.quoting import SPARK, literal, quoted
+from lake.kinds.raised import causes, raised, raising
+from lake.quoting import SPARK, quoted
 from lake.store.small import connection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TWICE: Final = "several rows of one identity: "
-_TOLD: Final = re.compile(_TWICE + r"(?=\{)")
 
 
 def check_unique(declaration: Declaration, rows: pa.Table) -> None:
@@ -45,11 +43,9 @@ def unique(rows: DataFrame, identity: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions as F
 
     by = [quoted(name, SPARK) for name in identity]
-    values = f"to_json(struct({', '.join(by)}), map('ignoreNullFields', 'false'))"
-    error = f"raise_error(concat({literal(_TWICE, SPARK)}, {values}))"
     several = F.expr(f"count(*) over (partition by {', '.join(by)})")
     counted = rows.withColumn("_rows_of_identity", several)
-    return counted.where(f"if(_rows_of_identity > 1, {error}, true)").drop("_rows_of_identity")
+    return counted.where(f"if(_rows_of_identity > 1, {raising(_TWICE, identity)}, true)").drop("_rows_of_identity")
 
 
 class Twice(LakeError):
@@ -67,15 +63,7 @@ class Twice(LakeError):
 
 def fault_of(declaration: Declaration, error: Exception) -> Twice | None:
     """What to say where `error` is that of a frame that was to be `unique`."""
-    cause: BaseException | None = error
-    seen: list[BaseException] = []
-    # One that is raised again may be its own cause.
-    while cause is not None and not any(cause is earlier for earlier in seen):
-        seen.append(cause)
-        if isinstance(cause, Twice):
-            return cause
-        text = str(cause)
-        if match := _TOLD.search(text):
-            return Twice(declaration, json.JSONDecoder().raw_decode(text, match.end())[0])
-        cause = getattr(cause, "cause", None) or cause.__cause__
-    return None
+    if twice := next((cause for cause in causes(error) if isinstance(cause, Twice)), None):
+        return twice
+    told = raised(_TWICE, error)
+    return Twice(declaration, told[1]) if told else None

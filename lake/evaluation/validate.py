@@ -19,6 +19,7 @@ from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Values
 from lake.kinds.columns import DELIVERED, TIME, visible
 from lake.kinds.grouped_map import Place, fault_of
+from lake.kinds.raised import NoRoom, no_room
 from lake.session import first_line, raise_if_gone
 from lake.store import small
 from lake.store.log import Log
@@ -60,11 +61,24 @@ def python_faults(declaration: Declaration, tracing: Tracing | None = None) -> I
             events = _traced(tracing, lambda by: by.places(by.inputs, declaration, identity))
             what, void = _with_events(twice.what, events)
             raise LakeError(what, where=twice.where, fix=twice.fix + (f": {void}" if void else "")) from error
+        if number := no_room(error):
+            raise _no_room(declaration, number) from error
         if not _about_rows(error):
             raise
         events = _traced(tracing, lambda by: _events_behind(by, declaration))
         what, void = _with_events(f"{declaration.name}: its rows cannot be evaluated: {first_line(error)}", events)
         raise LakeError(what, where=declaration.where, fix=VALUES + (f": {void}" if void else "")) from error
+
+
+def _no_room(declaration: Declaration, number: NoRoom) -> LakeError:
+    key = ", ".join(f"{name}={'null' if value is None else value}" for name, value in number.key.items())
+    of = f" of {key}" if key else ""
+    return LakeError(
+        f"{declaration.name}: {number.measure}{of}, or a sum that it is made of, does not fit {number.type}",
+        where=declaration.where,
+        fix=f"void the events that are too large, or measure smaller or wider numbers"
+        f" (cast to decimal); lake rebuild {declaration.name} adopts wider sums where an older version built it",
+    )
 
 
 def _traced(tracing: Tracing | None, find: Callable[[Tracing], Sequence[str]]) -> Sequence[str]:

@@ -32,6 +32,7 @@ from lake.ingest.records import file_facts, quick_parse
 from lake.ingest.records.debezium import CONTROL
 from lake.ingest.records.file_facts import SOURCE
 from lake.ingest.records.parse import BLANK, parse
+from lake.kinds.floats import with_one_zero
 from lake.session import Gone, first_line, gone, raise_if_gone
 from lake.store.log import BROADCAST, REFUSAL, LogHead
 from lake.store.scan import to_frame
@@ -318,7 +319,7 @@ class Batch:
         watermark = (
             f"timestamp '{self.head.watermark.isoformat()}'" if self.head.watermark else "cast(NULL AS timestamp)"
         )
-        return kept.selectExpr(
+        return with_one_zero(kept).selectExpr(
             f"{self.number}L AS _batch",
             "_position AS _arrival" if self.ordered else "cast(NULL AS bigint) AS _arrival",
             "_bucket",

@@ -24,6 +24,7 @@ from lake.config import Settings
 from lake.contracts import encryption
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import content, literal, quoted
+from lake.kinds.floats import with_one_zero
 from lake.store import cold, delta, log, small
 from lake.store.log import Log
 from lake.store.scan import arrow_schema, as_frame, to_arrow, to_frame, within
@@ -158,12 +159,11 @@ class Search:
         if stored is not None:
             suspects = suspects.union(stored.select("_bucket", "_id")).distinct()
         digest = f"{content(self.contract)} AS content"
-        batch = self.events.join(suspects, ["_bucket", "_id"], "left_semi").selectExpr(
-            "_seq", "_position", "_bucket", "_id", "_source AS source", digest
-        )
+        repeats = self.events.join(suspects, ["_bucket", "_id"], "left_semi")
+        batch = with_one_zero(repeats).selectExpr("_seq", "_position", "_bucket", "_id", "_source AS source", digest)
         place = f"concat({literal(self.contract.name)}, ' ', _batch, ':', _bucket, ':', _offset) AS place"
         void = ", ".join(f"({void.bucket}, {void.offset}L)" for void in self._voids if not void.whole)
-        origins = (stored if stored is not None else log.empty(self.spark, self.contract)).selectExpr(
+        origins = with_one_zero(stored if stored is not None else log.empty(self.spark, self.contract)).selectExpr(
             "_bucket", "_id", place, digest, f"{f'(_bucket, _offset) IN ({void})' if void else 'false'} AS void"
         )
         few, known = self._local(batch), self._local(origins)

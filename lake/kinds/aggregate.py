@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,8 +13,8 @@ from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same
 from lake.kinds.explanation import COUNTS, DROPPED, INTO, ROLE
 from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, is_past
 from lake.kinds.locality import Near
-from lake.kinds.measures.decimals import retracted
-from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, State, not_null
+from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, State, Total, not_null
+from lake.kinds.measures.totals import Totals
 from lake.kinds.ordering import kept
 from lake.kinds.windows.late import is_late
 from lake.kinds.windows.sessions import Session, joined
@@ -139,17 +139,25 @@ class Aggregate(WithFinality):
         return self.window.prepare(rows.where(f"`{column}` is not null"))
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
-        return self._finish(self._filled(rows).drop(RETRACTED))
+        rows = self._gathered(rows)
+        totals = self._totals(rows)
+        return self._finish(self._filled(rows, totals).drop(RETRACTED), totals)
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
         """Only a measure that cannot retract makes a group evaluate again, when it lost a row.
 
-        Sessions join with those that were there; a key that lost a row is evaluated again, as it may split one.
+        Sessions join with those that were there; a key that lost a row is evaluated again, as it may split one. Sums
+        keep the types that they have in `old`.
         """
-        if self.window is not None and self.window.merges:
-            return self._finish(self._merged(old, self._filled(changes)))
-        gone = {_gone(name): state.gone for name, state in self._state.items() if state.gone}
-        return self._finish(self._added(old, self._filled(changes, gone)))
+        from pyspark.sql import functions as F
+
+        rows = self._gathered(changes)
+        totals = self._totals(rows)
+        new, stored = self._filled(rows, totals), dict(old.dtypes)
+        opened = {column: totals.adding[column].opened(quoted(column, SPARK)) for column in totals.adding}
+        old = old.withColumns({column: F.expr(sql) for column, sql in opened.items()})
+        merges = self.window is not None and self.window.merges
+        return self._finish((self._merged if merges else self._added)(old, new, totals), totals, stored)
 
     def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
         [rows] = sides
@@ -194,15 +202,20 @@ class Aggregate(WithFinality):
         last = ENDS if self.window is not None and self.window.closed else f"{ENDS} - 1"
         return is_past(last, horizons[0], self.lateness)
 
-    def _filled(self, rows: DataFrame, gone: dict[str, str] | None = None) -> DataFrame:
-        """One row per group with the state that `rows` alone give, what is `gone`, and whether a row is."""
-        from pyspark.sql import functions as F
-
+    def _gathered(self, rows: DataFrame) -> DataFrame:
+        """`rows`, each in the windows that it is in."""
         if any(isinstance(measure, Ranked) for measure in self.measures.values()):
             rows = kept(rows)
-        if self.window is not None:
-            rows = self.window.gather(rows, self.by)
-        plain = {name: state.fill for name, state in self._state.items() if not state.per} | (gone or {})
+        return rows if self.window is None else self.window.gather(rows, self.by)
+
+    def _totals(self, rows: DataFrame) -> Totals:
+        return Totals(self.measures, rows, self.identity)
+
+    def _filled(self, rows: DataFrame, totals: Totals) -> DataFrame:
+        """One row per group with the state that gathered `rows` alone give, sums open, and whether a row is gone."""
+        from pyspark.sql import functions as F
+
+        plain = {name: state.fill for name, state in self._state.items() if not state.per} | totals.fills
         columns = [F.expr(sql).alias(name) for name, sql in plain.items()]
         filled = rows.groupBy(*self._grouping()).agg(*columns, (F.min(SIGN) < 0).alias(RETRACTED))
         for name, state in self._state.items():
@@ -226,61 +239,75 @@ class Aggregate(WithFinality):
         meet = " and ".join(f"`{group}` <=> `{other}`" for group, other in groups.items()) or "true"
         return filled.join(arrays, F.expr(meet), "left").withColumn(name, F.expr(not_null(name))).drop(*groups.values())
 
-    def _added(self, old: DataFrame, new: DataFrame) -> DataFrame:
+    def _combining(self, new: DataFrame, totals: Totals) -> Mapping[str, tuple[str, Callable[[str, str], str]]]:
+        """Of each state column the SQL type, while sums are open, and SQL of two of its values made one."""
+        merged = {name: (_type(new, name), state.merged) for name, state in self._state.items()}
+        added = {name: (adding.open, adding.added) for name, adding in totals.adding.items()}
+        return {**merged, **added}
+
+    def _added(self, old: DataFrame, new: DataFrame, totals: Totals) -> DataFrame:
         """Groups of `new`, each with the state of its group in `old` added."""
         from pyspark.sql import functions as F
 
         new, held = new.alias("b"), old.alias("a")
         combined = []
-        for name, state in self._state.items():
-            type_, (a, b, gone) = _type(new, name), (f"a.`{name}`", f"b.`{name}`", f"b.`{_gone(name)}`")
-            sql = state.merged(a, b, type_)
-            if state.gone:
-                sql = f"if({gone} is null, {sql}, {retracted(state.combine, a, b, gone, type_)})"
+        for name, (type_, merged) in self._combining(new, totals).items():
+            before, after = f"a.`{name}`", f"b.`{name}`"
+            sql = merged(before, after)
+            if name in totals.adding:  # of a group that was not there the sum is null
+                sql = f"if({before} is null, {after}, {sql})"
             combined.append(F.expr(sql).cast(type_).alias(name))
         again = F.lit(False) if all(m.retracts for m in self.measures.values()) else F.col(f"b.{RETRACTED}")
         groups = [new[name] for name in self._groups]
         return new.join(held, same(new, held, self.identity), "left").select(*groups, *combined, again.alias(AGAIN))
 
-    def _merged(self, old: DataFrame, new: DataFrame) -> DataFrame:
+    def _merged(self, old: DataFrame, new: DataFrame, totals: Totals) -> DataFrame:
         """Sessions of `old` and `new`, those that overlap made one."""
         from pyspark.sql import Window as Over
         from pyspark.sql import functions as F
 
-        held = old.select(*self._groups, *self._state).withColumn(RETRACTED, F.lit(False))
+        combining = self._combining(new, totals)
+        held = old.select(*self._groups, *combining).withColumn(RETRACTED, F.lit(False))
         both = held.unionByName(new).withColumn(AGAIN, F.max(RETRACTED).over(Over.partitionBy(*self.by)))
         combined = []
-        for name, state in self._state.items():
-            type_ = _type(new, name)
-            step = f"(a, b) -> cast({state.merged('a', 'b', type_)} as {type_})"
+        for name, (type_, merged) in combining.items():
+            step = f"(a, b) -> cast(if(a is null, b, {merged('a', 'b')}) as {type_})"
             combined.append(F.expr(f"aggregate(collect_list(`{name}`), cast(null as {type_}), {step})").alias(name))
         joint = joined(both, self.by, f"`{START}`", f"`{END}`")
         return joint.groupBy(*self._grouping()).agg(*combined, F.max(AGAIN).alias(AGAIN))
 
-    def _finish(self, groups: DataFrame) -> DataFrame:
-        """Groups that still have rows, with the values that readers see beside the state."""
+    def _finish(self, groups: DataFrame, totals: Totals, stored: Mapping[str, str] | None = None) -> DataFrame:
+        """Groups that still have rows, with the values that readers see beside the state; sums as they are `stored`."""
         from pyspark.sql import functions as F
 
-        values = [F.expr(measure.value(name)).alias(name) for name, measure in self.measures.items()]
+        marks = [AGAIN] if AGAIN in groups.columns else []
+        present = groups.where(f"{ROWS} > 0" + (f" or {AGAIN}" if marks else ""))
+        closed, seen = totals.finished(present, stored)
+        values = [F.expr(sql).alias(name) for name, sql in seen.items()]
         shown = [*self.by, *(self.window.names if self.window else ())]
-        state = [name for name in self._state if name not in self.measures and name not in shown]
+        state = [name for name in self._columns if name not in self.measures and name not in shown]
         final = [F.lit(False).alias(FINAL)] if self.is_final else []
         ends = (
             [F.expr(f"unix_micros(cast({self.window.end} as timestamp))").alias(ENDS)]
             if self.is_final and self.window
             else []
         )
-        marks = [AGAIN] if AGAIN in groups.columns else []
-        present = groups.where(f"{ROWS} > 0" + (f" or {AGAIN}" if marks else ""))
-        return present.select(*shown, *values, *final, *state, *ends, *marks)
+        return closed.select(*shown, *values, *final, *state, *ends, *marks)
 
     @property
-    def _state(self) -> dict[str, State]:
-        state = {END: State(self.window.ends, GREATEST)} if isinstance(self.window, Session) else {}
+    def _columns(self) -> dict[str, State | Total]:
+        state: dict[str, State | Total] = {}
+        if isinstance(self.window, Session):
+            state[END] = State(self.window.ends, GREATEST)
         state[ROWS] = State(COUNTED, ADD)
         for name, measure in self.measures.items():
             state |= measure.state(name)
         return state
+
+    @property
+    def _state(self) -> dict[str, State]:
+        """The state columns that are no sums."""
+        return {name: state for name, state in self._columns.items() if isinstance(state, State)}
 
     @property
     def _groups(self) -> dict[str, str]:
@@ -313,11 +340,6 @@ class Aggregate(WithFinality):
         check_lateness(self.lateness)
         if self.is_final and self.window is None:
             raise DeclarationError("is_final needs a window", fix="declare a window")
-
-
-def _gone(name: str) -> str:
-    """The column of what rows that are gone take from state column `name`: no state is called so."""
-    return f"__{name}"
 
 
 def _type(frame: DataFrame, column: str) -> str:

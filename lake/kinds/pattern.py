@@ -16,7 +16,8 @@ from lake.kinds.explanation import STEP as ROLE_STEP
 from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, instant, until
 from lake.kinds.grouped_map import SIDE, arrow_schema, by_key, together
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
-from lake.kinds.measures.measure import Measure
+from lake.kinds.measures.measure import Measure, State
+from lake.kinds.measures.totals import Totals
 from lake.kinds.ordering import AT, in_log_order, place
 from lake.kinds.sql import rounding
 from lake.kinds.steps import PLACE, STEP, Absent, Either, In, Part, Step, every_step, least_rows
@@ -160,17 +161,20 @@ class Pattern(WithFinality):
         rows = _in_one(sides)
         self._check(rows)
         matched = self._matched(rows).withColumn(SIGN, F.lit(1))
-        state = {column: s.fill for name, m in self.measures.items() for column, s in m.state(name).items()}
-        first = self._first
+        totals, first = Totals(self.measures, matched, self.identity), self._first
+        states = [item for name, measure in self.measures.items() for item in measure.state(name).items()]
+        state = {column: each.fill for column, each in states if isinstance(each, State)} | totals.fills
         if self.is_final:
             state[until(0)] = f"min(`{until(0)}`)"
         grouped = matched.groupBy(*self.key, MATCH).agg(
             *[F.expr(sql).alias(column) for column, sql in {**first, **state}.items()]
         )
-        values = [F.expr(measure.value(name)).alias(name) for name, measure in self.measures.items()]
+        grouped = grouped.withColumn(MATCH_ID, F.expr(digest(grouped, [*self.key, *first])))
+        closed, seen = totals.finished(grouped)
+        values = [F.expr(sql).alias(name) for name, sql in seen.items()]
         if self.is_final:
             values += [F.lit(False).alias(FINAL), F.col(until(0))]
-        return grouped.select(*self.key, F.expr(digest(grouped, [*self.key, *first])).alias(MATCH_ID), *values)
+        return closed.select(*self.key, MATCH_ID, *values)
 
     def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
         rows = _in_one(sides)
@@ -319,7 +323,7 @@ def _measure(name: str, given: Measure | In, called: Sequence[str]) -> Measure:
                 f"measure {name!r} is over the unknown step {given.step!r}", fix=did_you_mean(given.step, called)
             )
         given = given.narrowed()
-    if any(state.per for state in given.state(name).values()):
+    if any(isinstance(state, State) and state.per for state in given.state(name).values()):
         raise DeclarationError(
             f"{type(given).__name__} cannot be a measure of a match", fix="aggregate the table of matches instead"
         )

@@ -1,7 +1,7 @@
 """Plain values as they are after a table has kept them: what a Python function made, and what is read back, are alike.
 
 A fold that goes on from a table's row must see what a fold from the first event sees: a decimal with the zeros of its
-scale, a list and not a tuple, UTC and no other zone.
+scale, a list and not a tuple, UTC and no other zone, 0.0 and not -0.0.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _normal(kind: pa.DataType) -> Normal:  # noqa: PLR0911 one type after the ot
     if pa.types.is_decimal(kind):
         return lambda value: _decimal(value, kind.precision, kind.scale)
     if pa.types.is_float32(kind):
-        return lambda value: struct.unpack("f", struct.pack("f", _of(value, float, int)))[0]
+        return lambda value: struct.unpack("f", struct.pack("f", _of(value, float, int)))[0] + 0.0
     if pa.types.is_floating(kind):
         return _double
     if pa.types.is_timestamp(kind):
@@ -89,7 +89,7 @@ def _double(value: Any) -> float:
     number = float(_of(value, float, int))
     if isinstance(value, int) and number != value:
         raise ValueError(f"{value} does not fit a double: it has too many digits")
-    return number
+    return number + 0.0  # one zero
 
 
 def _decimal(value: Any, precision: int, scale: int) -> Decimal:

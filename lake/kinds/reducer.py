@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import ORDER
+from lake.kinds.floats import one_zero
 from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, records, together, written
 from lake.kinds.ordering import AT
 from lake.kinds.python_values import Normal, many_digits, normal
@@ -129,7 +130,11 @@ class SqlReducer:
         placed = F.struct(F.col(AT).alias("at"), F.struct(*events).alias("event"))
         grouped = rows.groupBy(*key).agg(F.sort_array(F.collect_list(placed)).alias("_events"), *goes_on)
         begun = grouped.where("size(_events) > 0").withColumn("_start", F.coalesce(HELD, begin) if goes_on else begin)
-        fold = F.expr(f"aggregate(_events.event, _start, (state, event) -> {self._step(types, state)})")
+        step = self._step(types, state)
+        zeroed = one_zero("s", rows.select(begin.alias("s")).schema["s"].dataType)
+        if zeroed != "s":
+            step = f"transform(array({step}), s -> cast({zeroed} as {state}))[0]"
+        fold = F.expr(f"aggregate(_events.event, _start, (state, event) -> {step})")
         return begun.select(*key, fold.alias("_state"), F.expr("element_at(_events, -1).at").alias(AT))
 
     def _step(self, types: Mapping[str, str], state: str) -> str:
@@ -309,4 +314,4 @@ def literal(value: Any) -> Column:
         return F.array(*[literal(item) for item in value])
     if isinstance(value, datetime) and value.tzinfo is None:
         return F.lit(value.replace(tzinfo=UTC))
-    return F.lit(value)
+    return F.lit(value + 0.0 if isinstance(value, float) else value)

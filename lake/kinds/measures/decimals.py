@@ -1,83 +1,161 @@
-"""Exact arithmetic in Spark's decimals, which have at most 38 digits and round what does not fit."""
+"""Sums of integers and decimals, exact in any order of the rows, and their quotients.
+
+Spark's decimals have at most 38 digits, and a sum that passes beyond them on its way fails or not by the order of
+adding. So a sum stays *open* while rows are added: a number with room for all of them, or, of decimals that leave too
+little room, a pair of numbers `high` * 10^19 + `low` in units of the last decimal place. It is *closed* at the end, to
+a type that it fits or does not fit.
+"""
 
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from dataclasses import dataclass
 from typing import Final
 
 DIGITS: Final = 38
-# Spark keeps so many places of a wide result, however many digits it has before the point.
-KEPT: Final = 6
-# So many remain of 38 digits beside a multiple of a bigint, which has 19, and what adding and subtracting ask for.
-MOST_PLACES: Final = 16
+HALF: Final = 19  # digits of `low`
+BASE: Final = f"{10**HALF}BD"
+ROOMY: Final = 24  # digits of decimals that Spark sums in 34: two such sums, and the sum of those, fit 36
+INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+WHOLE: Final = "decimal(38, 0)"
+PAIR: Final = f"struct<high: {WHOLE}, low: {WHOLE}>"
+BLOCK: Final = 18  # digits of a quotient that are found at once: a bigint has them
 
-_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
+_DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
 
 
-def quotient(dividend: str, divisor: str, scale: int) -> str:
-    """SQL of a decimal divided by a bigint above zero, as decimal(38, `scale`), rounded once, half up; null by zero.
+@dataclass(frozen=True)
+class Adding:
+    """Addition of numbers of the SQL type `type`."""
 
-    Spark rounds a quotient to six places or more, which a cast to fewer rounds again. So the remainder that a quotient
-    of `scale` places leaves is taken away first, or what is missing to the next made up, and the division is even.
-    Of more than 16 places the dividend is rounded to `scale` before it is divided.
+    type: str
+
+    @property
+    def digits(self) -> tuple[int, int]:
+        """Precision and scale; 0, 0 for integers."""
+        decimal = _DECIMAL.fullmatch(self.type)
+        return (int(decimal[1]), int(decimal[2])) if decimal else (0, 0)
+
+    @property
+    def is_wide(self) -> bool:
+        return self.digits[0] > ROOMY
+
+    @property
+    def open(self) -> str:
+        """SQL type of an open sum."""
+        precision, scale = self.digits
+        if self.type == "bigint":
+            return WHOLE
+        return PAIR if self.is_wide else f"decimal({precision + 12}, {scale})" if precision else "bigint"
+
+    @property
+    def closed(self) -> str:
+        """SQL type of a closed sum that has all digits of an open one, as far as a decimal has them."""
+        precision, scale = self.digits
+        return f"decimal({min(precision + 10, DIGITS)},{scale})" if precision else self.open
+
+    def fill(self, of: str) -> str:
+        """SQL aggregate: the open sum of `of` over signed rows; zero for no values."""
+        if not self.is_wide:
+            number = f"cast({of} as {self.open})" if self.type in INTEGERS or self.digits[0] else of
+            return f"cast(coalesce({signed_sum(number)}, 0) as {self.open})"
+        units = self._units(of)
+        low, high = signed_sum(f"({units} % {BASE})"), signed_sum(cut_off(units, BASE))
+        return f"{_pair(f'coalesce({high}, 0)', f'coalesce({low}, 0)')}"
+
+    def opened(self, closed: str) -> str:
+        """SQL of a closed sum as an open one; of null as zero."""
+        if not self.is_wide:
+            return f"coalesce(cast({closed} as {self.open}), cast(0 as {self.open}))"
+        return let("u", f"coalesce({self._units(closed)}, 0BD)", _pair(cut_off("u", BASE), f"u % {BASE}"))
+
+    def added(self, a: str, b: str) -> str:
+        """SQL of two open sums made one."""
+        if self.is_wide:
+            return _pair(f"{a}.high + {b}.high", f"{a}.low + {b}.low")
+        return f"cast({a} + {b} as {self.open})"
+
+    def fitted(self, open_: str, type_: str) -> str:
+        """SQL of an open sum as a number of the SQL type `type_`; null if it does not fit."""
+        if not self.is_wide:
+            return f"try_cast({open_} as {type_})"
+        negative = f"p.high + {cut_off(f'(p.low - pmod(p.low, {BASE}))', BASE)} < 0"
+        size = let("m", f"if({negative}, {_pair('-p.high', '-p.low')}, p)", digits(["m.high", "m.low"]))
+        return let("p", open_, f"try_cast(concat(if({negative}, '-', ''), {size}, 'e-{self.digits[1]}') as {type_})")
+
+    def _units(self, number: str) -> str:
+        """SQL of a decimal in units of its last place, as a whole number."""
+        scale = self.digits[1]
+        units = f"concat(cast({number} as string), 'e{scale}')" if scale else number
+        return f"cast({units} as {WHOLE})"
+
+
+def let(name: str, value: str, body: str) -> str:
+    """SQL of `body`, in which `name` stands for `value`, computed once."""
+    return f"transform(array({value}), {name} -> {body})[0]"
+
+
+def digits(parts: list[str]) -> str:
+    """SQL of the decimal digits of a number that is not negative, of its parts at powers of 10^19, greatest first.
+
+    The parts are decimals of no places and of any sign and size.
     """
-    by = f"cast(nullif({divisor}, 0) as decimal(19, 0))"
-    unit, half = f"({by} * {_places(1, scale)})", f"({by} * {_places(5, scale + 1)})"
-    rest = f"(({dividend}) % {unit})"
-    missing = f"if(abs({rest}) < {half}, 0BD, if({rest} < 0, -{unit}, {unit}))"
-    even = f"cast((({dividend}) - ({rest} - {missing})) / {by} as decimal(38, {scale}))"
-    if scale <= KEPT:
-        return even
-    direct = f"cast(cast({dividend} as decimal(38, {scale})) / {by} as decimal(38, {scale}))"  # rounds once, to `scale`
-    return direct if scale > MOST_PLACES else f"if(({dividend}) % {_places(1, scale)} = 0, {direct}, {even})"
+    step = (
+        f"named_struct('carry', {cut_off(f'(x + s.carry - pmod(x + s.carry, {BASE}))', BASE)},"
+        f" 'text', concat(lpad(cast(cast(pmod(x + s.carry, {BASE}) as {WHOLE}) as string), {HALF}, '0'), s.text))"
+    )
+    items = ", ".join(f"cast({part} as {WHOLE})" for part in reversed(parts))
+    start = f"named_struct('carry', cast(0 as {WHOLE}), 'text', '')"
+    return f"aggregate(array({items}), {start}, (s, x) -> {step}, s -> concat(cast(s.carry as string), s.text))"
 
 
-def summed(combine: str, a: str, b: str, type_: str) -> str:
-    """SQL of two sums of the SQL type `type_`, `a` and `b`, made one by `combine`, which adds them.
+def divided(text: str, by: str, places: int) -> str:
+    """SQL of the digits of the quotient of a number, given by its digits, and a bigint above zero.
 
-    Spark rounds a + b of decimal(38, 9) to eight places. Numbers that it would so round are added in units of their
-    last place, as whole numbers, which it does not round.
+    `places` digits come after those that a whole number has; what follows is cut off. Source: Knuth, The Art of
+    Computer Programming, volume 2, 4.3.1, exercise 16 (division by one digit of a base), with the base 10^18.
     """
-    scale = _rounded(type_, additions=1)
-    if not scale:
-        return combine.format(a=a, b=b)
-    return _number(combine.format(a=_units(a, scale), b=_units(b, scale)), scale, type_)
+    padded = f"concat(repeat('0', pmod(-length(t) - {places}, {BLOCK})), t, '{'0' * places}')"
+    block = f"cast(substring(d, {BLOCK} * i + 1, {BLOCK}) as {WHOLE})"
+    step = (
+        f"aggregate(array(cast(s.rest * {10**BLOCK}BD + {block} as {WHOLE})), s,"
+        f" (s, v) -> named_struct('rest', cast(v % n as {WHOLE}),"
+        f" 'text', concat(s.text, lpad(cast(v div n as string), {BLOCK}, '0'))))"
+    )
+    start = f"named_struct('rest', cast(0 as {WHOLE}), 'text', '')"
+    found = f"aggregate(sequence(0, length(d) div {BLOCK} - 1), {start}, (s, i) -> {step}, s -> s.text)"
+    at_once = f"cast(cast(d as {WHOLE}) div n as string)"  # of one block, as most numbers are
+    either = f"if(length(d) = {BLOCK}, {at_once}, {found})"
+    return let("t", text, let("n", f"cast({by} as decimal(19, 0))", let("d", padded, either)))
 
 
-def retracted(combine: str, a: str, b: str, gone: str, type_: str) -> str:
-    """As `summed`, less `gone`, a decimal that is not null; all is added before the sum must fit `type_`."""
-    scale = _rounded(type_, additions=3)
-    if scale:
-        a, b, gone = (_units(number, scale) for number in (a, b, gone))
-    elif not _DECIMAL.fullmatch(type_):
-        a, b = (f"cast({number} as decimal(38, 0))" for number in (a, b))
-    left = f"(coalesce({a}, 0BD) + coalesce({b}, 0BD) - {gone})"
-    return _number(combine.format(a=left, b="0BD"), scale, type_)
+def mean(total: str, count: str, scale: int) -> str:
+    """SQL of a decimal or an integer divided by a bigint above zero, as decimal(38, `scale`), rounded once, half up.
+
+    Null if it is divided by zero or null, or does not fit. The number may have any number of decimal places.
+    """
+    places = "if(locate('.', x) > 0, length(x) - locate('.', x), 0)"
+    quotient = divided("regexp_replace(x, '[-.]', '')", count, scale + 1)
+    number = f"concat(if(x like '-%', '-', ''), {quotient}, 'e-', {places} + {scale + 1})"
+    found = let("x", f"coalesce(cast({total} as string), '0')", f"try_cast({number} as decimal(38, {scale}))")
+    return f"if({count} > 0, {found}, null)"
 
 
-def as_decimal(value: str) -> str:
-    """SQL of a number as a decimal, whose sum has more digits than that of integers."""
-    return f"coalesce({value}, cast(null as decimal(1, 1)))"
+def limbs(high: str, low: str) -> str:
+    """SQL of an array: `high` * 10^19 + `low`, not negative, in three parts by powers of 10^19, least first."""
+    carried = let("h", f"{high} + {cut_off(low, BASE)}", f"array({low} % {BASE}, h % {BASE}, {cut_off('h', BASE)})")
+    return f"cast({carried} as array<{WHOLE}>)"
 
 
-def _rounded(type_: str, *, additions: int) -> int:
-    """The decimal places of a type, where so many additions would make Spark round to fewer; else 0."""
-    decimal = _DECIMAL.fullmatch(type_)
-    precision, scale = map(int, decimal.groups()) if decimal else (0, 0)
-    return scale if precision + additions > DIGITS and scale > KEPT else 0
+def signed_sum(of: str) -> str:
+    """SQL aggregate over signed rows: the sum of `of`, which has at most 34 digits."""
+    return f"sum(if(_sign < 0, -{of}, {of}))"
 
 
-def _units(number: str, scale: int) -> str:
-    """SQL of a decimal in units of its last place, as a whole number."""
-    return f"cast(concat(cast({number} as string), 'e{scale}') as decimal(38, 0))"
+def cut_off(number: str, by: str) -> str:
+    """SQL of the quotient of two decimals, cut off to a whole number."""
+    return f"cast(({number} - {number} % {by}) / {by} as {WHOLE})"
 
 
-def _number(units: str, scale: int, type_: str) -> str:
-    """SQL of so many units of the last of `scale` places, as a number of the SQL type `type_`."""
-    return f"cast(concat(cast({units} as string), 'e-{scale}') as {type_})" if scale else f"cast({units} as {type_})"
-
-
-def _places(number: int, places: int) -> str:
-    """SQL of `number` in units of the last of so many decimal places."""
-    return f"{Decimal(number).scaleb(-places):f}BD"
+def _pair(high: str, low: str) -> str:
+    return f"named_struct('high', cast({high} as {WHOLE}), 'low', cast({low} as {WHOLE}))"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import ORDER, names
-from lake.kinds.measures.decimals import MOST_PLACES, as_decimal, quotient, summed
+from lake.kinds.measures.decimals import mean
 from lake.kinds.sql import rounding
 
 if TYPE_CHECKING:
@@ -34,23 +34,32 @@ class State:
 
     With `per`, a SQL expression, the state is an array of structs (key, value) sorted by key: for each value of `per`
     that is not null what `fill` makes of its rows. Entries whose value is zero are left out; `combine` is that of two
-    values. Sums of numbers have `gone`: `fill` adds up what is there alone, `gone` what is gone, as a decimal.
+    values.
     """
 
     fill: str
     combine: str
     per: str = ""
-    gone: str = ""
 
-    def merged(self, a: str, b: str, type_: str) -> str:
-        """SQL of two values of the column, of the SQL type `type_`, made one; either may be null."""
-        if self.gone:
-            return summed(self.combine, a, b, type_)
+    def merged(self, a: str, b: str) -> str:
+        """SQL of two values of the column made one; either may be null."""
         if not self.per:
             return self.combine.format(a=a, b=b)
         both = f"map_from_entries({not_null(a)}), map_from_entries({not_null(b)})"
         zipped = f"map_zip_with({both}, (k, x, y) -> {self.combine.format(a='x', b='y')})"
         return f"sort_array(filter(map_entries({zipped}), e -> e.value <> 0))"
+
+
+@dataclass(frozen=True)
+class Total:
+    """One state column: the exact sum of `of`, SQL of integers or decimals, in any order of rows; see `Totals`.
+
+    One that is `seen` by readers is a bigint of bigints. Any other is null for zero, so that a sum of nothing is alike
+    however it came about.
+    """
+
+    of: str
+    seen: bool = False
 
 
 class Measure(ABC):
@@ -77,12 +86,18 @@ class Measure(ABC):
         yield from ()
 
     @abstractmethod
-    def state(self, name: str) -> Mapping[str, State]:
+    def state(self, name: str) -> Mapping[str, State | Total]:
         """The state columns behind column `name`; one called `name` is seen by readers."""
 
     def value(self, name: str) -> str:
         """SQL over the state columns: the value of column `name`."""
         return f"`{name}`"
+
+    def required(self, name: str) -> tuple[str, str, str] | None:
+        """When column `name` must have a value, so that null is one that does not fit: SQL over the state columns, what
+        to call it, its SQL type. None if null never is.
+        """
+        return None
 
 
 @dataclass(frozen=True)
@@ -147,9 +162,9 @@ class Sum(OfValues):
     def summed(self) -> str:
         return self.of
 
-    def state(self, name: str) -> Mapping[str, State]:
+    def state(self, name: str) -> Mapping[str, State | Total]:
         """The number of values tells a sum of nothing from a sum of zero."""
-        return {name: State(_sum(self.taken), ADD, gone=_gone(self.taken)), f"_{name}_n": self.values}
+        return {name: Total(self.taken, seen=True), f"_{name}_n": self.values}
 
     def value(self, name: str) -> str:
         return f"if(`_{name}_n` = 0, null, `{name}`)"
@@ -159,7 +174,7 @@ class Sum(OfValues):
 class Avg(OfValues):
     """The mean of `of`, SQL of integers or decimals, as decimal(38, `scale`), half up; null of no values.
 
-    It is rounded once. A `scale` above 16 that is less than that of the values is refused when a table is built.
+    It is rounded once.
     """
 
     scale: int = 6
@@ -169,20 +184,14 @@ class Avg(OfValues):
     def summed(self) -> str:
         return self.of
 
-    def state(self, name: str) -> Mapping[str, State]:
-        return {f"_{name}_sum": nonzero_sum(self.taken), f"_{name}_n": self.values}
-
-    def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
-        yield from super().faults(name, rows)
-        places = rounding.places(rows, self.of)
-        if places is not None and places > self.scale > MOST_PLACES:
-            yield DeclarationError(
-                f"{name} is a mean of {self.scale} decimal places of {self.of}, which has {places}",
-                fix=f"use a scale of at most {MOST_PLACES}, or of {places}",
-            )
+    def state(self, name: str) -> Mapping[str, State | Total]:
+        return {f"_{name}_sum": Total(self.taken), f"_{name}_n": self.values}
 
     def value(self, name: str) -> str:
-        return quotient(f"coalesce(`_{name}_sum`, 0BD)", f"`_{name}_n`", self.scale)
+        return mean(f"`_{name}_sum`", f"`_{name}_n`", self.scale)
+
+    def required(self, name: str) -> tuple[str, str, str]:
+        return f"`_{name}_n` > 0", name, f"decimal(38,{self.scale})"
 
 
 @dataclass(frozen=True)
@@ -254,19 +263,6 @@ class LastValue(Ranked):
     rank: ClassVar[str] = "is not null"
 
 
-def nonzero_sum(of: str) -> State:
-    """The sum of the SQL expression `of`; null for zero, so that a sum of nothing is alike however it came about."""
-    return State(f"nullif({_sum(of)}, 0)", f"nullif({ADD}, 0)", gone=_gone(of))
-
-
 def not_null(entries: str) -> str:
     """SQL of an array that is empty where `entries` is null."""
     return f"coalesce({entries}, array())"
-
-
-def _sum(of: str) -> str:
-    return f"sum(if(_sign > 0, {of}, null))"
-
-
-def _gone(of: str) -> str:
-    return f"sum(if(_sign < 0, {as_decimal(of)}, null))"

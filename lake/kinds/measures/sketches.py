@@ -6,6 +6,7 @@ Their state is the same however the input was sliced and ordered: counts that ad
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -130,4 +131,5 @@ class Quantile(OfValues):
         )
         start = f"named_struct('left', {rank}, 'key', cast(null as int))"
         middle = f"{1 + self.error!r}d * power({self._base!r}d, abs(s.key) - {MIDDLE + 1})"
+        middle = f"least(greatest({middle}, {math.ulp(0.0)!r}d), {sys.float_info.max!r}d)"
         return f"aggregate({histogram}, {start}, {step}, s -> if(s.key = 0, 0d, sign(s.key) * {middle}))"

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.measures.decimals import KEPT, quotient
-from lake.kinds.measures.measure import OfValues, State, nonzero_sum
+from lake.kinds.measures.decimals import BASE, WHOLE, cut_off, digits, divided, let, limbs, signed_sum
+from lake.kinds.measures.measure import ADD, OfValues, State, Total
 from lake.kinds.sql import rounding
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # Of squares and their sums Spark keeps six places.
-MOST_PLACES: Final = KEPT
+MOST_PLACES: Final = 6
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Variance(OfValues):
 
     Of a sample, divided by n - 1 and null of fewer than two values; with `population`, divided by n and null of none.
     From exact sums of values and squares, so that rows can be subtracted. Floats are refused when a table is built,
-    and values of more than three decimal places, of whose squares Spark keeps six.
+    and values of more than three decimal places, of whose squares Spark keeps six. The square of each value must have
+    room in 38 digits, as that of every bigint has.
     """
 
     scale: int = 6
@@ -36,34 +37,58 @@ class Variance(OfValues):
             raise DeclarationError(f"invalid scale {self.scale}", fix=f"use 0 to {MOST_PLACES} decimal places")
 
     @property
+    def revised(self) -> int:
+        """Once, the sum of the squares had to have room in 38 digits."""
+        return 1
+
+    @property
     def summed(self) -> str:
         return self.of
 
     def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
         yield from super().faults(name, rows)
         places = rounding.places(rows, self.of)
-        if places is not None and 2 * places > KEPT:
+        if places is not None and 2 * places > MOST_PLACES:
             yield DeclarationError(
                 f"{name} squares {self.of}, which has {places} decimal places, so Spark would round the squares",
-                fix=f"use values of at most {KEPT // 2}: cast(… as decimal(18, {KEPT // 2})), or whole units",
+                fix="use values of at most 3: cast(… as decimal(18, 3)), or whole units",
             )
 
-    def state(self, name: str) -> Mapping[str, State]:
+    def state(self, name: str) -> Mapping[str, State | Total]:
+        """The squares are added as multiples of 10^19 and the rest."""
         exact = f"(({self.taken}) * cast(1 as decimal(1, 0)))"
-        return {
-            f"_{name}_sum": nonzero_sum(exact),
-            f"_{name}_squares": nonzero_sum(f"{exact} * {exact}"),
-            f"_{name}_n": self.values,
+        square = f"try_multiply({exact}, {exact})"
+        unknown = f"({self.taken}) is not null and {square} is null"
+        parts = {
+            "squares_high": (cut_off(square, BASE), WHOLE),
+            "squares": (f"({square} % {BASE})", f"decimal(38, {MOST_PLACES})"),
+            "unknown": (f"if({unknown}, 1L, 0L)", "bigint"),
         }
+        states = {f"_{name}_{part}": _nonzero(of, kind) for part, (of, kind) in parts.items()}
+        return {f"_{name}_sum": Total(self.taken), **states, f"_{name}_n": self.values}
 
     def value(self, name: str) -> str:
-        return quotient(*self._parts(name), self.scale)
+        return self._of(name, f"try_cast({self._quotient(name, self.scale + 1)} as decimal(38, {self.scale}))")
 
-    def _parts(self, name: str) -> tuple[str, str]:
-        """SQL of the exact dividend and divisor."""
-        n, total, squares = f"`_{name}_n`", f"coalesce(`_{name}_sum`, 0)", f"coalesce(`_{name}_squares`, 0)"
-        freedom = n if self.population else f"({n} - 1)"
-        return f"({n} * {squares} - {total} * {total})", f"{n} * {freedom}"
+    def required(self, name: str) -> tuple[str, str, str]:
+        return f"`_{name}_n` > {0 if self.population else 1}", name, f"decimal(38,{self.scale})"
+
+    def _of(self, name: str, value: str) -> str:
+        return f"if(`_{name}_unknown` is null and {self.required(name)[0]}, {value}, null)"
+
+    def _quotient(self, name: str, places: int) -> str:
+        """SQL of the text of the variance, cut off after some decimal `places`.
+
+        It is (n * squares - total ^ 2) / (n * (n - 1)), the dividend in units of 10^-6 and by powers of 10^19.
+        """
+        n = f"cast(`_{name}_n` as {WHOLE})"
+        total = f"abs(cast(coalesce(`_{name}_sum`, 0) * 1000BD as {WHOLE}))"
+        high = f"coalesce(`_{name}_squares_high`, 0) * 1000000BD"
+        low = f"cast(coalesce(`_{name}_squares`, 0) * 1000000BD as {WHOLE})"
+        parts = ["n * q[2] - t[1] * t[1]", "n * q[1] - 2BD * t[0] * t[1]", "n * q[0] - t[0] * t[0]"]
+        text = let("n", n, let("t", limbs("0BD", total), let("q", limbs(high, low), digits(parts))))
+        freedom = f"`_{name}_n`" + ("" if self.population else " - 1")
+        return f"concat({divided(divided(text, f'`_{name}_n`', places), freedom, 0)}, 'e-{MOST_PLACES + places}')"
 
 
 @dataclass(frozen=True)
@@ -76,9 +101,13 @@ class Stddev(Variance):
     @property
     def revised(self) -> int:
         """Once, it was the root of a variance of six decimal places."""
-        return 1
+        return 1 + super().revised
 
     def value(self, name: str) -> str:
-        dividend, divisor = self._parts(name)
-        variance = f"cast(greatest({dividend}, 0BD) as double) / cast(nullif({divisor}, 0L) as double)"
-        return f"cast(sqrt({variance}) as decimal(38, {self.scale}))"
+        root = f"sqrt(cast({self._quotient(name, 36)} as double))"
+        return self._of(name, f"try_cast({root} as decimal(38, {self.scale}))")
+
+
+def _nonzero(of: str, type_: str) -> State:
+    """The sum of `of`; null for zero, so that a sum of nothing is alike however it came about."""
+    return State(f"nullif(cast({signed_sum(of)} as {type_}), 0)", f"nullif(cast({ADD} as {type_}), 0)")

@@ -1,0 +1,57 @@
+"""State columns that are sums: open while rows are added, then closed to the types of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lake.kinds.columns import AGAIN
+from lake.kinds.measures.decimals import Adding
+from lake.kinds.measures.measure import Measure, Total
+from lake.kinds.raised import NO_ROOM, raising
+from lake.quoting import SPARK, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Totals:
+    """The sums among the state columns of `measures` over `rows`, of groups with a `key`."""
+
+    def __init__(self, measures: Mapping[str, Measure], rows: DataFrame, key: Sequence[str]) -> None:
+        self.measures, self.key = measures, key
+        states = {column: (name, s) for name, m in measures.items() for column, s in m.state(name).items()}
+        self.totals = {column: (name, s) for column, (name, s) in states.items() if isinstance(s, Total)}
+        texts = [f"{total.of} as {quoted(column, SPARK)}" for column, (_, total) in self.totals.items()]
+        self.adding = {column: Adding(type_) for column, type_ in rows.selectExpr(*texts).dtypes} if texts else {}
+
+    @property
+    def fills(self) -> dict[str, str]:
+        """SQL aggregates over signed rows: the open sums."""
+        return {column: self.adding[column].fill(total.of) for column, (_, total) in self.totals.items()}
+
+    def finished(self, groups: DataFrame, stored: Mapping[str, str] | None = None) -> tuple[DataFrame, dict[str, str]]:
+        """`groups` with their open sums closed, to types as `stored`, and SQL of the values of the measures over them.
+
+        Evaluation ends if one does not fit, but in groups that are to be evaluated again.
+        """
+        from pyspark.sql import functions as F
+
+        again, columns = AGAIN in groups.columns, {}
+        for column, (name, total) in self.totals.items():
+            adding = self.adding[column]
+            own = "bigint" if adding.type == "bigint" and total.seen else adding.closed
+            type_ = own if stored is None else stored[column]
+            sql = self._checked(adding.fitted(quoted(column, SPARK), type_), "true", name, type_, again)
+            columns[column] = F.expr(sql if total.seen else f"nullif({sql}, cast(0 as {type_}))").alias(column)
+        closed = groups.select(*[columns.get(name, F.col(quoted(name, SPARK))) for name in groups.columns])
+        values = {name: measure.value(name) for name, measure in self.measures.items()}
+        for name, measure in self.measures.items():
+            if required := measure.required(name):
+                values[name] = self._checked(values[name], *required, again)
+        return closed, values
+
+    def _checked(self, value: str, needed: str, name: str, type_: str, again: bool) -> str:
+        """SQL of `value`, which raises if it is null although it is `needed`."""
+        error = raising(NO_ROOM, self.key, measure=name, type=type_.replace(" ", ""))
+        return f"coalesce({value}, if({f'not {AGAIN} and ' * again}{needed}, cast({error} as {type_}), null))"
