@@ -16,6 +16,7 @@ class Reason(StrEnum):
     OUT_OF_BOUNDS = "out of bounds"
     NULL_KEY = "null key"
     NULL_SUBJECT = "null subject"
+    EXPRESSION = "expression"
     NULL_TIME = "null event time"
     AHEAD = "too far ahead"
     TOO_MANY_PRODUCERS = "too many producers"

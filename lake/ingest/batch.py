@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,17 +23,17 @@ from lake.contracts import evolution
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import identity
 from lake.contracts.reasons import Reason
-from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.errors import ContractError, DeclarationError, LakeError, Unavailable
 from lake.ingest import attempts, producers, refusals
 from lake.ingest.deduplication import NONE, Search, Verdict
-from lake.ingest.delivery import LINE_BITS, Closing, Delivery, QuarantineEvent
+from lake.ingest.delivery import LINE_BITS, RECORDS, Closing, Delivery, QuarantineEvent
 from lake.ingest.horizon import Horizon
 from lake.ingest.personal import BLANKED, extras, sealable, shown
 from lake.ingest.records import file_facts, quick_parse
 from lake.ingest.records.debezium import CONTROL
 from lake.ingest.records.file_facts import SOURCE
 from lake.ingest.records.parse import BLANK, parse
-from lake.session import Gone, first_line, gone, raise_if_gone
+from lake.session import Gone, gone, job_failure, raise_if_gone
 from lake.store.log import BROADCAST, REFUSAL, LogHead
 from lake.store.scan import to_frame
 
@@ -351,6 +352,7 @@ def reading(  # noqa: PLR0913  what a batch is made of
 ) -> Iterator[Batch]:
     """`delivery` read and parsed once: what cannot be read is put among its faults, what changed meanwhile left out."""
     reader = Reader(spark, settings, contracts[-1], head, now)
+    failed = ""
     try:
         with attempts.at_work(settings, contracts[-1].name, delivery.marks(set())):
             while True:
@@ -362,10 +364,9 @@ def reading(  # noqa: PLR0913  what a batch is made of
                     raise_if_gone(error)
                     left: Delivery = delivery.without_broken(spark)
                     if left == delivery:
-                        raise Unavailable(
-                            f"Spark failed to read a batch of {contracts[-1].name}: {first_line(error)}",
-                            fix="each file can be read on its own; try again, if need be with a smaller `batch_files`",
-                        ) from error
+                        if failed:  # twice
+                            raise reader.fault(delivery, failed, job_failure(error)) from error
+                        failed = job_failure(error)
                 else:
                     left = delivery.settled()
                     if left == delivery:
@@ -410,6 +411,38 @@ class Reader:
         tally = _tally(fewer)
         self.drop(but=fewer)
         return fewer, tally
+
+    def fault(self, delivery: Delivery, first: str, second: str) -> LakeError:
+        """Return the error for a delivery whose reading failed twice, with these messages.
+
+        If they differ but for numbers, it may succeed later. Else the contract is at fault if the same happens to a
+        record that breaks it, and if not, what the delivery reads.
+        """
+        stream = self.contract.name
+        what = f"Spark fails to read a batch of {stream}: {second}"
+        if re.sub(r"[0-9]+", "", first) != re.sub(r"[0-9]+", "", second):
+            return Unavailable(what, fix="try again, if need be with a smaller `batch_files`")
+        none = to_frame(self.spark, pa.table([["none"], [0], [0], [""]], schema=RECORDS))
+        try:
+            self._checked(parse, file_facts.with_facts(self.spark, none, self.contract, ())).collect()
+        except Exception as error:
+            raise_if_gone(error)
+            what = f"Spark fails to evaluate the contract of {stream}: {job_failure(error)}"
+            return DeclarationError(what, where=self.contract.where, fix="correct its time, broadcast or punctuation")
+        parts = (part for part in delivery.parts() if self._fails(part))
+        at_fault = next(parts, delivery)
+        where = ", ".join(name for name, *_ in at_fault.marks(set())[: attempts.SHOWN])
+        return ContractError(what, where=where, fix="correct it, or move it away; it fails again as it is")
+
+    def _fails(self, delivery: Delivery) -> bool:
+        try:
+            self.read(delivery)
+        except Exception as error:
+            raise_if_gone(error)
+            return True
+        finally:
+            delivery.close()
+        return False
 
     def _quickly(self, records: DataFrame) -> tuple[DataFrame, pa.Table]:
         """Reads those quickly that can be, and carefully what is left."""

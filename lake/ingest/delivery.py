@@ -107,6 +107,9 @@ class Delivery(Protocol):
     def close(self) -> None:
         """Removes what was put aside to read it."""
 
+    def parts(self) -> Iterable[Delivery]:
+        """Yield each of its files as a delivery of its own, if it has several."""
+
     def settled(self) -> Delivery:
         """Itself, or what is left without the files that changed while they were read."""
 
@@ -228,6 +231,9 @@ class Files:
         if "_staged" in self.__dict__:
             formats.unstage(self.settings, self._staged.values())
 
+    def parts(self) -> Iterator[Files]:
+        return (replace(self, files=(file,), bad={}) for file in self.good)
+
     def settled(self) -> Files:
         same = unchanged(self.files)
         return self if same == self.files else replace(self, files=same, bad=_only(self.bad, same))
@@ -309,6 +315,9 @@ class Replayed:
             if seq not in refused:
                 yield QuarantineEvent(self.origin(row.mark).base + 1, row.source, row.mark, REPAIRED)
 
+    def parts(self) -> tuple[()]:
+        return ()
+
     def settled(self) -> Replayed:
         return self
 
@@ -369,6 +378,9 @@ class Fetched:
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
         return ()
 
+    def parts(self) -> tuple[()]:
+        return ()
+
     def settled(self) -> Fetched:
         return self
 
@@ -395,6 +407,9 @@ class Recordless:
         raise KeyError(address)
 
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
+        return ()
+
+    def parts(self) -> tuple[()]:
         return ()
 
     def settled(self) -> Self:

@@ -6,12 +6,14 @@ records need less, see `quick_parse`. Messages in an envelope are taken apart by
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from lake.contracts.cast_sql import defaulted, plain_form, value
+from lake.contracts import expressions
+from lake.contracts.cast_sql import EARLIEST, LATEST, defaulted, plain_form, value
 from lake.contracts.contract import Contract
 from lake.contracts.digits import (
     MARK,
@@ -25,7 +27,7 @@ from lake.contracts.digits import (
     text_name,
     unmarked,
 )
-from lake.contracts.event_id import bucket, identity, literal, producer_time, quoted
+from lake.contracts.event_id import bucket, identity, literal, quoted
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
 from lake.ingest.records import debezium, file_facts
@@ -57,11 +59,11 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
     """
     fields = contract.fields
     reading = _opened(records, contract, record_bytes) if contract.envelope else _read(records, fields, record_bytes)
-    checks = [*_record_checks(contract, record_bytes), *field_checks(contract, reading), *event_checks(contract, now)]
-    cases = (f"CASE WHEN {test} THEN struct('{reason}', {detail}) END" for test, reason, detail in checks)
-    refusals = ", ".join([*reading.verdicts, *cases])
+    checks = [*_record_checks(contract, record_bytes), *field_checks(contract, reading)]
+    checked = reading.typed(contract).selectExpr("*", f"{_first_of(checks, *reading.verdicts)} AS _checked")
+    evaluated = checked.selectExpr("*", *evaluations(contract, "_checked IS NULL"))
+    judged = evaluated.selectExpr("*", f"{_first_of(event_checks(contract, reading, now), '_checked')} AS _refusal")
     *places, _ = _places(records)
-    judged = reading.typed(contract).selectExpr("*", f"coalesce({refusals}) AS _refusal")
     return judged.selectExpr(
         *(f"CASE WHEN _refusal IS NOT NULL THEN {name} END AS {name}" if name == SOURCE else name for name in places),
         f"CASE WHEN _refusal IS NOT NULL THEN left(_raw, {record_bytes}) END AS _raw",
@@ -94,9 +96,10 @@ class Reading:
     verdicts: tuple[str, ...] = ()
 
     def typed(self, contract: Contract) -> DataFrame:
-        """`texts` with the contract's fields and `_time`."""
-        values = (f"{self.value(field)} AS {quoted(field.name)}" for field in contract.fields)
-        return self.texts.selectExpr("*", *values).selectExpr("*", f"{_time(contract)} AS _time")
+        """Return `texts` with the contract's fields."""
+        return self.texts.selectExpr(
+            "*", *(f"{self.value(field)} AS {quoted(field.name)}" for field in contract.fields)
+        )
 
 
 def _places(records: DataFrame) -> tuple[str, ...]:
@@ -244,10 +247,15 @@ def field_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, st
                 yield f"{column} {sign} {limit}", Reason.OUT_OF_BOUNDS, f"{shown}{literal(f' is {words} {bound}')})"
 
 
-def event_checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, str]]:
-    """As `field_checks`, of the event as a whole."""
-    punctuates = is_punctuation(contract)
-    keyless = f"({_is_broadcast(contract)} OR {punctuates})"
+def event_checks(contract: Contract, reading: Reading, now: datetime) -> Iterator[tuple[str, str, str]]:
+    """Yield checks like those of `field_checks`, of the event as a whole."""
+    punctuates = expressions.holds(contract, expressions.PUNCTUATION)
+    keyless = f"({expressions.holds(contract, expressions.BROADCAST)} OR {punctuates})"
+    for column, (name, condition) in expressions.conditions(contract).items():
+        yield f"{column} IS NULL", Reason.EXPRESSION, _raised(name, condition, contract, reading)
+    if contract.time is not None and expressions.is_expression(contract.time):
+        raised = _raised("time", contract.time, contract, reading)
+        yield expressions.time_raises(contract), Reason.EXPRESSION, raised
     for name in contract.key:
         yield f"{quoted(name)} IS NULL AND NOT {keyless}", Reason.NULL_KEY, literal(name)
     if contract.sealed:
@@ -256,6 +264,8 @@ def event_checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, 
     if contract.time is None:
         return
     yield "_time IS NULL", Reason.NULL_TIME, literal(contract.time)
+    years = f"_time NOT BETWEEN timestamp '{EARLIEST}' AND timestamp '{LATEST}'"
+    yield years, Reason.EXPRESSION, literal(f"time: {contract.time} is not in the years 1 to 9999")
     latest = f"timestamp '{(now + contract.max_ahead).isoformat()}'"
     yield (
         f"_time > {latest}",
@@ -268,19 +278,33 @@ def event_checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, 
         yield punctuates, debezium.CONTROL, literal(PUNCTUATION)
 
 
-def is_punctuation(contract: Contract) -> str:
-    """SQL over a record's fields: whether it is no event, but says up to when its producer has told everything."""
-    condition = contract.horizon.punctuation if contract.horizon else None
-    return f"coalesce({condition}, false)" if condition else "false"
+def evaluations(contract: Contract, sound: str) -> Iterator[str]:
+    """Yield SQL of `_time` and of the outcomes of the contract's conditions, for records that are `sound`."""
+    yield f"{_time(contract, sound)} AS _time"
+    yield from expressions.outcomes(contract, sound)
 
 
-def _is_broadcast(contract: Contract) -> str:
-    return f"coalesce({contract.broadcast}, false)" if contract.broadcast else "false"
+def _raised(name: str, expression: str, contract: Contract, reading: Reading) -> str:
+    """SQL of what is reported of a record on which an expression raises, with the values that it is about."""
+    words = set(re.findall(r"\w+", expression))
+    values = (
+        f"concat({literal(f'{field.name} ')}, coalesce(substring({reading.text(field)}, 1, 100), 'null'))"
+        for field in contract.fields
+        if field.name in words
+    )
+    failed = literal(f"{name}: {expression} cannot be evaluated; ")
+    return f"concat({failed}, concat_ws(', ', {', '.join(values) or literal('')}))"
+
+
+def _first_of(checks: Iterable[tuple[str, str, str]], *verdicts: str) -> str:
+    """SQL of the first verdict that is not null: of `verdicts`, then of `checks` as structs of reason and detail."""
+    cases = (f"CASE WHEN {test} THEN struct('{reason}', {detail}) END" for test, reason, detail in checks)
+    return f"coalesce({', '.join([*verdicts, *cases])})"
 
 
 def bucket_of(contract: Contract) -> str:
     """SQL of the bucket of an event."""
-    return f"CASE WHEN {_is_broadcast(contract)} THEN -1 ELSE {bucket(contract)} END"
+    return f"CASE WHEN {expressions.holds(contract, expressions.BROADCAST)} THEN -1 ELSE {bucket(contract)} END"
 
 
 def id_of(contract: Contract) -> str:
@@ -288,9 +312,10 @@ def id_of(contract: Contract) -> str:
     return "cast(NULL AS string)" if contract.identity == "position" else identity(contract)
 
 
-def _time(contract: Contract) -> str:
+def _time(contract: Contract, sound: str) -> str:
     """SQL of an event's time, by the receiver's clock where the contract names it; null beyond the years of SQL."""
+    time = expressions.time(contract, sound)
     if contract.clock is None:
-        return producer_time(contract)
+        return time
     late = f"{quoted(contract.clock.received)} - {quoted(contract.clock.sent)}"
-    return f"try_add({producer_time(contract)}, coalesce({late}, INTERVAL '0' SECOND))"
+    return f"try_add({time}, coalesce({late}, {expressions.NO_TIME}))"

@@ -22,6 +22,7 @@ from lake.ingest.records.parse import (
     Reading,
     all_names,
     bucket_of,
+    evaluations,
     event_checks,
     facts_of,
     field_checks,
@@ -72,11 +73,13 @@ def quick(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
         text=lambda field: text_name(field) if field.is_fact else _by_any_name(field),
         exact=lambda field: not field.is_fact and _typed(field) == _by_any_name(field),
     )
-    wrong = [*unreadable(), *(test for test, *_ in [*field_checks(contract, reading), *event_checks(contract, now)])]
+    checks = [*field_checks(contract, reading), *event_checks(contract, reading, now)]
+    wrong = [*unreadable(), *(test for test, *_ in checks)]
     left = f"_quick IS NULL OR coalesce({' OR '.join(f'({test})' for test in wrong)}, false)"
     whole = ("_raw", SOURCE)
     return (
         reading.typed(contract)
+        .selectExpr("*", *evaluations(contract, "_quick IS NOT NULL"))
         .selectExpr("*", f"{left} AS _left")
         .selectExpr(
             *(f"CASE WHEN _left THEN {name} END AS {name}" if name in whole else name for name in records.columns),
