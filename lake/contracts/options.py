@@ -27,7 +27,10 @@ FACTS: Final = {
     "complete",
     "clock",
     "horizon",
+    "unknown",
+    "missing",
 }
+CHOICES: Final = {"unknown": ("keep", "report", "warn", "refuse"), "missing": ("report", "refuse")}
 ENVELOPES: Final[Mapping[str, frozenset[str]]] = {
     "debezium": frozenset({"op", "before", "after", "source", "transaction", "ts_ms", "ts_us", "ts_ns"}),
 }
@@ -77,6 +80,7 @@ def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Ite
         )
     yield from _wrong_limit(facts.get("max_refused", {}))
     yield from (("broadcast", what, fix) for what, fix in _wrong_broadcast(facts.get("broadcast", "")))
+    yield from _wrong_choices(facts)
     yield from _wrong_envelope(facts)
     if "csv" in facts:
         yield from (("csv", what, fix) for what, fix in wrong_options(facts["csv"]))
@@ -245,6 +249,18 @@ def _wrong_subject(facts: dict[str, Any], fields: list[Field], names: list[str])
             )
         if name in re.findall(r"\w+", str(facts.get("time") or "")):
             yield "time", f"event time uses {name!r}, which is personal", "event times are not encrypted in the log"
+
+
+def _wrong_choices(facts: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for fact, choices in CHOICES.items():
+        if facts.get(fact, choices[0]) not in choices:
+            yield fact, f"invalid {fact}: {facts[fact]!r}", did_you_mean(str(facts[fact]), choices)
+    if facts.get("missing") == "refuse" and "envelope" in facts:
+        yield (
+            "missing",
+            '"missing" together with "envelope"',
+            "a change message may lack columns: leave one of them out",
+        )
 
 
 def _wrong_envelope(facts: dict[str, Any]) -> Iterator[tuple[str, str, str]]:

@@ -11,6 +11,7 @@ class Reason(StrEnum):
     OVERSIZED = "oversized"
     UNPARSEABLE = "unparseable"
     MISSING = "missing field"
+    UNKNOWN = "unknown field"
     WRONG_TYPE = "wrong type"
     NOT_IN_ENUM = "not in enum"
     OUT_OF_BOUNDS = "out of bounds"

@@ -26,10 +26,11 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError
 from lake.ingest import landing, recovery
-from lake.ingest.batch import Batch, reading
+from lake.ingest.batch import Batch
 from lake.ingest.delivery import FETCHES, Acceptance, Delivery, Fetched, Files, Replayed
 from lake.ingest.files import Mark, noted
 from lake.ingest.personal import sealed_with
+from lake.ingest.reading import reading
 from lake.sources.declared import decided_by
 from lake.store import delta, erasures, quarantine, side_tables
 from lake.store.delivered import Delivered
@@ -208,6 +209,7 @@ def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
         return BatchCounts(batch.head.batch)
     counts = _put_beside(batch)
     batch.tell_numbers()
+    batch.tell_drift()
     before = recovery.beside(settings, batch.head)
     events, content = _content(batch, marks, was)
     position = batch.head.next(
@@ -246,6 +248,7 @@ def _carried_on(batch: Batch) -> dict[str, Any]:
         "accepted": accepted,
         "sources": {name: one.as_json for name, one in sources.items()},
         "horizon": batch.horizon.as_json if batch.horizon else None,
+        "drift": batch.drift.as_json,
     }
     return {name: value for name, value in carried.items() if value}
 

@@ -154,6 +154,7 @@ class Files:
                 faults[file] = faults.get(file) or formats.fault_of(
                     file, folder=folder, names=names, record_bytes=settings.record_bytes, options=contract.csv
                 )
+                faults[file] = faults[file] or formats.fault_of_columns(file.path, contract)
         return cls(settings, contract, files, {file: faults[file] for file in files if faults[file]}, repaired)
 
     @property

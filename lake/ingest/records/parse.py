@@ -30,6 +30,7 @@ from lake.contracts.digits import (
 from lake.contracts.event_id import bucket, identity, literal, quoted
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
+from lake.ingest import drift
 from lake.ingest.records import debezium, file_facts
 from lake.ingest.records.file_facts import SOURCE
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 BLANK: Final = "blank line"  # in the place of a reason: it is no record
 PUNCTUATION: Final = "punctuation"  # the detail of a control message that a contract declares in its `horizon`
 
+COLUMNAR: Final = r"\.(csv|csv\.gz|parquet)$"
+SHOWN: Final = 200
 PLACES: Final = ("_file", "_block", "_seq", "_raw")
 OF_SOURCE: Final = ("_at", SOURCE)
 """What records have besides that came by a source: their place in it, what it says of them; see lake.sources.spool."""
@@ -59,7 +62,8 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
     """
     fields = contract.fields
     reading = _opened(records, contract, record_bytes) if contract.envelope else _read(records, fields, record_bytes)
-    checks = [*_record_checks(contract, record_bytes), *field_checks(contract, reading)]
+    checks = [*_record_checks(contract, record_bytes), *_shape_checks(contract, reading)]
+    checks += field_checks(contract, reading)
     checked = reading.typed(contract).selectExpr("*", f"{_first_of(checks, *reading.verdicts)} AS _checked")
     evaluated = checked.selectExpr("*", *evaluations(contract, "_checked IS NULL"))
     judged = evaluated.selectExpr("*", f"{_first_of(event_checks(contract, reading, now), '_checked')} AS _refusal")
@@ -75,21 +79,32 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
         "_time",
         f"CASE WHEN _refusal IS NULL THEN {bucket_of(contract)} END AS _bucket",
         f"{id_of(contract)} AS _id",
+        *lacking(contract, reading),
     )
+
+
+def lacking(contract: Contract, reading: Reading) -> Iterator[str]:
+    """Yield SQL of the columns with a bit for each field that a record lacks, see `lake.ingest.drift`."""
+    for column, fields in drift.masks(contract).items():
+        yield f"CASE WHEN {reading.has_all} THEN 0L ELSE {drift.mask(fields, reading.keys)} END AS {column}"
 
 
 @dataclass(frozen=True)
 class Reading:
     """Records taken apart: `texts` has their places, `_unread`, and what SQL is made of by
 
-    `value` and `text`, a field's typed value and what to show of it; `extra`, what the contract does not know, as JSON;
-    `lacks`, whether a record may lack a field that may not be null; `exact`, whether any text of a field has a value;
-    `verdicts`, structs of reason and detail that judge before any other check.
+    `value` and `text`, a field's typed value and what to show of it; `keys` and `unknown`, the names of its fields, and
+    those that the contract does not know, as arrays; `has_all`, whether it is known to have all fields; `extra`, what
+    the contract does not know, as JSON; `lacks`, whether a record may lack a field that may not be null; `exact`,
+    whether any text of a field has a value; `verdicts`, structs of reason and detail that come before other checks.
     """
 
     texts: DataFrame
     value: Callable[[Field], str]
     text: Callable[[Field], str]
+    keys: str = ""
+    has_all: str = "false"
+    unknown: str = ""
     extra: str = ""
     lacks: Callable[[Field], str] = lambda _: "false"
     exact: Callable[[Field], bool] = lambda _: False
@@ -119,12 +134,20 @@ def _read(records: DataFrame, declared: tuple[Field, ...], record_bytes: int) ->
     texts = read.selectExpr(
         *_places(records),
         "_careful",
+        "_keys",
         "_careful IS NULL AS _unread",
         *(f"{_careful_text(field)} AS {text_name(field)}" for field in fields),
         *numbers(fields, _in_careful),
         *facts_of(declared),
     )
-    return Reading(texts, value=lambda field: value(field, text_name(field)), text=shown, extra=_extra(fields))
+    return Reading(
+        texts,
+        value=lambda field: value(field, text_name(field)),
+        text=shown,
+        keys="_keys",
+        unknown=f"array_except(_keys, array({all_names(fields)}))",
+        extra=_extra(fields),
+    )
 
 
 def facts_of(fields: Iterable[Field]) -> Iterator[str]:
@@ -144,6 +167,7 @@ def _opened(records: DataFrame, contract: Contract, record_bytes: int) -> Readin
         debezium.unwrapped(records.select(*_places(records)), contract, readable=readable(record_bytes)),
         value=lambda field: value(replace(field, encoding=""), text_name(field)),
         text=shown,
+        unknown="json_object_keys(_beyond)",
         extra="_beyond",
         lacks=lambda field: debezium.lacks(field, contract),
         verdicts=("_verdict",),
@@ -213,6 +237,23 @@ def _record_checks(contract: Contract, record_bytes: int) -> Iterator[tuple[str,
     yield mark, Reason.UNPARSEABLE, f"if({csv}, {encoded}, '{no_character}')"
     columns = literal(f"not as many columns as {'the contract has' if contract.csv.columns else 'the header'}")
     yield "_unread", Reason.UNPARSEABLE, f"if({csv}, {columns}, 'not one JSON object')"
+
+
+def _shape_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, str, str]]:
+    """Yield what a contract that refuses other fields than its own has against a record."""
+    if contract.unknown == "refuse":
+        names = f"left(concat_ws(', ', array_sort({reading.unknown})), {SHOWN})"
+        yield f"size({reading.unknown}) > 0", Reason.UNKNOWN, names
+    yield from missing_checks(contract, reading)
+
+
+def missing_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, str, str]]:
+    """Yield the check that a record has all fields; of CSV and Parquet, files are checked and not records."""
+    if contract.missing == "refuse":
+        fields = [field for field in contract.fields if not field.is_fact]
+        cases = (f"CASE WHEN {drift.lacks(field, reading.keys)} THEN {literal(field.name)} END" for field in fields)
+        names = f"concat_ws(', ', {', '.join(cases)})"
+        yield f"{names} <> '' AND NOT lower(_file) RLIKE {literal(COLUMNAR)}", Reason.MISSING, names
 
 
 def unreadable() -> tuple[str, str]:

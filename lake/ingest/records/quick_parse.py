@@ -28,6 +28,8 @@ from lake.ingest.records.parse import (
     field_checks,
     first,
     id_of,
+    lacking,
+    missing_checks,
     readable,
     unreadable,
 )
@@ -71,9 +73,12 @@ def quick(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
         texts,
         value=lambda field: value(field, text_name(field)) if field.is_fact else _typed(field),
         text=lambda field: text_name(field) if field.is_fact else _by_any_name(field),
+        keys="_keys",
+        has_all="false" if any(field.aliases for field in fields) else f"size(_keys) = {len(fields)}",
         exact=lambda field: not field.is_fact and _typed(field) == _by_any_name(field),
     )
-    checks = [*field_checks(contract, reading), *event_checks(contract, reading, now)]
+    checks = [*missing_checks(contract, reading), *field_checks(contract, reading)]
+    checks += event_checks(contract, reading, now)
     wrong = [*unreadable(), *(test for test, *_ in checks)]
     left = f"_quick IS NULL OR coalesce({' OR '.join(f'({test})' for test in wrong)}, false)"
     whole = ("_raw", SOURCE)
@@ -88,6 +93,7 @@ def quick(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
             "_time",
             f"CASE WHEN _left THEN cast(-2 - pmod(_seq, {SPREAD}) AS int) ELSE {bucket_of(contract)} END AS _bucket",
             f"{id_of(contract)} AS _id",
+            *lacking(contract, reading),
         )
     )
 
