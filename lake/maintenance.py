@@ -245,7 +245,6 @@ class _Work:
 
 
 def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:
-    """Clears what crashes left beside the tables; returns the names."""
     oldest = min([datetime.now(UTC) - STAGED, *(each.since for each in running)])
     left, staged = leftovers.left_behind(settings, oldest), put_up.left(settings, oldest)
     if not dry_run:

@@ -146,7 +146,6 @@ def _must_be_characters(record: Mapping[str, Any]) -> None:
 
 
 def _may_lack(field: Field) -> bool:
-    """Whether a record may lack a field, which is null then, and has no other name for it."""
     return field.nullable and field.default is None and not field.aliases
 
 

@@ -300,7 +300,6 @@ def wrong_paths(field: Field, facts: Any) -> Iterator[tuple[str, str]]:
 
 
 def _wrong_fact(field: Field) -> Iterator[tuple[str, str]]:
-    """Each fault of a field that is a fact of its file or source."""
     origin, path, facts = field.path[0], ".".join(field.path), FACTS_OF[field.path[0]]
     least = WITH_PARTS.get(field.path[:2])
     right = len(field.path) == 2 if least is None else len(field.path) >= least

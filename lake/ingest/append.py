@@ -134,7 +134,12 @@ def _must_have_been_decided(settings: Settings, contract: Contract, delivery: De
 
 
 def append_files(
-    settings: Settings, spark: SparkSession, contract: Contract, files: Sequence[Path], *, now: datetime | None = None
+    settings: Settings,
+    spark: Callable[[], SparkSession],
+    contract: Contract,
+    files: Sequence[Path],
+    *,
+    now: datetime | None = None,
 ) -> BatchCounts:
     """Appends files at hand as one batch. Raises DeclarationError where one does not exist.
 
@@ -148,7 +153,7 @@ def append_files(
         return Files.checked(settings, listed, contract, repaired=unread(settings, head))
 
     with runs.failing(settings, "append", contract.name):
-        counts = append(settings, lambda: spark, contract, deliver, now=now)
+        counts = append(settings, spark, contract, deliver, now=now)
     if counts.read:
         runs.note(settings, "append", contract.name, None, began, **asdict(counts))
     for file in files:

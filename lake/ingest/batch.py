@@ -210,7 +210,6 @@ class Batch:
 
     @property
     def _num_markers(self) -> int:
-        """How many rows the log gets that are no events."""
         return len(self._quarantine_events) + max(self.rejected - len(self.faults), 0) if self.ordered else 0
 
     @property
@@ -284,7 +283,6 @@ class Batch:
 
     @property
     def _conflicting(self) -> DataFrame:
-        """The records that are conflicts, with their `original`."""
         conflicts = F.broadcast(self._conflicts) if isinstance(self.verdict.rows, pa.Table) else self._conflicts
         return self.placed.join(conflicts, "_seq")
 

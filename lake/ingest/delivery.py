@@ -208,7 +208,6 @@ class Files:
         }
 
     def _is_headed(self, file: File) -> bool:
-        """Whether its first line is no record."""
         return formats.format_of(file.path) == "csv" and not self.contract.csv.columns
 
     def marks(self, refused: set[int]) -> list[Mark]:

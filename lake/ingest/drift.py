@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow.compute as pc
-
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import literal
 from lake.contracts.fields import Field
@@ -144,6 +142,8 @@ def named(fields: Iterable[Field], bits: int) -> set[str]:
 
 def after(before: Drift, batch: int, contract: Contract, parsed: DataFrame, tally: pa.Table) -> Drift:
     """Return the drift after a batch of `parsed` records, of which some are events; see `lake.ingest.reading`."""
+    import pyarrow.compute as pc
+
     extras = int(pc.sum(tally["extras"]).as_py() or 0) if contract.unknown != "keep" else 0
     names = _unknown(parsed) if extras and not contract.sealed else {}
     drift = before.with_unknown(batch, extras, names)
@@ -158,7 +158,6 @@ def after(before: Drift, batch: int, contract: Contract, parsed: DataFrame, tall
 
 
 def _unknown(parsed: DataFrame) -> dict[str, int]:
-    """How many events have each unknown field, of those that most have."""
     names = parsed.where("_reason IS NULL").selectExpr("explode(json_object_keys(_extra)) AS name")
     short = names.selectExpr(f"left(name, {NAME_LENGTH}) AS name").groupBy("name").count()
     rows = short.orderBy("count", "name", ascending=[False, True]).limit(NAMES).toArrow()

@@ -137,7 +137,6 @@ class Reader:
         return False
 
     def _quickly(self, records: DataFrame) -> tuple[DataFrame, pa.Table]:
-        """Reads those quickly that can be, and carefully what is left."""
         tried = self._keep(self._checked(quick_parse.quick, records))
         tally = _tally(tried)
         is_left = pc.less(pc.fill_null(tally["_bucket"], 0), BROADCAST)

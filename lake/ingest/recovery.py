@@ -123,7 +123,6 @@ def give_up(settings: Settings, stream: str) -> int:
 
 
 def _is_remembered(settings: Settings, head: LogHead) -> bool:
-    """Whether it is known what the batch after `head` was made of."""
     return landing.taken(settings, head.stream, head.batch + 1) is not None
 
 

@@ -88,7 +88,6 @@ def as_text(status: Status) -> Iterator[str]:
 
 
 def _about(status: Status, stream: Stream) -> Iterator[str]:
-    """Yield what is to be known of a stream beside its counts."""
     if stream.horizon:
         yield f"horizon  {_holding(status, stream, stream.horizon)}"
     for line in stream.drift.lines():
@@ -105,7 +104,6 @@ def _about(status: Status, stream: Stream) -> Iterator[str]:
 
 
 def _outside(status: Status) -> Iterator[str]:
-    """What events come from, who follows tables, and where they are delivered to."""
     if status.sources:
         yield ""
         names = ["source", "kind", "streams", "deliveries", "read up to", "waiting", "for", "kept there", "trouble"]

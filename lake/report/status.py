@@ -393,7 +393,6 @@ def _table(
 
 
 def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> Late | None:
-    """Of a table with windows over a log: what came late up to its cut."""
     policy, source = table.kind.late_policy, table.inputs[0]
     if policy is None or not source.is_log or project.contracts[source.name].time is None:
         return None
@@ -403,7 +402,6 @@ def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> L
 
 
 def _groups(project: Project, newest: editions.Edition | None) -> list[GroupStatus]:
-    """Where each group stands, where the settings name groups."""
     settings = project.settings
     if not settings.publish.groups:
         return []

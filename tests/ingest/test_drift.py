@@ -59,6 +59,7 @@ def test_run_and_status_report_fields_that_the_contract_does_not_know(tmp_path: 
     assert commands.lake("status", "--fail-if", "drift", at=lakehouse).code == 0
 
 
+@pytest.mark.long
 def test_run_and_status_report_fields_that_vanished(tmp_path: Path, commands: Commands) -> None:
     lakehouse = project(tmp_path)
     folder = lakehouse.settings.path(lakehouse.settings.landing) / "thing"
@@ -108,6 +109,7 @@ def test_contract_refuses_unknown_and_missing_fields(tmp_path: Path, commands: C
     found.must_be_none(json.dumps(record(1)), {}, record_bytes=1000)
 
 
+@pytest.mark.long
 def test_contract_keeps_silent_or_warns_each_time(tmp_path: Path, commands: Commands) -> None:
     for about, told in (("keep", [False, False]), ("warn", [True, True])):
         lakehouse = project(tmp_path / about, unknown=about)

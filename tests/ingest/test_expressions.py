@@ -123,7 +123,7 @@ def test_ingest_rejects_records_on_which_an_expression_raises(tmp_path: Path, co
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("careful_bytes", [0, cost.CAREFUL_BYTES])
 def test_rejection_is_the_same_in_all_slicings(
     careful_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -139,6 +139,7 @@ def test_rejection_is_the_same_in_all_slicings(
     assert ids(lakehouse) == sorted(record["id"] for record, name in told if not name and "alive" not in record)
 
 
+@pytest.mark.long
 def test_replay_takes_records_in_after_the_expression_is_corrected(tmp_path: Path, commands: Commands) -> None:
     lakehouse = declare(empty(tmp_path), contract("happened", {"id": "int", "day": "string"}, time="to_date(day)"))
     records = [{"id": 1, "day": "2024-01-01"}, {"id": 2, "day": "01.01.2024"}]

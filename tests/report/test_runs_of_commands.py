@@ -10,6 +10,7 @@ import pytest
 
 from lake.testing import Commands, Lakehouse
 from tests.processes import free_port
+from tests.servers.webhook import SECRET, VARIABLE
 from tests.shop import contract, declare, empty, job
 
 LATEST = 'Latest("id", sequence="at")'
@@ -51,6 +52,7 @@ def failed(run: Run) -> set[tuple[str, str]]:
     return found
 
 
+@pytest.mark.long
 def test_every_command_that_writes_is_a_run(lakehouse: Lakehouse, run: Run, tmp_path: Path) -> None:
     run("run")
     declare(lakehouse.source, jobs={"newest": NARROWER})
@@ -76,7 +78,7 @@ def test_every_command_that_writes_is_a_run(lakehouse: Lakehouse, run: Run, tmp_
     run("backup", str(tmp_path / "other"))
     assert failed(run) == set()
     rows = json.loads(run("sql", "select verb, subject, outcome, error from lake.runs order by number", "--json"))
-    runs = {(row["verb"], row["subject"], row["outcome"]) for row in rows["rows"]}
+    runs = {(row["verb"], row["subject"], row["outcome"]) for row in rows}
     assert runs >= {
         ("ingest", "thing", "done"),
         ("advance", "newest", "failed"),
@@ -102,13 +104,18 @@ def test_failed_ingest_is_shown_until_one_succeeds(run: Run) -> None:
     assert failed(run) == set()
 
 
-def test_alert_tells_of_a_failure_and_of_its_end(lakehouse: Lakehouse, run: Run) -> None:
+@pytest.mark.long
+def test_alert_tells_of_a_failure_and_of_its_end(
+    lakehouse: Lakehouse, run: Run, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(commands.environment, VARIABLE, SECRET)
     folder = lakehouse.source.path("alerts")
     folder.mkdir()
-    (folder / "work.toml").write_text('url = "http://localhost:1/"\nmeasure = "failed"\nabove = 0\n')
+    about = f'url = "http://127.0.0.1:1/"\nsecret = "env:{VARIABLE}"\nattempts = 1\nmeasure = "failed"\n'
+    (folder / "work.toml").write_text(about)
     run("ingest", code=75, remote=f"sc://localhost:{free_port()}")
     assert "failed: ingest of thing: " in run("alert", "--dry-run")
     run("alert", code=75)  # nobody answers
     run("ingest")
     assert failed(run) == {("alert", "work")}
-    assert "failed: " not in run("alert", "--dry-run"), "an alert tells nothing of itself"
+    assert "alert of work" not in run("alert", "--dry-run"), "an alert tells nothing of itself"

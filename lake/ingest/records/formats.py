@@ -305,7 +305,6 @@ def _read_csv(
 
 
 def _column(name: str, options: CsvOptions) -> str:
-    """SQL of the text of a column of CSV."""
     column = quoted(name, SPARK)
     if not options.null:
         return column

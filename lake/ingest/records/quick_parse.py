@@ -104,7 +104,6 @@ def _by_any_name(field: Field) -> str:
 
 
 def _typed(field: Field) -> str:
-    """The value of `field`."""
     text = _by_any_name(field)
     if not field.form.plain:
         typed = value(field, plain_form(field, text))

@@ -153,7 +153,6 @@ def newest_runs(settings: Settings) -> list[Run]:
 
 
 def _runs(settings: Settings, numbers: str, *parameters: Any) -> list[Run]:
-    """Return the runs whose numbers a query gives."""
     rows = RUNS.find(settings, f"number IN ({numbers}) ORDER BY number", *parameters)
     return [
         Run(**row | {"counts": json.loads(row["counts"]), "started_at": instant(row["started_at"])}) for row in rows
