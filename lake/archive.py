@@ -88,7 +88,7 @@ def archive(  # noqa: PLR0913  which batches, and who does it
     log = Log(settings, stream)
     writer = Writer(spark, ranged(contract) or ["_offset"], always=settings.committer == "spark")
     activity.join(settings)
-    recorded = recording(settings, "archive", stream, dry_run=dry_run)
+    recorded = recording(settings, "archive", stream, dry_run=dry_run, but=DeclarationError)
     with recorded as counts, lease(settings, f"archive.{stream}", commits=not dry_run):
         heads = _heads(log, through)
         now = cold.parts_of(log.path)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 NAMES: Final = 20
 """How many unknown fields are named, those of most records first."""
 NAME_LENGTH: Final = 60
+REPORTED: Final = frozenset({"report", "warn"})
 LACKS: Final = "_lacks"
 BITS: Final = 62
 """Fields that one column of `masks` tells of."""
@@ -51,7 +52,7 @@ class Drift:
         optional = {field.name for field in optional_fields(contract)}
         told = data.get("unknown", {})
         unknown = {name: count for name, count in told.items() if name not in known}
-        reported = contract.unknown != "keep" and (bool(unknown) or not told)
+        reported = contract.unknown in REPORTED and (bool(unknown) or not told)
         return cls(
             data.get("records", 0) if reported else 0,
             data.get("since", 0) if reported else 0,
@@ -144,7 +145,7 @@ def after(before: Drift, batch: int, contract: Contract, parsed: DataFrame, tall
     """Return the drift after a batch of `parsed` records, of which some are events; see `lake.ingest.reading`."""
     import pyarrow.compute as pc
 
-    extras = int(pc.sum(tally["extras"]).as_py() or 0) if contract.unknown != "keep" else 0
+    extras = int(pc.sum(tally["extras"]).as_py() or 0) if contract.unknown in REPORTED else 0
     names = _unknown(parsed) if extras and not contract.sealed else {}
     drift = before.with_unknown(batch, extras, names)
     for column, fields in masks(contract).items():

@@ -171,7 +171,7 @@ def accept(settings: Settings, spark: Callable[[], SparkSession], stream: str, *
             raise DeclarationError(f"{stream} has refused no records since the last acceptance", fix="nothing to do")
         return Acceptance(reason)
 
-    with runs.recording(settings, "accept", stream) as counts:
+    with runs.recording(settings, "accept", stream, but=DeclarationError) as counts:
         done = append(settings, spark, contract, deliver)
         counts["batch"] = done.batch
     return done

@@ -88,7 +88,8 @@ def pin(settings: Settings, number: int | None) -> Edition:
 
     Raises DeclarationError where there is none.
     """
-    with runs.recording(settings, "resume" if number is None else "rollback", runs.EDITION) as counts:
+    verb = "resume" if number is None else "rollback"
+    with runs.recording(settings, verb, runs.EDITION, but=DeclarationError) as counts:
         shown = pin_edition(settings, number) if number is not None else resume_editions(settings)
         if shown is None:
             raise DeclarationError("there is no edition yet", fix="lake publish")

@@ -89,6 +89,12 @@ def test_a_lease_that_another_process_holds_is_no_failure(project: Settings) -> 
     assert runs.last_runs(project)["orders"].counts == {"error": "no answer"}
 
 
+def test_a_mistyped_command_is_no_failure(project: Settings) -> None:
+    with pytest.raises(DeclarationError), runs.recording(project, "void", "orders", but=DeclarationError):
+        raise DeclarationError("no batch 7")
+    assert runs.last_runs(project) == {}
+
+
 def test_a_failure_lasts_until_the_same_work_succeeds(project: Settings) -> None:
     began = datetime(2026, 1, 1, tzinfo=UTC)
 

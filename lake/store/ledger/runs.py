@@ -160,12 +160,14 @@ def _runs(settings: Settings, numbers: str, *parameters: Any) -> list[Run]:
 
 
 @contextmanager
-def failing(settings: Settings, verb: str, subject: str, cut: int | None = None) -> Iterator[None]:
-    """Record that the block failed, unless another process holds what it needs."""
+def failing(
+    settings: Settings, verb: str, subject: str, cut: int | None = None, *, but: type[LakeError] = Busy
+) -> Iterator[None]:
+    """Record that the block failed, unless another process holds what it needs, or by an error of the kind `but`."""
     began = datetime.now(UTC)
     try:
         yield
-    except Busy:
+    except (Busy, but):
         raise
     except Exception as error:
         note(settings, verb, subject, cut, began, error=reason(error))
@@ -174,17 +176,17 @@ def failing(settings: Settings, verb: str, subject: str, cut: int | None = None)
 
 @contextmanager
 def recording(
-    settings: Settings, verb: str, subject: str, cut: int | None = None, *, dry_run: bool = False
+    settings: Settings, verb: str, subject: str, *, dry_run: bool = False, but: type[LakeError] = Busy
 ) -> Iterator[dict[str, Any]]:
-    """Record the block as a run, unless it is a dry run: as done, with the counts that it sets, or as failed."""
+    """Record the block as a run, unless it is dry: as done, with the counts that it sets, or as `failing` does."""
     counts: dict[str, Any] = {}
     if dry_run:
         yield counts
         return
     began = datetime.now(UTC)
-    with failing(settings, verb, subject, cut):
+    with failing(settings, verb, subject, but=but):
         yield counts
-    note(settings, verb, subject, cut, began, **counts)
+    note(settings, verb, subject, None, began, **counts)
 
 
 def note(settings: Settings, verb: str, subject: str, cut: int | None, began: datetime, **counts: Any) -> None:
