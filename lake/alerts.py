@@ -78,6 +78,7 @@ class Look:
         now = self.status
         if measure in COUNTED:
             lines = wrong(now, [measure])  # those of damage are told as well
+            lines = [line for line in lines if f": {VERB} of " not in line]  # it would tell of itself
             yield from (("", 1.0, line) for line in lines if measure == "stopped" or line.startswith(f"{measure}: "))
         for name, value, what in MEASURED[measure](now) if measure in MEASURED else ():
             yield name, value, f"{name} {what}".strip()

@@ -26,6 +26,7 @@ from lake.progress import step
 from lake.session import first_line
 from lake.store import cold, delta
 from lake.store.cold import Part
+from lake.store.ledger.runs import recording
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead, ranged
@@ -87,12 +88,14 @@ def archive(  # noqa: PLR0913  which batches, and who does it
     log = Log(settings, stream)
     writer = Writer(spark, ranged(contract) or ["_offset"], always=settings.committer == "spark")
     activity.join(settings)
-    with lease(settings, f"archive.{stream}", commits=not dry_run):
+    recorded = recording(settings, "archive", stream, dry_run=dry_run, but=DeclarationError)
+    with recorded as counts, lease(settings, f"archive.{stream}", commits=not dry_run):
         heads = _heads(log, through)
         now = cold.parts_of(log.path)
         wanted = _wanted(place / stream, now, heads, through)
         cold.must_be_there(log.path, [part for part in wanted if part in now and part.first <= through])
         moved = [part for part in wanted if part not in now]
+        counts["rows"] = sum(part.rows for part in moved)
         files, size = cold_parts.archived(log.location, through) if moved else (0, 0)
         unnamed = _unnamed(place / stream, wanted)
         if dry_run or not moved:

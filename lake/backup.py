@@ -25,6 +25,7 @@ from lake.project import Project
 from lake.store.damage import damages
 from lake.store.keys import copy_store, has_store, restore_store
 from lake.store.ledger.editions import kept_editions
+from lake.store.ledger.runs import WAREHOUSE, recording
 from lake.store.storage import Address
 from lake.store.upkeep.copy import copy_archived, copy_blanked, copy_table
 from lake.store.warehouse import Location, Warehouse
@@ -60,6 +61,13 @@ def backup(project: Project, folder: Path, *, keys: Path | None, tell: Callable[
     Raises DeclarationError where one of them is in the way or within the other, StorageError where a table is damaged,
     Unavailable where a disk is full or the past of a table is ended meanwhile: then nothing is left of the copy.
     """
+    with recording(project.settings, "backup", WAREHOUSE) as counts:
+        done = _backup(project, folder, keys, tell)
+        counts["tables"] = len(done.tables)
+    return done
+
+
+def _backup(project: Project, folder: Path, keys: Path | None, tell: Callable[[str], None]) -> Backup:
     began = datetime.now(UTC)
     _must_be_free(project, folder, keys)
     if damaged := next(damages(project.settings, quickly=True), None):

@@ -8,7 +8,8 @@ LakeError
 ├── LawError           a table and its recomputation differ                exit 1
 ├── StorageError       stored files are damaged, missing or not readable   exit 1
 ├── StartOver          a consumer is behind all that is kept               exit 2
-└── Unavailable        a lease, storage or cluster; try again              exit 75
+└── Unavailable        storage or cluster; try again                       exit 75
+    └── Busy           another process holds the lease
 """
 
 from __future__ import annotations
@@ -102,6 +103,10 @@ def install(extra: str) -> str:
         if origin:
             return f'pip install "headwater[{extra}] @ {origin}"'
     return f'pip install "headwater[{extra}] @ file:///path/to/headwater"'
+
+
+class Busy(Unavailable):
+    """Another process does work of the same kind, and records it."""
 
 
 NO_ROOM: Final = ("No space left on device", "File too large", "Disk quota exceeded", "disk is full", "disk I/O error")

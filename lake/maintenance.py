@@ -26,6 +26,7 @@ from lake.store.damage import damage
 from lake.store.delta import Position
 from lake.store.ledger import consumers, editions
 from lake.store.ledger.editions import in_ranges
+from lake.store.ledger.runs import WAREHOUSE, recording
 from lake.store.locks import activity, lease
 from lake.store.locks.activity import Running
 from lake.store.locks.epochs import must_hold
@@ -106,6 +107,15 @@ def maintain(
 
     What another writer holds is left for the next call. Raises LawError where a compaction changed rows.
     """
+    with recording(project.settings, "maintain", WAREHOUSE, dry_run=policy.dry_run) as counts:
+        done = _maintain(project, spark, policy, tell)
+        counts.update(expired=len(done.expired), files=sum(kept.files for kept in done.places))
+    return done
+
+
+def _maintain(
+    project: Project, spark: Callable[[], SparkSession], policy: Policy, tell: Callable[[str], None]
+) -> Upkeep:
     settings = project.settings
     if not policy.dry_run:
         purge(project, tell)
@@ -235,7 +245,6 @@ class _Work:
 
 
 def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:
-    """Clears what crashes left beside the tables; returns the names."""
     oldest = min([datetime.now(UTC) - STAGED, *(each.since for each in running)])
     left, staged = leftovers.left_behind(settings, oldest), put_up.left(settings, oldest)
     if not dry_run:

@@ -371,3 +371,8 @@ def first_line(error: BaseException) -> str:
         r' If necessary set "spark.sql.ansi.enabled".*error\.', "", message or (lines[0] if lines else "no message")
     )
     return _BUG.sub("", _PREFIX.sub("", message)).strip() or "no message"
+
+
+def job_failure(error: BaseException) -> str:
+    """Return what `first_line` does, without the names of the stage, the task and the executor that failed."""
+    return re.sub(r"^.*most recent failure: .*?\(executor [^)]*\): |^Job aborted.*?\): ", "", first_line(error))

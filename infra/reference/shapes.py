@@ -23,7 +23,7 @@ JSON_TYPES: Mapping[str, str | Callable[[re.Match[str]], str]] = {
     r"\bbool\b": "true or false",
     r"\bdict\[text, Any\]|\bMapping\[text, Any\]": "object",
     r"(?:Mapping|dict)\[text, (\w+)\]": r"object of \1s",
-    r"(?:list|Sequence)\[(.+?)\]|tuple\[(\w+), \.\.\.\]": r"list of \1\2s",
+    r"(?:list|Sequence|frozenset)\[(.+?)\]|tuple\[(\w+), \.\.\.\]": r"list of \1\2s",
     r"tuple\[(\w+), \1\]": r"two \1s",
     r"\b(?:\w+\.)+(?=[A-Z])": "",
 }

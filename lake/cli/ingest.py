@@ -111,7 +111,7 @@ def append(
     contract = load_contract(shell.settings, stream)
     given = [keep_stdin(shell.settings, sys.stdin.buffer) if name == "-" else Path(name).absolute() for name in files]
     must_exist(given)
-    counts = append_files(shell.settings, shell.spark, contract, given)
+    counts = append_files(shell.settings, lambda: shell.spark, contract, given)
     if counts.quarantined:
         shell.say(f"{counts.quarantined} of {counts.read} records are in quarantine: lake quarantine list {stream}")
     emit_batch(shell, stream, counts)

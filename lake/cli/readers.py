@@ -251,7 +251,7 @@ def tables(shell: Shell) -> None:
     "--fail-if",
     "fails",
     multiple=True,
-    type=click.Choice(["stopped", "behind", "stale", "missing", "quarantine"]),
+    type=click.Choice(["stopped", "failed", "behind", "stale", "missing", "drift", "quarantine"]),
     help="Exit 1 if this holds; repeatable. Damage fails too.",
 )
 @shared
@@ -260,9 +260,11 @@ def status(shell: Shell, fails: tuple[str, ...]) -> None:
 
     \b
     --fail-if stopped     a gate holds the next edition back, a declaration is faulty, or a last run failed
+    --fail-if failed      work on a stream, a table or the edition failed, and has not been done since
     --fail-if behind      files or events wait to be ingested, or a table is behind its logs
     --fail-if stale       readers see an older cut than the newest, or a definition has changed
     --fail-if missing     numbers of producers, or spans of time, that should be in a log are not
+    --fail-if drift       records have fields that the contract does not know, or lack one that all had
     --fail-if quarantine  records wait in quarantine
 
     \b

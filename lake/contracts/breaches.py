@@ -56,7 +56,9 @@ class Breaches:
             if not field.is_fact
         ]
         facts_are_right = all(_is_right_if_there(field) for field in contract.fields if field.is_fact)
-        self._looks = looks if facts_are_right and not contract.envelope else []
+        self._names = {name for field in contract.fields if not field.is_fact for name in field.names}
+        seldom = contract.envelope or "refuse" in {contract.unknown, contract.missing}
+        self._looks = looks if facts_are_right and not seldom else []
 
     def seem_none(self, text: str, record: Mapping[str, Any]) -> bool:
         """Whether a record is right as nearly all are, which is quickly seen; `record` is what `whole` makes of it.
@@ -84,6 +86,9 @@ class Breaches:
             return
         if "\\u" in text or MARK in text:
             _must_be_characters(record)
+        if self._contract.unknown == "refuse" and (unknown := sorted(record.keys() - self._names)):
+            raise NotTaken(Reason.UNKNOWN, ", ".join(unknown)[: strict.SHOWN])
+        strict.must_have_all(self._contract, record)
         for field, tell in self._fields:
             if not self._is_right(field, tell, self._given(field, record, facts)):
                 return
@@ -141,7 +146,6 @@ def _must_be_characters(record: Mapping[str, Any]) -> None:
 
 
 def _may_lack(field: Field) -> bool:
-    """Whether a record may lack a field, which is null then, and has no other name for it."""
     return field.nullable and field.default is None and not field.aliases
 
 

@@ -42,6 +42,12 @@ and the record a `lake` object with the project's facts:
                                  that meets `punctuation` is no event: its producer says that nothing before its time
                                  comes any more. A producer of whom nothing came for `idle` is waited for no longer; no
                                  more than `limit` are waited for at once, and records of others are refused
+    "unknown":  "refuse"         what becomes of records with fields that the contract does not know: "refuse" sends
+                                 them to quarantine. Else the log keeps the fields, and lake run and lake status report
+                                 them: those that are new, or with "warn" in each batch; with "keep" none
+    "missing":  "refuse"         sends records that lack a declared field to quarantine, even if it has a default or may
+                                 be null, and files of CSV or Parquet without a column for it. Else they are taken, and
+                                 a field that all records had and those of a batch do not have is reported
     "csv":      {"delimiter": ";", …}   how CSV files are written; see `csv_options.py`
     "envelope": "debezium"       change messages of a database's table; see `lake.ingest.records.debezium` for this, and
     "table":    "shop.orders"    for the fields' attributes `from` and `encoding`
@@ -67,6 +73,9 @@ from lake.contracts.csv_options import UNSAID, CsvOptions
 from lake.contracts.fields import Field, read_field
 from lake.contracts.options import duration, wrong_facts, wrong_paths
 from lake.errors import DeclarationError, did_you_mean
+
+Unknown = Literal["keep", "report", "warn", "refuse"]
+Missing = Literal["report", "refuse"]
 
 
 @dataclass(frozen=True)
@@ -138,6 +147,8 @@ class Contract:
     complete: Complete = Complete()
     clock: Clock | None = None
     horizon: Producers | None = None
+    unknown: Unknown = "report"
+    missing: Missing = "report"
     text: str = ""
 
     @property
@@ -282,6 +293,8 @@ def read_contract(text: str, *, file: str) -> Contract:
         complete=_complete(facts.get("complete", {})),
         clock=Clock(**facts["clock"]) if "clock" in facts else None,
         horizon=_producers(facts["horizon"]) if "horizon" in facts else None,
+        unknown=facts.get("unknown", "report"),
+        missing=facts.get("missing", "report"),
         text=text,
     )
 

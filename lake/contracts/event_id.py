@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lake import quoting
+from lake.contracts import expressions
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
 from lake.quoting import SPARK
@@ -26,7 +27,8 @@ def identity(contract: Contract) -> str:
     Unless its content is its identity, an event has the same id under any later contract.
     """
     key = [_encoded(contract.field(name)) for name in contract.key]
-    time = [_length_prefixed(f"cast({producer_time(contract) if contract.clock else '_time'} AS string)")]
+    at = expressions.time(contract, "_time IS NOT NULL") if contract.clock else "_time"
+    time = [_length_prefixed(f"cast({at} AS string)")]
     match contract.identity:
         case "id":
             rest = [_encoded(contract.field(name)) for name in contract.id]
@@ -35,11 +37,6 @@ def identity(contract: Contract) -> str:
         case "position":
             rest = [_length_prefixed("_source")]
     return _digest(key + time + rest)
-
-
-def producer_time(contract: Contract) -> str:
-    """SQL of an event's time as its producer tells it, over its fields."""
-    return f"cast({contract.time or 'NULL'} AS timestamp)"
 
 
 def content(contract: Contract) -> str:

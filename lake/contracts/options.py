@@ -27,13 +27,18 @@ FACTS: Final = {
     "complete",
     "clock",
     "horizon",
+    "unknown",
+    "missing",
 }
+CHOICES: Final = {"unknown": ("keep", "report", "warn", "refuse"), "missing": ("report", "refuse")}
 ENVELOPES: Final[Mapping[str, frozenset[str]]] = {
     "debezium": frozenset({"op", "before", "after", "source", "transaction", "ts_ms", "ts_us", "ts_ns"}),
 }
 CLOCK: Final = re.compile(
     r"\b(now|curdate|current_\w+|localtimestamp|rand\w*|uuid|unix_timestamp)\b(?=\W|$)", re.IGNORECASE
 )
+MAPS: Final = re.compile(r"\b(map|map_concat|map_from_\w+|str_to_map|transform_keys)\s*\(", re.IGNORECASE)
+CONSTANT_MAP: Final = re.compile(r"\bmap\s*\((?:\s*(?:'[^']*'|-?[0-9.]+)\s*,?)*\)", re.IGNORECASE)
 _FACTS: Final = " or ".join(f'"{FILE}.{fact}"' for fact in FILE_FACTS)
 UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
@@ -74,8 +79,8 @@ def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Ite
             'write a duration such as "1 day" or "90 minutes"',
         )
     yield from _wrong_limit(facts.get("max_refused", {}))
-    if not isinstance(facts.get("broadcast", ""), str):
-        yield "broadcast", f"invalid broadcast: {facts['broadcast']!r}", "write a SQL condition over the fields"
+    yield from (("broadcast", what, fix) for what, fix in _wrong_broadcast(facts.get("broadcast", "")))
+    yield from _wrong_choices(facts)
     yield from _wrong_envelope(facts)
     if "csv" in facts:
         yield from (("csv", what, fix) for what, fix in wrong_options(facts["csv"]))
@@ -208,6 +213,13 @@ def _wrong_horizon(facts: dict[str, Any], fields: list[Field], names: list[str] 
         yield f"horizon names {field.name!r} of type {field.type} as producer", "use a text or a whole number"
 
 
+def _wrong_broadcast(condition: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(condition, str):
+        yield f"invalid broadcast: {condition!r}", "write a SQL condition over the fields"
+    else:
+        yield from _wrong_maps("broadcast", condition)
+
+
 def _wrong_punctuation(condition: Any, names: list[str] | None) -> Iterator[tuple[str, str]]:
     if not isinstance(condition, str):
         yield f"invalid punctuation of horizon: {condition!r}", "write a SQL condition over the fields"
@@ -215,6 +227,8 @@ def _wrong_punctuation(condition: Any, names: list[str] | None) -> Iterator[tupl
         yield f"punctuation {condition!r} is not deterministic: {clock[0]}", "derive it from the record"
     elif names is not None and not set(re.findall(r"\w+", condition)) & set(names):
         yield f"punctuation {condition!r} uses no field", f"known: {', '.join(names)}"
+    else:
+        yield from _wrong_maps("punctuation", condition)
 
 
 def _wrong_subject(facts: dict[str, Any], fields: list[Field], names: list[str]) -> Iterator[tuple[str, str, str]]:
@@ -235,6 +249,18 @@ def _wrong_subject(facts: dict[str, Any], fields: list[Field], names: list[str])
             )
         if name in re.findall(r"\w+", str(facts.get("time") or "")):
             yield "time", f"event time uses {name!r}, which is personal", "event times are not encrypted in the log"
+
+
+def _wrong_choices(facts: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for fact, choices in CHOICES.items():
+        if facts.get(fact, choices[0]) not in choices:
+            yield fact, f"invalid {fact}: {facts[fact]!r}", did_you_mean(str(facts[fact]), choices)
+    if facts.get("missing") == "refuse" and "envelope" in facts:
+        yield (
+            "missing",
+            '"missing" together with "envelope"',
+            "a change message may lack columns: leave one of them out",
+        )
 
 
 def _wrong_envelope(facts: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -274,7 +300,6 @@ def wrong_paths(field: Field, facts: Any) -> Iterator[tuple[str, str]]:
 
 
 def _wrong_fact(field: Field) -> Iterator[tuple[str, str]]:
-    """Each fault of a field that is a fact of its file or source."""
     origin, path, facts = field.path[0], ".".join(field.path), FACTS_OF[field.path[0]]
     least = WITH_PARTS.get(field.path[:2])
     right = len(field.path) == 2 if least is None else len(field.path) >= least
@@ -331,3 +356,15 @@ def _wrong_time(time: Any, fields: list[Field], names: list[str]) -> Iterator[tu
         yield "time", f"time expression {time!r} is not deterministic: {clock[0]}", "derive it from the event"
     elif not set(re.findall(r"\w+", time)) & set(names):
         yield "time", f"time expression {time!r} uses no field", f"known: {', '.join(names)}"
+    else:
+        yield from (("time", what, fix) for what, fix in _wrong_maps("time expression", time))
+
+
+def _wrong_maps(name: str, expression: str) -> Iterator[tuple[str, str]]:
+    """Find the function that makes a map of a record's values.
+
+    Spark keeps keys of a map that it fails to make, because one is there twice, for the map of the next record.
+    """
+    if function := MAPS.search(CONSTANT_MAP.sub("", expression)):
+        what = f"{name} {expression!r} makes a map of a record's values: {function[1]}"
+        yield what, "use CASE, or a map of constants"

@@ -82,6 +82,7 @@ class StrictReader:
         if (size := len(text.encode("utf-8", "surrogatepass"))) > record_bytes:
             raise NotTaken(Reason.OVERSIZED, f"{size} bytes, limit {record_bytes}")
         named = self._named(_parsed(text))
+        must_have_all(self.contract, named)
         values = {field.name: self._value(field, named, facts) for field in self.contract.fields}
         for name in self.contract.key:
             if values[name] is None:
@@ -127,6 +128,14 @@ class StrictReader:
         at = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day, tzinfo=UTC)
         if at > now + self.contract.max_ahead:
             raise NotTaken(Reason.AHEAD, f"{at} is more than {self.contract.max_ahead} ahead of its arrival")
+
+
+def must_have_all(contract: Contract, record: Mapping[str, Any]) -> None:
+    """Raise NotTaken if the contract refuses a record because fields are missing."""
+    if contract.missing == "refuse":
+        fields = (field for field in contract.fields if not field.is_fact)
+        if lacking := [field.name for field in fields if not any(name in record for name in field.names)]:
+            raise NotTaken(Reason.MISSING, ", ".join(lacking))
 
 
 def unreadable(contract: Contract) -> Iterator[str]:

@@ -17,6 +17,7 @@ from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.validate import analyse
 from lake.store import delta
+from lake.store.ledger import runs
 from lake.store.ledger.editions import EDITIONS
 from lake.store.locks.epochs import look_ahead
 from lake.store.log import Log
@@ -59,7 +60,9 @@ def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Ad
         tell(done)
         return done
 
-    return after_inputs(inputs.project.pick(names), work, workers=settings.tables_at_once)
+    done = after_inputs(inputs.project.pick(names), work, workers=settings.tables_at_once)
+    runs.nothing_to_do(settings, runs.MAKE, [table.table for table in done if table.verb == "none"], inputs.cut.number)
+    return done
 
 
 def _is_current(evaluation: Evaluation) -> bool:

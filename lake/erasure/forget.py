@@ -29,7 +29,7 @@ from lake.project import Project
 from lake.store import delta, erasures
 from lake.store.keys import KeyStore, open_store
 from lake.store.ledger.editions import kept_editions
-from lake.store.ledger.runs import record_run
+from lake.store.ledger.runs import failing, record_run
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
@@ -115,17 +115,18 @@ def forget(project: Project, spark: Callable[[], SparkSession], stream: str, sub
     """Erases a person; one who was erased before, once more, with what is quarantined still. Raises as `whom` does."""
     contract, token = whom(project, stream, subject)
     settings, began = project.settings, datetime.now(UTC)
-    before = token in erasures.subjects(settings, stream)
-    events, values = (0, frozenset({subject})) if before else about(project, spark(), contract, subject)
-    with lease(settings, Log(settings, stream).lease):
-        records = search.quarantined(settings, contract, subject, values)
-        if events:
-            _blank(settings, stream, records)
-        number = erasures.record(settings, stream, [token], at=began, again=True)
-        if not events:
-            _blank(settings, stream, records)
-        destroy_keys(settings)
-    _record(settings, stream, began, events=events)
+    with failing(settings, "forget", stream):
+        before = token in erasures.subjects(settings, stream)
+        events, values = (0, frozenset({subject})) if before else about(project, spark(), contract, subject)
+        with lease(settings, Log(settings, stream).lease):
+            records = search.quarantined(settings, contract, subject, values)
+            if events:
+                _blank(settings, stream, records)
+            number = erasures.record(settings, stream, [token], at=began, again=True)
+            if not events:
+                _blank(settings, stream, records)
+            destroy_keys(settings)
+        _record(settings, stream, began, events=events)
     return Forgotten(stream, token, number, events, len(records), values)
 
 
@@ -146,7 +147,7 @@ def give_up(project: Project, stream: str) -> GivenUp:
     _must_seal(contract)
     settings, began = project.settings, datetime.now(UTC)
     store = open_store(settings, make=True)
-    with lease(settings, Log(settings, stream).lease):
+    with failing(settings, "forget", stream), lease(settings, Log(settings, stream).lease):
         lost = Log(settings, stream).keyless(store)
         if lost:
             _blank(settings, stream)

@@ -26,10 +26,11 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError
 from lake.ingest import completeness, landing, recovery
-from lake.ingest.batch import Batch, reading
+from lake.ingest.batch import Batch
 from lake.ingest.delivery import FETCHES, Acceptance, Delivery, Fetched, Files, Replayed
 from lake.ingest.files import Mark, noted
 from lake.ingest.personal import sealed_with
+from lake.ingest.reading import reading
 from lake.sources.declared import decided_by
 from lake.store import delta, erasures, quarantine, side_tables
 from lake.store.delivered import Delivered
@@ -133,7 +134,12 @@ def _must_have_been_decided(settings: Settings, contract: Contract, delivery: De
 
 
 def append_files(
-    settings: Settings, spark: SparkSession, contract: Contract, files: Sequence[Path], *, now: datetime | None = None
+    settings: Settings,
+    spark: Callable[[], SparkSession],
+    contract: Contract,
+    files: Sequence[Path],
+    *,
+    now: datetime | None = None,
 ) -> BatchCounts:
     """Appends files at hand as one batch. Raises DeclarationError where one does not exist.
 
@@ -147,7 +153,7 @@ def append_files(
         return Files.checked(settings, listed, contract, repaired=unread(settings, head))
 
     with runs.failing(settings, "append", contract.name):
-        counts = append(settings, lambda: spark, contract, deliver, now=now)
+        counts = append(settings, spark, contract, deliver, now=now)
     if counts.read:
         runs.note(settings, "append", contract.name, None, began, **asdict(counts))
     for file in files:
@@ -208,6 +214,7 @@ def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
         return BatchCounts(batch.head.batch)
     counts = _put_beside(batch)
     batch.tell_numbers()
+    batch.tell_drift()
     before = recovery.beside(settings, batch.head)
     events, content = _content(batch, marks, was)
     position = batch.head.next(
@@ -247,6 +254,7 @@ def _carried_on(batch: Batch) -> dict[str, Any]:
         "accepted": accepted,
         "sources": {name: one.as_json for name, one in sources.items()},
         "horizon": batch.horizon.as_json if batch.horizon else None,
+        "drift": batch.drift.as_json,
     }
     return {name: value for name, value in carried.items() if value}
 

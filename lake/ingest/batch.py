@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lake import cost
 from lake.config import Settings
 from lake.contracts import evolution
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import identity
 from lake.contracts.reasons import Reason
-from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.ingest import attempts, completeness, producers, refusals
+from lake.ingest import completeness, drift, producers, refusals
 from lake.ingest.deduplication import NONE, Search, Verdict
 from lake.ingest.delivery import LINE_BITS, Closing, Delivery, QuarantineEvent
+from lake.ingest.drift import Drift
 from lake.ingest.horizon import Horizon
 from lake.ingest.personal import BLANKED, extras, sealable, shown
-from lake.ingest.records import file_facts, quick_parse
 from lake.ingest.records.debezium import CONTROL
 from lake.ingest.records.file_facts import SOURCE
-from lake.ingest.records.parse import BLANK, parse
+from lake.ingest.records.parse import BLANK
 from lake.kinds.floats import with_one_zero
-from lake.session import Gone, first_line, gone, raise_if_gone
 from lake.store.log import BROADCAST, REFUSAL, LogHead
 from lake.store.scan import to_frame
 
@@ -151,6 +146,22 @@ class Batch:
                 pc.max(self.tally["numbers_in"]).as_py(),
             )
 
+    @cached_property
+    def drift(self) -> Drift:
+        """How the log drifts from the contract after this batch."""
+        before = Drift.of(self.head, self.contract)
+        if not self.read - self.refused - self.control:
+            return before
+        return drift.after(before, self.number, self.contract, self.parsed, self.tally)
+
+    def tell_drift(self) -> None:
+        """Warn of drift that is new; of unknown fields in each batch, if the contract wants it."""
+        before = Drift.of(self.head, self.contract)
+        if self.contract.unknown == "warn" and self.drift.records > before.records:
+            before = replace(before, records=0)
+        for line in self.drift.lines(before):
+            logging.getLogger("lake").warning("%s: %s: lake schemas", self.contract.name, line)
+
     @property
     def conflicts(self) -> int:
         return self.verdict.conflicts
@@ -208,7 +219,6 @@ class Batch:
 
     @property
     def _num_markers(self) -> int:
-        """How many rows the log gets that are no events."""
         return len(self._quarantine_events) + max(self.rejected - len(self.faults), 0) if self.ordered else 0
 
     @property
@@ -282,7 +292,6 @@ class Batch:
 
     @property
     def _conflicting(self) -> DataFrame:
-        """The records that are conflicts, with their `original`."""
         conflicts = F.broadcast(self._conflicts) if isinstance(self.verdict.rows, pa.Table) else self._conflicts
         return self.placed.join(conflicts, "_seq")
 
@@ -345,143 +354,3 @@ class Batch:
     @property
     def _now(self) -> str:
         return f"timestamp '{self.now.isoformat()}'"
-
-
-@contextmanager
-def reading(  # noqa: PLR0913  what a batch is made of
-    spark: SparkSession,
-    settings: Settings,
-    contracts: Sequence[Contract],
-    head: LogHead,
-    delivery: Delivery,
-    *,
-    now: datetime,
-    ordered: bool = True,
-) -> Iterator[Batch]:
-    """`delivery` read and parsed once: what cannot be read is put among its faults, what changed meanwhile left out."""
-    reader = Reader(spark, settings, contracts[-1], head, now)
-    try:
-        with attempts.at_work(settings, contracts[-1].name, delivery.marks(set())):
-            while True:
-                try:
-                    parsed, tally = reader.read(delivery)
-                except LakeError:
-                    raise
-                except Exception as error:  # PySparkException, or what the gateway to the JVM makes of a failed job
-                    raise_if_gone(error)
-                    left: Delivery = delivery.without_broken(spark)
-                    if left == delivery:
-                        raise Unavailable(
-                            f"Spark failed to read a batch of {contracts[-1].name}: {first_line(error)}",
-                            fix="each file can be read on its own; try again, if need be with a smaller `batch_files`",
-                        ) from error
-                else:
-                    left = delivery.settled()
-                    if left == delivery:
-                        break
-                reader.drop()
-                delivery.close()
-                delivery = left
-        yield Batch(spark, settings, contracts, head, delivery, now, parsed, tally, ordered, reader.kept)
-    finally:
-        delivery.close()
-        with suppress(Gone):
-            reader.drop()
-
-
-@dataclass(frozen=True)
-class Reader:
-    """Reads deliveries that are to follow `head`; Spark keeps what was read until it is dropped."""
-
-    spark: SparkSession
-    settings: Settings
-    contract: Contract
-    head: LogHead
-    now: datetime
-    kept: list[DataFrame] = field(default_factory=list)
-
-    def read(self, delivery: Delivery) -> tuple[DataFrame, pa.Table]:
-        """The records of a delivery as `parse` gives them, and their tally."""
-        records, files = delivery.records(self.spark), delivery.files_of_records()
-        records = file_facts.with_facts(self.spark, records, self.contract, files)
-        few = sum(size for _, size, *_ in delivery.marks(set())) <= cost.CAREFUL_BYTES
-        if not few and quick_parse.may_read(self.contract, delivery.files_of_records()):
-            parsed, tally = self._quickly(records)
-        else:
-            parsed, tally = self._carefully(records)
-        if self.contract.horizon is None:
-            return parsed, tally
-        seen = Horizon.of(self.head, self.contract).producers
-        fewer = producers.refused(parsed, self.contract, seen, delivery, self.settings.record_bytes)
-        if fewer is None:
-            return parsed, tally
-        fewer = self._keep(fewer)
-        tally = _tally(fewer)
-        self.drop(but=fewer)
-        return fewer, tally
-
-    def _quickly(self, records: DataFrame) -> tuple[DataFrame, pa.Table]:
-        """Reads those quickly that can be, and carefully what is left."""
-        tried = self._keep(self._checked(quick_parse.quick, records))
-        tally = _tally(tried)
-        is_left = pc.less(pc.fill_null(tally["_bucket"], 0), BROADCAST)
-        if not pc.any(is_left).as_py():
-            facts = file_facts.columns(self.contract)
-            return tried.select(*(column for column in tried.columns if column not in facts)), tally
-        parsed, more = self._carefully(tried.where(quick_parse.LEFT).select(*records.columns))
-        both = tried.where(f"NOT {quick_parse.LEFT}").select(*parsed.columns).unionByName(parsed)
-        return both, pa.concat_tables([tally.filter(pc.invert(is_left)), more])
-
-    def _carefully(self, records: DataFrame) -> tuple[DataFrame, pa.Table]:
-        parsed = self._keep(self._checked(parse, records))
-        return parsed, _tally(parsed)
-
-    def _checked(self, read: Callable[..., DataFrame], records: DataFrame) -> DataFrame:
-        try:
-            parsed = read(records, self.contract, now=self.now, record_bytes=self.settings.record_bytes)
-            parsed.schema  # noqa: B018  over Connect, a plan is looked at only when it is asked about
-        except AnalysisException as error:
-            raise DeclarationError(
-                f"{self.contract.name}: Spark cannot parse its time, broadcast or punctuation expression:"
-                f" {error.getMessage()}",
-                where=self.contract.where,
-                fix="use Spark SQL over the fields of the contract",
-            ) from None
-        return parsed
-
-    def _keep(self, frame: DataFrame) -> DataFrame:
-        self.kept.append(frame.repartition("_bucket").persist())
-        return self.kept[-1]
-
-    def drop(self, *, but: DataFrame | None = None) -> None:
-        """Has Spark forget what it keeps."""
-        while self.kept and self.kept[0] is not but:
-            _drop(self.kept.pop(0))
-
-
-def _drop(kept: DataFrame) -> None:
-    try:
-        kept.unpersist()
-    except Exception as error:
-        raise gone(error) or error from None
-
-
-def _tally(parsed: DataFrame) -> pa.Table:
-    """By block of a file and bucket: `first` _seq, `lines`, of these `read`, `refused`, `control`; `latest` time.
-
-    `numbers` events have numbers for text, one of them in the fields `numbers_in`.
-    """
-    return (
-        parsed.groupBy("_file", "_block", "_bucket")
-        .agg(
-            F.min("_seq").alias("first"),
-            F.count("*").alias("lines"),
-            F.expr(f"count_if(_reason IS DISTINCT FROM '{BLANK}')").alias("read"),
-            F.expr(f"count_if(_reason NOT IN ({NO_EVENTS}))").alias("refused"),
-            F.expr(f"count_if(_reason = '{CONTROL}')").alias("control"),
-            F.expr("max(_time) FILTER (WHERE _reason IS NULL)").alias("latest"),
-            F.expr("count(_numbers) FILTER (WHERE _reason IS NULL)").alias("numbers"),
-            F.expr("max(_numbers) FILTER (WHERE _reason IS NULL)").alias("numbers_in"),
-        )
-        .toArrow()
-    )

@@ -107,6 +107,9 @@ class Delivery(Protocol):
     def close(self) -> None:
         """Removes what was put aside to read it."""
 
+    def parts(self) -> Iterable[Delivery]:
+        """Yield each of its files as a delivery of its own, if it has several."""
+
     def settled(self) -> Delivery:
         """Itself, or what is left without the files that changed while they were read."""
 
@@ -151,6 +154,7 @@ class Files:
                 faults[file] = faults.get(file) or formats.fault_of(
                     file, folder=folder, names=names, record_bytes=settings.record_bytes, options=contract.csv
                 )
+                faults[file] = faults[file] or formats.fault_of_columns(file.path, contract)
         return cls(settings, contract, files, {file: faults[file] for file in files if faults[file]}, repaired)
 
     @property
@@ -204,7 +208,6 @@ class Files:
         }
 
     def _is_headed(self, file: File) -> bool:
-        """Whether its first line is no record."""
         return formats.format_of(file.path) == "csv" and not self.contract.csv.columns
 
     def marks(self, refused: set[int]) -> list[Mark]:
@@ -227,6 +230,9 @@ class Files:
             put_up.take_down(self._up.values())
         if "_staged" in self.__dict__:
             formats.unstage(self.settings, self._staged.values())
+
+    def parts(self) -> Iterator[Files]:
+        return (replace(self, files=(file,), bad={}) for file in self.good)
 
     def settled(self) -> Files:
         same = unchanged(self.files)
@@ -309,6 +315,9 @@ class Replayed:
             if seq not in refused:
                 yield QuarantineEvent(self.origin(row.mark).base + 1, row.source, row.mark, REPAIRED)
 
+    def parts(self) -> tuple[()]:
+        return ()
+
     def settled(self) -> Replayed:
         return self
 
@@ -369,6 +378,9 @@ class Fetched:
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
         return ()
 
+    def parts(self) -> tuple[()]:
+        return ()
+
     def settled(self) -> Fetched:
         return self
 
@@ -395,6 +407,9 @@ class Recordless:
         raise KeyError(address)
 
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
+        return ()
+
+    def parts(self) -> tuple[()]:
         return ()
 
     def settled(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from lake.config import Settings
@@ -13,6 +14,7 @@ from lake.ingest.from_source import drain
 from lake.sources import declared
 from lake.sources.declared import Declared
 from lake.sources.tap import name_on_the_line, on_the_line
+from lake.store.ledger import runs
 from lake.store.log import Log
 
 if TYPE_CHECKING:
@@ -33,5 +35,10 @@ def append_tapped(
         raise DeclarationError(f"{name} is declared", where=where, fix=f"lake ingest {name}")
     source = on_the_line(settings, name, stream, command)
     source.must_be_there()
-    done = drain(settings, spark, {stream: contract}, Declared(name, "tap", (stream,), "lake tap", lambda: source))
-    return done.get(stream, BatchCounts(Log(settings, stream).head().batch))
+    tap = Declared(name, "tap", (stream,), "lake tap", lambda: source)
+    with runs.recording(settings, "tap", stream) as counts:
+        done = drain(settings, spark, {stream: contract}, tap).get(
+            stream, BatchCounts(Log(settings, stream).head().batch)
+        )
+        counts.update(asdict(done))
+    return done

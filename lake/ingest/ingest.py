@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -144,12 +144,16 @@ def _of_landing_files(  # noqa: PLR0913  as `ingest` has them
             [landing.LANDED.location(settings).path, *(Log(settings, contract.name).path for contract in chosen)]
         )
         idle = [one for one in chosen if settings.store and not _waits(settings, one.name)]
-        waits = not started() and any(one not in idle and _waits(settings, one.name) for one in chosen)
+        candidates = [one for one in chosen if one not in idle] if not started() else []
+        waiting = [one.name for one in candidates if _waits(settings, one.name)]
     landed = partial(_landed, settings, batches=batches, now=now)
     with ThreadPoolExecutor(THREADS) as pool:  # a store is only asked how they stand: side by side
         found = {one.name: pool.submit(copy_context().run, landed, _no_session, one) for one in idle}
-        if waits:
-            spark()  # before the time of the first stream is taken
+        with ExitStack() as failures:
+            for stream in waiting:
+                failures.enter_context(failing(settings, "ingest", stream))
+            if waiting:
+                spark()  # before the time of the first stream is taken
 
     def taken(contract: Contract) -> dict[str, BatchCounts]:
         with suppress(_SparkNeeded):

@@ -49,7 +49,7 @@ def reading_again(
     settings: Settings, spark: SparkSession, contract: Contract, before: LogHead, taken: Taken
 ) -> Iterator[Batch]:
     """The batch after `before` as it was read at first. Raises LakeError where some of it is gone."""
-    from lake.ingest.batch import reading
+    from lake.ingest.reading import reading
 
     contracts = contract_versions.register(settings, contract)[: taken.contract]
     delivery = delivery_of(settings, contracts[-1], taken)
@@ -123,7 +123,6 @@ def give_up(settings: Settings, stream: str) -> int:
 
 
 def _is_remembered(settings: Settings, head: LogHead) -> bool:
-    """Whether it is known what the batch after `head` was made of."""
     return landing.taken(settings, head.stream, head.batch + 1) is not None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import chain, groupby, islice, takewhile
 from pathlib import Path
@@ -17,6 +17,7 @@ from lake.errors import DeclarationError
 from lake.ingest import landing
 from lake.ingest.divided import divided
 from lake.store import quarantine
+from lake.store.ledger import runs
 from lake.store.log import Log
 from lake.store.quarantine import Rejected
 
@@ -33,11 +34,13 @@ FIXES: Final[Mapping[str, str]] = {
     Reason.OVERSIZED: "raise record_bytes in [tool.lake] and land the record again: only its beginning is kept here",
     Reason.UNPARSEABLE: f"write one JSON object per line, in UTF-8: {REPLAY}",
     Reason.MISSING: f"have the producer send it, or give it a default in the contract; {REPLAY}",
+    Reason.UNKNOWN: f"declare the field in the contract, or have the producer leave it out; {REPLAY}",
     Reason.WRONG_TYPE: f"correct the value, or have the contract widen the field or say how it is written; {REPLAY}",
     Reason.NOT_IN_ENUM: f"correct the value, or add the symbol to the contract; {REPLAY}",
     Reason.OUT_OF_BOUNDS: f"correct the value, or change the bound in the contract; {REPLAY}",
     Reason.NULL_KEY: f"have the producer send the key; {REPLAY}",
     Reason.NULL_SUBJECT: f"have the producer send the subject; {REPLAY}",
+    Reason.EXPRESSION: f"correct the value; or have the expression allow for it, as try_divide does; {REPLAY}",
     Reason.NULL_TIME: f"have the producer send the event time; {REPLAY}",
     Reason.AHEAD: f"correct the producer's clock, or raise max_ahead in the contract; {REPLAY}",
     Reason.TOO_MANY_PRODUCERS: "have the contract's `horizon` name a field with fewer values, or raise its `limit`, or"
@@ -143,7 +146,9 @@ def replay(  # noqa: PLR0913  which records, and whom to tell
     done = {}
     for name, mine in groupby(chosen, lambda row: row.stream):
         replaying = _Replaying(settings, load_contract(settings, name), mine, repairs is not None)
-        done[name] = replaying.work(spark(), now)
+        with runs.recording(settings, "replay", name) as counts:
+            done[name] = replaying.work(spark(), now)
+            counts.update(asdict(done[name]))
         for row in replaying.failed:
             failed(row)
     return done
@@ -166,7 +171,10 @@ def accept(settings: Settings, spark: Callable[[], SparkSession], stream: str, *
             raise DeclarationError(f"{stream} has refused no records since the last acceptance", fix="nothing to do")
         return Acceptance(reason)
 
-    return append(settings, spark, contract, deliver)
+    with runs.recording(settings, "accept", stream, but=DeclarationError) as counts:
+        done = append(settings, spark, contract, deliver)
+        counts["batch"] = done.batch
+    return done
 
 
 @dataclass

@@ -16,6 +16,7 @@ from lake.ingest.events import PLACE
 from lake.sources.declared import decided_by
 from lake.sources.http_files import Folder, Writer
 from lake.store import delta, small, voids
+from lake.store.ledger import runs
 from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.voids import LINE, Place, Target, Void
@@ -49,7 +50,7 @@ def void(  # noqa: PLR0913  which events, said in three ways
         targets += [(other, (number, None, None, None)) for other, number in whole.items()]
     targets += [(stream, (upto, None, None, _source(settings, stream, source))) for source in sources]
     heads = {name: Log(settings, name).head().batch for name, _ in targets}
-    with ExitStack() as undecided:
+    with runs.recording(settings, "void", stream, but=DeclarationError), ExitStack() as undecided:
         for name in sorted({decided_by(settings, name) or "" for name in heads} - {""}):
             undecided.enter_context(closing(Writer(Folder.of(settings, name))))
         return voids.record(settings, targets, reason=reason, at=datetime.now(UTC), heads=heads)

@@ -12,6 +12,7 @@ from lake.store import delta
 from lake.store.delivered import Delivered
 from lake.store.erasures import heed_destroyed
 from lake.store.ledger.cuts import CUTS, Cut, get_cut, latest_cut, record_cut
+from lake.store.ledger.runs import EDITION, failing
 from lake.store.log import Log, LogHead
 from lake.store.standstill import moved, still
 from lake.store.voids import BOOKS, voids_head
@@ -24,7 +25,13 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
     Raises Unavailable where a log has lost what the latest cut counts.
     """
     settings = project.settings
-    heed_destroyed(settings, project.contracts.values())
+    with failing(settings, "cut", EDITION):
+        heed_destroyed(settings, project.contracts.values())
+        return _cut(project, label)
+
+
+def _cut(project: Project, label: str | None) -> Cut:
+    settings = project.settings
     with CUTS.written(settings), still():
         delta.look_at([CUTS.location(settings).path, *(Log(settings, stream).path for stream in project.contracts)])
         latest = latest_cut(settings)

@@ -22,6 +22,7 @@ from lake.publish import addresses
 from lake.publish.cut import pick_cut
 from lake.publish.held import by_groups, failure_of
 from lake.publish.settle import settle
+from lake.store.ledger import runs
 from lake.store.ledger.cuts import latest_cut
 from lake.store.ledger.editions import Edition, latest_edition, pinned, record_edition
 from lake.store.snapshot import note
@@ -50,6 +51,22 @@ def deploy(
     go or change its type, and Unavailable where another deploy, or an edition of a later cut, was first; readers then
     see what they saw.
     """
+    settings = project.settings
+    with runs.recording(settings, "deploy", runs.EDITION) as counts:
+        edition = _deploy(project, connect, tell, warn, yes=yes)
+        counts["edition"] = edition.number
+    runs.nothing_to_do(settings, runs.MAKE, [*edition.tables], edition.cut)  # by a definition that they have no more
+    return edition
+
+
+def _deploy(
+    project: Project,
+    connect: Callable[[], SparkSession],
+    tell: Callable[[Advanced], None],
+    warn: Callable[[str], None],
+    *,
+    yes: bool = False,
+) -> Edition:
     load_suites(project)  # a faulty one is told before anything is built
     staged, changed = _staged(project, connect)
     sound = integrity.must_be_whole(project, [project.tables[name] for name in staged.staged])

@@ -88,8 +88,11 @@ def pin(settings: Settings, number: int | None) -> Edition:
 
     Raises DeclarationError where there is none.
     """
-    shown = pin_edition(settings, number) if number is not None else resume_editions(settings)
-    if shown is None:
-        raise DeclarationError("there is no edition yet", fix="lake publish")
-    addresses.open_up(settings, shown)
+    verb = "resume" if number is None else "rollback"
+    with runs.recording(settings, verb, runs.EDITION, but=DeclarationError) as counts:
+        shown = pin_edition(settings, number) if number is not None else resume_editions(settings)
+        if shown is None:
+            raise DeclarationError("there is no edition yet", fix="lake publish")
+        addresses.open_up(settings, shown)
+        counts["edition"] = shown.number
     return shown

@@ -30,8 +30,8 @@ Columns = tuple[tuple[str, str, str], ...]
 
 RUNS: Final[Columns] = (
     ("number", "BIGINT", "1, 2, 3 …"),
-    ("verb", "VARCHAR", "ingest, append, build, advance, rebuild, backfill, verify, publish, forget"),
-    ("subject", "VARCHAR", "the table, the stream, or edition"),
+    ("verb", "VARCHAR", "ingest, append, replay, void, build, advance, verify, publish, deploy, maintain and so on"),
+    ("subject", "VARCHAR", "the table, stream, source, sink or alert; edition; warehouse"),
     ("cut", "BIGINT", "at which cut; null of work on a log"),
     ("outcome", "VARCHAR", "done or failed"),
     ("error", "VARCHAR", "why it failed, without values"),
@@ -253,7 +253,7 @@ def _members(rows: str, column: str, kind: str) -> str:
 
 ORDER: Final = ("number", "stream", "batch", "table_name", "expectation", "started_at", "id")
 LEDGERS: Final[Mapping[str, tuple[str, Columns, Callable[[Settings, Cut], tuple[list[str], str]]]]] = {
-    "runs": ("One row per verb's work on a table, a stream or the edition.", RUNS, _runs),
+    "runs": ("One row per verb's work on a table, a stream, the edition or the warehouse.", RUNS, _runs),
     "checks": ("One row per check and expectation.", CHECKS, _checks),
     "cuts": ("One row per cut and stream.", CUTS, _cuts),
     "editions": ("One row per edition and table.", EDITIONS, _editions),

@@ -46,8 +46,6 @@ _LISTING: Final = re.compile(
 )
 _OF_ONE: Final = re.compile(r"\A\s*(?:describe|desc|summarize)\s+[\w.\"]+\s*;?\s*\Z", re.I)
 """A listing of one table's columns."""
-TOWARDS_AN_EDITION: Final = ("ingest", "build", "advance", "rebuild", "publish")
-"""The verbs of runs after which there is an edition."""
 AS_OF: Final = "FROM {table} WHERE valid_from <= moment AND (valid_to IS NULL OR moment < valid_to)"
 _MISSING_TABLE: Final = re.compile(r"Table with name \"?([^\s\"]+)\"? does not exist")
 _MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) \"([^\"]+)\"")
@@ -348,8 +346,9 @@ def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
             yield f"{over} ({over.where})", over.fix
     for fault in faults:
         yield f"{fault.what} ({fault.where})" if fault.where else fault.what, fault.fix
-    for run in runs.last_runs(settings, *TOWARDS_AN_EDITION).values():
-        if run.outcome == "failed" and run.counts["error"] != runs.STOPPED:
+    for run in runs.newest_runs(settings):
+        towards_an_edition = run.work in {runs.TAKE_IN, runs.MAKE, runs.PUBLISH}
+        if towards_an_edition and run.outcome == "failed" and run.counts["error"] != runs.STOPPED:
             yield f"{run.verb} {run.subject} failed: {run.counts['error']}", "correct that, then lake run"
 
 

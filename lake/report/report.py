@@ -13,7 +13,6 @@ from lake.report.sources import SourceStatus
 from lake.report.status import GroupStatus, Held, Status, Stopper, Stream, TableStatus
 from lake.sources.describe import position
 from lake.store.damage import name_of
-from lake.store.ledger.runs import Run
 from lake.text import as_table, counted, moment, plain, printable, span
 
 NO_CUT: Final = "cut      none yet: lake cut"
@@ -40,14 +39,14 @@ def as_data(status: Status) -> dict[str, Any]:
         "damaged": [
             {"what": name_of(damage.path), "found": damage.found, "file": str(damage.file)} for damage in status.damaged
         ],
-        "failed": [asdict(run) for run in _failed(status)],
+        "failed": [asdict(run) for run in status.failed],
         "sources": [asdict(source) for source in status.sources],
         "consumers": [asdict(consumer) for consumer in status.consumers],
         "sinks": [asdict(sink) for sink in status.sinks],
         "firing": [asdict(episode) for episode in status.firing],
         "unordered": status.unordered,
         "faults": status.faults,
-        "streams": [asdict(stream) for stream in status.streams],
+        "streams": [asdict(stream) | {"drift": stream.drift.as_json} for stream in status.streams],
         "tables": [
             asdict(table) | {"lag": None if table.lag is None else table.lag.total_seconds(), "late": _late(table)}
             for table in status.tables
@@ -66,23 +65,13 @@ def as_text(status: Status) -> Iterator[str]:
         yield f"faulty   {printable(fault)}: omitted here, with everything downstream"
     for damage in status.damaged:
         yield f"damaged  {printable(f'{name_of(damage.path)}: {damage.found} ({damage.file})')}"
-    for run in _failed(status):
+    for run in status.failed:
         why = printable(run.counts.get("error", UNTOLD))
         yield f"failed   {run.verb} of {run.subject}, {_ago(status, run.started_at)}: {why}"
     for stopper in status.stoppers:
         yield from _stopped(stopper)
     for stream in status.streams:
-        if stream.horizon:
-            yield f"horizon  {_holding(status, stream, stream.horizon)}"
-        if stream.missing:
-            yield f"missing  {stream.name}: {stream.missing}: lake log {stream.name} --missing"
-        if stream.divided:
-            yield f"divided  {printable(stream.divided)}: lake quarantine list {stream.name}"
-        if stream.held:
-            yield f"held     {stream.held}: repair and replay them, or lake quarantine accept {stream.name}"
-        if stream.accepted and stream.quarantined:
-            upto, reason = stream.accepted["batch"], stream.accepted["reason"]
-            yield f"accepted what {stream.name} refused up to batch {upto}: {reason}"
+        yield from _about(status, stream)
     yield from (f"warning  {line}" for line in status.unordered)
     for episode in status.firing:
         yield f"alert    {episode.alert}, since {episode.began}: {printable(episode.what)}"
@@ -98,8 +87,23 @@ def as_text(status: Status) -> Iterator[str]:
     yield from as_table(names, (_table(status, table) for table in status.tables))
 
 
+def _about(status: Status, stream: Stream) -> Iterator[str]:
+    if stream.horizon:
+        yield f"horizon  {_holding(status, stream, stream.horizon)}"
+    for line in stream.drift.lines():
+        yield f"drift    {stream.name}: {printable(line)}: lake schemas"
+    if stream.missing:
+        yield f"missing  {stream.name}: {stream.missing}: lake log {stream.name} --missing"
+    if stream.divided:
+        yield f"divided  {printable(stream.divided)}: lake quarantine list {stream.name}"
+    if stream.held:
+        yield f"held     {stream.held}: repair and replay them, or lake quarantine accept {stream.name}"
+    if stream.accepted and stream.quarantined:
+        upto, reason = stream.accepted["batch"], stream.accepted["reason"]
+        yield f"accepted what {stream.name} refused up to batch {upto}: {reason}"
+
+
 def _outside(status: Status) -> Iterator[str]:
-    """What events come from, who follows tables, and where they are delivered to."""
     if status.sources:
         yield ""
         names = ["source", "kind", "streams", "deliveries", "read up to", "waiting", "for", "kept there", "trouble"]
@@ -127,7 +131,7 @@ def _stopped_ones(status: Status) -> Iterator[str]:
     yield from (f"a declaration is faulty: {fault}" for fault in status.faults)
     yield from (f"{stopper.check.table} at cut {stopper.check.cut}" for stopper in status.stoppers)
     yield from (f"{stream.name}: {stream.held}" for stream in status.streams if stream.held)
-    yield from (f"{run.verb} of {run.subject} failed" for run in _failed(status))
+    yield from (f"{run.verb} of {run.subject} failed" for run in status.failed)
     yield from (f"{source.name} is unreachable: {source.error}" for source in status.sources if source.error)
     yield from (f"sink {sink.name}: {sink.error}" for sink in status.sinks if sink.error)
 
@@ -169,25 +173,33 @@ def _missing_ones(status: Status) -> Iterator[str]:
     yield from (f"{stream.name}: {stream.missing}" for stream in status.streams if stream.missing)
 
 
+def _drifting_ones(status: Status) -> Iterator[str]:
+    yield from (f"{stream.name}: {printable(line)}" for stream in status.streams for line in stream.drift.lines())
+
+
+def _failed_ones(status: Status) -> Iterator[str]:
+    yield from (f"{run.verb} of {run.subject}: {printable(run.counts.get('error', UNTOLD))}" for run in status.failed)
+
+
 FAILS: Final = {
     "stopped": "a gate holds the next edition back, a declaration is faulty, or a last run failed",
+    "failed": "work failed, and has not been done since",
     "behind": "files or events wait to be ingested, a table is behind its logs, or a sink behind the edition",
     "stale": "readers see an older cut than the newest, or a definition has changed",
     "missing": "numbers of producers, or spans of time, that should be in a log are not",
+    "drift": "records have fields that the contract does not know, or lack one that all had",
     "quarantine": "records wait in quarantine, or rows that the target of a sink cannot take",
 }
 """What `lake status --fail-if` may be asked for."""
 _SO: Final[dict[str, Callable[[Status], Iterator[str]]]] = {
     "stopped": _stopped_ones,
+    "failed": _failed_ones,
     "behind": _behind_ones,
     "stale": _stale_ones,
     "missing": _missing_ones,
+    "drift": _drifting_ones,
     "quarantine": _quarantined_ones,
 }
-
-
-def _failed(status: Status) -> list[Run]:
-    return [*status.failed, *(table.run for table in status.tables if table.run and table.error)]
 
 
 def _heads(status: Status) -> Iterator[str]:

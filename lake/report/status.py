@@ -18,6 +18,7 @@ from lake.graph import graph
 from lake.ingest import landing
 from lake.ingest.completeness import missing
 from lake.ingest.divided import divided
+from lake.ingest.drift import Drift
 from lake.ingest.horizon import Horizon
 from lake.ingest.unordered import unordered
 from lake.project import Project
@@ -36,9 +37,8 @@ from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 
 T = TypeVar("T")
-MADE: Final = ("build", "advance", "rebuild", "backfill", "verify")
-"""The verbs of runs whose subject is a table."""
-OTHERS: Final = ("ingest", "append", "publish", "forget", "deliver")
+OF_TABLES: Final = (runs.MAKE, "verify")
+"""What runs do whose subject is a table."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Stream:
     `divided`: which of the refused ones are missing from transactions that logs have the rest of;
     `horizon`: who holds it back, where the contract names producers and one of them is behind the greatest event time;
     `missing`: what should have come and has not; `held`: why what is made of it is not published; `accepted`: up to
-    which batch refusals are, and why.
+    which batch refusals are, and why; `drift`: how its records differ from the contract.
     """
 
     name: str
@@ -80,6 +80,7 @@ class Stream:
     missing: str = ""
     held: str | None = None
     accepted: Mapping[str, Any] = field(default_factory=dict)
+    drift: Drift = field(default_factory=Drift)
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ class Status:
     tables: tuple[TableStatus, ...]
     damaged: tuple[Damage, ...]
     failed: tuple[runs.Run, ...]
-    """Runs about no table that failed, and were the last of their subject."""
+    """Runs that failed, and since which the same work on the same subject has not been done."""
     sources: tuple[SourceStatus, ...] = ()
     consumers: tuple[ConsumerStatus, ...] = ()
     sinks: tuple[SinkStatus, ...] = ()
@@ -193,8 +194,9 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         return warehouse.book(name).path
 
     newest = looks.at(book("editions"), editions.latest_edition, settings)
-    made = looks.at(book("runs"), runs.last_runs, settings, *MADE) or {}
-    others = looks.at(book("runs"), runs.last_runs, settings, *OTHERS) or {}
+    newest_runs = looks.at(book("runs"), runs.newest_runs, settings) or []
+    made = {run.subject: run for run in newest_runs if run.work in OF_TABLES}
+    others = {run.subject: run for run in newest_runs if run.work not in OF_TABLES}
     newest_checks = looks.at(book("checks"), checks.last_checks, settings) or {}
     whole = looks.at(book("checks"), checks.last_checks, settings, "table") or {}
     cut = looks.at(book("cuts"), cuts.latest_cut, settings)
@@ -230,7 +232,11 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         streams=(*streams, *(Stream(name) for name, walk in walked.items() if walk is None)),
         tables=tuple(tables),
         damaged=tuple(looks.damaged.values()),
-        failed=tuple(run for run in others.values() if run.outcome == "failed"),
+        failed=tuple(
+            run
+            for run in newest_runs
+            if run.outcome == "failed" and (run.subject in project.tables or run.work not in OF_TABLES)
+        ),
         sources=tuple(sources(settings, project.contracts)),
         consumers=tuple(looks.at(book("consumers"), _consumers, settings) or ()),
         sinks=tuple(looks.at(book("editions"), _sinks, settings) or ()),
@@ -345,6 +351,7 @@ def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run |
         missing=missing(settings, project.contracts[walk.stream]).summary,
         held=str(held) if held else None,
         accepted=head.accepted,
+        drift=Drift.of(head, project.contracts[walk.stream]),
     )
 
 
@@ -386,7 +393,6 @@ def _table(
 
 
 def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> Late | None:
-    """Of a table with windows over a log: what came late up to its cut."""
     policy, source = table.kind.late_policy, table.inputs[0]
     if policy is None or not source.is_log or project.contracts[source.name].time is None:
         return None
@@ -396,7 +402,6 @@ def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> L
 
 
 def _groups(project: Project, newest: editions.Edition | None) -> list[GroupStatus]:
-    """Where each group stands, where the settings name groups."""
     settings = project.settings
     if not settings.publish.groups:
         return []

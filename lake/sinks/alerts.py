@@ -48,9 +48,11 @@ MEASURES: Final[Mapping[str, str]] = {
     "sink": "seconds that a sink is behind the edition",
     "undelivered": "rows that a sink cannot take, or has not taken",
     "stopped": "what `lake status --fail-if stopped` tells",
+    "failed": "what `lake status --fail-if failed` tells, but for failures of alerts",
     "behind": "what `lake status --fail-if behind` tells",
     "stale": "what `lake status --fail-if stale` tells",
     "missing": "what `lake status --fail-if missing` tells",
+    "drift": "what `lake status --fail-if drift` tells",
 }
 OF_ROWS: Final[Mapping[str, tuple[type, Any]]] = {
     "table": (str, None),

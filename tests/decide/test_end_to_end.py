@@ -79,4 +79,4 @@ def test_what_was_accepted_is_in_the_table_however_ingests_and_restarts_come_bet
     landed = settings.path("landing/late.jsonl")
     landed.write_bytes(short)
     with pytest.raises(DeclarationError, match=r"decided before they are taken.*"):
-        append_files(settings, spark, load_contract(settings, "entries"), [landed])
+        append_files(settings, lambda: spark, load_contract(settings, "entries"), [landed])

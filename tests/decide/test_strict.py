@@ -33,7 +33,7 @@ def meant() -> Contract:
 
 def test_nothing_that_a_contract_says_of_records_is_passed_over() -> None:
     """What a record has to be to get into the log is read strictly, or no stream that says so can be decided."""
-    strictly = {"fields", "key", "id", "identity", "time", "max_ahead"}
+    strictly = {"fields", "key", "id", "identity", "time", "max_ahead", "unknown", "missing"}
     refused = {"envelope", "broadcast", "dump", "clock", "horizon", "subject"}
     of_files, of_batches = {"csv", "table"}, {"buckets", "max_refused", "complete"}
     named = {"name", "doc", "file", "text"}

@@ -178,11 +178,11 @@ def test_files_at_hand_and_standard_input(project: Settings, spark: SparkSession
     contract = declare(project, lake={"key": ["meter"], "time": "at", "buckets": 2})
     file = tmp_path / "my.jsonl"
     file.write_text(f"{json.dumps(reading())}\n{json.dumps(reading())}\n")
-    assert append_files(project, spark, contract, [file], now=NOW).accepted == 2  # two lines are two events
-    assert append_files(project, spark, contract, [file], now=NOW).duplicates == 2  # the same lines again
+    assert append_files(project, lambda: spark, contract, [file], now=NOW).accepted == 2  # two lines are two events
+    assert append_files(project, lambda: spark, contract, [file], now=NOW).duplicates == 2  # the same lines again
     with file.open("rb") as stream:
         stdin = keep_stdin(project, stream)
-    assert append_files(project, spark, contract, [stdin], now=NOW).accepted == 2
+    assert append_files(project, lambda: spark, contract, [stdin], now=NOW).accepted == 2
     assert not stdin.exists(), "standard input is kept no longer than it takes"
     assert file.exists()
     assert {row["_source"].partition(":")[0] for row in events(project, spark)} == {

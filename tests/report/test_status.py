@@ -288,12 +288,16 @@ def test_what_failed_last_is_told_with_its_error_until_it_is_done(flights: Proje
     assert re.search(r"^failed   advance of carrier_total, .+ ago: no\\x1b\[2J luck$", text, re.M)
     assert re.search(r"^failed   publish of edition, .+ ago: a gate stopped$", text, re.M)
     assert wrong(found, ["stopped"]) == [
-        "stopped: publish of edition failed",
         "stopped: advance of carrier_total failed",
+        "stopped: publish of edition failed",
+    ]
+    assert wrong(found, ["failed"]) == [
+        "failed: advance of carrier_total: no\\x1b[2J luck",
+        "failed: publish of edition: a gate stopped",
     ]
     runs.record_run(project, "advance", "carrier_total", 2, "done", {}, at, 0.1)
     runs.record_run(project, "publish", "edition", 2, "done", {}, at, 0.1)
-    assert wrong(look(flights), ["stopped"]) == []
+    assert wrong(look(flights), ["stopped", "failed"]) == []
 
 
 def test_ages_and_checks_are_told(flights: Project, project: Settings) -> None:

@@ -20,9 +20,9 @@ from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, Unavailable
 from lake.ingest import append as append_module
-from lake.ingest import batch as batch_module
 from lake.ingest import fsck as log_run
 from lake.ingest import landing
+from lake.ingest import reading as reading_module
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import by_reason, read_repairs, replay, waiting
 from lake.ingest.void import void
@@ -166,7 +166,7 @@ def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_con
     take(project, spark)
     land("readings", "2.jsonl", reading("b"), reading("early", 20), reading("oil", kind="OIL"))
     with monkeypatch.context() as before:  # events had an arrival
-        before.setattr(append_module, "reading", partial(batch_module.reading, ordered=False))
+        before.setattr(append_module, "reading", partial(reading_module.reading, ordered=False))
         counts, found = take(project, spark), [*quarantine.rejected(project, "readings", upto=9)]
     assert sorted(row.reason for row in found) == ["not in enum", "too far ahead"]
     tear(Warehouse(project).log("readings").path)

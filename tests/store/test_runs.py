@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.engine.verify import verify_all
-from lake.errors import DeclarationError, LakeError, QualityError, Unavailable
+from lake.errors import Busy, DeclarationError, LakeError, QualityError, Unavailable
 from lake.project import load
 from lake.report.report import as_text
 from lake.report.status import status
@@ -80,10 +80,37 @@ def test_a_failure_is_over_once_there_is_nothing_to_do(project: Settings) -> Non
     assert outcomes(project) == {"orders": ("ingest", "done")}
 
 
-def test_what_is_only_to_be_tried_again_is_no_failure(project: Settings) -> None:
-    with pytest.raises(Unavailable), runs.failing(project, "ingest", "orders"):
-        raise Unavailable("busy")
+def test_a_lease_that_another_process_holds_is_no_failure(project: Settings) -> None:
+    with pytest.raises(Busy), runs.failing(project, "ingest", "orders"):
+        raise Busy("held")
     assert runs.last_runs(project) == {}
+    with pytest.raises(Unavailable), runs.failing(project, "ingest", "orders"):
+        raise Unavailable("no answer")
+    assert runs.last_runs(project)["orders"].counts == {"error": "no answer"}
+
+
+def test_a_mistyped_command_is_no_failure(project: Settings) -> None:
+    with pytest.raises(DeclarationError), runs.recording(project, "void", "orders", but=DeclarationError):
+        raise DeclarationError("no batch 7")
+    assert runs.last_runs(project) == {}
+
+
+def test_a_failure_lasts_until_the_same_work_succeeds(project: Settings) -> None:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def failed() -> set[tuple[str, str]]:
+        return {(run.verb, run.subject) for run in runs.newest_runs(project) if run.outcome == "failed"}
+
+    for verb, subject in (("ingest", "a"), ("replay", "a"), ("publish", "edition"), ("verify", "t"), ("advance", "t")):
+        runs.note(project, verb, subject, None, began, error="no luck")
+    all_of_them = failed()
+    assert len(all_of_them) == 5
+    runs.note(project, "void", "a", None, began)
+    assert failed() == all_of_them
+    runs.note(project, "append", "a", None, began)
+    runs.note(project, "deploy", "edition", 1, began)
+    runs.nothing_to_do(project, runs.MAKE, ["t"])
+    assert failed() == {("replay", "a"), ("verify", "t")}
 
 
 def test_a_book_that_cannot_be_written_hides_no_fault(project: Settings) -> None:

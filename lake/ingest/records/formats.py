@@ -32,6 +32,7 @@ from pyarrow import ArrowException
 
 from lake import file_modes
 from lake.config import Settings
+from lake.contracts.contract import Contract
 from lake.contracts.csv_options import UNSAID, CsvOptions
 from lake.contracts.digits import MARK
 from lake.ingest.files import File
@@ -100,6 +101,17 @@ def fault_of(
         return first_line(error).replace(str(path), path.name)
 
 
+def fault_of_columns(path: Content, contract: Contract) -> str:
+    """Return which columns a CSV or Parquet file lacks, if its contract refuses such files."""
+    kind = format_of(path)
+    if contract.missing != "refuse" or kind not in {"csv", "parquet"}:
+        return ""
+    is_csv, options = kind == "csv", contract.csv
+    columns = {*(options.columns or text_files.header(path, options))} if is_csv else {*_parquet_columns(path)}
+    fields = [field for field in contract.fields if not field.is_fact and not columns & {*field.names}]
+    return f"it has no column {', '.join(field.name for field in fields)}" if fields else ""
+
+
 def _fault_of_place(path: Path, folder: Path | Address | None) -> str:
     outside = isinstance(folder, Path) and not Path(os.path.realpath(path)).is_relative_to(folder.resolve())
     if path.is_symlink() and outside:  # of a loop, itself
@@ -109,7 +121,7 @@ def _fault_of_place(path: Path, folder: Path | Address | None) -> str:
 
 def _fault_inside(path: Content, record_bytes: int, options: CsvOptions) -> str:
     if format_of(path) == "parquet":
-        columns = [name.lower() for name in pq.read_schema(bounds.parquet(path)).names]
+        columns = [name.lower() for name in _parquet_columns(path)]
         repeated = "two columns of one name" if len(set(columns)) < len(columns) else ""
         return repeated or bounds.fault_of_parquet(path, record_bytes=record_bytes)
     if format_of(path) == "avro":
@@ -124,6 +136,10 @@ def _fault_inside(path: Content, record_bytes: int, options: CsvOptions) -> str:
     if not all(names) or len({name.lower() for name in names}) < len(names):
         return f"a header with empty or repeated names: {options.delimiter.join(names)}"[:300]
     return bounds.fault_of_columns(len(names))
+
+
+def _parquet_columns(path: Content) -> list[str]:
+    return [*pq.read_schema(bounds.parquet(path)).names]
 
 
 def _fault_of_text(path: Content, record_bytes: int, encoding: str) -> str:
@@ -289,7 +305,6 @@ def _read_csv(
 
 
 def _column(name: str, options: CsvOptions) -> str:
-    """SQL of the text of a column of CSV."""
     column = quoted(name, SPARK)
     if not options.null:
         return column

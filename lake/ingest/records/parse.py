@@ -6,12 +6,14 @@ records need less, see `quick_parse`. Messages in an envelope are taken apart by
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from lake.contracts.cast_sql import defaulted, plain_form, value
+from lake.contracts import expressions
+from lake.contracts.cast_sql import EARLIEST, LATEST, defaulted, plain_form, value
 from lake.contracts.contract import Contract
 from lake.contracts.digits import (
     MARK,
@@ -25,9 +27,10 @@ from lake.contracts.digits import (
     text_name,
     unmarked,
 )
-from lake.contracts.event_id import bucket, identity, literal, producer_time, quoted
+from lake.contracts.event_id import bucket, identity, literal, quoted
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
+from lake.ingest import drift
 from lake.ingest.records import debezium, file_facts
 from lake.ingest.records.file_facts import SOURCE
 
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 BLANK: Final = "blank line"  # in the place of a reason: it is no record
 PUNCTUATION: Final = "punctuation"  # the detail of a control message that a contract declares in its `horizon`
 
+COLUMNAR: Final = r"\.(csv|csv\.gz|parquet)$"
+SHOWN: Final = 200
 PLACES: Final = ("_file", "_block", "_seq", "_raw")
 OF_SOURCE: Final = ("_at", SOURCE)
 """What records have besides that came by a source: their place in it, what it says of them; see lake.sources.spool."""
@@ -57,11 +62,12 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
     """
     fields = contract.fields
     reading = _opened(records, contract, record_bytes) if contract.envelope else _read(records, fields, record_bytes)
-    checks = [*_record_checks(contract, record_bytes), *field_checks(contract, reading), *event_checks(contract, now)]
-    cases = (f"CASE WHEN {test} THEN struct('{reason}', {detail}) END" for test, reason, detail in checks)
-    refusals = ", ".join([*reading.verdicts, *cases])
+    checks = [*_record_checks(contract, record_bytes), *_shape_checks(contract, reading)]
+    checks += field_checks(contract, reading)
+    checked = reading.typed(contract).selectExpr("*", f"{_first_of(checks, *reading.verdicts)} AS _checked")
+    evaluated = checked.selectExpr("*", *evaluations(contract, "_checked IS NULL"))
+    judged = evaluated.selectExpr("*", f"{_first_of(event_checks(contract, reading, now), '_checked')} AS _refusal")
     *places, _ = _places(records)
-    judged = reading.typed(contract).selectExpr("*", f"coalesce({refusals}) AS _refusal")
     return judged.selectExpr(
         *(f"CASE WHEN _refusal IS NOT NULL THEN {name} END AS {name}" if name == SOURCE else name for name in places),
         f"CASE WHEN _refusal IS NOT NULL THEN left(_raw, {record_bytes}) END AS _raw",
@@ -73,30 +79,42 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
         "_time",
         f"CASE WHEN _refusal IS NULL THEN {bucket_of(contract)} END AS _bucket",
         f"{id_of(contract)} AS _id",
+        *lacking(contract, reading),
     )
+
+
+def lacking(contract: Contract, reading: Reading) -> Iterator[str]:
+    """Yield SQL of the columns with a bit for each field that a record lacks, see `lake.ingest.drift`."""
+    for column, fields in drift.masks(contract).items():
+        yield f"CASE WHEN {reading.has_all} THEN 0L ELSE {drift.mask(fields, reading.keys)} END AS {column}"
 
 
 @dataclass(frozen=True)
 class Reading:
     """Records taken apart: `texts` has their places, `_unread`, and what SQL is made of by
 
-    `value` and `text`, a field's typed value and what to show of it; `extra`, what the contract does not know, as JSON;
-    `lacks`, whether a record may lack a field that may not be null; `exact`, whether any text of a field has a value;
-    `verdicts`, structs of reason and detail that judge before any other check.
+    `value` and `text`, a field's typed value and what to show of it; `keys` and `unknown`, the names of its fields, and
+    those that the contract does not know, as arrays; `has_all`, whether it is known to have all fields; `extra`, what
+    the contract does not know, as JSON; `lacks`, whether a record may lack a field that may not be null; `exact`,
+    whether any text of a field has a value; `verdicts`, structs of reason and detail that come before other checks.
     """
 
     texts: DataFrame
     value: Callable[[Field], str]
     text: Callable[[Field], str]
+    keys: str = ""
+    has_all: str = "false"
+    unknown: str = ""
     extra: str = ""
     lacks: Callable[[Field], str] = lambda _: "false"
     exact: Callable[[Field], bool] = lambda _: False
     verdicts: tuple[str, ...] = ()
 
     def typed(self, contract: Contract) -> DataFrame:
-        """`texts` with the contract's fields and `_time`."""
-        values = (f"{self.value(field)} AS {quoted(field.name)}" for field in contract.fields)
-        return self.texts.selectExpr("*", *values).selectExpr("*", f"{_time(contract)} AS _time")
+        """Return `texts` with the contract's fields."""
+        return self.texts.selectExpr(
+            "*", *(f"{self.value(field)} AS {quoted(field.name)}" for field in contract.fields)
+        )
 
 
 def _places(records: DataFrame) -> tuple[str, ...]:
@@ -116,12 +134,20 @@ def _read(records: DataFrame, declared: tuple[Field, ...], record_bytes: int) ->
     texts = read.selectExpr(
         *_places(records),
         "_careful",
+        "_keys",
         "_careful IS NULL AS _unread",
         *(f"{_careful_text(field)} AS {text_name(field)}" for field in fields),
         *numbers(fields, _in_careful),
         *facts_of(declared),
     )
-    return Reading(texts, value=lambda field: value(field, text_name(field)), text=shown, extra=_extra(fields))
+    return Reading(
+        texts,
+        value=lambda field: value(field, text_name(field)),
+        text=shown,
+        keys="_keys",
+        unknown=f"array_except(_keys, array({all_names(fields)}))",
+        extra=_extra(fields),
+    )
 
 
 def facts_of(fields: Iterable[Field]) -> Iterator[str]:
@@ -141,6 +167,7 @@ def _opened(records: DataFrame, contract: Contract, record_bytes: int) -> Readin
         debezium.unwrapped(records.select(*_places(records)), contract, readable=readable(record_bytes)),
         value=lambda field: value(replace(field, encoding=""), text_name(field)),
         text=shown,
+        unknown="json_object_keys(_beyond)",
         extra="_beyond",
         lacks=lambda field: debezium.lacks(field, contract),
         verdicts=("_verdict",),
@@ -212,6 +239,23 @@ def _record_checks(contract: Contract, record_bytes: int) -> Iterator[tuple[str,
     yield "_unread", Reason.UNPARSEABLE, f"if({csv}, {columns}, 'not one JSON object')"
 
 
+def _shape_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, str, str]]:
+    """Yield what a contract that refuses other fields than its own has against a record."""
+    if contract.unknown == "refuse":
+        names = f"left(concat_ws(', ', array_sort({reading.unknown})), {SHOWN})"
+        yield f"size({reading.unknown}) > 0", Reason.UNKNOWN, names
+    yield from missing_checks(contract, reading)
+
+
+def missing_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, str, str]]:
+    """Yield the check that a record has all fields; of CSV and Parquet, files are checked and not records."""
+    if contract.missing == "refuse":
+        fields = [field for field in contract.fields if not field.is_fact]
+        cases = (f"CASE WHEN {drift.lacks(field, reading.keys)} THEN {literal(field.name)} END" for field in fields)
+        names = f"concat_ws(', ', {', '.join(cases)})"
+        yield f"{names} <> '' AND NOT lower(_file) RLIKE {literal(COLUMNAR)}", Reason.MISSING, names
+
+
 def unreadable() -> tuple[str, str]:
     """SQL of whether a record has half a surrogate pair, and of whether it has U+FFFF."""
     escaped = f"contains(_raw, {literal(ESCAPE)}) AND regexp_like(_raw, %s)"
@@ -244,10 +288,15 @@ def field_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, st
                 yield f"{column} {sign} {limit}", Reason.OUT_OF_BOUNDS, f"{shown}{literal(f' is {words} {bound}')})"
 
 
-def event_checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, str]]:
-    """As `field_checks`, of the event as a whole."""
-    punctuates = is_punctuation(contract)
-    keyless = f"({_is_broadcast(contract)} OR {punctuates})"
+def event_checks(contract: Contract, reading: Reading, now: datetime) -> Iterator[tuple[str, str, str]]:
+    """Yield checks like those of `field_checks`, of the event as a whole."""
+    punctuates = expressions.holds(contract, expressions.PUNCTUATION)
+    keyless = f"({expressions.holds(contract, expressions.BROADCAST)} OR {punctuates})"
+    for column, (name, condition) in expressions.conditions(contract).items():
+        yield f"{column} IS NULL", Reason.EXPRESSION, _raised(name, condition, contract, reading)
+    if contract.time is not None and expressions.is_expression(contract.time):
+        raised = _raised("time", contract.time, contract, reading)
+        yield expressions.time_raises(contract), Reason.EXPRESSION, raised
     for name in contract.key:
         yield f"{quoted(name)} IS NULL AND NOT {keyless}", Reason.NULL_KEY, literal(name)
     if contract.sealed:
@@ -256,6 +305,8 @@ def event_checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, 
     if contract.time is None:
         return
     yield "_time IS NULL", Reason.NULL_TIME, literal(contract.time)
+    years = f"_time NOT BETWEEN timestamp '{EARLIEST}' AND timestamp '{LATEST}'"
+    yield years, Reason.EXPRESSION, literal(f"time: {contract.time} is not in the years 1 to 9999")
     latest = f"timestamp '{(now + contract.max_ahead).isoformat()}'"
     yield (
         f"_time > {latest}",
@@ -268,19 +319,33 @@ def event_checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, 
         yield punctuates, debezium.CONTROL, literal(PUNCTUATION)
 
 
-def is_punctuation(contract: Contract) -> str:
-    """SQL over a record's fields: whether it is no event, but says up to when its producer has told everything."""
-    condition = contract.horizon.punctuation if contract.horizon else None
-    return f"coalesce({condition}, false)" if condition else "false"
+def evaluations(contract: Contract, sound: str) -> Iterator[str]:
+    """Yield SQL of `_time` and of the outcomes of the contract's conditions, for records that are `sound`."""
+    yield f"{_time(contract, sound)} AS _time"
+    yield from expressions.outcomes(contract, sound)
 
 
-def _is_broadcast(contract: Contract) -> str:
-    return f"coalesce({contract.broadcast}, false)" if contract.broadcast else "false"
+def _raised(name: str, expression: str, contract: Contract, reading: Reading) -> str:
+    """SQL of what is reported of a record on which an expression raises, with the values that it is about."""
+    words = set(re.findall(r"\w+", expression))
+    values = (
+        f"concat({literal(f'{field.name} ')}, coalesce(substring({reading.text(field)}, 1, 100), 'null'))"
+        for field in contract.fields
+        if field.name in words
+    )
+    failed = literal(f"{name}: {expression} cannot be evaluated; ")
+    return f"concat({failed}, concat_ws(', ', {', '.join(values) or literal('')}))"
+
+
+def _first_of(checks: Iterable[tuple[str, str, str]], *verdicts: str) -> str:
+    """SQL of the first verdict that is not null: of `verdicts`, then of `checks` as structs of reason and detail."""
+    cases = (f"CASE WHEN {test} THEN struct('{reason}', {detail}) END" for test, reason, detail in checks)
+    return f"coalesce({', '.join([*verdicts, *cases])})"
 
 
 def bucket_of(contract: Contract) -> str:
     """SQL of the bucket of an event."""
-    return f"CASE WHEN {_is_broadcast(contract)} THEN -1 ELSE {bucket(contract)} END"
+    return f"CASE WHEN {expressions.holds(contract, expressions.BROADCAST)} THEN -1 ELSE {bucket(contract)} END"
 
 
 def id_of(contract: Contract) -> str:
@@ -288,9 +353,10 @@ def id_of(contract: Contract) -> str:
     return "cast(NULL AS string)" if contract.identity == "position" else identity(contract)
 
 
-def _time(contract: Contract) -> str:
+def _time(contract: Contract, sound: str) -> str:
     """SQL of an event's time, by the receiver's clock where the contract names it; null beyond the years of SQL."""
+    time = expressions.time(contract, sound)
     if contract.clock is None:
-        return producer_time(contract)
+        return time
     late = f"{quoted(contract.clock.received)} - {quoted(contract.clock.sent)}"
-    return f"try_add({producer_time(contract)}, coalesce({late}, INTERVAL '0' SECOND))"
+    return f"try_add({time}, coalesce({late}, {expressions.NO_TIME}))"

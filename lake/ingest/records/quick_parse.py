@@ -22,11 +22,14 @@ from lake.ingest.records.parse import (
     Reading,
     all_names,
     bucket_of,
+    evaluations,
     event_checks,
     facts_of,
     field_checks,
     first,
     id_of,
+    lacking,
+    missing_checks,
     readable,
     unreadable,
 )
@@ -70,13 +73,18 @@ def quick(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
         texts,
         value=lambda field: value(field, text_name(field)) if field.is_fact else _typed(field),
         text=lambda field: text_name(field) if field.is_fact else _by_any_name(field),
+        keys="_keys",
+        has_all="false" if any(field.aliases for field in fields) else f"size(_keys) = {len(fields)}",
         exact=lambda field: not field.is_fact and _typed(field) == _by_any_name(field),
     )
-    wrong = [*unreadable(), *(test for test, *_ in [*field_checks(contract, reading), *event_checks(contract, now)])]
+    checks = [*missing_checks(contract, reading), *field_checks(contract, reading)]
+    checks += event_checks(contract, reading, now)
+    wrong = [*unreadable(), *(test for test, *_ in checks)]
     left = f"_quick IS NULL OR coalesce({' OR '.join(f'({test})' for test in wrong)}, false)"
     whole = ("_raw", SOURCE)
     return (
         reading.typed(contract)
+        .selectExpr("*", *evaluations(contract, "_quick IS NOT NULL"))
         .selectExpr("*", f"{left} AS _left")
         .selectExpr(
             *(f"CASE WHEN _left THEN {name} END AS {name}" if name in whole else name for name in records.columns),
@@ -85,6 +93,7 @@ def quick(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
             "_time",
             f"CASE WHEN _left THEN cast(-2 - pmod(_seq, {SPREAD}) AS int) ELSE {bucket_of(contract)} END AS _bucket",
             f"{id_of(contract)} AS _id",
+            *lacking(contract, reading),
         )
     )
 
@@ -95,7 +104,6 @@ def _by_any_name(field: Field) -> str:
 
 
 def _typed(field: Field) -> str:
-    """The value of `field`."""
     text = _by_any_name(field)
     if not field.form.plain:
         typed = value(field, plain_form(field, text))

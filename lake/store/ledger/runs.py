@@ -14,14 +14,25 @@ from functools import partial
 from typing import Any, Final
 
 from lake.config import Settings
-from lake.errors import DeclarationError, LakeError, QualityError, Unavailable
+from lake.errors import Busy, LakeError, QualityError
 from lake.session import first_line
 from lake.store.book import Book, instant
 
 WHOLE: Final = ("build", "rebuild")
 """The verbs that evaluate a whole table; their commits say what its definition consisted of."""
 EDITION: Final = "edition"
-"""The subject of `publish`."""
+"""The subject of `publish`, and of what else changes the edition that readers see."""
+WAREHOUSE: Final = "warehouse"
+"""The subject of verbs about all tables."""
+MAKE: Final = "advance"
+PUBLISH: Final = "publish"
+TAKE_IN: Final = "ingest"
+WORK: Final[Mapping[str, str]] = (
+    dict.fromkeys(("build", "rebuild", "backfill"), MAKE)
+    | dict.fromkeys(("cut", "deploy", "rollback", "resume"), PUBLISH)
+    | dict.fromkeys(("append", "tap"), TAKE_IN)
+)
+"""What a verb does, if that is what another one does too: a success of either ends a failure of the other."""
 STOPPED: Final = "its expectations stopped it"
 """Why a verb failed that a gate stopped, of which the checks tell more."""
 SHOWN: Final = 300
@@ -41,6 +52,11 @@ class Run:
     counts: Mapping[str, Any]
     started_at: datetime
     seconds: float
+
+    @property
+    def work(self) -> str:
+        """What it does; the same for verbs of which one makes up for a failure of the other."""
+        return WORK.get(self.verb, self.verb)
 
 
 RUNS: Final = Book(
@@ -124,27 +140,53 @@ def all_booked() -> None:
 
 
 def last_runs(settings: Settings, *verbs: str, outcome: str | None = None) -> dict[str, Run]:
-    """The newest run of each subject; of one of `verbs`, where some are given, and with one `outcome`."""
+    """Return the newest run of each subject: with one of `verbs` if some are given, and with `outcome`."""
     newest = """SELECT max(number) FROM t WHERE (len($1) = 0 OR verb IN $1) AND ($2 IS NULL OR outcome = $2)
         GROUP BY subject"""
-    rows = RUNS.find(settings, f"number IN ({newest})", list(verbs), outcome)
-    return {
-        row["subject"]: Run(**{**row, "counts": json.loads(row["counts"]), "started_at": instant(row["started_at"])})
-        for row in rows
-    }
+    return {run.subject: run for run in _runs(settings, newest, list(verbs), outcome)}
+
+
+def newest_runs(settings: Settings) -> list[Run]:
+    """Return the newest run of each subject and of each kind of work, the oldest first."""
+    work = " ".join(f"WHEN '{verb}' THEN '{work}'" for verb, work in WORK.items())
+    return _runs(settings, f"SELECT max(number) FROM t GROUP BY subject, CASE verb {work} ELSE verb END")
+
+
+def _runs(settings: Settings, numbers: str, *parameters: Any) -> list[Run]:
+    rows = RUNS.find(settings, f"number IN ({numbers}) ORDER BY number", *parameters)
+    return [
+        Run(**row | {"counts": json.loads(row["counts"]), "started_at": instant(row["started_at"])}) for row in rows
+    ]
 
 
 @contextmanager
-def failing(settings: Settings, verb: str, subject: str, cut: int | None = None) -> Iterator[None]:
-    """Books that the block failed, where it did; not where it is only to be tried again."""
+def failing(
+    settings: Settings, verb: str, subject: str, cut: int | None = None, *, but: type[LakeError] = Busy
+) -> Iterator[None]:
+    """Record that the block failed, unless another process holds what it needs, or by an error of the kind `but`."""
     began = datetime.now(UTC)
     try:
         yield
-    except Unavailable:
+    except (Busy, but):
         raise
     except Exception as error:
         note(settings, verb, subject, cut, began, error=reason(error))
         raise
+
+
+@contextmanager
+def recording(
+    settings: Settings, verb: str, subject: str, *, dry_run: bool = False, but: type[LakeError] = Busy
+) -> Iterator[dict[str, Any]]:
+    """Record the block as a run, unless it is dry: as done, with the counts that it sets, or as `failing` does."""
+    counts: dict[str, Any] = {}
+    if dry_run:
+        yield counts
+        return
+    began = datetime.now(UTC)
+    with failing(settings, verb, subject, but=but):
+        yield counts
+    note(settings, verb, subject, None, began, **counts)
 
 
 def note(settings: Settings, verb: str, subject: str, cut: int | None, began: datetime, **counts: Any) -> None:
@@ -160,14 +202,13 @@ def note(settings: Settings, verb: str, subject: str, cut: int | None, began: da
 
 
 def nothing_to_do(settings: Settings, verb: str, subjects: Collection[str], cut: int | None = None) -> None:
-    """Books that there was nothing to do with those of `subjects` that failed the last time: they no longer do."""
+    """Record a success of those of `subjects` whose last run of the same work failed: nothing is left to do."""
 
     def quietly() -> None:
         with suppress(Exception):
-            last = last_runs(settings, verb)
-            for subject in subjects:
-                if subject in last and last[subject].outcome == "failed":
-                    note(settings, verb, subject, cut, datetime.now(UTC))
+            for run in newest_runs(settings):
+                if run.subject in subjects and (run.work, run.outcome) == (verb, "failed"):
+                    note(settings, verb, run.subject, cut, datetime.now(UTC))
 
     if subjects:
         _do(quietly)
@@ -177,6 +218,6 @@ def reason(error: BaseException) -> str:
     """Why something failed, in one line, and where it is declared. The book keeps nothing quoted: it may be a value."""
     if isinstance(error, QualityError):
         return STOPPED
-    declared = f" ({error.where})" if isinstance(error, DeclarationError) and error.where else ""
+    declared = f" ({error.where})" if isinstance(error, LakeError) and error.where else ""
     what = error.what.partition("\n")[0] if isinstance(error, LakeError) else first_line(error)
     return f"{_VALUES.sub('…', what)[:SHOWN]}{declared}"

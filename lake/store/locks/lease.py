@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from lake import file_modes, remote
 from lake.config import Settings
-from lake.errors import Unavailable
+from lake.errors import Busy
 from lake.session import gone
 from lake.store.locks import activity, epochs
 from lake.store.recovery import mend
@@ -99,8 +99,8 @@ def _epoch(
         raise _held(name, held.note, settings.store, seconds) from None
 
 
-def _held(name: str, note: Mapping[str, Any], where: str, seconds: float) -> Unavailable:
-    return Unavailable(
+def _held(name: str, note: Mapping[str, Any], where: str, seconds: float) -> Busy:
+    return Busy(
         f"{_as_text(name)} {DOING.get(name.partition('.')[0], 'is being written')} by {_holder(note)}",
         where=where,
         fix=f"try again when it is done, or stop it (waited {seconds:g} s; setting lease_seconds)",
@@ -127,7 +127,7 @@ def forget_the_dead(settings: Settings, *, dry_run: bool) -> list[Path]:
     """Mends what processes that died have left, and removes the files that say who holds their locks."""
     dead = []
     for holder in sorted(_folder(settings).glob("*.holder")):
-        with suppress(Timeout, Unavailable):
+        with suppress(Timeout, Busy):
             with FileLock(holder.with_suffix(".lock"), is_singleton=True).acquire(timeout=0):
                 pass
             if not dry_run:

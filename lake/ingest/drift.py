@@ -1,0 +1,165 @@
+"""Drift of a stream from its contract: fields that it does not know, and fields that records no longer have.
+
+A field that a record may lack has vanished once no record of a batch has it, and all records before had it. The newest
+commit of a log holds the state, so that it is read without the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from lake.contracts.contract import Contract
+from lake.contracts.event_id import literal
+from lake.contracts.fields import Field
+from lake.store.log import LogHead
+from lake.text import counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+NAMES: Final = 20
+"""How many unknown fields are named, those of most records first."""
+NAME_LENGTH: Final = 60
+REPORTED: Final = frozenset({"report", "warn"})
+LACKS: Final = "_lacks"
+BITS: Final = 62
+"""Fields that one column of `masks` tells of."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Drift up to a batch: `records` since batch `since` have fields that the contract does not know.
+
+    `unknown` counts records by such a field, empty if names may be personal. All records have the fields `always`, some
+    have the fields `sometimes`; `vanished` are the others, each with the first batch without it.
+    """
+
+    records: int = 0
+    since: int = 0
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    always: frozenset[str] = frozenset()
+    sometimes: frozenset[str] = frozenset()
+    vanished: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, head: LogHead, contract: Contract) -> Drift:
+        """Return the drift that a log records, without what its contract knows or declares no more."""
+        data: Mapping[str, Any] = head.position.data.get("drift", {})
+        known = {name for field in contract.fields for name in field.names}
+        optional = {field.name for field in optional_fields(contract)}
+        told = data.get("unknown", {})
+        unknown = {name: count for name, count in told.items() if name not in known}
+        reported = contract.unknown in REPORTED and (bool(unknown) or not told)
+        return cls(
+            data.get("records", 0) if reported else 0,
+            data.get("since", 0) if reported else 0,
+            unknown if reported else {},
+            frozenset(data.get("always", ())) & optional,
+            frozenset(data.get("sometimes", ())) & optional,
+            {name: batch for name, batch in data.get("vanished", {}).items() if name in optional},
+        )
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """Return what the log's commit holds; empty if there is nothing to hold."""
+        data = {
+            "records": self.records,
+            "since": self.since,
+            "unknown": dict(self.unknown),
+            "always": sorted(self.always),
+            "sometimes": sorted(self.sometimes),
+            "vanished": dict(self.vanished),
+        }
+        return {name: value for name, value in data.items() if value}
+
+    def with_unknown(self, batch: int, records: int, names: Mapping[str, int]) -> Drift:
+        """Return the drift after a `batch` of which `records` have unknown fields, counted by `names`."""
+        if not records:
+            return self
+        sums = {name: self.unknown.get(name, 0) + names.get(name, 0) for name in {**self.unknown, **names}}
+        most = sorted(sums, key=lambda name: (-sums[name], name))[:NAMES]
+        unknown = {name: sums[name] for name in most}
+        return replace(self, records=self.records + records, since=self.since or batch, unknown=unknown)
+
+    def with_lacking(self, batch: int, fields: Iterable[str], some: set[str], every: set[str]) -> Drift:
+        """Return the drift after a `batch`, of which some records, or every one, lack optional `fields`."""
+        always, sometimes, vanished = {*self.always}, {*self.sometimes}, dict(self.vanished)
+        for name in fields:
+            if name in every:
+                if name in always:
+                    always.remove(name)
+                    vanished[name] = batch
+            elif name in some:
+                always.discard(name)
+                vanished.pop(name, None)
+                sometimes.add(name)
+            elif name not in sometimes:
+                vanished.pop(name, None)
+                always.add(name)
+        return replace(self, always=frozenset(always), sometimes=frozenset(sometimes), vanished=vanished)
+
+    def lines(self, before: Drift | None = None) -> Iterator[str]:
+        """Yield what there is to report; with `before`, only what is new since then."""
+        if self.records and (before is None or self.unknown.keys() - before.unknown.keys() or not before.records):
+            names = ", ".join(f"{name} ({count})" for name, count in self.unknown.items())
+            since = f"{counted(self.records, 'record')} since batch {self.since}"
+            yield f"{since} had fields that the contract does not know{f': {names}' if names else ''}"
+        for name, batch in self.vanished.items():
+            if before is None or name not in before.vanished:
+                yield f"no record since batch {batch} has {name}, which all had before"
+
+
+def optional_fields(contract: Contract) -> list[Field]:
+    """Return the fields that a record may lack."""
+    if contract.envelope:
+        return []
+    return [field for field in contract.fields if not field.is_fact and (field.nullable or field.has_default)]
+
+
+def masks(contract: Contract) -> dict[str, list[Field]]:
+    """Return the columns of records that have a bit for each optional field which a record lacks: {column: fields}."""
+    fields = optional_fields(contract)
+    return {f"{LACKS}{n}": fields[n : n + BITS] for n in range(0, len(fields), BITS)}
+
+
+def mask(fields: Iterable[Field], keys: str) -> str:
+    """Return SQL of the bits of those of `fields` whose names are not among `keys`."""
+    bits = (f"if({lacks(field, keys)}, {1 << n}L, 0L)" for n, field in enumerate(fields))
+    return " | ".join(bits)
+
+
+def lacks(field: Field, keys: str) -> str:
+    """Return SQL of whether none of the names of `field` is among `keys`."""
+    return f"NOT arrays_overlap({keys}, array({', '.join(map(literal, field.names))}))"
+
+
+def named(fields: Iterable[Field], bits: int) -> set[str]:
+    """Return the names of those of `fields` whose bit is set."""
+    return {field.name for n, field in enumerate(fields) if bits >> n & 1}
+
+
+def after(before: Drift, batch: int, contract: Contract, parsed: DataFrame, tally: pa.Table) -> Drift:
+    """Return the drift after a batch of `parsed` records, of which some are events; see `lake.ingest.reading`."""
+    import pyarrow.compute as pc
+
+    extras = int(pc.sum(tally["extras"]).as_py() or 0) if contract.unknown in REPORTED else 0
+    names = _unknown(parsed) if extras and not contract.sealed else {}
+    drift = before.with_unknown(batch, extras, names)
+    for column, fields in masks(contract).items():
+        some, every = 0, -1
+        for row in tally.to_pylist():
+            if row[f"bit_or{column}"] is not None:
+                some, every = some | row[f"bit_or{column}"], every & row[f"bit_and{column}"]
+        lacking = named(fields, some), named(fields, every)
+        drift = drift.with_lacking(batch, [field.name for field in fields], *lacking)
+    return drift
+
+
+def _unknown(parsed: DataFrame) -> dict[str, int]:
+    names = parsed.where("_reason IS NULL").selectExpr("explode(json_object_keys(_extra)) AS name")
+    short = names.selectExpr(f"left(name, {NAME_LENGTH}) AS name").groupBy("name").count()
+    rows = short.orderBy("count", "name", ascending=[False, True]).limit(NAMES).toArrow()
+    return {row["name"]: row["count"] for row in rows.to_pylist()}

@@ -1,0 +1,121 @@
+"""What commands do and fail at is in `lake.runs`, and in the status until the same work is done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lake.testing import Commands, Lakehouse
+from tests.processes import free_port
+from tests.servers.webhook import SECRET, VARIABLE
+from tests.shop import contract, declare, empty, job
+
+LATEST = 'Latest("id", sequence="at")'
+NEWEST = job("newest", LATEST, 'log("thing")')
+NARROWER = job("newest", LATEST, 'log("thing")', returns='rows.select("id", "at")')
+THING = contract("thing", {"id": "int", "size": "int?", "at": "timestamp"}, id=["id"], time="at")
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def lakehouse(tmp_path: Path) -> Lakehouse:
+    settings = f'cold = "{tmp_path / "cold"}"\n'
+    return declare(empty(tmp_path / "p", settings), THING, jobs={"newest": NEWEST}).land("thing", thing(1), thing(2))
+
+
+@pytest.fixture
+def run(lakehouse: Lakehouse, commands: Commands) -> Run:
+    """Runs a command, which is to end with a `code`, and returns what it prints."""
+
+    def run(*arguments: str, code: int = 0, remote: str | None = None) -> str:
+        if remote is None:
+            done = commands.lake(*arguments, at=lakehouse)
+        else:
+            done = commands.lake(*arguments, at=lakehouse, SPARK_REMOTE=remote)
+        assert done.code == code, done.err
+        return done.out
+
+    return run
+
+
+def thing(number: int, day: str = "2024-01-01") -> dict[str, object]:
+    return {"id": number, "size": number, "at": f"{day}T00:00:00Z"}
+
+
+def failed(run: Run) -> set[tuple[str, str]]:
+    """What the status tells of failures; the measure agrees."""
+    found = {(one["verb"], one["subject"]) for one in json.loads(run("status", "--json"))["failed"]}
+    run("status", "--fail-if", "failed", code=1 if found else 0)
+    return found
+
+
+@pytest.mark.long
+def test_every_command_that_writes_is_a_run(lakehouse: Lakehouse, run: Run, tmp_path: Path) -> None:
+    run("run")
+    declare(lakehouse.source, jobs={"newest": NARROWER})
+    run("run", code=2)
+    assert ("advance", "newest") in failed(run)
+    run("deploy", code=2)
+    assert {("advance", "newest"), ("deploy", "edition")} <= failed(run)
+    run("deploy", "--yes")
+    assert failed(run) == set()
+    assert "definition has changed" not in run("status")
+    run("publish", "--edition", "1")
+    run("publish", "--resume")
+    run("void", "thing", "--batch", "1", "--reason", "a test")
+    lakehouse.land("thing", {"id": 3})
+    run("ingest")
+    run("quarantine", "replay", "thing")
+    run("quarantine", "accept", "thing", "--reason", "a test")
+    run("archive", "thing", "--through", "1")
+    run("maintain")
+    run("backup", str(tmp_path / "copy"))
+    run("backup", str(tmp_path / "copy"), code=2)
+    assert failed(run) == {("backup", "warehouse")}
+    run("backup", str(tmp_path / "other"))
+    assert failed(run) == set()
+    rows = json.loads(run("sql", "select verb, subject, outcome, error from lake.runs order by number", "--json"))
+    runs = {(row["verb"], row["subject"], row["outcome"]) for row in rows}
+    assert runs >= {
+        ("ingest", "thing", "done"),
+        ("advance", "newest", "failed"),
+        ("deploy", "edition", "failed"),
+        ("deploy", "edition", "done"),
+        ("rollback", "edition", "done"),
+        ("resume", "edition", "done"),
+        ("void", "thing", "done"),
+        ("replay", "thing", "done"),
+        ("accept", "thing", "done"),
+        ("archive", "thing", "done"),
+        ("maintain", "warehouse", "done"),
+        ("backup", "warehouse", "failed"),
+        ("backup", "warehouse", "done"),
+    }
+
+
+def test_failed_ingest_is_shown_until_one_succeeds(run: Run) -> None:
+    run("ingest", code=75, remote=f"sc://localhost:{free_port()}")
+    assert failed(run) == {("ingest", "thing")}
+    assert "failed   ingest of thing, " in run("status")
+    run("ingest")
+    assert failed(run) == set()
+
+
+@pytest.mark.long
+def test_alert_tells_of_a_failure_and_of_its_end(
+    lakehouse: Lakehouse, run: Run, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(commands.environment, VARIABLE, SECRET)
+    folder = lakehouse.source.path("alerts")
+    folder.mkdir()
+    about = f'url = "http://127.0.0.1:1/"\nsecret = "env:{VARIABLE}"\nattempts = 1\nmeasure = "failed"\n'
+    (folder / "work.toml").write_text(about)
+    run("ingest", code=75, remote=f"sc://localhost:{free_port()}")
+    assert "failed: ingest of thing: " in run("alert", "--dry-run")
+    run("alert", code=75)  # nobody answers
+    run("ingest")
+    assert failed(run) == {("alert", "work")}
+    assert "alert of work" not in run("alert", "--dry-run"), "an alert tells nothing of itself"
