@@ -19,7 +19,7 @@ from typing import Final
 
 import duckdb
 
-from lake import file_modes
+from lake import disk, file_modes
 from lake.config import Settings
 from lake.duck import connect
 from lake.errors import Unavailable
@@ -151,18 +151,10 @@ def _copy(reader: Reader, table: Published, folder: Path) -> None:
                 raise reader.unreadable(error, [table]) from None
         for file in new.iterdir():
             file.chmod(0o600)
-        _settle(new)
+        disk.flush([*new.iterdir(), new])
         new.rename(folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-
-
-def _settle(folder: Path) -> None:
-    """Has the disk hold what is in a folder."""
-    for path in (*folder.iterdir(), folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
 
 
 def _key(table: Published, entry: EditionTable) -> str:

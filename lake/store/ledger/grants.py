@@ -58,6 +58,7 @@ _GRANTS: Final = Book(
         "at": "TIMESTAMPTZ",
         "expires": "TIMESTAMPTZ",
     },
+    durable=True,
 )
 
 
