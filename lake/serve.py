@@ -40,8 +40,8 @@ DETACHED: Final = {
 """How soon abandoned work is cancelled: within half a minute; the default is five."""
 FOLLOWS: Final = 1.0
 """Seconds between two looks at the newest edition."""
-PATIENCE: Final = 90.0
-"""Seconds until the server must listen; a warm machine takes five to eight."""
+PATIENCE: Final = 300.0
+"""Seconds until the server must listen; a warm machine takes five to eight, a busy one many times that."""
 
 
 @dataclass(frozen=True)
