@@ -6,6 +6,7 @@ import json
 import random
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -49,6 +50,8 @@ class Recorded:
 def recording(folder: Path, remote: str = "", **environment: str) -> Recorded:
     needed(shutil.which("strace"), "no power is cut: strace is not installed: infra/strace.sh")
     trace = folder / "trace"
+    tried = subprocess.run([*recorded(trace), "true"], capture_output=True, text=True, check=False)
+    needed(tried.returncode == 0 or None, f"no power is cut: strace may trace no process here: {tried.stderr.strip()}")
     commands = Commands(remote, under=recorded(trace), **environment)
     return Recorded(commands, trace)
 
