@@ -43,6 +43,7 @@ quick: lint ## linters, then the tests that take neither a JVM nor a second: und
 	$(PYTEST) -m "not long and not spark and not smoke and not slow"
 
 test: lint $(VENV)/.kafka $(VENV)/.opensearch $(VENV)/.s3 ## linters, then the tests
+	@infra/strace.sh
 	$(PYTEST)
 
 test-airflow: setup ## what asks Airflow: whole runs of every DAG

@@ -24,7 +24,7 @@ from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, LakeError, StorageError, Unavailable, full
 from lake.progress import step
 from lake.session import first_line
-from lake.store import cold, delta
+from lake.store import cold, delta, durable
 from lake.store.cold import Part
 from lake.store.ledger.runs import recording
 from lake.store.locks import activity
@@ -32,7 +32,6 @@ from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead, ranged
 from lake.store.recovery import put_aside
 from lake.store.storage import Address
-from lake.store.storage.disk import settle
 from lake.store.upkeep import cold_parts
 from lake.store.upkeep.cold_parts import Writer
 from lake.store.warehouse import Warehouse
@@ -129,7 +128,6 @@ def _unnamed(folder: Address, parts: Sequence[Part]) -> list[str]:
 
 
 def _heads(log: Log, through: int) -> list[LogHead]:
-    """Where the log stood after each of the batches up to `through`, newest first."""
     heads = log.heads()
     last = heads[0].batch if heads else 0
     if not 1 <= through <= last:
@@ -193,10 +191,7 @@ def _proved(writer: Writer, log: Log, part: Part, heads: Sequence[LogHead]) -> P
                 where=at.url,
                 fix=f"lake log {log.stream} --check shows what is damaged: restore it from a backup, and try again",
             )
-    if at.storage.may_tear:
-        names = [entry.name for entry in at.list(deep=True)]
-        folders = {name.rpartition("/")[0] for name in names} - {""}
-        settle([*(at / name for name in (*names, *folders)), at])
+    durable.flush_all(at, delta.version(at))
     return replace(part, version=delta.version(at))
 
 

@@ -21,7 +21,7 @@ from lake.ingest.integrity import content_fault
 from lake.project import Project
 from lake.publish import addresses
 from lake.publish.retention import Needed, retired, tables
-from lake.store import delta, log, put_up
+from lake.store import delta, durable, log, put_up
 from lake.store.damage import damage
 from lake.store.delta import Position
 from lake.store.ledger import consumers, editions
@@ -210,6 +210,7 @@ class _Work:
         kept.files, kept.freed = len(stale), sum(stale.values())
         if stale and not self.policy.dry_run:
             self.tell(f"vacuum  {place}: {kept.files} files")
+            durable.flush_all(place.path, delta.version(place.path))
             for file in stale:
                 must_hold(self.project.settings, place.lease)
                 file.delete()

@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from lake.config import Settings, SparkSettings
 from lake.session import start
 from lake.testing import Commands
 from tests import servers
-from tests.processes import free_port
+from tests.processes import PATIENCE, free_port
 from tests.shop import empty
 
 pytest_plugins = [f"tests.servers.{name}" for name in servers.NAMES]
@@ -36,6 +37,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if is_brief(config):
         os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JVM)
         os.environ.setdefault("HEADWATER_HISTORIES", "250")
+    if find_spec("httpx"):
+        from httpx import _config
+
+        default = _config.DEFAULT_TIMEOUT_CONFIG
+        default.connect = default.read = default.write = default.pool = PATIENCE
     hypothesis.settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     hypothesis.settings.load_profile("shared machine")
     for name in servers.NAMES:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from tests.processes import until as until_true
+
 LAKE: Final = Path(sys.executable).with_name("lake")
 
 
@@ -126,11 +128,17 @@ def spooled(files: Sequence[Path]) -> list[Any]:
 
 
 def killed(project: Path, after: float, make: Callable[[Serving, int], bytes], until: Callable[[], bool]) -> Client:
-    """A life of a server that many connections post to until SIGKILL comes, `after` so many seconds; what they did."""
+    """A life of a server that many connections post to until SIGKILL comes, `after` seconds from its first answer."""
     with start(project) as process:
         serving = ready(process)
         client = Client(serving.port, partial(make, serving))
-        threading.Timer(after, process.kill).start()
+
+        def kill() -> None:
+            until_true(lambda: bool(client.statuses) or process.poll() is not None)
+            time.sleep(after)
+            process.kill()
+
+        threading.Thread(target=kill).start()
         asyncio.run(client.post(12, until))
         assert process.wait() == -signal.SIGKILL, process.stderr and process.stderr.read()
     return client

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from lake.config import Settings
 
@@ -70,11 +71,15 @@ def free_port() -> int:
             return port
 
 
-def until(true: Callable[[], bool], *, seconds: float = 60) -> None:
+PATIENCE: Final = 600.0
+"""Seconds that a test waits for whatever has to come: longer than a machine that is busy with others may take."""
+
+
+def until(true: Callable[[], bool], *, seconds: float = PATIENCE) -> None:
     """Waits for it."""
     end = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < end
+        assert time.monotonic() < end, f"not within {seconds:.0f} s"
         time.sleep(0.1)
 
 

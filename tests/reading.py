@@ -16,6 +16,7 @@ from lake.read.sql import reader
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.editions import Edition, EditionTable
 from tests import intake
+from tests.processes import PATIENCE
 from tests.servers.http import installed
 from tests.shop import contract, declare, empty
 from tests.warehouse import write
@@ -84,17 +85,17 @@ class Served:
 
     def get(self, path: str, by: str = "all", **headers: str) -> httpx.Response:
         """What a reader is answered."""
-        return httpx.get(f"{self.serving.url}{path}", headers=self._headers(by, headers), timeout=60)
+        return httpx.get(f"{self.serving.url}{path}", headers=self._headers(by, headers), timeout=PATIENCE)
 
     def sql(self, body: Any, query: str = "", by: str = "all", **headers: str) -> httpx.Response:
         """What is answered to a query: a text, or an object of JSON."""
         content = {"content": body} if isinstance(body, bytes | str) else {"json": body}
         url = f"{self.serving.url}/sql{query}"
-        return httpx.post(url, headers=self._headers(by, headers), timeout=60, **content)
+        return httpx.post(url, headers=self._headers(by, headers), timeout=PATIENCE, **content)
 
     def post(self, path: str, body: Any, by: str = "all", **headers: str) -> httpx.Response:
         """A request of Delta Sharing."""
-        return httpx.post(f"{self.serving.url}{path}", headers=self._headers(by, headers), json=body, timeout=60)
+        return httpx.post(f"{self.serving.url}{path}", headers=self._headers(by, headers), json=body, timeout=PATIENCE)
 
     def reads(self, *columns: str, by: str = "all") -> list[tuple[Any, ...]]:
         """These columns of the record of reads of a reader, in their order."""

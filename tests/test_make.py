@@ -27,7 +27,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests import servers
-from tests.processes import LOOPBACK, free_port, listening, make, until
+from tests.processes import LOOPBACK, PATIENCE, free_port, listening, make, until
 from tests.servers.kafka import installed
 from tests.servers.postgres import binaries as programs
 
@@ -222,11 +222,11 @@ def test_airflow_answers_until_it_is_interrupted(tmp_path: Path) -> None:
     command = ["make", "--old-file=setup", "airflow"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True) as run:
         try:
-            until(lambda: answers(f"http://127.0.0.1:{port}/api/v2/version"), seconds=180)
+            until(lambda: answers(f"http://127.0.0.1:{port}/api/v2/version"))
             assert set().union(*map(listening, members(run.pid))) <= LOOPBACK
         finally:
             os.killpg(run.pid, signal.SIGINT)
-            run.wait(timeout=60)
+            run.wait(timeout=PATIENCE)
     assert not members(run.pid)
 
 
@@ -242,7 +242,7 @@ def test_kafka_answers_on_loopback_alone_until_it_is_interrupted(tmp_path: Path)
             assert set().union(*map(listening, members(run.pid))) <= LOOPBACK
         finally:
             os.killpg(run.pid, signal.SIGINT)
-            run.wait(timeout=60)
+            run.wait(timeout=PATIENCE)
     assert not members(run.pid)
 
 
@@ -272,7 +272,7 @@ def test_postgres_answers_until_it_is_interrupted(tmp_path: Path) -> None:
             assert "Error 75" in taken.stderr
         finally:
             os.killpg(run.pid, signal.SIGINT)
-            run.wait(timeout=60)
+            run.wait(timeout=PATIENCE)
     assert not members(run.pid)
     shutil.rmtree(data)
 
@@ -297,7 +297,7 @@ def test_demo_kafka_gives_the_tables_that_files_give(tmp_path: Path) -> None:
 
 
 def accepts(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=PATIENCE):
         return True
     return False
 
@@ -311,7 +311,7 @@ def connects(file: Path) -> bool:
 
 
 def answers(address: str) -> bool:
-    with suppress(OSError), urlopen(address, timeout=10):
+    with suppress(OSError), urlopen(address, timeout=PATIENCE):
         return True
     return False
 

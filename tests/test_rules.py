@@ -26,6 +26,28 @@ def test_every_linter_exception_has_its_reason_beside_it() -> None:
     assert not [f"{path}: {line.strip()}" for path, line in lines if UNREASONED.search(line)]
 
 
+def test_no_test_gives_up_by_a_patience_of_its_own_or_asserts_how_fast_it_was() -> None:
+    """A machine may be busy with others: whatever a test waits for, it waits for as long as `tests.processes` says."""
+    faults = []
+    for path in {*(ROOT / "tests").rglob("*.py")} - {*(ROOT / "tests/bench").rglob("*.py")}:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call):
+                waits = [word.value for word in node.keywords if word.arg and word.arg.endswith("timeout")]
+                if isinstance(node.func, ast.Attribute) and node.func.attr in {"wait", "result", "join", "flush"}:
+                    waits += [argument for argument in node.args if _number(argument) >= 5]
+                faults += [f"{path}:{node.lineno}" for wait in waits if _number(wait) > 0]
+            elif isinstance(node, ast.Assert) and re.search(r"monotonic\(|perf_counter\(|\brate\b", ast.unparse(node)):
+                compared = [each for each in ast.walk(node) if isinstance(each, ast.Compare)]
+                most = [each for each in compared if isinstance(each.ops[-1], ast.Lt | ast.LtE)]
+                faults += [f"{path}:{node.lineno}" for each in most if _number(each.comparators[-1]) > 0]
+    assert not faults
+
+
+def _number(node: ast.expr) -> float:
+    """A number that is written out, else 0."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, int | float) else 0
+
+
 def test_every_frame_is_made_with_its_types_told() -> None:
     """Spark Connect infers none where there are no rows, and either engine gives times without a zone the session's."""
     for path in (ROOT / "lake").rglob("*.py"):

@@ -11,6 +11,7 @@ import pytest
 
 from lake.cli import signals
 from lake.errors import LakeError
+from tests.processes import PATIENCE
 from tests.shop import empty
 
 pytestmark = pytest.mark.slow
@@ -85,6 +86,6 @@ def test_a_signal_ends_a_command_wherever_it_comes(tmp_path: Path, where: str, n
         assert command.stdout is not None
         assert command.stdout.readline() == "busy\n"
         command.send_signal(number)
-        err = command.communicate(timeout=60)[1]
+        err = command.communicate(timeout=PATIENCE)[1]
     assert command.returncode == 128 + number, err
     assert "lake: " not in err

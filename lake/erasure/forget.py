@@ -26,7 +26,7 @@ from lake.erasure import search
 from lake.errors import DeclarationError
 from lake.ingest.personal import BLANKED
 from lake.project import Project
-from lake.store import delta, erasures
+from lake.store import delta, durable, erasures
 from lake.store.keys import KeyStore, open_store
 from lake.store.ledger.editions import kept_editions
 from lake.store.ledger.runs import failing, record_run
@@ -206,12 +206,10 @@ def _blank(settings: Settings, stream: str, records: list[dict[str, Any]] | None
         how: dict[str, Any] = {"writer_properties": delta.in_groups(table), "commit_properties": properties}
         if records is None:
             table.update(blank, **how)
-            return
-        (
-            table.merge(pa.Table.from_pylist(records, PLACES), same, "s", "t", **how)
-            .when_matched_update({**blank, "source": "s.source"})
-            .execute()
-        )
+        else:
+            merge = table.merge(pa.Table.from_pylist(records, PLACES), same, "s", "t", **how)
+            merge.when_matched_update({**blank, "source": "s.source"}).execute()
+    durable.flush(path)
 
 
 def _record(settings: Settings, stream: str, began: datetime, **counts: int) -> None:

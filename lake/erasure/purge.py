@@ -84,7 +84,6 @@ def _expire_again(settings: Settings) -> None:
 
 
 def _end_quarantine(settings: Settings, stream: str) -> None:
-    """Ends the past of a quarantine, in which records were blanked."""
     path = Warehouse(settings).quarantine(stream).path
     if delta.exists(path):
         with lease(settings, Log(settings, stream).lease):
@@ -124,14 +123,13 @@ def _anew(project: Project, number: int) -> str:
             if head is None or unseen or head.cut != latest.cut_of(declaration.name):
                 return f"{declaration.name} has advanced since edition {latest.number}: lake run"
             # A crash may have come between the commit that says so and its checkpoint.
-            if head.purge < number or truncation.begins(table.path) != head.version:
+            if head.purge < number or delta.newest_checkpoint(table.path) != head.version:
                 truncation.begin_anew(table.path, head.position, purge=number)
     note(settings, editions.record_edition(settings, latest.cut, _as_they_are(project, latest), seen=project.seen))
     return ""
 
 
 def _as_they_are(project: Project, edition: Edition) -> dict[str, EditionTable]:
-    """The tables now, each at the cut that `edition` has it at."""
     tables: dict[str, EditionTable] = {}
     for cut in {edition.cut_of(name) for name in project.tables}:
         names = [name for name in project.tables if edition.cut_of(name) == cut]

@@ -4,6 +4,7 @@
 2. Parse the records; those that break the contract go to quarantine, under the batch's number, before the log.
 3. Drop re-deliveries, noted beside the log, number the rest, and commit rows and head together.
 4. Pack small files where many batches have left them.
+5. Write all of it to the disk: whoever gave the records is told of the batch after this, and may delete them.
 
 For every batch: read = accepted + duplicates + quarantined + control, the last being messages of an envelope that tell
 of no event.
@@ -94,6 +95,8 @@ def append(
         moved(contracts_book)  # whoever held the lease before may have registered one
         delta.look_at([log.path, contracts_book, *(place.path for place in Warehouse(settings).beside(log.stream))])
         head = log.head()
+        log.flush_beside()  # a writer that died may have left both to its successor
+        log.flush()
         landing.remember(log)
         recovery.disown(settings, head)
         again = landing.taken(settings, log.stream, head.batch + 1)
@@ -212,7 +215,8 @@ def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
     marks = delivery.marks(set(failures))
     if not marks:
         return BatchCounts(batch.head.batch)
-    counts = _put_beside(batch)
+    log, counts = Log(settings, contract.name), _put_beside(batch)
+    log.flush_beside()
     batch.tell_numbers()
     batch.tell_drift()
     before = recovery.beside(settings, batch.head)
@@ -231,12 +235,13 @@ def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
         **sealed_with(settings, contract),
         **({completeness.RUNS: batch.punctuated_runs} if batch.punctuated_runs else {}),
     )
-    log = Log(settings, contract.name)
     after = log.commit(contract, events, position)
     compaction.pack_log(batch.spark, log.path, after.position)
     for location in Warehouse(settings).beside(contract.name):
         if delta.exists(location.path):
             compaction.pack_table(location.path)
+    log.flush_beside()
+    log.flush()
     return counts
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
+from lake import disk
 from lake.errors import DeclarationError, Unavailable
 from lake.store.storage import Address, objects
 from lake.store.storage.objects import Object
@@ -154,7 +155,7 @@ def move(file: File, folder: Path | Address) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if isinstance(file.path, Path):
             target = folder / file.path.name
-            shutil.move(file.path, folder / f"{file.mtime}-{target.name}" if target.exists() else target)
+            move_file(file.path, folder / f"{file.mtime}-{target.name}" if target.exists() else target)
             return
     copy = folder / archived(file.mark)
     with suppress(FileNotFoundError):  # gone, or another, since it was listed
@@ -165,12 +166,25 @@ def move(file: File, folder: Path | Address) -> None:
             _delete(copy)  # which may be of what has come since
 
 
+def move_file(path: Path, target: Path) -> None:
+    """Move a file to `target`, which may be on another disk: there it is written before this one goes."""
+    if path.stat().st_dev == target.parent.stat().st_dev:
+        path.rename(target)
+        return
+    part = target.with_name(f".{target.name}.part")
+    shutil.copy2(path, part)
+    part.rename(target)
+    disk.flush([target, target.parent])
+    path.unlink()
+
+
 def _copy(file: File, copy: Path | Address) -> None:
     if isinstance(copy, Path):
         with file.path.open("rb") as content, NamedTemporaryFile(dir=copy.parent, prefix=".", delete=False) as new:
             shutil.copyfileobj(content, new, objects.WHOLE)
         os.utime(new.name, ns=(file.mtime, file.mtime))
         os.replace(new.name, copy)
+        disk.flush([copy, copy.parent])
     elif isinstance(file.path, Path):
         copy.put_file(file.path)
     else:

@@ -12,7 +12,7 @@ stream.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -78,7 +78,7 @@ def delivering(
         work.finish()
         at = standing(settings, source.name, source.streams)
         if at.progress is not None:
-            reader.acknowledge(at.progress)
+            work.acknowledge(at.progress, at.streams)
         yield work
 
 
@@ -226,8 +226,14 @@ class Delivering:
         for older in spool.spooled(self.settings, name):
             if older.number < spooled.number:
                 spool.drop(older)
-        self.reader.acknowledge(progress)
+        self.acknowledge(progress, spooled.streams or self.source.streams[:1])
         return True
+
+    def acknowledge(self, progress: Progress, streams: Iterable[str]) -> None:
+        """Report to the source that the logs of `streams` are at `progress`, once that is on the disk."""
+        for stream in streams:
+            Log(self.settings, stream).flush()
+        self.reader.acknowledge(progress)
 
     def commit(self, spooled: Spooled) -> None:
         """Appends a delivery to the logs that lack it, of streams that there still are."""

@@ -259,5 +259,6 @@ def _landed(
                 break
         work.rows = total.accepted
     if settings.archive is not None:
+        log.flush()
         landing.archive(settings, stream, landing.landed(log))
     return {stream: total}

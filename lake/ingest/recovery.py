@@ -118,6 +118,7 @@ def give_up(settings: Settings, stream: str) -> int:
                 f"the log of {stream} has no lost batch after batch {head.batch}",
                 fix=f"lake ingest {stream} shows what is missing, if anything",
             )
+        log.flush()
         disown(settings, head)
         return head.batch
 

@@ -7,7 +7,6 @@ tables are at different cuts, which is at which.
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ from typing import Final
 
 import duckdb
 
+from lake import disk
 from lake.duck import connect
 from lake.errors import DeclarationError, LakeError
 from lake.quoting import literal, quoted
@@ -121,11 +121,7 @@ def _placed(file: Path) -> Iterator[Path]:
     try:
         part = folder / target.name
         yield part
-        descriptor = os.open(part, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        disk.flush([part])
         part.replace(target)
     finally:
         shutil.rmtree(folder)

@@ -20,7 +20,7 @@ from typing import Final
 
 import duckdb
 
-from lake import file_modes
+from lake import disk, file_modes
 from lake.config import Settings
 from lake.duck import connect
 from lake.errors import Unavailable
@@ -58,7 +58,7 @@ def write_copy(reader: Reader, table: Published, folder: Path) -> None:
             raise reader.unreadable(error, [table]) from None
     for file in folder.iterdir():
         file.chmod(0o600)
-    _settle(folder)
+    disk.flush([*folder.iterdir(), folder])
 
 
 class Projected:
@@ -155,13 +155,6 @@ class Projected:
                 f"no room for a copy of {table.title} without its state columns",
                 fix="try again later, or raise serve.copies_bytes in [tool.lake]",
             )
-
-
-def _settle(folder: Path) -> None:
-    for path in (*folder.iterdir(), folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
 
 
 def _key(table: Published, entry: EditionTable) -> str:

@@ -87,7 +87,6 @@ def deliver(settings: Settings, sink: Declared, *, resync: bool = False) -> Deli
 
 
 def _begun(settings: Settings, target: Target) -> Edition | None:
-    """The edition of a delivery to a target that was cut short, while it is kept."""
     begun = target.underway() if isinstance(target, Stepwise) else None
     return editions.get_edition(settings, begun) if begun and editions.is_kept(settings, begun) else None
 
@@ -96,6 +95,7 @@ def _deliver(settings: Settings, plan: Plan, target: Target, began: datetime) ->
     """Apply a plan and record the run; both of its editions are kept meanwhile."""
     with _held(settings, plan.sink, plan):
         delivery = plan.delivery()
+        editions.flush(settings)
         position = target.deliver(delivery)
     told = tuple(
         Sent(one.table.name, one.whole, one.counts["insert"], one.counts["update"], one.counts["delete"])

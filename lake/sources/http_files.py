@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
+from lake import disk
 from lake.config import Settings
 from lake.errors import StorageError, Unavailable
 
@@ -141,7 +142,7 @@ class Folder:
         new = self.path / f"{NEW}.{name}"
         _put(new, json.dumps(note).encode())
         new.replace(self.path / name)
-        sync(self.path)
+        disk.flush([self.path])
 
 
 class Writer:
@@ -149,10 +150,8 @@ class Writer:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        new = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for made in new:
-            sync(made.parent)
+        disk.flush_above(folder.path)
         self._lock = FileLock(folder.path / LOCK)
         try:
             self._lock.acquire(timeout=0)
@@ -192,17 +191,7 @@ class Writer:
         self._lock.release()
 
 
-def sync(folder: Path) -> None:
-    """Has the disk hold the names in a folder."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _put(file: Path, content: bytes) -> int:
-    """Writes a file whole, and has the disk hold it."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         view = memoryview(content)

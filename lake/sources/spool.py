@@ -10,7 +10,6 @@ a record's place.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lake import file_modes
+from lake import disk, file_modes
 from lake.config import Settings
 from lake.sources.source import Progress, Record
 
@@ -123,7 +122,6 @@ class _StreamWriter:
             self._flush()
 
     def _gather(self) -> None:
-        """Has the single records behind the columns that came before them."""
         if self._rows:
             columns = [list(column) for column in zip(*self._rows, strict=True)]
             self._tables.append(pa.table(columns, schema=SCHEMA))
@@ -138,7 +136,7 @@ class _StreamWriter:
     def close(self) -> None:
         self._flush()
         self._writer.close()
-        _sync(self._path)
+        disk.flush([self._path])
 
 
 def _maps(facts: Mapping[str, pa.Array], length: int) -> pa.Array:
@@ -185,10 +183,10 @@ def keep(settings: Settings, source: str, number: int, writer: Writer, progress:
     }
     del note["folder"]
     (writer.folder / NOTE).write_text(json.dumps(note))
-    _sync(writer.folder / NOTE)
-    _sync(writer.folder)
+    disk.flush([writer.folder / NOTE, writer.folder])
     writer.folder.rename(folder)
-    _sync(home)
+    disk.flush([home])
+    disk.flush_above(home)
     return spooled
 
 
@@ -214,11 +212,3 @@ def _home(settings: Settings, source: str) -> Path:
     folder = file_modes.scratch(settings, FOLDER) / source
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

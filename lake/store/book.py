@@ -17,7 +17,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.quoting import quoted
-from lake.store import delta, small
+from lake.store import delta, durable, small
 from lake.store.locks.lease import lease
 from lake.store.standstill import still
 from lake.store.warehouse import Location, Warehouse
@@ -28,10 +28,14 @@ COMPACT_EVERY: Final = 32
 
 @dataclass(frozen=True)
 class Book:
-    """The table `meta/<name>`; `columns` are DuckDB types. Nested values are kept as JSON text."""
+    """The table `meta/<name>`; `columns` are DuckDB types. Nested values are kept as JSON text.
+
+    A commit to a `durable` one is on the disk before the writer goes on: nothing else has what it says.
+    """
 
     name: str
     columns: Mapping[str, str]
+    durable: bool = False
 
     def location(self, settings: Settings) -> Location:
         """Where a project's own is."""
@@ -76,6 +80,7 @@ class Book:
         if (head.txn + 1) % COMPACT_EVERY == 0:
             with delta.changing(self.location(settings).path) as (table, properties):
                 table.optimize.compact(commit_properties=properties)
+            self._flush(settings)
 
     def append(
         self, settings: Settings, records: Sequence[Sequence[Any]], position: delta.Position | None = None
@@ -83,6 +88,11 @@ class Book:
         """Appends `records`, in the order of the columns, in one commit."""
         schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in self.columns.items())
         small.append(self.location(settings).path, schema, records, position)
+        self._flush(settings)
+
+    def _flush(self, settings: Settings) -> None:
+        if self.durable:
+            durable.flush(self.location(settings).path)
 
     def rows(self, settings: Settings, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """The rows of a DuckDB `query` over the entries, which it calls `t`; [] before the first."""

@@ -93,7 +93,6 @@ def describe(table: Table, description: str, meanings: Meanings) -> None:
 
 
 def _meant(metadata: Mapping[str, Any], meaning: Mapping[str, str]) -> dict[str, Any]:
-    """A field's `metadata` with this meaning, and with what else other tools have said there."""
     return {**{key: value for key, value in metadata.items() if key not in (COMMENT, UNIT)}, **meaning}
 
 
@@ -151,7 +150,6 @@ def _as_declared(current: DeltaTable, diff: pa.Table) -> pa.Table:
 
 
 def _laid_out(rows: pa.Table, identity: Sequence[str]) -> pa.Table:
-    """Sorted by identity: what is read together lies together, and files of a large table can be skipped."""
     flat = [name for name in identity if not pa.types.is_nested(rows.schema.field(name).type)]
     return rows.sort_by([(name, "ascending") for name in flat]) if flat else rows
 

@@ -325,7 +325,6 @@ def must_be_whole(path: Address, version: int) -> None:
 
 
 def _newest(path: Address) -> DeltaTable:
-    """The table at its newest complete version."""
     version = torn(path)
     if version == 0:
         raise TableNotFoundError(str(path))
@@ -365,6 +364,15 @@ def _born(path: Address) -> float:
 def exists(path: Address) -> bool:
     """Whether there is a Delta table at `path`."""
     return newest_version(path) is not None
+
+
+def newest_checkpoint(path: Address) -> int:
+    """Return the version of the newest checkpoint, before which no reader needs a commit; -1 if none is whole."""
+    try:
+        version: int = json.loads((path / "_delta_log" / "_last_checkpoint").read())["version"]
+    except (FileNotFoundError, ValueError):
+        return -1
+    return version
 
 
 def is_timed(path: Address) -> bool:

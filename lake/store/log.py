@@ -18,7 +18,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalake import Schema
@@ -29,7 +29,7 @@ from lake.contracts import encryption, evolution, origins
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.quoting import SPARK, quoted
-from lake.store import delta, erasures, recovery, small
+from lake.store import delta, durable, erasures, recovery, small
 from lake.store.delivered import Delivered, by_source
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
@@ -364,6 +364,26 @@ class Log:
             else:
                 self._append_by_spark(ordered, position)
         return _head(self.stream, proven(self.location, position, beaten))
+
+    def flush(self) -> None:
+        """Write the newest batch to the disk, and the contracts it is read by, before anyone outside is told of it.
+
+        The log may be acknowledged only after this. What stands beside it is on the disk before its commit is made.
+        Raises StorageError if a file of the batch is missing or cut short.
+        """
+        if self.path.storage.may_tear:
+            durable.flush(self.path, self._before_newest)
+
+    def flush_beside(self) -> None:
+        """Write to the disk what a batch needs beside its rows: quarantined records, re-deliveries, contracts."""
+        warehouse = Warehouse(self.settings)
+        for location in (*warehouse.beside(self.stream), warehouse.book("contracts")):
+            durable.flush(location.path)
+
+    def _before_newest(self) -> int:
+        """The version of the batch before the newest, which its writer has flushed; -1 if there is none."""
+        older = islice(self.backwards(), 1, 2)
+        return next((head.version for head in older), -1)
 
     def _make(self, contract: Contract, schema: Schema) -> None:
         if not delta.exists(self.path):

@@ -198,7 +198,6 @@ def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
 
 
 def _tables(settings: Settings, *books: Location) -> list[Location]:
-    """The derived tables that are there, of which all are asked about, and of some `books` too."""
     tables = [*Warehouse(settings).folders("table")]
     delta.look_at(table.path for table in (*books, *tables))
     return tables
@@ -230,18 +229,15 @@ def _editions(settings: Settings) -> tuple[int, int]:
 
 
 def _entry(settings: Settings, book: str, part: str) -> Mapping[str, Any]:
-    """The newest entry of a book, as its state has it; {} before the first."""
     return _data(Warehouse(settings).book(book)).get(part) or {}
 
 
 def _data(location: Location) -> Mapping[str, Any]:
-    """What the newest commit there says; {} before the first."""
     head = delta.head(location.path, location.app)
     return head.data if head else {}
 
 
 def _greatest(settings: Settings, book: str, column: str, where: str = "true", *parameters: Any) -> int:
-    """The greatest value of a column of a book; 0 for none."""
     query = f"SELECT max({column}) AS n FROM t WHERE {where}"
     rows = small.rows(Warehouse(settings).book(book).path, query, *parameters)
     return max((row["n"] or 0 for row in rows), default=0)

@@ -144,7 +144,6 @@ def _agrees(content: bytes, checksum: Address) -> bool:
 
 
 def _positioned(info: dict[str, Any]) -> bool:
-    """Whether the commit carries a position of its own, and so a transaction."""
     try:
         data = json.loads(info.get("userMetadata") or "{}")
     except ValueError:

@@ -30,6 +30,7 @@ VOIDS: Final = Book(
         "at": "TIMESTAMPTZ",
         "head": "BIGINT",
     },
+    durable=True,
 )
 ERASURES: Final = Book(
     "erasures",
@@ -41,6 +42,7 @@ ERASURES: Final = Book(
         "at": "TIMESTAMPTZ",
         "edition": "BIGINT",
     },
+    durable=True,
 )
 BOOKS: Final = (VOIDS, ERASURES)
 """They share their numbers."""

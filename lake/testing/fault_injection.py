@@ -34,6 +34,7 @@ from typing import Any, Final, Literal
 from deltalake.exceptions import CommitFailedError
 
 from lake.config import Settings
+from lake.ingest import files
 from lake.sources import spool
 from lake.sources.declared import Declared
 from lake.sources.source import Progress, Source
@@ -155,7 +156,6 @@ def _unanswered(lost: Kill) -> Exception:
 
 
 def _data(path: Path) -> set[str]:
-    """The data files below `path`, those being written among them."""
     return {str(file) for file in path.glob("**/*.parquet*") if "_delta_log" not in file.parts}
 
 
@@ -237,7 +237,7 @@ def _by_hand(passes: Passes) -> None:
 
 
 def _files(passes: Passes) -> None:
-    unlink, move, remove = Path.unlink, shutil.move, shutil.rmtree
+    unlink, move, remove = Path.unlink, files.move_file, shutil.rmtree
 
     def unlinked(path: Path, missing_ok: bool = False) -> None:
         data = passes.what(path) and "locks" not in path.parts and not path.name.startswith(".")
@@ -247,11 +247,10 @@ def _files(passes: Passes) -> None:
         if data:
             passes.at("vacuum.after", path)
 
-    def moved(source: Any, target: Any, **options: Any) -> Any:
-        passes.at("archive.before", Path(source))
-        result = move(source, target, **options)
-        passes.at("archive.after", Path(source))
-        return result
+    def moved(path: Path, target: Path) -> None:
+        passes.at("archive.before", path)
+        move(path, target)
+        passes.at("archive.after", path)
 
     def removed(folder: Any, *args: Any, **options: Any) -> None:
         path = Path(folder)
@@ -264,7 +263,7 @@ def _files(passes: Passes) -> None:
         if passes.what(path):
             passes.at("removal.after", path)
 
-    Path.unlink, shutil.move = unlinked, moved  # type: ignore[assignment, method-assign]
+    Path.unlink, files.move_file = unlinked, moved  # type: ignore[assignment, method-assign]
     shutil.rmtree = removed  # type: ignore[assignment]
 
 
@@ -294,7 +293,6 @@ def _sources(passes: Passes) -> None:
 
 
 def _path(table: Any) -> Path:
-    """The folder of a table that deltalake is given as an address or as a DeltaTable."""
     return Path(str(getattr(table, "table_uri", table)).removeprefix("file://"))
 
 

@@ -27,7 +27,7 @@ from lake.sinks.webhook import receiver as receivers
 from lake.store.ledger import cuts, episodes
 from lake.testing import Commands
 from tests.docs.sessions import play
-from tests.processes import ROOT
+from tests.processes import PATIENCE, ROOT
 from tests.read.things import NAME, Things
 from tests.servers.webhook import SECRET, VARIABLE, Got, Webhook
 from tests.shop import empty
@@ -225,7 +225,7 @@ for told in alerts.tell(settings, declared_alerts(settings), lambda _, failure: 
 def killed(settings: Settings, point: str, nth: int) -> bool:
     """Whether a look died after it told somebody, or noted something, for the nth time."""
     command = [sys.executable, "-c", DYING, str(settings.project), point, str(nth)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode in {0, -signal.SIGKILL}, done.stderr
     return done.returncode != 0
 

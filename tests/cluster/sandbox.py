@@ -40,7 +40,7 @@ class Sandbox:
             assert how["condition"] == "service_healthy"
             if other not in self.running:
                 self.start(other)
-            until(lambda other=other: self.is_well(other), seconds=180)  # type: ignore[misc]
+            until(lambda other=other: self.is_well(other))  # type: ignore[misc]
         self.running[name] = self.launch(name, self.services[name].command)
 
     def is_well(self, name: str) -> bool:

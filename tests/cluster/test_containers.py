@@ -70,10 +70,10 @@ def test_a_project_that_they_follow_has_the_tables_of_one_machine(box: Sandbox, 
     land(shop, "a [1] first.jsonl", FIRST)
     given(shop)
     box.start("cluster")
-    until(lambda: edition(box) == 1, seconds=400)
+    until(lambda: edition(box) == 1)
     land(shop, "later.jsonl", LATER)
     given(shop / "landing")  # not of what they make and remove meanwhile
-    until(lambda: edition(box) == 2, seconds=400)
+    until(lambda: edition(box) == 2)
     assert box.is_well("cluster")
     assert box.stop("cluster") in {0, 143}
     there = json.loads(box.call("cluster", "-c", TABLES, entrypoint=[*box.services["s3"].entrypoint, "python"]))

@@ -486,7 +486,7 @@ def test_a_scheduler_backfills_day_by_day_with_every_component_healthy(airflow: 
         conf = json.dumps({"table": "current_order"})
         shared.call("airflow", "backfill", "create", "--dag-id", "shop.backfill", *days, "--dag-run-conf", conf)
         runs = "SELECT state FROM dag_run WHERE run_type = 'backfill'"
-        until(lambda: airflow.query(runs) == [("success",)] * 2, seconds=300)
+        until(lambda: airflow.query(runs) == [("success",)] * 2)
     said = airflow.logged("backfill", "redo")
     assert ("info", "downstream of current_order: customer_daily") in said
     assert {level for level, _ in said} <= {"info", "debug"}, said
@@ -502,7 +502,7 @@ def test_a_scheduler_tells_a_stopped_gate_in_its_own_lines_and_tries_once(airflo
     with scheduling(shared):
         until(lambda: ("shop.microbatch",) in airflow.query("SELECT dag_id FROM dag"))
         shared.call("airflow", "dags", "unpause", "shop.microbatch")
-        until(lambda: ("failed",) in airflow.query("SELECT state FROM dag_run"), seconds=300)
+        until(lambda: ("failed",) in airflow.query("SELECT state FROM dag_run"))
     tasks = dict(airflow.query("SELECT task_id, state FROM task_instance WHERE state != 'success'"))
     assert tasks == {"ingest_failed": "skipped", "check": "failed", "publish": "upstream_failed"}
     assert airflow.query("SELECT try_number FROM task_instance WHERE task_id = 'check'") == [(1,)]

@@ -34,6 +34,7 @@ from lake.kinds.sql.sql_types import arrow_type
 from lake.sources.http_files import Writer
 from tests.decide.accounts import ACCOUNT, ENTRIES, accounts
 from tests.decide.bank import Bank
+from tests.processes import PATIENCE
 from tests.shop import contract, declare
 
 Entry = tuple[int, int]
@@ -269,7 +270,7 @@ def test_what_was_decided_by_events_that_the_disk_did_not_take_fails_with_them(t
     class Slow(Failing):
         def put(self, lines: Any, records: int) -> Any:
             at_work.set()
-            assert go_on.wait(30)
+            assert go_on.wait(PATIENCE)
             return super().put(lines, records)
 
     writer = Slow(bank.source.declared.folder)

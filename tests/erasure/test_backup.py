@@ -272,12 +272,12 @@ def test_copies_taken_beside_lake_run_follow_are_restored_and_bring_back_nobody(
         line: list[str | Path] = [LAKE, "run", "--follow", "--every", "0.1s", "--project", live]
         following = subprocess.Popen(line, env=environment, stdout=log, stderr=log)
         try:
-            until(lambda: edition() > 0, seconds=240)
+            until(lambda: edition() > 0)
             with landing(live / "landing/orders"):
                 for copy in "ab":
                     before = edition()
                     lake_in(live, "backup", tmp_path / copy)
-                    until(lambda: edition() > before, seconds=120)  # noqa: B023  asked at once
+                    until(lambda: edition() > before)  # noqa: B023  asked at once
                 lake_in(live, "forget", "orders", f"subject={JOAN}", "--yes")
             assert following.poll() is None, (tmp_path / "follow.log").read_text()
         finally:

@@ -18,7 +18,7 @@ from lake.read.wait import parse, wait
 from lake.store import small
 from lake.store.log import Log
 from tests import intake
-from tests.processes import until
+from tests.processes import PATIENCE, until
 from tests.servers.http import FIELDS, Http, installed
 from tests.shop import contract, declare, empty, job, optional
 
@@ -74,8 +74,8 @@ def test_what_was_posted_is_ingested_once_with_its_facts_and_its_token_waits_for
         assert seen(settings, "web", "readings").upto == 0
 
         async def waited() -> httpx.Response:
-            async with httpx.AsyncClient(timeout=120, headers=serving.allowed) as client:
-                url = f"{serving.url}/streams/readings?wait=edition&timeout=100"
+            async with httpx.AsyncClient(timeout=PATIENCE, headers=serving.allowed) as client:
+                url = f"{serving.url}/streams/readings?wait=edition&timeout={PATIENCE:.0f}"
                 key = {"idempotency-key": "last"}
                 posting = asyncio.create_task(client.post(url, json={"station": "d", "number": 1}, headers=key))
                 await asyncio.to_thread(_cycle)

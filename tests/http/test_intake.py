@@ -31,7 +31,7 @@ from tests import intake
 from tests.crash.intake import soak
 from tests.docs.pages import DOCS
 from tests.intake import LAKE, Client, request, spooled
-from tests.processes import LOOPBACK, listening, until
+from tests.processes import LOOPBACK, PATIENCE, listening, until
 from tests.servers import needed
 from tests.servers.http import SECRET, Http, installed, shop
 from tests.shop import contract, declare, empty
@@ -345,7 +345,7 @@ def test_told_to_end_it_answers_what_it_has_and_loses_nothing(tmp_path: Path) ->
             await posting
 
         asyncio.run(load())
-        assert http.serving.process.wait(timeout=30) == 0
+        assert http.serving.process.wait(timeout=PATIENCE) == 0
     assert set(client.statuses) <= {202, 503}
     kept = {json.loads(text)["number"] for _, text, _ in spooled(groups(http.settings))}
     assert set(client.acknowledged) <= kept
@@ -361,7 +361,7 @@ def test_waiting_for_an_edition_ends_with_the_server(tmp_path: Path) -> None:
             until(lambda: len(groups(http.settings)) == 2)
             http.serving.process.terminate()
             assert waiting.recv(4096).startswith(b"HTTP/1.1 202 ")
-        assert http.serving.process.wait(timeout=30) == 0
+        assert http.serving.process.wait(timeout=PATIENCE) == 0
 
 
 def test_other_machines_need_a_token_even_to_look(tmp_path: Path) -> None:

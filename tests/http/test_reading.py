@@ -33,7 +33,7 @@ from lake.store.ledger import editions
 from lake.store.locks import activity
 from tests import intake
 from tests.docs.pages import DOCS
-from tests.processes import until
+from tests.processes import PATIENCE, until
 from tests.reading import Served, append, served, small
 from tests.servers import needed
 from tests.servers.http import installed, shop
@@ -89,7 +89,7 @@ def test_a_reader_reads_until_the_token_is_revoked_and_every_read_is_on_record(t
         assert (answer.status_code, answer.text, answer.headers["lake-edition"]) == (200, "a,b\n", "1")
         assert site.sql("select max(n) as m from numbers", by="ada").json() == [{"m": 999}]
         granting.revoke(site.settings, "ada")
-        until(lambda: site.get("/tables", by="ada").status_code == 401, seconds=5)
+        until(lambda: site.get("/tables", by="ada").status_code == 401)
         said = [("table", ["nothing"], None, "answered", 0, 4)]
         assert site.reads("kind", "tables", "query", "outcome", "rows", "bytes", by="ada") == [
             *said,
@@ -259,7 +259,7 @@ def test_a_token_is_a_bearers_or_a_password_and_ends_with_its_days(site: Served)
     shown = base64.b64encode(f"anybody:{token}".encode()).decode()
     assert site.get("/tables", authorization=f"basic {shown}").status_code == 200
     assert site.get("/tables", authorization=f"bearer {token}").status_code == 200
-    until(lambda: site.get("/tables", by="brief").status_code == 401, seconds=10)
+    until(lambda: site.get("/tables", by="brief").status_code == 401)
     assert site.get("/tables", by="brief").json()["detail"] == "the token of brief has expired"
     files = [file for file in site.settings.path(".lake").rglob("*") if file.is_file()]
     assert not [file for file in files if token.encode() in file.read_bytes()]
@@ -339,10 +339,8 @@ def test_a_query_beyond_a_limit_is_told_which_and_the_server_goes_on(tmp_path: P
         assert (kind(over), over.json()["detail"]) == ("too-large", "more than 100 rows")
         long = site.sql("select repeat('x', 30000) as x")
         assert (kind(long), long.json()["detail"]) == ("too-large", "more than 20,000 bytes")
-        began = time.monotonic()
         slow = site.sql(SLOW)
         assert (kind(slow), slow.json()["detail"]) == ("too-slow-query", "more than 1.5 seconds")
-        assert time.monotonic() - began < 10
         large = site.sql("select count(*) from (select distinct i || 'abcdefghijklmnop' from range(20000000) t(i))")
         assert kind(large) in {"too-much", "too-slow-query"}
         assert len(site.get("/tables/numbers.json").json()) == 1000
@@ -363,11 +361,9 @@ def test_a_query_that_nobody_waits_for_ends(tmp_path: Path) -> None:
         head = f"POST /sql HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-length: {len(SLOW)}\r\n\r\n"
         with socket.create_connection(("127.0.0.1", site.serving.port)) as client:
             client.sendall(f"{head}{SLOW}".encode())
-            time.sleep(1)
-        began = time.monotonic()
+            until(lambda: (None,) in site.reads("outcome"))
         assert site.sql("select 1 as one").json() == [{"one": 1}]
-        assert time.monotonic() - began < 5
-        until(lambda: ("gone",) in site.reads("outcome"), seconds=5)
+        until(lambda: ("gone",) in site.reads("outcome"))
 
 
 def test_a_download_that_nobody_takes_ends_and_gives_its_thread_back(tmp_path: Path) -> None:
@@ -379,10 +375,9 @@ def test_a_download_that_nobody_takes_ends_and_gives_its_thread_back(tmp_path: P
         with socket.create_connection(("127.0.0.1", site.serving.port)) as client:
             client.sendall(head.encode())
             assert client.recv(1000).startswith(b"HTTP/1.1 200")
-            time.sleep(0.5)
-            assert (None,) in site.reads("outcome")
+            until(lambda: (None,) in site.reads("outcome"))
         assert site.sql("select 1 as one").json() == [{"one": 1}]
-        until(lambda: ("gone",) in site.reads("outcome"), seconds=5)
+        until(lambda: ("gone",) in site.reads("outcome"))
         whole = site.get("/tables/numbers.csv")
         assert whole.text.count("\n") == 2_001_001
         until(lambda: ("answered", 2_001_000, len(whole.content)) in site.reads("outcome", "rows", "bytes"))
@@ -399,7 +394,7 @@ def test_a_server_that_is_to_end_ends_though_somebody_takes_nothing_more(tmp_pat
             client.sendall(head.encode())
             assert client.recv(1000).startswith(b"HTTP/1.1 200")
             os.kill(site.serving.pid, signal.SIGTERM)
-            assert process.wait(60) == 0
+            assert process.wait(PATIENCE) == 0
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
     assert site.reads("outcome") == [("stopping",)]
@@ -421,7 +416,7 @@ def test_a_download_that_takes_too_long_is_cut_off_and_not_taken_for_whole(tmp_p
             assert answer.status_code == 200
             with pytest.raises(httpx.RemoteProtocolError):
                 slowly(answer, 12)
-        until(lambda: ("time",) in site.reads("outcome"), seconds=5)
+        until(lambda: ("time",) in site.reads("outcome"))
 
 
 def test_a_hundred_readers_at_once_are_all_answered_and_all_on_record(site: Served) -> None:
@@ -430,7 +425,8 @@ def test_a_hundred_readers_at_once_are_all_answered_and_all_on_record(site: Serv
     async def ask() -> list[httpx.Response]:
         limits = httpx.Limits(max_connections=100)
         headers = {"authorization": f"Bearer {token}"}
-        async with httpx.AsyncClient(base_url=site.serving.url, headers=headers, limits=limits, timeout=120) as client:
+        asking = httpx.AsyncClient(base_url=site.serving.url, headers=headers, limits=limits, timeout=PATIENCE)
+        async with asking as client:
             queries = (client.post("/sql", content=f"select sum(n) + {i} as s from numbers") for i in range(50))
             tables = (client.get("/tables/numbers.jsonl") for _ in range(50))
             return await asyncio.gather(*queries, *tables)
@@ -494,11 +490,12 @@ def test_files_stay_while_they_are_read_and_no_longer(tmp_path: Path) -> None:
     with served(tmp_path / "shop", "[tool.lake.serve]\nlink_seconds = 5\n") as site:
         shared = "/delta-sharing/shares/lake/schemas/gold/tables/numbers/query"
         assert site.post(shared, {}).status_code == 200
+        answered = time.monotonic()
         append(site.settings, 1000, 10)
-        time.sleep(3)
         [server] = activity.others(load_settings(site.settings.project))
-        assert (server.command, server.seen) == ("lake serve http", 1)
-        until(lambda: activity.others(site.settings)[0].seen == 2, seconds=10)
+        assert server.command == "lake serve http"
+        until(lambda: activity.others(site.settings)[0].seen == 2)
+        assert time.monotonic() - answered > 3, "while links hold, files stay"
 
 
 def test_damage_is_told_without_places_of_the_server(tmp_path: Path) -> None:

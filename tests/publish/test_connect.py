@@ -22,7 +22,7 @@ from lake.engine.verify import verify_all
 from lake.project import load
 from lake.scaffold import init
 from lake.testing import Commands, Lakehouse
-from tests.processes import LOOPBACK, free_port, listening, until
+from tests.processes import LOOPBACK, PATIENCE, free_port, listening, until
 from tests.serving import LAKE, SHORT_LIVED, SMALL, serving
 
 HEAD = "from datetime import timedelta\nfrom lake import *\nfrom jobs.silver.current_order import current_order\n"
@@ -156,7 +156,7 @@ def test_a_probe_fails_soon_where_no_server_answers(tmp_path: Path, listens: boo
         port = other.getsockname()[1]
         other.listen() if listens else other.close()
         command: list[str | Path] = [LAKE, "serve", "ready", "--port", str(port), "--project", tmp_path / "shop"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert (done.returncode, "Traceback" in done.stderr) == (75, False), done.stderr
 
 
@@ -178,7 +178,7 @@ def test_what_a_server_made_an_embedded_session_proves(shop: Path, spark: SparkS
         embedded_agrees(shop, spark)
         only_with_the_token(lake)
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(timeout=30) == 0
+        assert server.process.wait(timeout=PATIENCE) == 0
         lake.call("verify", code=75, said="no Spark Connect server responds")
 
 
@@ -293,7 +293,7 @@ def ended(lake: Client, ui: int, number: signal.Signals, code: int) -> str:
         try:
             until(lasts(ui))
             command.send_signal(number)
-            err = command.communicate(timeout=60)[1]
+            err = command.communicate(timeout=PATIENCE)[1]
         finally:
             command.kill()
     assert command.returncode == code, err

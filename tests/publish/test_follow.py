@@ -17,6 +17,7 @@ import pytest
 
 from lake.scaffold import init
 from tests.checks import present
+from tests.processes import PATIENCE
 
 LAKE = Path(sys.executable).with_name("lake")
 
@@ -49,7 +50,7 @@ class Following:
 
     def until(self, text: str) -> Iterator[str]:
         while True:
-            line = self.lines.get(timeout=180)
+            line = self.lines.get(timeout=PATIENCE)
             yield line
             if text in line:
                 return
@@ -81,7 +82,7 @@ def test_it_follows_past_a_failing_source_and_stops_on_sigterm(shop: Path) -> No
         (shop / "landing/orders/.new").rename(shop / "landing/orders/2024-04-02.jsonl")
         list(following.until("publish edition 2"))
         following.process.send_signal(signal.SIGTERM)
-        assert following.process.wait(timeout=60) == 0
+        assert following.process.wait(timeout=PATIENCE) == 0
     finally:
         following.end()
     assert open_to_others(shop / ".lake") == []  # written by Python, delta-rs, DuckDB and the JVM

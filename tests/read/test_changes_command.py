@@ -27,7 +27,7 @@ from lake.report.status import status
 from lake.store.ledger.consumers import consumer
 from tests.checks import fault
 from tests.intake import LAKE
-from tests.processes import until
+from tests.processes import PATIENCE, until
 from tests.read.things import NAME, Things
 
 
@@ -118,7 +118,7 @@ def test_it_ends_when_nobody_reads_its_lines_any_more(things: Things) -> None:
         told(process.stdout)
         assert process.stdout is not None
         process.stdout.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=PATIENCE) == 0
 
 
 @pytest.mark.long
@@ -129,7 +129,7 @@ def test_what_a_dead_reader_did_not_take_is_told_again(things: Things) -> None:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["change"] == "snapshot"
         process.stdout.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=PATIENCE) == 0
     assert len(lines(changes(things, "--consumer", "crm"))) == 5002
 
 

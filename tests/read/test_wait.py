@@ -20,6 +20,7 @@ from lake.store.ledger import cuts, editions
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
 from tests.judgements import record_check
+from tests.processes import PATIENCE
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_a_batch_that_readers_see_is_not_waited_for(settings: Settings) -> None:
 def test_a_batch_is_waited_for_until_it_is_published(settings: Settings) -> None:
     publisher = threading.Thread(target=publish, args=(settings, 3))
     publisher.start()
-    assert wait(settings, ["orders@1", "orders@3"], timeout=60).cut == 2
+    assert wait(settings, ["orders@1", "orders@3"], timeout=PATIENCE).cut == 2
     publisher.join()
 
 
@@ -95,7 +96,7 @@ def test_before_the_first_edition_nothing_is_published(settings: Settings) -> No
 )
 def test_what_cannot_become_true_is_refused_at_once(settings: Settings, token: str, said: str) -> None:
     with pytest.raises(DeclarationError, match=said):
-        wait(settings, ["orders@1", token], timeout=60)
+        wait(settings, ["orders@1", token], timeout=PATIENCE)
 
 
 def test_a_query_after_a_token_is_of_the_current_edition(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from lake.config import Settings
 from lake.store import delta, small
 from lake.store.warehouse import Location, Warehouse
-from tests.processes import ROOT
+from tests.processes import PATIENCE, ROOT
 from tests.servers.s3 import S3
 
 SECONDS = 60
@@ -33,7 +33,7 @@ def test_no_entry_of_an_epoch_comes_after_one_of_the_next(s3: S3, project: Setti
     try:
         end = time.monotonic() + SECONDS
         while time.monotonic() < end or not enough(table):
-            assert time.monotonic() < end + 4 * SECONDS, "hardly anybody writes"
+            assert time.monotonic() < end + PATIENCE, "hardly anybody writes"
             time.sleep(chance.uniform(0.5, 2))
             one = holding(tmp_path, hosts)
             if chance.random() < 0.7:

@@ -18,6 +18,7 @@ from lake.ingest import ingest as ingest_module
 from lake.ingest.append import BatchCounts
 from lake.ingest.ingest import ingest
 from lake.store.ledger import runs
+from tests.processes import PATIENCE
 from tests.servers.s3 import S3
 from tests.shop import contract, empty
 
@@ -46,7 +47,7 @@ def counted(settings: Settings, monkeypatch: pytest.MonkeyPatch, take: Callable[
 
 
 def test_they_are_asked_side_by_side(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    together = Barrier(len(STREAMS), timeout=20)
+    together = Barrier(len(STREAMS), timeout=PATIENCE)
 
     def take(*_: Any) -> None:
         together.wait()

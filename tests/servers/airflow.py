@@ -18,7 +18,7 @@ from urllib.request import urlopen
 import pytest
 
 from lake.scaffold import init
-from tests.processes import ROOT, free_port, until
+from tests.processes import PATIENCE, ROOT, free_port, until
 from tests.servers import needed
 
 BIN = Path(sys.executable).parent
@@ -49,8 +49,8 @@ class Airflow:
         return {
             **os.environ,
             "AIRFLOW_HOME": str(self.folder / ".lake/airflow"),
-            # Its processes write to one file: on a loaded machine one waits for longer than the 5 s of the default.
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.folder}/.lake/airflow/airflow.db?timeout=60",
+            # Its processes write to one file.
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.folder}/.lake/airflow/airflow.db?timeout={PATIENCE}",
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
@@ -99,7 +99,7 @@ class Airflow:
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Rows of Airflow's own database."""
-        with sqlite3.connect(self.folder / ".lake/airflow/airflow.db", timeout=60) as connection:
+        with sqlite3.connect(self.folder / ".lake/airflow/airflow.db", timeout=PATIENCE) as connection:
             return connection.execute(sql).fetchall()
 
     def events(self) -> Mapping[str, list[Mapping[str, Any]]]:
@@ -134,7 +134,7 @@ def scheduling(airflow: Airflow) -> Iterator[str]:
             [ROOT / "infra/airflow.sh"], env=environment, stdout=log, stderr=log, start_new_session=True
         )
     try:
-        until(lambda: set(health(port).values()) == {"healthy"}, seconds=180)
+        until(lambda: set(health(port).values()) == {"healthy"})
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()

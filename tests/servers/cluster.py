@@ -22,7 +22,7 @@ from urllib.request import urlopen
 import pyspark
 import pytest
 
-from tests.processes import free_port, until
+from tests.processes import PATIENCE, free_port, until
 from tests.servers import needed
 
 USER: Final = "nobody"
@@ -56,16 +56,16 @@ class Cluster:
         """Starts both, and waits until the worker has joined."""
         master = ["--host", "127.0.0.1", "--port", str(self.ports["master"]), "--webui-port", str(self.ports["ui"])]
         self._run(f"{DEPLOY}.master.Master", *master)
-        until(lambda: self._workers() == 0, seconds=60)
+        until(lambda: self._workers() == 0)
         worker = ["--host", "127.0.0.1", "--webui-port", str(self.ports["worker"]), "--cores", "2", "--memory", "1g"]
         self._run(f"{DEPLOY}.worker.Worker", *worker, "--work-dir", str(self.home / "work"), self.url)
-        until(lambda: self._workers() == 1, seconds=60)
+        until(lambda: self._workers() == 1)
 
     def _workers(self) -> int | None:
         """How many the master knows; None where it does not answer yet."""
         assert all(process.poll() is None for process in self.processes), (self.home / "out.log").read_text()
         try:
-            with urlopen(f"http://127.0.0.1:{self.ports['ui']}/json/", timeout=5) as answer:
+            with urlopen(f"http://127.0.0.1:{self.ports['ui']}/json/", timeout=PATIENCE) as answer:
                 return int(json.load(answer)["aliveworkers"])
         except OSError:
             return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 
 from infra.server import KAFKA
-from tests.processes import free_port, until
+from tests.processes import PATIENCE, free_port, until
 from tests.servers import Server
 from tests.servers import installed as server_installed
 from tests.tls import certificate
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 USER: Final = {"KAFKA_USER": "reader", "KAFKA_PASSWORD": "a-secret-of-tests"}
-QUIET: Final = {"log_level": 0, "socket.timeout.ms": 10_000}
+QUIET: Final = {"log_level": 0}
+
+POLL_SECONDS: Final = 1.0
 
 
 def installed() -> None:
@@ -78,7 +80,7 @@ class Kafka(Server):
         from confluent_kafka import KafkaException
 
         with suppress(KafkaException, TimeoutError):
-            self.admin.describe_cluster(request_timeout=1).result(timeout=2)
+            self.admin.describe_cluster(request_timeout=PATIENCE / 10).result(timeout=PATIENCE / 10)
             return True
         return False
 
@@ -100,6 +102,11 @@ class Kafka(Server):
         until(lambda: self.is_led(name))
         return name
 
+    def drop(self, topic: str) -> None:
+        """Deletes a topic."""
+        done(self.admin.delete_topics([topic]))
+        until(lambda: topic not in self.admin.list_topics(timeout=PATIENCE).topics)
+
     def is_led(self, topic: str) -> bool:
         """Whether every partition of a topic that was just made has a leader."""
         from confluent_kafka import KafkaException
@@ -119,17 +126,17 @@ class Kafka(Server):
         producer = self.producer()
         for value in values:
             producer.produce(topic, value, **about)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
 
     def transaction(self, topic: str, values: Iterable[str], *, end: str = "commit", **about: Any) -> Producer:
         """Records of one transaction that is committed, aborted, or left `open`: its producer ends it when it goes."""
         self.made += 1
         producer = self.producer(transactional_id=f"transaction-{self.made}", transaction_timeout_ms=600_000)
-        producer.init_transactions(30)
+        producer.init_transactions(PATIENCE)
         producer.begin_transaction()
         for value in values:
             producer.produce(topic, value, **about)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
         if end != "open":
             self.end(producer, topic, end)
         return producer
@@ -137,7 +144,7 @@ class Kafka(Server):
     def end(self, producer: Producer, topic: str, end: str = "commit") -> None:
         """Commits or aborts an open transaction of one partition of a topic."""
         before = self.high(topic)
-        getattr(producer, f"{end}_transaction")(30)
+        getattr(producer, f"{end}_transaction")(PATIENCE)
         until(lambda: self.high(topic) > before)  # its marker is written a little later
 
     def committed(self, topic: str) -> list[Committed]:
@@ -146,11 +153,11 @@ class Kafka(Server):
 
         about = {"bootstrap.servers": self.bootstrap, "group.id": "truth", "isolation.level": "read_committed"}
         consumer = Consumer({**about, "enable.partition.eof": True, **QUIET})
-        partitions = self.admin.list_topics(topic, timeout=30).topics[topic].partitions
+        partitions = self.admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         records, ended = list[Committed](), set[int | None]()
         while len(ended) < len(partitions):
-            for message in consumer.consume(10_000, timeout=1):
+            for message in consumer.consume(10_000, timeout=POLL_SECONDS):
                 if message.error():
                     ended.add(message.partition())
                     continue
@@ -163,10 +170,10 @@ class Kafka(Server):
         """The offsets of a group, by partition; 0 where it has none."""
         from confluent_kafka import Consumer, TopicPartition
 
-        partitions = self.admin.list_topics(topic, timeout=30).topics[topic].partitions
+        partitions = self.admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, **QUIET})
         try:
-            found = consumer.committed([TopicPartition(topic, number) for number in partitions], timeout=30)
+            found = consumer.committed([TopicPartition(topic, number) for number in partitions], timeout=PATIENCE)
             return {place.partition: max(0, place.offset) for place in found}
         finally:
             consumer.close()
@@ -176,16 +183,16 @@ class Kafka(Server):
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stub forgets to export it
 
-        partitions = self.admin.list_topics(topic, timeout=30).topics[topic].partitions
+        partitions = self.admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # so is the client
         asked = self.admin.list_offsets({TopicPartition(topic, number): latest for number in partitions})
-        return sum(future.result(timeout=30).offset for future in asked.values())
+        return sum(future.result(timeout=PATIENCE).offset for future in asked.values())
 
 
 def done(futures: Mapping[Any, Future[Any]]) -> None:
     """Waits for what an administrator asked."""
     for future in futures.values():
-        future.result(timeout=30)
+        future.result(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from infra.server import OPENSEARCH
-from tests.processes import free_port, until
+from tests.processes import PATIENCE, free_port, until
 from tests.servers import Server
 from tests.servers import installed as server_installed
 
@@ -45,7 +45,7 @@ class OpenSearch(Server):
     def start(self) -> None:
         """Starts it, and waits until it answers."""
         self.launch_own(OPENSEARCH, port=self.port)
-        until(self.answers, seconds=180)
+        until(self.answers)
 
     def answers(self) -> bool:
         """Whether it does, and has all that it had. Fails where it has ended."""
@@ -53,14 +53,14 @@ class OpenSearch(Server):
 
         self.assert_up()
         with suppress(opensearchpy.exceptions.OpenSearchException):
-            health = self.client().cluster.health(wait_for_status="yellow", timeout="30s", request_timeout=40)
+            health = self.client().cluster.health(wait_for_status="yellow", timeout="60s", request_timeout=PATIENCE)
             return health["status"] in {"yellow", "green"}
         return False
 
     def client(self) -> opensearchpy.OpenSearch:
         import opensearchpy
 
-        return opensearchpy.OpenSearch(self.url, timeout=30)
+        return opensearchpy.OpenSearch(self.url, timeout=PATIENCE)
 
     def empty(self) -> None:
         """Removes all that it has."""

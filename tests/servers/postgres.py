@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.processes import ROOT, free_port, until
+from tests.processes import PATIENCE, ROOT, free_port, until
 from tests.servers import needed
 
 BINARIES: Final = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
@@ -80,7 +80,7 @@ class Postgres:
         """Ends it: by SIGINT orderly and at once, by SIGQUIT or SIGKILL as a crash."""
         if self.process is not None:
             self.process.send_signal(by)
-            self.process.wait(timeout=60)
+            self.process.wait(timeout=PATIENCE)
             until(lambda: not (self.data / "postmaster.pid").exists() or by is not signal.SIGINT)
             self.process = None
 
@@ -91,7 +91,7 @@ class Postgres:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=PATIENCE)
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
         (self.data / "postmaster.pid").unlink(missing_ok=True)
         self.start()

@@ -50,7 +50,7 @@ class S3(Server):
     def start(self) -> None:
         """Starts it, and waits until it answers."""
         self.launch_own(server.S3, KEY, port=self.port, latency=self.latency)
-        until(self.answers, seconds=60)
+        until(self.answers)
 
     def answers(self) -> bool:
         """Whether it does. Fails where it has ended."""

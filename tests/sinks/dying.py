@@ -18,7 +18,7 @@ from typing import Any, Final
 from lake.config import load_settings
 from lake.sinks.declared import declared_sinks
 from lake.sinks.deliver import deliver
-from tests.processes import ROOT
+from tests.processes import PATIENCE, ROOT
 
 POINTS: Final = ("before", "inside", "after")
 
@@ -47,7 +47,7 @@ def kafka(point: str, nth: int) -> None:
 
     def sending(transaction: Any) -> None:
         if next(sent) == nth:
-            transaction._producer.flush(10)
+            transaction._producer.flush(PATIENCE)
             die()
 
     match point:
@@ -78,7 +78,7 @@ ARMED: Final = {"kafka": kafka, "webhook": webhook}
 def killed(project: Path, sink: str, point: str, nth: int = 1) -> bool:
     """Whether a delivery, in a process of its own, died at the point."""
     command: list[str | Path] = [sys.executable, "-m", "tests.sinks.dying", project, sink, point, str(nth)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode in {0, -signal.SIGKILL}, done.stderr
     return done.returncode != 0
 

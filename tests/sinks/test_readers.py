@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -22,6 +23,7 @@ from deltalake import DeltaTable
 from lake.config import Settings
 from lake.sinks.deliver import deliver
 from lake.store.table_head import COMMENT, UNIT
+from tests.processes import PATIENCE
 from tests.servers import needed
 from tests.servers.postgres import Postgres
 from tests.sinks.walks import TYPES, edition, every_type, sink
@@ -146,13 +148,30 @@ def test_a_program_by_odbc_sees_tables_types_and_values(served: Served) -> None:
             0,
         )
         assert tuple(cursor.execute(query, 4).fetchone()) == (None,) * 6
-        threading.Timer(0.5, cursor.cancel).start()
-        with pytest.raises(pyodbc.Error, match=r"57014|cancel"):
-            cursor.execute("select pg_sleep(60)")
+        with cancelling(cursor), pytest.raises(pyodbc.Error, match=r"57014|cancel"):
+            cursor.execute(f"select pg_sleep({PATIENCE})")
         with pytest.raises(pyodbc.Error, match="42501"):
             connection.cursor().execute("delete from lake.one")
     finally:
         connection.close()
+
+
+@contextmanager
+def cancelling(cursor: Any) -> Iterator[None]:
+    """Cancels what the cursor does, again and again, as its query may not have begun."""
+    over = threading.Event()
+
+    def cancel() -> None:
+        while not over.wait(0.2):
+            cursor.cancel()
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _false(kind: type) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -147,7 +146,7 @@ def test_of_two_with_leases_of_their_own_the_slower_is_refused_wherever_it_is(
 def test_readers_see_one_edition_whole_while_it_is_delivered_in_one_step(project: Settings, redis: Redis) -> None:
     cache = sink(project, "cache", f"{URL}[tables.one]\n[tables.two]\n")
     query = "SELECT range AS id, {} AS said FROM range(2000)"
-    seen, end = set(), threading.Event()
+    seen, end = set[tuple[int, ...]](), threading.Event()
 
     def look() -> None:
         client = redis.client()
@@ -163,7 +162,7 @@ def test_readers_see_one_edition_whole_while_it_is_delivered_in_one_step(project
     for number in range(1, 6):
         edition(project, number, "id", one=query.format(number), two=query.format(number))
         deliver(project, cache)
-        time.sleep(0.02)
+        until(lambda number=number: (number,) * 4 in seen)  # type: ignore[misc]
     end.set()
     looking.join()
     assert seen == {(n, n, n, n) for n in range(1, 6)}

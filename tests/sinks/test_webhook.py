@@ -6,7 +6,6 @@ import json
 import logging
 import random
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -40,7 +39,7 @@ ALL = 'begin = "snapshot"\n'
 def shop(webhook: Webhook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """A table of two rows, which the receiver has; nobody waits long before another attempt."""
     monkeypatch.setattr(receivers, "FIRST_PAUSE", 0.01)
-    shop = Shop.made(webhook, tmp_path, f"{ALL}seconds = 1\n")
+    shop = Shop.made(webhook, tmp_path, f"{ALL}seconds = 60\n")
     shop.things.change({1: 1, 2: 2})
     shop.deliver()
     return shop
@@ -97,7 +96,7 @@ def test_whatever_editions_come_and_however_it_fails_the_receiver_follows(
     monkeypatch.setattr(receivers, "FIRST_PAUSE", 0.001)
     chance = random.Random(seed)
     batch = chance.choice([1, 1, 3])
-    shop = Shop.made(webhook, tmp_path, f"{ALL}batch = {batch}\nseconds = 2\n")
+    shop = Shop.made(webhook, tmp_path, f"{ALL}batch = {batch}\nseconds = 60\n")
     shop.things.change({1: 1, 2: 2})
     for _ in range(25):
         shop.things.step(chance)
@@ -356,18 +355,31 @@ def test_a_receiver_that_is_too_slow_stops_the_delivery(shop: Shop) -> None:
     with pytest.raises(Unavailable, match="no answer: ReadTimeout, 2 times"):
         shop.deliver()
     shop.receiver.behave = lambda _: 200
+    shop.declare(ALL)
     shop.deliver()
     assert shop.in_step()
 
 
 def test_what_a_receiver_asks_for_is_waited(shop: Shop) -> None:
-    when = format_datetime(datetime.now(UTC) + timedelta(seconds=3), usegmt=True)
-    answers = iter([(429, {"retry-after": "1"}), (503, {"retry-after": when})])
-    shop.receiver.behave = lambda _: next(answers, 200)
+    asked, came = list[datetime](), list[datetime]()
+
+    def behave(_: Got) -> Answer:
+        now = datetime.now(UTC)
+        came.append(now)
+        if len(came) > 2:
+            return 200
+        asked.append(now + timedelta(seconds=len(came)))
+        return (429, {"retry-after": "1"}) if len(came) == 1 else (503, {"retry-after": in_words(asked[1])})
+
+    def in_words(when: datetime) -> str:
+        return format_datetime(when, usegmt=True)
+
+    shop.receiver.behave = behave
+    shop.declare(f"{ALL}parallel = 1\n")
     shop.things.change({1: 5, 2: 2})
-    began = time.monotonic()
     shop.deliver()
-    assert time.monotonic() - began > 1.5
+    assert came[1] >= asked[0]
+    assert came[2] >= asked[1].replace(microsecond=0)
     assert shop.in_step()
 
 

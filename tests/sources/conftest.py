@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -24,8 +25,15 @@ def opened(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 @pytest.fixture
 def shop(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    """On the run's server; its slots are dropped, as a server has few of them."""
-    shop = opened(postgres, monkeypatch)
+    """On the run's server."""
+    with database(postgres, monkeypatch) as shop:
+        yield shop
+
+
+@contextmanager
+def database(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """A database until the end of the block; its slots are dropped, as a server has few of them."""
+    shop = opened(server, monkeypatch)
     yield shop
     shop.close()
     shop.execute(

@@ -19,7 +19,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from lake.testing import Commands, Done, Lakehouse
-from tests.processes import ROOT, free_port, until
+from tests.processes import PATIENCE, ROOT, free_port, until
 from tests.registry import registry
 from tests.servers.kafka import USER, Kafka, done
 from tests.servers.postgres import Postgres, binaries
@@ -97,7 +97,7 @@ class Topic:
 @pytest.fixture
 def topic(kafka: Kafka, commands: Commands, tmp_path: Path) -> Iterator[Topic]:
     name = kafka.topic()
-    toml = f'kind = "kafka"\nbootstrap = "env:{BOOTSTRAP}"\nseconds = 4\n[streams]\norders = {{ topic = "{name}" }}\n'
+    toml = f'kind = "kafka"\nbootstrap = "env:{BOOTSTRAP}"\nseconds = 20\n[streams]\norders = {{ topic = "{name}" }}\n'
     fields = {"id": "int", "name": "string", "at": ("long", {"from": "kafka.offset"})}
     shop = followed(tmp_path, commands, toml, fields, 'Latest("id", sequence="_at")')
     shop.environment[BOOTSTRAP] = kafka.bootstrap
@@ -171,7 +171,7 @@ def back(topic: Topic) -> None:
 
 def recreated(topic: Topic) -> None:
     done(topic.kafka.admin.delete_topics([topic.name]))
-    until(lambda: topic.name not in topic.kafka.admin.list_topics(timeout=10).topics)
+    until(lambda: topic.name not in topic.kafka.admin.list_topics(timeout=PATIENCE).topics)
     topic.kafka.topic(topic.name)
 
 

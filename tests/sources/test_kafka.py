@@ -196,7 +196,7 @@ def test_a_broker_that_goes_away_is_unavailable_and_what_was_committed_is_there_
 ) -> None:
     topic = kafka.topic()
     kafka.send(topic, *(f'{{"n": {n}}}' for n in range(3)))
-    source = source_of(opened, kafka.bootstrap, topics={"events": topic}, seconds=2)
+    source = source_of(opened, kafka.bootstrap, topics={"events": topic}, seconds=10)
     first, after, _ = read_all(source)
     kafka.send(topic, '{"n": 3}')
     kafka.stop()
@@ -222,7 +222,7 @@ def test_a_broker_that_dies_while_a_range_is_read_is_unavailable(kafka: Kafka, o
         opened,
         kafka.bootstrap,
         topics={"events": topic},
-        seconds=2,
+        seconds=10,
         client={"queued.max.messages.kbytes": 1024, "fetch.message.max.bytes": 100_000},
     )
 
@@ -267,7 +267,7 @@ def test_sasl_and_tls_are_settings_whose_secrets_come_from_the_environment(
     ):
         project.path(f"sources/{name}.toml").parent.mkdir(exist_ok=True)
         project.path(f"sources/{name}.toml").write_text(
-            f'kind = "kafka"\nbootstrap = "127.0.0.1:{kafka.ports[port]}"\nseconds = 10\n'
+            f'kind = "kafka"\nbootstrap = "127.0.0.1:{kafka.ports[port]}"\n'
             f'[streams]\nevents = {{ topic = "{topic}" }}\n[client]\n{settings}'
         )
     contracts = {"events": stream("events")}

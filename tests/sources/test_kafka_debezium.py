@@ -19,6 +19,7 @@ from lake.ingest.replay import waiting
 from lake.store import small
 from lake.store.log import Log
 from lake.testing import Lakehouse
+from tests.processes import PATIENCE
 from tests.registry import registry
 from tests.servers.kafka import Kafka
 from tests.shop import contract, declare, empty, job
@@ -140,7 +141,7 @@ class Connector:
         )
 
     def flush(self) -> None:
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(PATIENCE) == 0
 
     def __enter__(self) -> Connector:
         from confluent_kafka.schema_registry import SchemaRegistryClient

@@ -14,6 +14,7 @@ from lake import pipeline
 from lake.ingest.standing import standing
 from lake.sources.kafka.ranges import Position
 from lake.testing import Lakehouse
+from tests.processes import PATIENCE
 from tests.servers.kafka import Kafka
 from tests.shop import contract, declare, empty, job
 
@@ -96,7 +97,7 @@ def sent(kafka: Kafka, records: dict[str, list[dict[str, Any]]], partitions: int
     for stream, each in records.items():
         for record in each:
             producer.produce(topics[stream], json.dumps(record), partition=dice.randrange(partitions))
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE) == 0
     return topics
 
 

@@ -19,7 +19,7 @@ from lake.ingest.replay import waiting
 from lake.store import small
 from lake.store.log import Log
 from lake.testing import Lakehouse
-from tests.processes import until
+from tests.processes import PATIENCE, until
 from tests.registry import registry
 from tests.servers.kafka import Kafka, done
 from tests.shop import contract, declare, empty, job
@@ -116,7 +116,7 @@ def test_with_one_partition_and_with_eight_in_any_deliveries_the_table_is_the_sa
         producer = kafka.producer()
         for key, value in changes:
             producer.produce(topic, value, key=key, partition=crc32(key.encode()) % partitions)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
         lines = f"records = {random.randint(90, 400)}"
         house = customers(tmp_path / f"shop{partitions}", kafka, topic, lines=lines)
         house.run()

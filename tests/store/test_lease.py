@@ -18,7 +18,7 @@ from lake.scaffold import init
 from lake.store.ledger.cuts import latest_cut, record_cut
 from lake.store.locks.lease import lease
 from tests.checks import present
-from tests.processes import other_process
+from tests.processes import PATIENCE, other_process
 
 LAKE = Path(sys.executable).with_name("lake")
 HEARD = [
@@ -105,7 +105,7 @@ def test_who_waits_is_ended_by_any_signal(
             assert "waiting for the ledger of cuts" in present(process.stderr).readline()
             process.send_signal(number)
         for number, process in waiting:
-            told = process.communicate(timeout=60)[1]
+            told = process.communicate(timeout=PATIENCE)[1]
             assert "Traceback" not in told
             assert process.returncode == 128 + number
 

@@ -35,7 +35,8 @@ LOCAL: Final = {
     "store/storage/object_store.py": "a file of this machine is put into a bucket",
     "store/put_up.py": "so are those that Spark cannot read here",
     "store/upkeep/copy.py": "a copy of the warehouse goes to a local folder",
-    "store/storage/disk.py": "folders are renamed and removed at once, and a disk is told to hold what it has",
+    "store/storage/disk.py": "folders are renamed and removed at once",
+    "store/durable.py": "only a disk is written later than its files",
     "store/upkeep/leftovers.py": "what crashes left on this machine is removed from it",
     "store/torn.py": "only on a disk is a commit cut short",
     "store/locks/lease.py": "a lease is a lock of this machine",
@@ -77,6 +78,7 @@ LOCALLY: Final = {
     "store/upkeep/copy.py",
     "store/upkeep/leftovers.py",
     "store/storage/disk.py",
+    "store/durable.py",
     "store/torn.py",
     "read/projected.py",
 }

@@ -45,10 +45,10 @@ def test_what_was_killed_before_its_checkpoint_begins_anew_again(
             truncation.begin_anew(guests, delta.head(guests, APP), purge=1)
     head = delta.head(guests, APP)
     assert present(head).data["purge"] == 1
-    assert truncation.begins(guests) < present(head).version
+    assert delta.newest_checkpoint(guests) < present(head).version
     assert told(guests)
     version = truncation.begin_anew(guests, head, purge=1)
-    assert truncation.begins(guests) == version == present(delta.head(guests, APP)).version
+    assert delta.newest_checkpoint(guests) == version == present(delta.head(guests, APP)).version
     truncation.end(guests)
     assert told(guests) == []
 
@@ -56,7 +56,7 @@ def test_what_was_killed_before_its_checkpoint_begins_anew_again(
 def test_a_note_of_the_checkpoint_that_was_cut_short_is_none(guests: Address) -> None:
     truncation.begin_anew(guests)
     (guests / "_delta_log/_last_checkpoint").local.write_text('{"version":')
-    assert truncation.begins(guests) == -1
+    assert delta.newest_checkpoint(guests) == -1
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_what_was_published_stays_where_the_table_has_gone_on_over_a_checkpoint(
         )
         DeltaTable(str(guests)).delete()
     DeltaTable(str(guests)).create_checkpoint()
-    assert truncation.begins(guests) > published
+    assert delta.newest_checkpoint(guests) > published
     assert truncation.end(guests, upto=published) > 0
     assert small.rows(guests, "SELECT * FROM t", version=published) == []
     assert small.rows(guests, "SELECT * FROM t", version=published + 1) == [{"who": "guest 0"}]

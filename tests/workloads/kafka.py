@@ -28,7 +28,7 @@ from confluent_kafka import KafkaException
 
 from lake.store.log import Log
 from lake.testing import Lakehouse
-from tests.processes import until
+from tests.processes import PATIENCE, until
 from tests.servers.kafka import Kafka
 from tests.shop import contract, declare, empty, job
 from tests.workloads.follow import FOLLOW, killed, lake
@@ -68,7 +68,7 @@ class Load:
         while not self.stopped.is_set():
             with suppress(KafkaException, BufferError):
                 producer = self.kafka.producer(transactional_id="load", transaction_timeout_ms=60_000)
-                producer.init_transactions(30)
+                producer.init_transactions(PATIENCE)
                 while not self.stopped.is_set():
                     self._transaction(producer, dice)
                     self.stopped.wait(dice.uniform(0, 0.2))
@@ -80,7 +80,7 @@ class Load:
             said = None if dice.random() < 0.05 else json.dumps({"email": f"{dice.getrandbits(40):x}@x"})
             producer.produce(TOPIC, said, key=str(dice.randint(1, CUSTOMERS)))
         aborted = dice.random() < 0.15
-        (producer.abort_transaction if aborted else producer.commit_transaction)(30)
+        (producer.abort_transaction if aborted else producer.commit_transaction)(PATIENCE)
         self.ended[aborted] += 1
 
 
@@ -138,7 +138,7 @@ def run(kafka: Kafka, folder: Path, said: argparse.Namespace) -> dict[str, Any]:
 
 def moved_on(log: Log, follow: subprocess.Popen[bytes], before: int) -> int:
     """Waits until `lake` has committed a batch since the last kill, or has ended; the newest by then."""
-    until(lambda: follow.poll() is not None or log.head().batch > before, seconds=300)
+    until(lambda: follow.poll() is not None or log.head().batch > before)
     return log.head().batch
 
 

@@ -28,7 +28,7 @@ from typing import Any, Final
 import psycopg
 
 from lake.testing import Lakehouse
-from tests.processes import until
+from tests.processes import PATIENCE, until
 from tests.servers.postgres import Postgres, binaries, home, remove
 from tests.shop import HEAD, empty
 from tests.sources.shop import UNAVAILABLE, VARIABLE, Shop
@@ -233,7 +233,7 @@ def run(server: Postgres, folder: Path, said: argparse.Namespace) -> dict[str, A
     end = shop.query("SELECT pg_current_wal_flush_lsn()")[0][0]
     caught_up = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{shop.slot}'"
     last = lake(place, *FOLLOW)
-    until(lambda: shop.query(caught_up) == [(True,)] or last.poll() is not None, seconds=1800)
+    until(lambda: shop.query(caught_up) == [(True,)] or last.poll() is not None, seconds=3 * PATIENCE)
     last.send_signal(signal.SIGTERM)
     last.wait()
     codes = {words: lake(place, *words.split()).wait() for words in ("run", "verify")}
@@ -258,7 +258,7 @@ def confirmed(shop: Shop) -> object:
 
 def moved_on(shop: Shop, follow: subprocess.Popen[bytes], before: object) -> object:
     """Waits until `lake` has committed something since the last kill, or has ended; what is confirmed by then."""
-    until(lambda: follow.poll() is not None or confirmed(shop) != before, seconds=300)
+    until(lambda: follow.poll() is not None or confirmed(shop) != before)
     return confirmed(shop)
 
 

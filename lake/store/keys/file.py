@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lake import cost
+from lake import cost, disk
 from lake.errors import DeclarationError, forbidden, full
 from lake.session import first_line
 from lake.store.keys.home import COPY, SECRET_BYTES, Identity, Transaction
@@ -113,9 +113,9 @@ def new_file(file: Path) -> KeyFile:
 
 
 def _create(file: Path, flags: int = 0) -> None:
-    """Makes the file, empty, for its owner alone."""
     file.parent.mkdir(parents=True, exist_ok=True)
     os.close(os.open(file, os.O_CREAT | os.O_RDWR | flags, 0o600))
+    disk.flush_above(file)
 
 
 def secret_file(file: Path) -> Path:
@@ -124,7 +124,6 @@ def secret_file(file: Path) -> Path:
 
 
 def _secret(file: Path) -> bytes:
-    """The secret of a store that is made in `file`."""
     kept = secret_file(file)
     if not kept.exists():
         return secrets.token_bytes(SECRET_BYTES)
@@ -138,7 +137,6 @@ def _secret(file: Path) -> bytes:
 
 
 def _keep(secret: bytes, file: Path) -> None:
-    """Writes the secret to `file`, whole, where it is not there yet."""
     if file.exists():
         return
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
@@ -148,5 +146,6 @@ def _keep(secret: bytes, file: Path) -> None:
             opened.flush()
             os.fsync(descriptor)
         Path(name).replace(file)
+        disk.flush([file.parent])
     finally:
         Path(name).unlink(missing_ok=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
-from lake.store import delta
+from lake.store import delta, durable
 from lake.store.book import Book, as_state, instant, parsed, unknown
 from lake.store.recovery import last_edition
 from lake.store.standstill import still
@@ -64,10 +65,11 @@ class Edition:
 EDITIONS: Final = Book(
     "editions",
     {"action": "VARCHAR", "number": "BIGINT", "cut": "BIGINT", "tables": "VARCHAR", "published_at": "TIMESTAMPTZ"},
+    durable=True,
 )
 
 
-_NUMBERS = Book("numbers", {"what": "VARCHAR", "number": "BIGINT"})
+_NUMBERS = Book("numbers", {"what": "VARCHAR", "number": "BIGINT"}, durable=True)
 """What is remembered of editions should damage take their book: their numbers are never given again."""
 
 
@@ -198,9 +200,12 @@ def record_edition(
 ) -> Edition:
     """Publishes `tables` at `cut` as the next edition; the latest one, unchanged, where it is the same. A pin stays.
 
+    The tables are on the disk before it is, and it is before this returns.
+
     Raises Unavailable where the newest edition is of a later cut, or has one of the tables at one, or tables by other
     definitions or elsewhere than both `tables` and the edition that the caller had `seen` when it began.
     """
+    _flush_tables(settings, tables)
     with EDITIONS.written(settings), still():
         delta.look_at(book.location(settings).path for book in (EDITIONS, _NUMBERS))
         head = EDITIONS.head(settings)
@@ -219,6 +224,21 @@ def record_edition(
         _change(settings, head, "publish", edition, pin=head.data.get("pin"))
         _remember(settings, edition.number)
         return edition
+
+
+def _flush_tables(settings: Settings, tables: Mapping[str, EditionTable]) -> None:
+    latest, root = latest_edition(settings), Warehouse(settings).root
+    before = {table.path: table.version for table in latest.tables.values()} if latest else {}
+    new = {table.path: -1 for table in tables.values()} | before
+    for table in tables.values():
+        if before.get(table.path) != table.version:
+            durable.flush(root / table.path, partial(new.__getitem__, table.path))
+
+
+def flush(settings: Settings) -> None:
+    """Write the newest edition to the disk, should its writer have died before: a sink may be sent it then."""
+    for book in (EDITIONS, _NUMBERS):
+        durable.flush(book.location(settings).path)
 
 
 def edition_of_moment(settings: Settings, moment: datetime) -> int:
@@ -264,7 +284,6 @@ def _state(edition: Edition) -> dict[str, Any]:
 
 
 def _goes_back(latest: Edition, edition: Edition) -> bool:
-    """Whether a table is at an earlier cut in `edition` than in the `latest`."""
     return any(latest.cut_of(name) > edition.cut_of(name) for name in latest.tables.keys() & edition.tables.keys())
 
 
@@ -281,17 +300,14 @@ def _made(edition: Edition | None) -> dict[str, tuple[str, str]]:
 
 
 def _maker(table: EditionTable) -> tuple[str, str]:
-    """Where the table is, and by which definition."""
     return table.path, table.fingerprint
 
 
 def _expired(head: delta.Position) -> list[list[int]]:
-    """The numbers of expired editions as ranges [first, last]."""
     return head.data.get("expired") or []
 
 
 def _must_be_kept(head: delta.Position, number: int) -> None:
-    """Raises DeclarationError for an edition that has expired."""
     expired, latest = _expired(head), _edition_of(head, "edition")
     if latest is None or not _within(number, expired):
         return
@@ -330,10 +346,8 @@ def _ranges(numbers: Iterable[int]) -> list[list[int]]:
 
 
 def _numbers(ranges: Iterable[Sequence[int]]) -> Iterator[int]:
-    """The numbers within ranges."""
     return (number for first, last in ranges for number in range(first, last + 1))
 
 
 def _within(number: int, ranges: Iterable[Sequence[int]]) -> bool:
-    """Whether one of the ranges has `number`."""
     return any(first <= number <= last for first, last in ranges)

@@ -69,6 +69,7 @@ _GRANTS: Final = Book(
         "at": "TIMESTAMPTZ",
         "expires": "TIMESTAMPTZ",
     },
+    durable=True,
 )
 
 

@@ -1,23 +1,11 @@
-"""What only a local folder has beside the verbs of lake.store.storage: folders to rename, a disk to settle on."""
+"""Removal of a table: from a local folder, which can be renamed first, or from an object store."""
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterable
 from contextlib import suppress
 
 from lake.store.storage import LOCAL, Address
-
-
-def settle(files: Iterable[Address]) -> None:
-    """Has the disk hold `files`, folders among them, before what they replace is gone; a store holds what it has."""
-    for file in files:
-        if file.storage is not LOCAL:
-            continue
-        descriptor = os.open(file.local, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
 
 
 def remove_table(path: Address) -> None:

@@ -6,17 +6,15 @@ that old commits and checkpoints keep. So all of these go.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from lake.store import delta
+from lake.store import delta, durable
 from lake.store.delta import Position
 from lake.store.standstill import moved
 from lake.store.storage import Address
-from lake.store.storage.disk import settle
 from lake.store.upkeep import vacuum
 
 CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint.*\.parquet")
@@ -35,15 +33,6 @@ def begin_anew(path: Address, position: Position | None = None, **also: object) 
     return table.version()
 
 
-def begins(path: Address) -> int:
-    """The version of the table's newest checkpoint: whoever reads from it on needs nothing older. -1 for none whole."""
-    try:
-        version: int = json.loads((path / "_delta_log" / "_last_checkpoint").read())["version"]
-    except (FileNotFoundError, ValueError):
-        return -1
-    return version
-
-
 def end(path: Address, *, upto: int | None = None) -> int:
     """Removes every version of the table at `path` before its newest checkpoint, and files that none since needs.
 
@@ -51,11 +40,11 @@ def end(path: Address, *, upto: int | None = None) -> int:
     on since. The caller holds the table's lease, and has had the table begin anew. Returns how many files went; after a
     crash, called again, it goes on.
     """
-    log, newest = path / "_delta_log", begins(path)
+    log, newest = path / "_delta_log", delta.newest_checkpoint(path)
     names = [entry.name for entry in log.list()]
     checkpoints = (int(name[:20]) for name in names if CHECKPOINT.fullmatch(name))
     since = newest if upto is None else max(version for version in checkpoints if version <= min(upto, newest))
-    settle([*(log / name for name in names if name.startswith(f"{since:020}.")), log / "_last_checkpoint", log])
+    durable.flush_all(path, since)
     old = [log / name for name in names if _version(name) < since]
     gone = [*old, *vacuum.unneeded(path, keep=(), since=since, unnamed=timedelta())]
     for file in gone:

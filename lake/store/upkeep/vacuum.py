@@ -111,7 +111,6 @@ def checkpoint(path: Address) -> None:
 
 
 def _actions(path: Address, version: int) -> Iterator[tuple[str, Address]]:
-    """What the commit `version` did with files: add, remove, cdc (of the change feed)."""
     for kind, action in delta.actions(path, version):
         if kind in delta.FILE_ACTIONS:
             yield kind, path / unquote(action["path"])

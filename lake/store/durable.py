@@ -1,0 +1,101 @@
+"""Durability of commits: all that a commit wrote is on the disk before anyone outside relies on it.
+
+Neither delta-rs nor Spark flushes what it writes. An object store has on disk what it has acknowledged; on a local disk
+`flush` writes it there, by path, for commits of any process. A writer that dies before it has flushed leaves that to
+the next one: until the first flush of a process, everything since the table's newest checkpoint counts as unwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+from lake import disk
+from lake.errors import StorageError, full
+from lake.store import delta
+from lake.store.storage import Address
+
+_flushed: Final[dict[Address, int]] = {}
+"""The version of each table up to which this process knows it to be on the disk."""
+
+
+def flush(path: Address, since: Callable[[], int] | None = None) -> None:
+    """Write every commit to the table at `path` to the disk: its files, then the commit, then the folders of both.
+
+    A process that has not flushed the table yet begins after the version `since`. Raises StorageError if a file of a
+    commit is missing or cut short, Unavailable if the disk is full.
+    """
+    newest = delta.newest_version(path) if path.storage.may_tear else None
+    known = _flushed.get(path)
+    if newest is None or newest == known:
+        return
+    first = known is None or known > newest  # or the table was removed and made again
+    if known is None or first:
+        known = since() if since else delta.newest_checkpoint(path) - 1
+    versions = range(known + 1, newest + 1)
+    try:
+        files = _files(path, versions)
+        disk.flush(_with_checksums(files))
+        folders = {folder for file in files for folder in file.parents if folder.is_relative_to(path.local)}
+        disk.flush(folders)
+        disk.flush(_with_checksums(_log_files(path, versions)))
+        disk.flush([path.local / "_delta_log", path.local])
+        if first:
+            disk.flush_above(path.local)
+    except OSError as error:
+        raise full(error, where=str(path)) or StorageError(
+            f"the disk did not take a commit to {path.name}: {error.strerror}",
+            where=error.filename or str(path),
+            fix="find out what is wrong with the disk, then run the command again: no source was told of the commit",
+        ) from error
+    _flushed[path] = newest
+
+
+def flush_all(path: Address, version: int) -> None:
+    """Write the whole table at `path`, from `version` on, to the disk: files that only older versions need may go."""
+    if path.storage.may_tear:
+        files = [path.at(file).local for file in delta.files(delta.at(path, version))]
+        disk.flush([*_with_checksums(files), *{file.parent for file in files}])
+        _flushed.pop(path, None)
+        flush(path, lambda: version - 1)
+
+
+def _files(path: Address, versions: Iterable[int]) -> list[Path]:
+    """The files of the commits that are still there. Raises StorageError if the newest version lacks one."""
+    sizes, replaceable = dict[str, int](), set[str]()
+    for version in versions:
+        with suppress(FileNotFoundError):  # the table's past was ended after it
+            for kind, action in delta.actions(path, version):
+                if kind in delta.FILE_ACTIONS - {"remove"}:
+                    sizes[action["path"]] = action["size"]
+                if kind in delta.FILE_ACTIONS - {"add"}:
+                    replaceable.add(action["path"])  # vacuum may have deleted it
+    files = []
+    for name, size in sizes.items():
+        entry = (path / unquote(name)).head()
+        if entry is not None:
+            files.append((path / unquote(name)).local)
+        if name not in replaceable and (entry is None or entry.size != size):
+            raise StorageError(
+                f"a file of {path.name} is {'cut short' if entry else 'gone'}",
+                where=str(path / unquote(name)),
+                fix="restore it from a backup",
+            )
+    return files
+
+
+def _log_files(path: Address, versions: range) -> list[Path]:
+    log = path.local / "_delta_log"
+    files = [log / f"{version:020}.{kind}" for version in versions for kind in ("json", "crc")]
+    if delta.newest_checkpoint(path) in versions:
+        files += [log / "_last_checkpoint", *(f for f in log.glob("*.checkpoint*") if int(f.name[:20]) in versions)]
+    return [file for file in files if file.exists()]
+
+
+def _with_checksums(files: Iterable[Path]) -> list[Path]:
+    """`files`, and the checksums beside those that Spark wrote, without which it does not read them."""
+    every = list(files)
+    return every + [crc for file in every if (crc := file.with_name(f".{file.name}.crc")).exists()]

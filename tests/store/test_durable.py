@@ -1,0 +1,117 @@
+"""What is written to the disk of a table's commits, and in which order. tests/crash/test_power.py cuts the power."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lake import disk
+from lake.errors import StorageError
+from lake.store import delta, durable
+from lake.store.storage import Address
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Address:
+    return Address(str(tmp_path / "meta/table"))
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files and folders that are written to the disk, one by one."""
+    names = list[str]()
+    flush = disk._flush
+
+    def noted(path: Path) -> None:
+        flush(path)
+        names.append(path.name)
+
+    monkeypatch.setattr(disk, "_flush", noted)
+    monkeypatch.setattr(disk, "THREADS", 1)
+    return names
+
+
+def append(table: Address, *numbers: int) -> None:
+    for number in numbers:
+        delta.add(table, pa.table({"n": [number]}), configuration=delta.KEEP_LOGS)
+
+
+def data(table: Address) -> list[str]:
+    return sorted(file.name for file in table.local.glob("*.parquet"))
+
+
+def commit(version: int) -> str:
+    return f"{version:020}.json"
+
+
+def test_flush_writes_files_then_their_commit_then_the_folders_of_both(table: Address, flushed: list[str]) -> None:
+    append(table, 1)
+    durable.flush(table)
+    assert flushed[:5] == [*data(table), "table", commit(0), "_delta_log", "table"]
+    assert flushed[5:7] == ["meta", table.local.parents[1].name]
+
+
+def test_flush_writes_only_what_came_since_the_last_time(table: Address, flushed: list[str]) -> None:
+    append(table, 1)
+    durable.flush(table)
+    before = data(table)
+    flushed.clear()
+    durable.flush(table)
+    assert flushed == []
+    append(table, 2, 3)
+    durable.flush(table)
+    new = sorted({*data(table)} - {*before})
+    assert sorted(flushed[:2]) == new
+    assert flushed[2:] == ["table", commit(1), commit(2), "_delta_log", "table"]
+
+
+def test_the_first_flush_of_a_process_begins_at_the_newest_checkpoint(table: Address, flushed: list[str]) -> None:
+    append(table, *range(23))
+    version = delta.newest_checkpoint(table)
+    assert 0 < version < 22
+    durable.flush(table)
+    commits = [name for name in flushed if name.endswith(".json")]
+    assert commits == [commit(number) for number in range(version, 23)]
+    assert f"{version:020}.checkpoint.parquet" in flushed
+    assert "_last_checkpoint" in flushed
+
+
+def test_flush_begins_where_it_is_told_if_the_process_knows_nothing_of_the_table(
+    table: Address, flushed: list[str]
+) -> None:
+    append(table, 1, 2, 3)
+    durable.flush(table, lambda: 1)
+    assert [name for name in flushed if name.endswith(".json")] == [commit(2)]
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_flush_names_a_file_of_a_commit_that_is_gone_or_cut_short(table: Address, is_gone: bool) -> None:
+    append(table, 1)
+    [file] = table.local.glob("*.parquet")
+    if is_gone:
+        file.unlink()
+    else:
+        file.write_bytes(b"")
+    with pytest.raises(StorageError, match="gone" if is_gone else "cut short") as told:
+        durable.flush(table)
+    assert str(file) in str(told.value)
+
+
+def test_flush_passes_over_files_that_a_later_commit_removed(table: Address) -> None:
+    append(table, 1, 2)
+    before = data(table)
+    with delta.changing(table) as (changed, properties):
+        changed.optimize.compact(commit_properties=properties)
+    for name in before:
+        (table.local / name).unlink()
+    durable.flush(table)
+
+
+def test_flush_all_writes_files_of_older_commits_too(table: Address, flushed: list[str]) -> None:
+    append(table, 1, 2, 3)
+    durable.flush(table)
+    flushed.clear()
+    durable.flush_all(table, 2)
+    assert {*data(table), commit(2), "table", "_delta_log"} <= {*flushed}
