@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -22,7 +22,8 @@ from lake.config import Settings
 from lake.declaration import Declaration, log
 from lake.errors import DeclarationError, QualityError
 from lake.gate import failures, gate
-from lake.gate.gx import build, judge_frame, judge_rows
+from lake.gate.frames import judge_frame
+from lake.gate.gx import build
 from lake.quality.suite import load_suite
 from lake.store import delta
 from lake.store.delta import Position
@@ -31,7 +32,6 @@ from lake.store.ledger.editions import EditionTable, record_edition
 from lake.store.scan import to_frame
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse
-from tests.checks import spark_forbidden
 
 pytestmark = pytest.mark.slow
 
@@ -233,7 +233,7 @@ def judged(project: Settings, declaration: Declaration, monkeypatch: pytest.Monk
         suite = load_suite(project, "carrier_daily")
         assert suite is not None
         table = at(project)
-        check = gate.judge_table(table, declaration, suite, version=version, cut=cut, spark=spark_forbidden)
+        check = gate.judge_table(table, declaration, suite, version=version, cut=cut)
         [recorded] = gate.record(project, [(table, check)])
         return recorded
 
@@ -263,7 +263,7 @@ def test_a_judged_version_is_not_judged_again(
     expect(compound())
     version = put(ROWS)
     first = judged(version)
-    monkeypatch.setattr(gate, "judge_rows", None)
+    monkeypatch.setattr(gate, "judge", None)
     assert judged(version) == first
     empty = put(ROWS.slice(0, 0))
     again = judged(empty, cut=2)
@@ -365,6 +365,20 @@ def test_an_empty_table_is_judged(expect: Expect, put: Callable[..., int], judge
             ' {"column": "x", "type_": "int"}}]}',
             "engine's names of types",
         ),
+        (
+            '{"expectations": [{"type": "expect_column_kl_divergence_to_be_less_than", "kwargs": {"column": "x"}}]}',
+            "cannot be judged exactly",
+        ),
+        (
+            '{"expectations": [\n{"type": "expect_column_values_to_match_regex",'
+            ' "kwargs": {"column": "carrier", "regex": "(?=A)"}}]}',
+            r"'\(\?=A\)' cannot be used: .*carrier_daily.json:2\)\n  fix: regular expressions are RE2's",
+        ),
+        (
+            '{"expectations": [{"type": "expect_column_values_to_be_between",'
+            ' "kwargs": {"column": "flights", "min_value": NaN}}]}',
+            "not valid JSON: NaN",
+        ),
     ],
 )
 def test_a_wrong_quality_file_says_what_and_where(
@@ -402,32 +416,7 @@ def test_an_expectation_that_does_not_fit_the_type_of_a_column_is_told_with_its_
 # --- large ones
 
 
-def test_spark_finds_what_pandas_finds(
-    spark: SparkSession, project: Settings, declaration: Declaration, expect: Expect
-) -> None:
-    expect(
-        not_null("carrier"),
-        between("flights", min_value=0),
-        between("share", min_value=0.1),
-        compound(),
-        row_count(min_value=9),
-        ("unexpected_rows_expectation", {"unexpected_rows_query": "SELECT * FROM {batch} WHERE flights < share"}),
-        (not_null("")[0], {"column": "flights", "row_condition": comparison("carrier", "UA")}),
-    )
-    suite = load_suite(project, "carrier_daily")
-    assert suite is not None
-    frame = spark.createDataFrame(ROWS.set_column(2, "flights", pa.array([4, -1, None, 5], pa.int64())))
-    null, flights, share, unique, count, sql, of_ua = judge_frame(suite.expectations, frame, ["carrier", "day"])
-    assert (sql.success, sql.observed) == (False, 1)
-    assert of_ua.record["examples"] == [{"carrier": "UA", "day": "2013-01-02", "flights": None}]
-    assert (share.success, unique.success, count.success, count.observed) == (True, True, False, 4)
-    assert (null.failed, null.rows, null.record["examples"]) == (1, 4, [{"carrier": None, "day": "2013-01-03"}])
-    assert flights.record["examples"] == [{"carrier": "UA", "day": "2013-01-01", "flights": -1}]
-    with pytest.raises(QualityError, match="carrier=UA day=2013-01-01 flights=-1"):
-        gate.judge_diff_frame(at(project), declaration, frame, cut=1)
-
-
-def test_more_rows_than_this_process_may_hold_are_judged_by_spark_with_the_same_findings(  # noqa: PLR0917 fixtures
+def test_diff_too_large_for_this_process_has_the_same_findings(  # noqa: PLR0917 fixtures
     spark: SparkSession,
     project: Settings,
     declaration: Declaration,
@@ -458,26 +447,11 @@ def test_more_rows_than_this_process_may_hold_are_judged_by_spark_with_the_same_
         table = at(replace(project, client_memory=memory))
         gate.judge_diff_frame(table, declaration, to_frame(spark, rows), cut=1)
         diff = last_checks(project, "diff")["carrier_daily"]
-        check = gate.judge_table(table, declaration, suite, version=version, cut=1, spark=lambda: spark)
-        found.append([told(diff.results), told(check.results)])
-    assert len(by_spark) == 2
+        check = gate.judge_table(table, declaration, suite, version=version, cut=1)
+        found.append([diff.results, check.results])
+    assert len(by_spark) == 1
     assert found[0] == found[1]
     assert [len(results) for results in found[0]] == [len(FAILING), len(FAILING) + len(whole)]
-
-
-def test_a_distribution_is_judged_by_what_is_imported_for_it(project: Settings, expect: Expect) -> None:
-    def near(share: float) -> tuple[str, Mapping[str, Any]]:
-        of = {"values": ["AA", "UA"], "weights": [share, 1 - share]}
-        return "expect_column_kl_divergence_to_be_less_than", {
-            "column": "carrier",
-            "partition_object": of,
-            "threshold": 0.1,
-        }
-
-    expect(near(1 / 3), near(0.9))
-    suite = load_suite(project, "carrier_daily")
-    assert suite is not None
-    assert [finding.success for finding in judge_rows(suite.expectations, ROWS.slice(0, 3), ())] == [True, False]
 
 
 def test_the_gate_is_ready_before_what_it_seldom_needs_is_imported() -> None:
@@ -488,15 +462,6 @@ def test_the_gate_is_ready_before_what_it_seldom_needs_is_imported() -> None:
         assert all(type(sys.modules[name]) is Later for name in SELDOM), SELDOM
     """
     subprocess.run([sys.executable, "-c", dedent(script)], check=True)
-
-
-def told(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Results with their examples in one order; of those that are met, without numbers, which are not told by Spark."""
-    numbers = dict.fromkeys(("rows", "failed", "observed"))
-    return [
-        {**each, "examples": sorted(map(str, each["examples"]))} | (numbers if each["success"] else {})
-        for each in results
-    ]
 
 
 def test_this_repositorys_quality_files_are_whole(request: pytest.FixtureRequest) -> None:

@@ -13,7 +13,6 @@ from lake.cli import Shell, lake
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.project import load
-from lake.quality.parking import MEETS, meets, refusal
 from lake.testing import Lakehouse
 from tests.shop import contract, declare
 
@@ -239,53 +238,3 @@ def test_what_is_no_time_of_its_column_is_told_with_its_place(
     with pytest.raises(DeclarationError, match="is not a valid value of a") as fault:
         shop.run()
     assert "quality/visited.json:1" in str(fault.value)
-
-
-VALUES: Final = {"n": ["-1", "0", "1.5", "null"], "s": ["''", "'a'", "'ab'", "null"]}
-CASES: Final[list[tuple[str, dict[str, Any], str]]] = [
-    ("expect_column_values_to_not_be_null", {"column": "n"}, "null"),
-    ("expect_column_values_to_be_null", {"column": "n"}, "-1 0 1.5"),
-    ("expect_column_values_to_be_between", {"column": "n", "min_value": 0, "max_value": 1.5}, "-1"),
-    ("expect_column_values_to_be_between", {"column": "n", "min_value": 0, "strict_min": True}, "-1 0"),
-    ("expect_column_values_to_be_between", {"column": "n", "max_value": 1.5, "strict_max": True}, "1.5"),
-    ("expect_column_value_lengths_to_be_between", {"column": "s", "min_value": 1, "max_value": 1}, "'' 'ab'"),
-    ("expect_column_values_to_be_in_set", {"column": "s", "value_set": ["a", "it's"]}, "'' 'ab'"),
-    ("expect_column_values_to_be_in_set", {"column": "s", "value_set": []}, "'' 'a' 'ab'"),
-    ("expect_column_values_to_not_be_in_set", {"column": "n", "value_set": [0, 7]}, "0"),
-    ("expect_column_values_to_match_regex", {"column": "s", "regex": "^a\\w*$"}, "''"),
-    ("expect_column_values_to_not_match_regex", {"column": "s", "regex": "b"}, "'ab'"),
-    ("expect_column_pair_values_a_to_be_greater_than_b", {"column_A": "n", "column_B": "zero"}, "-1 0"),
-    ("expect_column_pair_values_a_to_be_greater_than_b", {"column_A": "n", "column_B": "zero", "or_equal": True}, "-1"),
-    ("expect_column_pair_values_to_be_equal", {"column_A": "n", "column_B": "zero"}, "-1 1.5"),
-]
-
-
-def test_what_parks_judges_as_great_expectations_does(spark: SparkSession) -> None:
-    """But for a set without values, which the library takes for no set at all."""
-    import pyarrow as pa
-
-    from lake.gate.gx import judge_rows
-    from lake.quality.suite import Expectation
-    from lake.store.scan import to_arrow
-
-    assert {type_ for type_, *_ in CASES} == set(MEETS)
-    for type_, kwargs, failing in CASES:
-        assert not refusal(type_, kwargs)
-        column = str(kwargs.get("column", "n"))
-        values = VALUES[column]
-        rows = spark.sql(
-            f"select {column}, cast(0 as double) as zero from values {', '.join(f'({v})' for v in values)} t({column})"
-        )
-        if column == "n":
-            rows = rows.selectExpr("cast(n as double) as n", "zero")
-        judged = to_arrow(rows.selectExpr("*", f"coalesce(NOT ({meets(type_, kwargs)}), false) as _failed"))
-        found = [value for value, failed in zip(values, judged["_failed"].to_pylist(), strict=True) if failed]
-        assert found == failing.split(), (type_, kwargs)
-        if kwargs.get("value_set") == []:
-            continue
-        arguments = dict(kwargs) | ({"ignore_row_if": "either_value_is_missing"} if "column_A" in kwargs else {})
-        for row, failed in zip(
-            judged.drop(["_failed"]).to_batches(max_chunksize=1), judged["_failed"].to_pylist(), strict=True
-        ):
-            (finding,) = judge_rows([Expectation(type_, arguments, "stop", "", "here")], pa.table(row), ())
-            assert finding.success is not failed, (type_, kwargs, row.to_pylist())
