@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +21,7 @@ from lake.job_loader import declared as declared_by
 from lake.jobfile import JobFile
 from lake.kinds.latest import First
 from lake.quality.meanings import Terms, columns_of, fails
-from lake.quality.parking import PLACE, ROW, SUFFIX
+from lake.quality.parking import PLACE, ROW, SUFFIX, definition
 from lake.quality.suite import Expectation, load_suite, parks
 from lake.store.ledger.editions import Edition, latest_edition
 from lake.store.table_head import HANDED_ON, Columns, TableHead
@@ -303,8 +302,8 @@ def _rule(expectation: Expectation, zone: str | None) -> Parking:
         with expectation.evaluated():
             return fails(expectation.type, Terms(expectation.kwargs, columns_of(schema, zone)))
 
-    text = json.dumps([expectation.type, expectation.kwargs], sort_keys=True, default=str)
-    return Parking(str(expectation), expectation.columns or (), f"{text} in {zone or 'UTC'}", failing)
+    text = definition(expectation.type, expectation.kwargs, zone)
+    return Parking(str(expectation), expectation.columns or (), text, failing)
 
 
 def _cannot_park(table: Declaration) -> str:

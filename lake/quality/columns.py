@@ -35,6 +35,17 @@ COMPARABLE: Final = (*NUMBERS, TEXT, BOOLEAN, *TIMES)
 SCALAR: Final = (*COMPARABLE, BINARY)
 EPOCH: Final = datetime(1970, 1, 1)
 MOST_DIGITS: Final = 38
+BEYOND: Final[Mapping[tuple[Operator, bool], Operator]] = {
+    ("<", True): "<",
+    ("<=", True): "<",
+    (">", True): ">=",
+    (">=", True): ">=",
+    ("<", False): "<=",
+    ("<=", False): "<=",
+    (">", False): ">",
+    (">=", False): ">",
+}
+"""Comparisons with a number above, or below, all finite floats, as ones with infinity."""
 FIXES: Final[Mapping[str, str]] = {
     **dict.fromkeys(NUMBERS, "write a number"),
     TEXT: "write text in quotes",
@@ -100,6 +111,10 @@ class Column:
     def compare(self, operator: Operator, value: Any, argument: str) -> str:
         """Return the SQL of a comparison with the written `value` of an `argument`."""
         key = self.key(value, argument)
+        if isinstance(key, float):  # beyond all finite numbers
+            if operator == "=":
+                return self._always(False)
+            operator = BEYOND[operator, key > 0]
         if self.kind not in EXACT:
             held = f"{self.double if self.kind == FLOAT else self.sql} {operator} {self._literal(key)}"
             return f"({held} AND NOT isnan({self.sql}))" if self.kind == FLOAT else f"({held})"
@@ -116,6 +131,7 @@ class Column:
         if not isinstance(values, list):
             raise Unsuitable(f"{argument} {values!r} is not a list", "write [value, …]")
         keys = {self.key(value, argument) for value in values if value is not None}
+        keys = {key for key in keys if not isinstance(key, float)}
         if self.kind in EXACT:
             keys = {key for key in keys if not (Fraction(key) * 10 ** self.digits[1]).denominator > 1}
             keys = {key for key in keys if abs(Fraction(key)) < 10 ** self.digits[0]}
@@ -278,10 +294,11 @@ def decimal_text(key: Fraction) -> str:
 
 
 def _single(double: float) -> float:
+    """Return the nearest float of 32 bits, or the double itself if it is beyond them."""
     try:
         return float(struct.unpack("f", struct.pack("f", double))[0])
     except OverflowError:
-        return inf if double > 0 else -inf
+        return double
 
 
 def _kind(of: pa.DataType) -> str:

@@ -13,10 +13,13 @@ delete, and those of broadcast events, are never parked. A parked row has the co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from lake.quality.meanings import MEETS
+from lake.quoting import SPARK, literal, quoted
 
 SUFFIX: Final = "__parked"
 BY, PLACE, ROW = "parked_by", "parked_event", "parked_row"
@@ -35,3 +38,47 @@ def refusal(type_: str, kwargs: Mapping[str, Any]) -> str:
     if kwargs.get("mostly", 1) != 1:
         return "cannot park with 'mostly': a row is parked by itself"
     return ""
+
+
+def definition(type_: str, kwargs: Mapping[str, Any], zone: str | None) -> str:
+    """Return the text of an expectation that parks in a table's definition: another one asks for a deploy.
+
+    Expectations that mean what they always meant have the text that warehouses have.
+    """
+    if type_ not in WRITTEN or not kwargs.keys() <= {"column", "value_set", *BOUNDS}:
+        return f"{json.dumps([type_, kwargs], sort_keys=True, default=str)} in {zone or 'UTC'}"
+    of_times = any(isinstance(kwargs.get(end), str) for end in ("min_value", "max_value"))
+    text = WRITTEN[type_](quoted(str(kwargs["column"]), SPARK), kwargs)
+    return f"{text} in {zone}" if of_times and zone not in {None, "UTC"} else text
+
+
+def _bounds(column: str, kwargs: Mapping[str, Any]) -> str:
+    tests = [
+        f"{column} {sign}{'' if kwargs.get(f'strict_{end}') else '='} {_value(kwargs[f'{end}_value'])}"
+        for end, sign in (("min", ">"), ("max", "<"))
+        if f"{end}_value" in kwargs
+    ]
+    return " AND ".join(tests) or "true"
+
+
+def _in_set(column: str, kwargs: Mapping[str, Any]) -> str:
+    values = ", ".join(map(_value, kwargs["value_set"]))
+    return f"{column} IN ({values})" if values else f"{column} IS NULL"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return literal(value, SPARK) if isinstance(value, str) else format(Decimal(str(value)), "f")
+
+
+BOUNDS: Final = ("min_value", "max_value", "strict_min", "strict_max")
+WRITTEN: Final[Mapping[str, Callable[[str, Mapping[str, Any]], str]]] = {
+    "expect_column_values_to_not_be_null": lambda column, _: f"{column} IS NOT NULL",
+    "expect_column_values_to_be_null": lambda column, _: f"{column} IS NULL",
+    "expect_column_values_to_be_between": _bounds,
+    "expect_column_value_lengths_to_be_between": lambda column, kwargs: _bounds(f"length({column})", kwargs),
+    "expect_column_values_to_be_in_set": _in_set,
+    "expect_column_values_to_not_be_in_set": lambda column, kwargs: f"NOT {_in_set(column, kwargs)}",
+}
+"""The texts of expectations in definitions: the SQL of Spark for the same rows."""
