@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lake import cost
 from lake.errors import DeclarationError, QualityError
 from lake.gate.failures import failures, way_out
 from lake.gate.frames import judge_frame
@@ -30,7 +29,7 @@ from lake.quality.suite import Expectation, Suite, load_suite
 from lake.quoting import quoted
 from lake.store import small
 from lake.store.ledger import checks
-from lake.store.scan import Scan, within
+from lake.store.scan import Scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,11 +58,6 @@ def warm_up(settings: Settings) -> None:
         threading.Thread(target=prepare, name="gate", daemon=True).start()
 
 
-def in_this_process(settings: Settings) -> int:
-    """Return how many rows that Spark has may be judged in this process."""
-    return min(cost.JUDGED_ROWS, settings.client_memory // cost.JUDGED_ROW_BYTES)
-
-
 def judge_diff(table: Table, declaration: Declaration, diff: pa.Table, *, cut: int) -> str | None:
     """Judges the new images of rows, without state columns, by the row-local expectations.
 
@@ -79,18 +73,13 @@ def judge_diff(table: Table, declaration: Declaration, diff: pa.Table, *, cut: i
 
 
 def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *, cut: int) -> str | None:
-    """As `judge_diff`, for a diff that may be too large for this process."""
+    """Judge a diff that Spark has, on its executors. As `judge_diff`."""
     suite = load_suite(table.settings, declaration.name)
     if suite is None or not suite.row_local:
         return suite.hash if suite else None
     schema, kind = in_spark.schema(diff), declaration.kind
     _must_fit(suite, schema, kind.zone)
-    needed = diff.select(*_needed(suite.row_local, kind.identity, diff.columns))
-    rows = within(needed, in_this_process(table.settings))
-    if isinstance(rows, pa.Table):
-        findings = judge_rows(suite.row_local, rows, kind.identity, zone=kind.zone)
-    else:
-        findings = judge_frame(suite.row_local, needed, columns_of(schema, kind.zone), kind.identity)
+    findings = judge_frame(suite.row_local, diff, columns_of(schema, kind.zone), kind.identity)
     return _settle(table, suite, findings, cut)
 
 
@@ -218,15 +207,7 @@ def _judge_invariants(table: Table, declaration: Declaration, version: int) -> l
     return findings
 
 
-def _needed(expectations: Iterable[Expectation], identity: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """The columns to read, in the order of `columns`: those that expectations look at, and those that name a row."""
-    if any(expectation.columns is None for expectation in expectations):
-        return list(columns)
-    wanted = {*identity, *(name for expectation in expectations for name in expectation.columns or ())}
-    return [name for name in columns if name in wanted]
-
-
 def _must_fit(suite: Suite, schema: pa.Schema, zone: str | None) -> None:
     """Raise DeclarationError with all expectations that cannot be evaluated over a table's columns."""
-    if faults := list(suite.faults(schema.names)) or list(misfits(suite.own, schema, zone)):
+    if faults := list(suite.faults(schema.names)) or list(misfits(suite.expectations, schema, zone)):
         raise DeclarationError.all(faults)

@@ -15,8 +15,8 @@ import duckdb
 import pyarrow as pa
 
 from lake.errors import DeclarationError
-from lake.quality.columns import SCALAR, Column, Key, Unsuitable, shown
-from lake.quality.expectation_types import UNIQUE
+from lake.quality.columns import NUMBERS, SCALAR, Column, Key, Unsuitable, shown
+from lake.quality.expectation_types import SUM_CHANGED, UNIQUE
 from lake.quality.meanings import MEETS, Terms, columns_of, fails, within
 from lake.quality.statistics import COUNTS, JUDGED_BY, KINDS, METRICS, Values
 from lake.quoting import quoted
@@ -194,6 +194,8 @@ def misfits(expectations: Iterable[Expectation], schema: pa.Schema, zone: str | 
                 if expectation.rule.by_row:
                     rows.counts([expectation])
                 with expectation.evaluated():
+                    if expectation.type == SUM_CHANGED:
+                        Terms(expectation.kwargs, rows.columns).column.must_be(*NUMBERS)
                     for name in JUDGED_BY.get(expectation.type, ()):
                         bounds(expectation, rows.columns, name)
                         rows.metrics(expectation, [name])

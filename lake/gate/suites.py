@@ -33,7 +33,7 @@ def load_suites(project: Project) -> dict[str, Suite]:
             continue
         suites[declaration.name] = suite
         if schema := _schema(project, declaration):
-            faults += [*suite.faults(schema.names)] or [*misfits(suite.own, schema, declaration.kind.zone)]
+            faults += [*suite.faults(schema.names)] or [*misfits(suite.expectations, schema, declaration.kind.zone)]
     if faults:
         raise DeclarationError.all(faults)
     return suites

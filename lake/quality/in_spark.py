@@ -24,8 +24,8 @@ def evaluated(rows: DataFrame, sql: str, columns: Sequence[str], type_: str) -> 
         import duckdb
 
         if not connections:
-            connections.append(duckdb.connect(config={"threads": 1}))
-            connections[0].execute("SET TimeZone = 'UTC'")
+            connections.append(duckdb.default_connection().cursor())
+            connections[0].execute("SET threads = 1; SET TimeZone = 'UTC'; SET enable_progress_bar = false")
         connections[0].register("rows", pa.Table.from_arrays(list(arrays), names))
         result = connections[0].sql(f"SELECT {sql} AS result FROM rows").to_arrow_table()["result"]
         return result.combine_chunks()

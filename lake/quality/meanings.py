@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
+from lake.duck import connect
 from lake.quality.columns import (
     BINARY,
     INTEGER,
@@ -113,7 +114,7 @@ def pattern_fault(kwargs: Mapping[str, Any]) -> str:
     for query, texts in (("regexp_matches('', ?)", patterns), ("try_strptime('', ?)", [kwargs.get("strftime_format")])):
         for text in (text for text in texts if isinstance(text, str)):
             try:
-                duckdb.connect().execute(f"SELECT {query}", [text]).fetchall()
+                connect().execute(f"SELECT {query}", [text]).fetchall()
             except duckdb.Error as error:
                 return f"{text!r} cannot be used: {str(error).splitlines()[0].partition(': ')[2]}"
     return ""

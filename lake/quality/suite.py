@@ -122,11 +122,6 @@ class Suite:
         """Those that only the whole table can fail: they judge it before it is published."""
         return tuple(expectation for expectation in self.expectations if not expectation.row_local)
 
-    @property
-    def own(self) -> tuple[Expectation, ...]:
-        """Those that look at the table alone, and not at the last edition of it."""
-        return tuple(expectation for expectation in self.expectations if not expectation.rule.since)
-
     def faults(self, columns: Collection[str]) -> Iterator[DeclarationError]:
         """Expectations of columns that the table, which has `columns`, does not have."""
         for expectation in self.expectations:

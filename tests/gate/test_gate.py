@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from textwrap import dedent
@@ -17,12 +16,11 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
-from lake import Latest, cost
+from lake import Latest
 from lake.config import Settings
 from lake.declaration import Declaration, log
 from lake.errors import DeclarationError, QualityError
 from lake.gate import failures, gate
-from lake.gate.frames import judge_frame
 from lake.gate.gx import build
 from lake.quality.suite import load_suite
 from lake.store import delta
@@ -156,7 +154,7 @@ FAILING: list[tuple[tuple[str, Mapping[str, Any]], int]] = [
 """Expectations, and how many of ROWS fail each."""
 
 
-@pytest.mark.parametrize("copies", [1, cost.JUDGED_AT_ONCE])
+@pytest.mark.parametrize("copies", [1, 1000])
 def test_nulls_decimals_instants_and_dates_compare_as_they_should(
     project: Settings, declaration: Declaration, expect: Expect, copies: int
 ) -> None:
@@ -416,42 +414,20 @@ def test_an_expectation_that_does_not_fit_the_type_of_a_column_is_told_with_its_
 # --- large ones
 
 
-def test_diff_too_large_for_this_process_has_the_same_findings(  # noqa: PLR0917 fixtures
-    spark: SparkSession,
-    project: Settings,
-    declaration: Declaration,
-    expect: Expect,
-    put: Callable[..., int],
-    monkeypatch: pytest.MonkeyPatch,
+def test_diff_of_spark_has_the_findings_of_one_in_memory(
+    spark: SparkSession, project: Settings, declaration: Declaration, expect: Expect
 ) -> None:
-    share = not_null("")[0], {"column": "share", "mostly": 0.9}
-    unique = "expect_column_values_to_be_unique", {"column": "at"}
-    whole = [compound(), row_count(min_value=99), share, unique]
-    expect(*(expectation for expectation, _ in FAILING), *whole, severity="warn")
-    next_year = [datetime(2014, 1, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
-    later = ROWS.set_column(1, "day", pa.array([instant.date() for instant in next_year]))
-    later = later.set_column(4, "at", pa.array(next_year, pa.timestamp("us", "UTC")))
-    rows = pa.concat_tables([ROWS, ROWS.slice(1, 1), later])
-    version, suite = put(rows), load_suite(project, "carrier_daily")
-    assert suite is not None
-    by_spark, last_checks = [], checks.last_checks
-
-    def counted(*args: Any, **named: Any) -> Any:
-        by_spark.append(args)
-        return judge_frame(*args, **named)
-
-    monkeypatch.setattr(gate, "judge_frame", counted)
-    monkeypatch.setattr(checks, "last_checks", lambda *_: {})
+    expect(*(expectation for expectation, _ in FAILING), severity="warn")
+    rows = pa.concat_tables([ROWS, ROWS.slice(1, 1)])
     found = []
-    for memory in (project.client_memory, 8 * cost.JUDGED_ROW_BYTES):
-        table = at(replace(project, client_memory=memory))
-        gate.judge_diff_frame(table, declaration, to_frame(spark, rows), cut=1)
-        diff = last_checks(project, "diff")["carrier_daily"]
-        check = gate.judge_table(table, declaration, suite, version=version, cut=1)
-        found.append([diff.results, check.results])
-    assert len(by_spark) == 1
+    for judge, diff in ((gate.judge_diff, rows), (gate.judge_diff_frame, to_frame(spark, rows).repartition(2))):
+        judge(at(project), declaration, diff, cut=1)
+        found.append(checks.last_checks(project, "diff")["carrier_daily"].results)
     assert found[0] == found[1]
-    assert [len(results) for results in found[0]] == [len(FAILING), len(FAILING) + len(whole)]
+    assert len(found[0]) == len(FAILING)
+    expect(between("flights", min_value=0))
+    with pytest.raises(QualityError, match="carrier=UA day=2013-01-01 flights=-1"):
+        gate.judge_diff_frame(at(project), declaration, to_frame(spark, ROWS), cut=1)
 
 
 def test_the_gate_is_ready_before_what_it_seldom_needs_is_imported() -> None:
