@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,14 +18,17 @@ import duckdb
 from lake.duck import connect
 from lake.quality.columns import (
     BINARY,
+    EXACT,
+    FLOAT,
     INTEGER,
     LIST,
+    MOST_DIGITS,
+    NUMBERS,
+    SCALAR,
     TEXT,
     Column,
+    Operator,
     Unsuitable,
-    pair,
-    same,
-    total,
 )
 from lake.quoting import literal
 
@@ -167,6 +171,48 @@ def _distinct(terms: Terms) -> str:
 def _strftime(terms: Terms) -> str:
     column, form = terms.column.must_be(TEXT), literal(terms.kwargs["strftime_format"])
     return f"try_strptime({column.sql}, {form}) IS NOT NULL"
+
+
+def pair(a: Column, operator: Operator, b: Column) -> str:
+    """Return the SQL of a comparison of two columns. Raises Unsuitable if their types have no common order."""
+    if FLOAT in {a.kind, b.kind} and {a.kind, b.kind} <= {*NUMBERS}:
+        return f"({a.double} {operator} {b.double} AND NOT isnan({a.double}) AND NOT isnan({b.double}))"
+    if {a.kind, b.kind} <= {*EXACT}:
+        left, right = common([a, b])
+        return f"({left} {operator} {right})"
+    if a.must_be(*SCALAR).kind != b.must_be(*SCALAR).kind:
+        raise Unsuitable(
+            f"column {a.name} is of type {a.type}, and {b.name} of type {b.type}", "cast one of them in the job"
+        )
+    return f"({a.sql} {operator} {b.sql})"
+
+
+def same(a: Column, b: Column) -> str:
+    """Return the SQL of whether two columns have one value, of which null and NaN are one each."""
+    nan = f" OR (isnan({a.double}) AND isnan({b.double}))" if FLOAT in {a.kind, b.kind} else ""
+    return f"coalesce({pair(a, '=', b)}{nan}, {a.sql} IS NULL AND {b.sql} IS NULL)"
+
+
+def total(columns: list[Column], value: Any, argument: str) -> str:
+    """Return the SQL of whether columns add up to the written `value`: doubles in their order if one is a float."""
+    import pyarrow as pa
+
+    if any(column.must_be(*NUMBERS).kind == FLOAT for column in columns):
+        added = " + ".join(column.double for column in columns)
+        return Column("sum", pa.float64(), expression=f"({added})").compare("=", value, argument)
+    scale = max(column.digits[1] for column in columns)
+    scaled = Fraction(Column("sum", pa.decimal128(MOST_DIGITS, scale)).key(value, argument)) * 10**scale
+    if scaled.denominator > 1:
+        return "false"
+    return f"({' + '.join(column.unscaled(scale) for column in columns)} = CAST('{int(scaled)}' AS BIGNUM))"
+
+
+def common(columns: list[Column]) -> list[str]:
+    """Return the SQL of integers and decimals in one type that has all their digits."""
+    whole, scale = (max(column.digits[part] for column in columns) for part in (0, 1))
+    if whole + scale > MOST_DIGITS:
+        return [column.unscaled(scale) for column in columns]
+    return [f"CAST({column.sql} AS DECIMAL({whole + scale},{scale}))" for column in columns]
 
 
 MEETS: Final[Mapping[str, Callable[[Terms], str]]] = {

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
+from dataclasses import replace
+from decimal import Decimal
 from typing import Any, Final
+from unittest.mock import ANY
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,7 +17,12 @@ from lake.cli import Shell, lake
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.project import load
+from lake.quality.meanings import MEETS
+from lake.quality.suite import Expectation
+from lake.store.ledger import checks
 from lake.testing import Lakehouse
+from tests.gate import oracle
+from tests.gate.test_meanings import several, single
 from tests.shop import contract, declare
 
 CONTRACT: Final = contract(
@@ -238,3 +247,79 @@ def test_what_is_no_time_of_its_column_is_told_with_its_place(
     with pytest.raises(DeclarationError, match="is not a valid value of a") as fault:
         shop.run()
     assert "quality/visited.json:1" in str(fault.value)
+
+
+JUDGED: Final = ("whole", "money", "double", "words", "day")
+PAYMENTS: Final = contract(
+    "payments",
+    {
+        "id": "int",
+        "whole": "long?",
+        "money": "decimal(10, 2)?",
+        "double": "double?",
+        "words": "string?",
+        "day": "date?",
+    },
+)
+JUDGING: Final = '''
+from lake import Latest, log, table
+
+@table(Latest("id"), log("payments"))
+def {name}(payments):
+    """A payment; what is -7 is not a number."""
+    reading = "if(double = -7, double('NaN'), double) as double"
+    return payments.selectExpr("id", "whole", "money", reading, "words", "day")
+'''
+
+
+def judged_cases() -> list[tuple[str, dict[str, Any]]]:
+    cases = [*single(), *several()]
+    named = ("column", "column_A", "column_B")
+    mine = [
+        (type_, kwargs)
+        for type_, kwargs in cases
+        if {*kwargs.get("column_list", ()), *(kwargs[n] for n in named if n in kwargs)} <= {*JUDGED}
+        and type_ in MEETS
+        and not any(isinstance(value, Decimal) for value in kwargs.values())
+        and oracle.failing(type_, kwargs, oracle.rows()) is not None
+    ]
+    by_type = {type_: [case for case in mine if case[0] == type_] for type_, _ in mine}
+    return [case for few in by_type.values() for case in random.Random(6).sample(few, min(4, len(few)))]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("small_diff_rows", [10_000, 0])
+def test_rows_that_park_are_those_that_the_gate_fails(
+    spark: SparkSession, project: Settings, small_diff_rows: int
+) -> None:
+    """One verdict, the oracle's, however the rows of a change are held."""
+    cases, rows = judged_cases(), oracle.rows()
+    for name, severity in (("warned", "warn"), ("kept", "park")):
+        listed = [{"type": type_, "kwargs": kwargs, "severity": severity} for type_, kwargs in cases]
+        project.path(f"quality/{name}.json").write_text(json.dumps({"expectations": listed}))
+    jobs = {f"silver/{name}": JUDGING.format(name=name) for name in ("warned", "kept")}
+    shop = declare(project, PAYMENTS, jobs=jobs)
+    shop.settings = replace(shop.settings, small_diff_rows=small_diff_rows)
+    events = [
+        {"id": row["id"]}
+        | {name: str(row[name]) if name in {"money", "day"} else row[name] for name in JUDGED if row[name] is not None}
+        for row in rows
+    ]
+    for event in events:
+        if event.get("double") != event.get("double"):
+            event["double"] = -7
+    shop.land("payments", *events[:9]).land("payments", *events[9:]).run()
+    failing = [oracle.failing(*case, rows) or [] for case in cases]
+    results = checks.last_checks(shop.settings, "diff")["warned"].results
+    assert [(result["failed"], result["examples"][:1]) for result in results if result["type"] in MEETS] == [
+        (len(ids), [ANY] if ids else []) for ids in failing
+    ]
+    parked = {row["id"] for row in shop.table("kept__parked")}
+    assert parked == {row for ids in failing for row in ids}
+    for row in shop.table("kept__parked"):
+        assert row["parked_by"].split("; ") == [
+            str(Expectation(*case, "park", "", ""))
+            for case, ids in zip(cases, failing, strict=True)
+            if row["id"] in ids
+        ]
+    assert {row["id"] for row in shop.table("kept")} == {row["id"] for row in rows} - parked
