@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation as Judge
 
 SELDOM: Final = ("altair", "scipy.stats")
-"""What the library imports for drawings and for tests of distributions: 70 MB and 0.7 s."""
+"""Modules that the library imports for drawings and for tests of distributions: 70 MB and 0.7 s."""
 FORMAT: Final = {"result_format": "BOOLEAN_ONLY", "include_unexpected_rows": False, "partial_unexpected_count": 0}
-"""What is asked of the library: its verdict; rows and values are shown from here."""
+"""Form of the library's answer: its verdict alone."""
 BOUNDS: Final = ("min_value", "max_value")
 """Arguments that are checked here: the library knows them as floats and days alone."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What an expectation says of the rows that it judged.
+    """Verdict of an expectation.
 
-    `failed` counts failing rows out of `rows`; both are None for an expectation that looks at no single row, which
-    tells what it `observed` instead. `examples` are the first failing rows: their identity and the columns judged.
+    `failed` counts failing rows out of `rows`. Both are None for an expectation about a whole table, which has
+    `observed` instead. `examples` are the first failing rows: their identity and the columns judged.
     """
 
     expectation: Expectation
@@ -53,7 +53,7 @@ class Finding:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The finding as JSON has it."""
+        """The finding for JSON."""
         return {
             "type": self.expectation.type,
             "kwargs": json.loads(json.dumps(self.expectation.kwargs, default=str)),  # long decimals as text
@@ -103,7 +103,7 @@ def of_rows(expectation: Expectation, judge: Judge, count: Count) -> Finding:
 
 
 def build(expectations: Iterable[Expectation]) -> list[Judge]:
-    """Return the library's own objects. Raises DeclarationError that tells every argument it refuses."""
+    """Return the library's own objects. Raises DeclarationError with every argument that it refuses."""
     prepare()
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
@@ -123,7 +123,7 @@ def build(expectations: Iterable[Expectation]) -> list[Judge]:
 
 @cache
 def prepare() -> None:
-    """Imports the library on first need, which takes seconds."""
+    """Import the library on first need, which takes seconds."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")  # nothing is sent anywhere
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about its own workings, which users cannot fix
@@ -144,7 +144,6 @@ class Later(ModuleType):
 
 
 def _of_table(expectation: Expectation, judge: Judge, rows: Rows) -> Finding:
-    """The finding of an expectation about the whole table."""
     names = JUDGED_BY[expectation.type]
     with expectation.evaluated():
         exact = bounds(expectation, rows.columns, names[-1])
@@ -159,7 +158,7 @@ def _of_table(expectation: Expectation, judge: Judge, rows: Rows) -> Finding:
 
 
 def _within(value: Any, low: Any, high: Any) -> bool:
-    """Whether a value is within bounds of its own type; NaN is not."""
+    """Return whether a value is within bounds of its own type; NaN is not."""
     return value is not None and value >= (value if low is None else low) and value <= (value if high is None else high)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lake.quality.suite import Expectation
 
 EXAMPLES: Final = 10
-"""How many failing rows are shown and recorded."""
+"""The most failing rows that are shown and recorded."""
 QUANTILES: Final = "column.quantile_values"
 QUERY: Final = "unexpected_rows_query"
 REPEATED: Final = '"is repeated"'
@@ -44,7 +44,7 @@ class Test:
 
 @dataclass(frozen=True)
 class Count:
-    """How many rows a test is about, how many of them it considers, and how many fail it; the first of those."""
+    """Counts of a test: the rows it is about, those it considers, those that fail it; and the first failing rows."""
 
     rows: int
     considered: int
@@ -148,7 +148,7 @@ class Rows:
         return text.rstrip("; \n")
 
     def _marked(self, columns: Sequence[Column], where: str) -> str:
-        """The rows with REPEATED: whether several rows of which `where` is true have the same values of `columns`."""
+        """Return the rows with REPEATED: true if several rows that meet `where` have the same values of `columns`."""
         for column in columns:
             column.must_be(*SCALAR)
         keys = ", ".join(f"{column.sql} AS k{n}" for n, column in enumerate(columns))

@@ -49,7 +49,7 @@ class Beside:
             return rows
 
     def both(self, value: str) -> tuple[Any, Any]:
-        """What the SQL `value` is over the edition's rows, and over those of now."""
+        """Return the SQL `value` over the edition's rows, and over those of now."""
         [row] = self.ask(f"SELECT (SELECT {value} FROM had) AS had, (SELECT {value} FROM now) AS now")
         return row["had"], row["now"]
 
@@ -110,7 +110,7 @@ def judge_since(
 
 
 def _near(expectation: Expectation, had: Key, now: Key) -> Finding:
-    """Whether a number changed by no more than a share of what it was; one that is not finite has to stay."""
+    """Judge whether a number changed by at most a share of it; one that is not finite has to stay."""
     observed = f"{_shown(now)}, where the last edition has {_shown(had)}"
     if not (isinstance(had, Fraction) and isinstance(now, Fraction)):
         return Finding(expectation, str(had) == str(now), observed=observed)

@@ -83,7 +83,7 @@ class Column:
 
     @property
     def digits(self) -> tuple[int, int]:
-        """How many digits a number has at most before and after the point."""
+        """The most digits of a number before and after the point."""
         if self.kind == DECIMAL:
             return self.type.precision - self.type.scale, self.type.scale
         return len(str(2**self.type.bit_width)), 0

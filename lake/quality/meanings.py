@@ -1,8 +1,8 @@
-"""What expectations about single rows mean: one table, as DuckDB's SQL, for the gate and for what parks rows.
+"""Meanings of expectations about single rows: one table of DuckDB's SQL, for the gate and for parking.
 
-A row fails if the expectation considers it and it does not meet the condition; what is null does not meet one. A column
-expectation considers rows in which the column is not null, one about several columns those that `ignore_row_if` leaves.
-For uniqueness and equality of columns null is one value; for uniqueness NaN is one, too.
+A row fails if the expectation considers it and the condition is not true for it; a condition that is null is not true.
+An expectation about one column considers rows in which it is not null, one about several those that `ignore_row_if`
+leaves. For uniqueness and equality of columns null is one value. For uniqueness NaN is one, too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "neither": "",
     "never": "",
 }
-"""How the tests of single columns for null make up one of whether a row is ignored."""
+"""The operator that joins the tests of single columns for null into the test of an ignored row."""
 OPERATORS: Final[Mapping[str, str]] = {"==": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 CONDITION: Final = "row_condition"
 
@@ -241,7 +241,7 @@ MEETS: Final[Mapping[str, Callable[[Terms], str]]] = {
     ),
     "expect_select_column_values_to_be_unique_within_record": _distinct,
 }
-"""What a row that is considered has to meet, by the type of an expectation."""
+"""The condition on a row that is considered, by the type of an expectation."""
 OF_NULLS: Final = frozenset({"expect_column_values_to_not_be_null", "expect_column_values_to_be_null"})
 
 

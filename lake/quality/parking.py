@@ -28,7 +28,7 @@ MEANINGS: Final = {
     PLACE: "where it comes from: batch:bucket:offset of an event, the identity of a table's row as JSON",
     ROW: "tells rows of one event apart",
 }
-"""What a table of parked rows adds to the columns of its function."""
+"""Columns that a table of parked rows has beside those of its function."""
 
 
 def refusal(type_: str, kwargs: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What expectations about a whole column are judged by, exactly: by the names of Great Expectations' metrics.
+"""Exact statistics of whole columns, by the names of Great Expectations' metrics.
 
 DuckDB counts, sorts and adds up whole numbers, and spills. Python adds up its few results as fractions. A statistic of
 floats is rounded once, to the nearest double. If a value is NaN, the statistic is NaN, which is within no bounds. The
@@ -39,7 +39,7 @@ IQR: Final = "iqr"
 
 @dataclass(frozen=True)
 class Powers:
-    """How many finite values there are, their sum, and the sum of their squares; and what is not finite."""
+    """Count of the finite values, their sum, the sum of their squares; and the values that are not finite."""
 
     count: int
     sum: Fraction
@@ -95,11 +95,11 @@ class Values:
 
     @property
     def is_number(self) -> bool:
-        """Whether no value is NaN."""
+        """True if no value is NaN."""
         return self.column.kind != FLOAT or not self.rows("SELECT 1 FROM v WHERE isnan(v) LIMIT 1")
 
     def extreme(self, function: str) -> Key | None:
-        """The `min` or the `max` of the values."""
+        """Return the `min` or the `max` of the values."""
         if not self.is_number:
             return nan
         least = replace(self.value, expression=f"{function}(v)").python
@@ -114,18 +114,18 @@ class Values:
         return [self.value.read(value) for (value,) in found]
 
     def outside(self, values: Any) -> int:
-        """How many different values are not among those written."""
+        """Count the different values that are not among those written."""
         test = self.value.one_of(values, "value_set")
         return int(self.rows(f"SELECT count(*) FROM (SELECT DISTINCT v FROM v WHERE NOT {test})")[0][0])
 
     def absent(self, values: Any) -> list[Any]:
-        """The written values that no row has."""
+        """Return the written values that no row has."""
         test = self.value.one_of(values, "value_set")
         there = {self.value.read(v) for (v,) in self.rows(f"SELECT {self.value.python} FROM v WHERE {test} GROUP BY v")}
         return [v for v in values if v is not None and self.column.key(v, "value_set") not in there]
 
     def ranked(self, ranks: Sequence[int]) -> list[Key]:
-        """The values at these places, from 0, in their order."""
+        """Return the values at these places, from 0, in sorted order."""
         places = sorted(set(ranks))
         found = self.rows(
             f"""SELECT {self.value.python} FROM (SELECT v, row_number() OVER (ORDER BY v) - 1 AS place FROM v)
@@ -135,13 +135,13 @@ class Values:
         return [by_place[rank] for rank in ranks]
 
     def quantile(self, share: float) -> Key | None:
-        """The least value up to which there are at least this `share` of the values."""
+        """Return the least value that at least this `share` of the values do not exceed."""
         if not self.count or not self.is_number:
             return nan if self.count else None
         return self.ranked([max(ceil(exact(share) * self.count) - 1, 0)])[0]
 
     def interpolated(self, share: Fraction) -> Key | None:
-        """The quantile between the two values around it, in proportion."""
+        """Return the quantile, interpolated between the two values around it."""
         if not self.count or not self.is_number:
             return nan if self.count else None
         place = share * (self.count - 1)
@@ -172,7 +172,7 @@ class Values:
         return Powers(count, total, squares, special)
 
     def fences(self, kwargs: Mapping[str, Any]) -> tuple[Fraction | None, Fraction | None, bool]:
-        """The bounds of what is no outlier, and whether they are inside; None for no bound. Of the finite values."""
+        """Return the bounds of what is no outlier (None for no bound), and whether they are inside."""
         finite = replace(self, where=f"{self.where} AND isfinite({self.column.sql})")
         of = finite if self.column.must_be(*NUMBERS).kind == FLOAT else self
         if "threshold" not in kwargs and kwargs.get("method", IQR) == IQR:
@@ -193,7 +193,7 @@ class Values:
         return mean - max(reach, Fraction(0)), mean + max(reach, Fraction(0)), reach <= 0
 
     def rounded(self, key: Key | None) -> Key | None:
-        """A statistic as it is compared: of floats the nearest double."""
+        """Round a statistic of floats to the nearest double."""
         if key is None or self.column.kind != FLOAT or not isinstance(key, Fraction):
             return key
         double = nearest_double(key)
@@ -225,7 +225,7 @@ METRICS: Final[Mapping[str, Callable[[Values, Mapping[str, Any]], Any]]] = {
     "column.distinct_values.not_in_set.count": lambda values, kwargs: values.outside(kwargs["value_set"]),
     "column.distinct_values.missing_from_column.count": lambda values, kwargs: len(values.absent(kwargs["value_set"])),
 }
-"""What metrics are, by their names; `column.non_null_proportion` is of rows, which are counted for all expectations."""
+"""Metrics of the values of a column, by name."""
 COUNTS: Final = frozenset({"column.distinct_values.count", "column.unique_proportion", "column.non_null_proportion"})
 """Metrics that are numbers whatever the column has."""
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
