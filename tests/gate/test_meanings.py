@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -38,6 +39,7 @@ BOUNDS: Final = (
     *(Decimal("1e400"), Decimal("-1e400")),
     *("2024-01-31", "2024-01-31T22:00", "2024-01-31T23:00+01:00", "it's", True),
 )
+COMPARABLE: Final = (*NUMBERS, "words", "flag", *oracle.TIMES)
 PATTERNS: Final = ("^[a-zA-Z]", "1$", "^$", r"^\w+$", "[^a]", "^-?1")
 IGNORED: Final[Sequence[dict[str, str]]] = (
     *({}, {"ignore_row_if": "either_value_is_missing"}, {"ignore_row_if": "both_values_are_missing"}),
@@ -362,3 +364,44 @@ def test_numbers_of_a_quality_file_are_read_as_they_are_written(tmp_path: Path) 
         assert json.dumps(finding.record)
         hashes.add(suite.hash)
     assert len(hashes) == 3
+
+
+WHOLE: Final[Mapping[str, tuple[dict[str, Any], Sequence[str]]]] = {
+    **{f"expect_column_{word}_to_be_between": ({}, NUMBERS) for word in ("sum", "mean", "median", "stdev")},
+    **{f"expect_column_{word}_to_be_between": ({}, COMPARABLE) for word in ("min", "max")},
+    "expect_column_unique_value_count_to_be_between": ({"min_value": 1}, (*COMPARABLE, "raw")),
+    "expect_column_proportion_of_unique_values_to_be_between": ({"min_value": 0.1}, (*COMPARABLE, "raw")),
+    "expect_column_proportion_of_non_null_values_to_be_between": ({"min_value": 0.1}, [*TYPES]),
+    **{
+        type_: ({"value_set": [True]}, ["flag"])
+        for type_ in JUDGED_BY
+        if type_.startswith("expect_column_") and type_.endswith("_set")
+    },
+    "expect_column_value_z_scores_to_be_less_than": ({"threshold": 3, "double_sided": True}, NUMBERS),
+    "expect_column_values_to_not_be_outliers": ({}, NUMBERS),
+}
+"""Expectations about a whole column, with arguments, and the columns that they suit."""
+
+
+def test_expectations_about_a_whole_column_are_refused_where_they_do_not_suit() -> None:
+    cases = [
+        Expectation(type_, {"column": name} | kwargs, "stop", "", "here")
+        for type_, (kwargs, _) in WHOLE.items()
+        for name in TYPES
+    ]
+    refused = {(fault.args[0]) for fault in misfits(cases, oracle.table([]).schema, None)}
+    for case in cases:
+        suits = case.kwargs["column"] in WHOLE[case.type][1]
+        assert any(str(text).startswith(f"{case} cannot be evaluated") for text in refused) is not suits, case
+
+
+@pytest.mark.parametrize("name", COMPARABLE)
+def test_extremes_of_every_type_are_those_of_the_oracle(name: str) -> None:
+    held = [value for value in VALUES[name] if not isinstance(value, float) or math.isfinite(value)]
+    least, most = min(held, key=oracle.code_points), max(held, key=oracle.code_points)
+    for type_, extreme in (("expect_column_min_to_be_between", least), ("expect_column_max_to_be_between", most)):
+        bound = extreme if isinstance(extreme, bool | int | float | Decimal | str) else str(extreme)
+        rows = column(name, [*held, None])
+        assert one(type_, rows, column="v", min_value=bound, max_value=bound), (type_, bound)
+        assert not one(type_, rows, column="v", min_value=bound, strict_min=True)
+        assert not one(type_, rows, column="v", max_value=bound, strict_max=True)
