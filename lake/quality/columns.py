@@ -105,7 +105,8 @@ class Column:
         elif (kind == TEXT and isinstance(value, str)) or (kind == BOOLEAN and isinstance(value, bool)):
             key = value if isinstance(value, str) else Fraction(value)
         if key is None:
-            raise Unsuitable(f"{argument} {value!r} is not a valid value of a {kind} column", FIXES[kind])
+            a_kind = f"{'an' if kind == INTEGER else 'a'} {kind}"
+            raise Unsuitable(f"{argument} {value!r} is not a valid value of {a_kind} column", FIXES[kind])
         return key
 
     def compare(self, operator: Operator, value: Any, argument: str) -> str:

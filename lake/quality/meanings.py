@@ -112,6 +112,15 @@ def within(column: Column, kwargs: Mapping[str, Any]) -> str:
     return " AND ".join(tests) or "true"
 
 
+def _bounded(column: Column, kwargs: Mapping[str, Any]) -> str:
+    low, high = (kwargs.get(name) for name in ("min_value", "max_value"))
+    if low is not None and high is not None:
+        least, most = column.key(low, "min_value"), column.key(high, "max_value")
+        if least > most:  # type: ignore[operator]  # keys of one column
+            raise Unsuitable("min_value cannot be greater than max_value", "exchange them")
+    return within(column, kwargs)
+
+
 def pattern_fault(kwargs: Mapping[str, Any]) -> str:
     """Return why a regular expression or a time format among arguments cannot be used; empty if all can."""
     patterns = [kwargs.get("regex"), *(kwargs.get("regex_list") or ())]
@@ -218,12 +227,12 @@ def common(columns: list[Column]) -> list[str]:
 MEETS: Final[Mapping[str, Callable[[Terms], str]]] = {
     "expect_column_values_to_not_be_null": lambda terms: f"{terms.column.sql} IS NOT NULL",
     "expect_column_values_to_be_null": lambda terms: f"{terms.column.sql} IS NULL",
-    "expect_column_values_to_be_between": lambda terms: within(terms.column, terms.kwargs),
+    "expect_column_values_to_be_between": lambda terms: _bounded(terms.column, terms.kwargs),
     "expect_column_values_to_be_in_set": lambda terms: terms.column.one_of(terms.kwargs["value_set"], "value_set"),
     "expect_column_values_to_not_be_in_set": lambda terms: (
         f"NOT {terms.column.one_of(terms.kwargs['value_set'], 'value_set')}"
     ),
-    "expect_column_value_lengths_to_be_between": lambda terms: within(_lengths(terms), terms.kwargs),
+    "expect_column_value_lengths_to_be_between": lambda terms: _bounded(_lengths(terms), terms.kwargs),
     "expect_column_value_lengths_to_equal": lambda terms: _lengths(terms).compare("=", terms.kwargs["value"], "value"),
     "expect_column_values_to_match_regex": lambda terms: _matches(terms.column, terms.kwargs["regex"]),
     "expect_column_values_to_not_match_regex": lambda terms: f"NOT {_matches(terms.column, terms.kwargs['regex'])}",
