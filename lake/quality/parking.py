@@ -37,9 +37,8 @@ def refusal(type_: str, kwargs: Mapping[str, Any]) -> str:
         return "cannot park: it needs more than a single row"
     if kwargs.get("mostly", 1) != 1:
         return "cannot park with 'mostly': a row is parked by itself"
-    values = [
-        v for name in SCALARS if name in kwargs for v in (kwargs[name] if name == "value_set" else [kwargs[name]])
-    ]
+    listed = kwargs.get("value_set", [])
+    values = [*map(kwargs.get, SCALARS), *(listed if isinstance(listed, list) else [{"value_set": listed}])]
     wrong = [value for value in values if not isinstance(value, str | int | float | Decimal | None)]
     return f"cannot park by {json.dumps(wrong[0])}" if wrong else ""
 
@@ -77,7 +76,7 @@ def _value(value: Any) -> str:
 
 
 BOUNDS: Final = ("min_value", "max_value", "strict_min", "strict_max")
-SCALARS: Final = ("min_value", "max_value", "value", "sum_total", "value_set")
+SCALARS: Final = ("min_value", "max_value", "value", "sum_total")
 WRITTEN: Final[Mapping[str, Callable[[str, Mapping[str, Any]], str]]] = {
     "expect_column_values_to_not_be_null": lambda column, _: f"{column} IS NOT NULL",
     "expect_column_values_to_be_null": lambda column, _: f"{column} IS NULL",
