@@ -325,6 +325,30 @@ def test_a_changed_suite_judges_the_rows_that_are_there_already(
     assert judged(put(pa.concat_tables([ROWS]).slice(0, 0)), cut=2).outcome == "stopped"
 
 
+def test_a_column_that_no_file_has_yet_is_null_and_of_its_type(
+    project: Settings, expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]
+) -> None:
+    put(ROWS)
+    more = {"note": pa.array([], pa.string()), "fee": pa.array([], pa.decimal128(10, 2))}
+    added = pa.table({name: ROWS.slice(0, 0)[name] for name in ROWS.column_names} | more)
+    write_deltalake(str(at(project).path), added, mode="append", schema_mode="merge")
+    expect(
+        *(
+            ("expect_column_values_to_be_in_set", {"column": "note", "value_set": ["x"]}),
+            between("fee", max_value=9.95),
+        ),
+        ("expect_column_max_to_be_between", {"column": "note", "max_value": "z"}),
+        not_null("note"),
+    )
+    results = judged(delta.version(at(project).path)).results
+    assert [(result["success"], result["failed"]) for result in results] == [
+        (True, 0),
+        (True, 0),
+        (False, None),
+        (False, 4),
+    ]
+
+
 def test_an_empty_table_is_judged(expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]) -> None:
     expect(compound(), between("share", min_value=0), row_count(min_value=1))
     assert [result["success"] for result in judged(put(ROWS.slice(0, 0))).results] == [True, True, False]

@@ -195,7 +195,6 @@ def test_slices_of_rows_fail_as_they_do_together(seed: int) -> None:
 
 
 def test_files_of_a_table_are_judged_alike(tmp_path: Path) -> None:
-    """Of a column that no file has yet, all is null."""
     write_deltalake(str(tmp_path), oracle.table(ROWS), mode="append")
     scan = Scan(Address(str(tmp_path)))
     cases = random.Random(1).sample(suitable(CASES), 60)
