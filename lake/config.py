@@ -128,8 +128,7 @@ class Settings:
     `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine, and the
     whole file if a line is sixteen times as long;
     `lease_seconds` is how long a writer waits for another; Spark commits a diff of more than `small_diff_rows` rows;
-    DuckDB holds up to `client_memory` bytes of this process, and puts what is more into files in `.lake`; a table of
-    more rows than 1 KiB each would fit there is checked by Spark.
+    DuckDB holds up to `client_memory` bytes of this process, and puts what is more into files in `.lake`.
     `tables_at_once` is how many tables are processed in parallel, sharing the driver's memory. `lake maintain`
     keeps the newest `keep_editions` editions and those of the last `keep_days` days, and compacts up to
     `maintain_bytes` bytes a call; `lake run --follow` calls it every `maintain_every` cycles, never for 0. The edition

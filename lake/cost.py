@@ -49,14 +49,6 @@ BRIEF_BYTES = 32 << 20
 """A run of so many bytes, into logs and tables of so many rows, ends before it repays to compile its code well: without
 that it takes a third less time. To build tables of 3,000,000 events takes as long, to rebuild them then 1.7 times.
 """
-JUDGED_ROWS = 2_000_000
-"""Rows of a table that expectations check in this process, in about half the time that Spark takes."""
-JUDGED_ROW_BYTES = 1 << 10
-"""A row that expectations check in this process takes so many bytes at most, of the setting `client_memory`: 300 to 550
-were measured, of one to four expectations.
-"""
-JUDGED_AT_ONCE = 20_000
-"""Fewer rows are checked as they are: one frame for all expectations costs less than finding distinct values."""
 DEDUPLICATED_LOG_ROWS = 20_000_000
 """Rows of the log's files that are searched in this process for the ids of a batch: `_bucket` and `_id` are read."""
 CAREFUL_BYTES = 64 << 10

@@ -12,6 +12,7 @@ from lake.errors import DeclarationError
 from lake.kinds.kind import Kind
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
@@ -29,15 +30,15 @@ class Input:
 
 @dataclass(frozen=True)
 class Parking:
-    """An expectation of a function's rows: those for which the SQL that `met` makes for them is false are parked.
+    """An expectation of a function's rows: those that fail it are parked.
 
-    `text` is what of it decides that.
+    `text` is what of it decides that. `fails` makes it DuckDB's SQL over rows with these columns.
     """
 
     expectation: str
     columns: tuple[str, ...]
     text: str
-    met: Callable[[DataFrame], str] = field(compare=False)
+    fails: Callable[[pa.Schema], str] = field(compare=False)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from lake.job_loader import Upstream, importing
 from lake.job_loader import declared as declared_by
 from lake.jobfile import JobFile
 from lake.kinds.latest import First
-from lake.quality.parking import PLACE, ROW, SUFFIX, meets
+from lake.quality.meanings import Terms, columns_of, fails
+from lake.quality.parking import PLACE, ROW, SUFFIX, definition
 from lake.quality.suite import Expectation, load_suite, parks
 from lake.store.ledger import contract_versions
 from lake.store.ledger.editions import Edition, latest_edition
@@ -31,7 +32,9 @@ from lake.store.tables import Table
 from lake.store.warehouse import LAYERS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
+
+    pass
 
 FIELD: Final = "contract field "
 SOURCE: Final = "source"
@@ -307,15 +310,12 @@ def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str,
 def _rule(expectation: Expectation, zone: str | None) -> Parking:
     """What parks the rows that fail an expectation, whose times without an offset are of `zone`."""
 
-    def met(rows: DataFrame) -> str:
-        from lake.quality.moments import Moments
+    def failing(schema: pa.Schema) -> str:
+        with expectation.evaluated():
+            return fails(expectation.type, Terms(expectation.kwargs, columns_of(schema, zone)))
 
-        return meets(expectation.type, Moments.of_frame(rows, zone).arguments(expectation))
-
-    bounds = (expectation.kwargs.get(end) for end in ("min_value", "max_value"))
-    of_zone = f" in {zone}" if zone not in {None, "UTC"} and any(isinstance(bound, str) for bound in bounds) else ""
-    text = meets(expectation.type, expectation.kwargs) + of_zone
-    return Parking(str(expectation), expectation.columns or (), text, met)
+    text = definition(expectation.type, expectation.kwargs, zone)
+    return Parking(str(expectation), expectation.columns or (), text, failing)
 
 
 def _cannot_park(table: Declaration) -> str:

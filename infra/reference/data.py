@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from lake.contracts import csv_options, options, written_form
 from lake.contracts import fields as field_types
 from lake.contracts.reasons import Reason
-from lake.quality import expectation_types, parking
+from lake.quality import expectation_types
+from lake.quality.meanings import MEETS
 from reference.words import said_of
 
 
@@ -75,7 +76,7 @@ def expectations() -> Iterator[str]:
             continue
         scope = "edition" if rule.since else "row" if rule.row_local else "table"
         shown = ", ".join(f"**`{each}`**" if each in rule.required else f"`{each}`" for each in sorted(rule.arguments))
-        yield f"| `{name}` | {scope} | {'yes' if name in parking.MEETS else ''} | {shown} |"
+        yield f"| `{name}` | {scope} | {'yes' if name in MEETS else ''} | {shown} |"
     yield "\nArguments in bold are required. Types that cannot be used, and why:\n"
     for name in sorted(expectation_types.known_types()):
         if refused := expectation_types.rule_of(name).refused:

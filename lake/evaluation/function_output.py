@@ -15,8 +15,9 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.evaluation.carrying_frame import plain
 from lake.kinds.columns import CARRIED, ORDER, SIGN, digest, visible
 from lake.kinds.ordering import in_log_order
+from lake.quality import in_spark
 from lake.quality.parking import BY, PLACE, ROW
-from lake.quoting import SPARK, literal
+from lake.quoting import literal
 from lake.session import first_line
 
 if TYPE_CHECKING:
@@ -123,17 +124,19 @@ def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
     kind, of_log = (declaration.parked_of or declaration).kind, in_log_order(rows)
     never = [kind.broadcast, kind.deletes, f"{ORDER}._bucket < 0" if of_log else None]
     exempt = " OR ".join(f"coalesce({sql}, false)" for sql in never if sql) or "false"
+    types = in_spark.schema(rows.select(*sorted({column for rule in declaration.parking for column in rule.columns})))
     failed = ", ".join(
-        f"CASE WHEN NOT ({rule.met(rows)}) THEN {literal(rule.expectation, SPARK)} END" for rule in declaration.parking
+        f"CASE WHEN {rule.fails(types)} THEN {literal(rule.expectation)} END" for rule in declaration.parking
     )
-    by = f"CASE WHEN NOT ({exempt}) THEN nullif(concat_ws('; ', {failed}), '') END"
+    by = in_spark.evaluated(rows, f"nullif(concat_ws('; ', {failed}), '')", types.names, "string")
+    rows = rows.withColumn(BY, F.when(~F.expr(exempt), by))
     if declaration.parked_of is None:
-        return rows.where(f"({by}) IS NULL")
+        return rows.where(F.col(BY).isNull()).drop(BY)
     event = f"concat_ws(':', {ORDER}._batch, {ORDER}._bucket, {ORDER}._offset)" if of_log else f"to_json({ORDER})"
-    columns = visible(rows.columns)
+    columns = [name for name in visible(rows.columns) if name != BY]
     row = digest(rows, columns)
     return (
-        rows.withColumns({BY: F.expr(by), PLACE: F.expr(event), ROW: F.expr(row)})
+        rows.withColumns({PLACE: F.expr(event), ROW: F.expr(row)})
         .where(F.col(BY).isNotNull())
-        .drop(*(name for name in rows.columns if name not in {*columns, *CARRIED}))
+        .drop(*(name for name in rows.columns if name not in {*columns, *CARRIED, BY}))
     )

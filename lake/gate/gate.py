@@ -16,20 +16,23 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lake import cost
 from lake.errors import DeclarationError, QualityError
 from lake.gate.failures import failures, way_out
-from lake.gate.gx import EXAMPLES, Finding, judge_frame, judge_rows, prepare
+from lake.gate.frames import judge_frame
+from lake.gate.gx import Finding, judge, judge_rows, prepare
+from lake.gate.judging import EXAMPLES, Rows, misfits
 from lake.gate.relative import judge_since
 from lake.kinds.columns import visible
+from lake.quality import in_spark
+from lake.quality.meanings import columns_of
 from lake.quality.suite import Expectation, Suite, load_suite
 from lake.quoting import quoted
-from lake.store import delta, small
+from lake.store import small
 from lake.store.ledger import checks
-from lake.store.scan import Scan, arrow_schema, within
+from lake.store.scan import Scan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from lake.config import Settings
     from lake.declaration import Declaration
@@ -55,11 +58,6 @@ def warm_up(settings: Settings) -> None:
         threading.Thread(target=prepare, name="gate", daemon=True).start()
 
 
-def in_this_process(settings: Settings) -> int:
-    """So many rows are judged in this process; more take more memory than it may hold, or than is worth it."""
-    return min(cost.JUDGED_ROWS, settings.client_memory // cost.JUDGED_ROW_BYTES)
-
-
 def judge_diff(table: Table, declaration: Declaration, diff: pa.Table, *, cut: int) -> str | None:
     """Judges the new images of rows, without state columns, by the row-local expectations.
 
@@ -69,40 +67,27 @@ def judge_diff(table: Table, declaration: Declaration, diff: pa.Table, *, cut: i
     suite = load_suite(table.settings, declaration.name)
     if suite is None or not suite.row_local or not diff.num_rows:
         return suite.hash if suite else None
-    _must_fit(suite, diff.column_names)
     kind = declaration.kind
+    _must_fit(suite, diff.schema, kind.zone)
     return _settle(table, suite, judge_rows(suite.row_local, diff, kind.identity, zone=kind.zone), cut)
 
 
 def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *, cut: int) -> str | None:
-    """As `judge_diff`, for a diff that may be too large for this process."""
+    """Judge a diff that Spark has, on its executors. As `judge_diff`."""
     suite = load_suite(table.settings, declaration.name)
     if suite is None or not suite.row_local:
         return suite.hash if suite else None
-    _must_fit(suite, diff.columns)
-    identity = declaration.kind.identity
-    needed = diff.select(*_needed(suite.row_local, identity, diff.columns))
-    rows = within(needed, in_this_process(table.settings))
-    if isinstance(rows, pa.Table):
-        findings = judge_rows(suite.row_local, rows, identity, zone=declaration.kind.zone)
-    else:
-        findings = judge_frame(suite.row_local, needed, identity, zone=declaration.kind.zone)
+    schema, kind = in_spark.schema(diff), declaration.kind
+    _must_fit(suite, schema, kind.zone)
+    findings = judge_frame(suite.row_local, diff, columns_of(schema, kind.zone), kind.identity)
     return _settle(table, suite, findings, cut)
 
 
-def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
-    table: Table,
-    declaration: Declaration,
-    suite: Suite,
-    *,
-    version: int,
-    cut: int,
-    spark: Callable[[], SparkSession],
-) -> Check:
+def judge_table(table: Table, declaration: Declaration, suite: Suite, *, version: int, cut: int) -> Check:
     """The judgement of the whole table at `version`, made, or remembered; one that is made is to be recorded.
 
     Row-local expectations are judged again only where not all diffs since the last judgement have met this suite.
-    `spark` is asked for a session only where the table is large. Raises DeclarationError where the suite is wrong.
+    Raises DeclarationError where the suite is wrong.
     """
     last = checks.last_checks(table.settings, "table").get(table.name)
     if last is not None and ((last.suite, last.home) != (suite.hash, table.home) or not _is_there(table, last)):
@@ -114,7 +99,7 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
     met = last is not None and last.outcome == "passed" and _met_since(table, suite, last, version)
     expectations = suite.whole_table if met else suite.expectations
     own = [expectation for expectation in expectations if not expectation.rule.since]
-    findings = _judge_version(table, declaration, suite, own, version, spark)
+    findings = _judge_version(table, declaration, suite, own, version)
     findings += judge_since(
         table, declaration, [expectation for expectation in expectations if expectation.rule.since], version
     )
@@ -191,26 +176,20 @@ def _each_since(table: Table, last: Check, version: int, holds: Callable[[TableH
     return sum(holds(head) for head in later if head.version <= version) == version - since
 
 
-def _judge_version(  # noqa: PLR0913, PLR0917 - one table, and what to ask of it
-    table: Table,
-    declaration: Declaration,
-    suite: Suite,
-    expectations: Sequence[Expectation],
-    version: int,
-    spark: Callable[[], SparkSession],
+def _judge_version(
+    table: Table, declaration: Declaration, suite: Suite, expectations: Sequence[Expectation], version: int
 ) -> list[Finding]:
-    scan = Scan(table.path, version)
-    with delta.opened(table.path, version) as opened:
-        columns = visible(arrow_schema(opened).names)
-    _must_fit(suite, columns)
+    """The findings on the table's files, of which DuckDB reads what the expectations look at."""
+    scan, kind = Scan(table.path, version), declaration.kind
+    schema = scan.schema()
+    schema = pa.schema([schema.field(name) for name in visible(schema.names)])
+    _must_fit(suite, schema, kind.zone)
     if not expectations:
         return []
-    identity = declaration.kind.identity
-    needed = _needed(expectations, identity, columns)
-    few = scan.rows() <= in_this_process(table.settings)
-    if few and all("Pandas" in expectation.rule.engines for expectation in expectations):
-        return judge_rows(expectations, scan.arrow(needed), identity, zone=declaration.kind.zone)
-    return judge_frame(expectations, scan.frame(spark()).select(*needed), identity, zone=declaration.kind.zone)
+    with small.connection() as con, scan.registered(con, "stored", schema.names, "true"):
+        con.register("types", schema.empty_table())  # a column that no file has yet is null, and of no type
+        con.execute("CREATE TEMP VIEW rows AS FROM types UNION ALL BY NAME FROM stored")
+        return judge(expectations, Rows(con, "rows", columns_of(schema, kind.zone), kind.identity))
 
 
 def _judge_invariants(table: Table, declaration: Declaration, version: int) -> list[Finding]:
@@ -228,14 +207,7 @@ def _judge_invariants(table: Table, declaration: Declaration, version: int) -> l
     return findings
 
 
-def _needed(expectations: Iterable[Expectation], identity: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """The columns to read, in the order of `columns`: those that expectations look at, and those that name a row."""
-    if any(expectation.columns is None for expectation in expectations):
-        return list(columns)
-    wanted = {*identity, *(name for expectation in expectations for name in expectation.columns or ())}
-    return [name for name in columns if name in wanted]
-
-
-def _must_fit(suite: Suite, columns: Sequence[str]) -> None:
-    if faults := list(suite.faults(columns)):
+def _must_fit(suite: Suite, schema: pa.Schema, zone: str | None) -> None:
+    """Raise DeclarationError with all expectations that cannot be evaluated over a table's columns."""
+    if faults := list(suite.faults(schema.names)) or list(misfits(suite.expectations, schema, zone)):
         raise DeclarationError.all(faults)

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from decimal import Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-from lake.errors import DeclarationError
-from lake.gate.gx import EXAMPLES, Finding
+from lake.gate.gx import Finding
+from lake.gate.judging import EXAMPLES
 from lake.quality import expectation_types
+from lake.quality.columns import Column, Key, exact, shown
+from lake.quality.statistics import Values
 from lake.quoting import quoted
 from lake.store import small
 from lake.store.ledger.editions import latest_edition
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from lake.declaration import Declaration
     from lake.quality.suite import Expectation
     from lake.store.tables import Table
-
-FLOATS: Final = ("halffloat", "float", "double")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Beside:
             return rows
 
     def both(self, value: str) -> tuple[Any, Any]:
-        """What the SQL `value` is over the edition's rows, and over those of now."""
+        """Return the SQL `value` over the edition's rows, and over those of now."""
         [row] = self.ask(f"SELECT (SELECT {value} FROM had) AS had, (SELECT {value} FROM now) AS now")
         return row["had"], row["now"]
 
@@ -63,19 +63,21 @@ class Beside:
         )
         failed = gone[0]["_failed"] if gone else 0
         kwargs, [counted] = expectation.kwargs, self.ask("SELECT count(*) AS rows FROM had")
-        allowed = max(Decimal(str(kwargs["share"])) * counted["rows"], kwargs.get("rows", 0))
+        allowed = max(exact(kwargs["share"]) * counted["rows"], exact(kwargs.get("rows", 0)))
         shown = [{name: row[name] for name in self.key} for row in gone]
         return Finding(expectation, failed <= allowed, counted["rows"], failed, examples=shown)
 
     def count(self, expectation: Expectation) -> Finding:
-        return _near(expectation, *self.both("count(*)"))
+        return _near(expectation, *map(Fraction, self.both("count(*)")))
 
     def sum(self, expectation: Expectation) -> Finding:
-        column = expectation.kwargs["column"]
-        if str(self.now.schema().field(column).type) in FLOATS:
-            fix = "sum a decimal or a whole number: sums of floats depend on the order of rows"
-            raise DeclarationError(f"{expectation} cannot be over a float", where=expectation.where, fix=fix)
-        return _near(expectation, *self.both(f"coalesce(sum({quoted(column)}), 0)"))
+        name = expectation.kwargs["column"]
+        sums = []
+        for table, scan in (("had", self.had), ("now", self.now)):
+            with small.connection() as con, scan.registered(con, table, [name], self.current), expectation.evaluated():
+                column = Column(name, scan.schema().field(name).type)
+                sums.append(Values(con, table, column, "true").powers().total)
+        return _near(expectation, *sums)
 
 
 JUDGES: Final[Mapping[str, Callable[[Beside, Expectation], Finding]]] = {
@@ -107,8 +109,13 @@ def judge_since(
     return findings
 
 
-def _near(expectation: Expectation, had: Any, now: Any) -> Finding:
-    """Whether a number changed by no more than a share of what it was."""
-    allowed = Decimal(str(expectation.kwargs["share"])) * abs(Decimal(had))
-    met = abs(Decimal(now) - Decimal(had)) <= allowed
-    return Finding(expectation, met, observed=f"{now}, where the last edition has {had}")
+def _near(expectation: Expectation, had: Key, now: Key) -> Finding:
+    """Judge whether a number changed by at most a share of it; one that is not finite has to stay."""
+    observed = f"{_shown(now)}, where the last edition has {_shown(had)}"
+    if not (isinstance(had, Fraction) and isinstance(now, Fraction)):
+        return Finding(expectation, str(had) == str(now), observed=observed)
+    return Finding(expectation, abs(now - had) <= exact(expectation.kwargs["share"]) * abs(had), observed=observed)
+
+
+def _shown(number: Key) -> str:
+    return str(shown(number) if isinstance(number, Fraction) else number)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
+from lake.gate.judging import misfits
 from lake.kinds.columns import visible
 from lake.project import Project
 from lake.quality.suite import Suite, read
@@ -29,17 +32,18 @@ def load_suites(project: Project) -> dict[str, Suite]:
             faults.append(fault)
             continue
         suites[declaration.name] = suite
-        columns = _columns(project, declaration)
-        faults += suite.faults(columns) if columns else ()
+        if schema := _schema(project, declaration):
+            faults += [*suite.faults(schema.names)] or [*misfits(suite.expectations, schema, declaration.kind.zone)]
     if faults:
         raise DeclarationError.all(faults)
     return suites
 
 
-def _columns(project: Project, declaration: Declaration) -> list[str]:
-    """The table's visible columns; none where it has not been built by its current definition."""
+def _schema(project: Project, declaration: Declaration) -> pa.Schema | None:
+    """The table's visible columns; none if it has not been built by its current definition."""
     table = project.table(declaration)
     head = table.head()
     if head is None or not project.is_built(declaration, head):
-        return []
-    return visible(table.schema().names)
+        return None
+    schema = table.schema()
+    return pa.schema([schema.field(name) for name in visible(schema.names)])

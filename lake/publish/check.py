@@ -60,7 +60,7 @@ def check(
             if suite is not None and version is not None:
                 stored = project.table(table)
                 with step("check", table.name) as work:
-                    made.append((stored, gate.judge_table(stored, table, suite, version=version, cut=at, spark=spark)))
+                    made.append((stored, gate.judge_table(stored, table, suite, version=version, cut=at)))
                     work.rows = stored.rows(version)
     except Exception:
         gate.record(project.settings, made)

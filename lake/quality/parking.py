@@ -3,9 +3,8 @@
     {"type": "expect_column_values_to_be_between", "kwargs": {"column": "amount", "min_value": 0}, "severity": "park"}
 
 They judge what the job's function returns, row by row, before the kind sees it, and are part of the definition: a
-rebuild parks the same rows, and a changed expectation wants a deploy. A null meets all but the one that asks for
-values. Rows that delete, and those of broadcast events, are never parked. A parked row has the columns that the
-function returned, and
+rebuild parks the same rows, and a changed expectation wants a deploy. They mean what they mean to the gate. Rows that
+delete, and those of broadcast events, are never parked. A parked row has the columns that the function returned, and
 
     parked_by     string   the expectations that it fails
     parked_event  string   where it comes from: batch:bucket:offset of an event, the identity of a table's row as JSON
@@ -16,10 +15,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
+from lake.quality.meanings import MEETS
 from lake.quoting import SPARK, literal, quoted
 
 SUFFIX: Final = "__parked"
@@ -29,40 +28,34 @@ MEANINGS: Final = {
     PLACE: "where it comes from: batch:bucket:offset of an event, the identity of a table's row as JSON",
     ROW: "tells rows of one event apart",
 }
-"""What a table of parked rows adds to the columns of its function."""
+"""Columns that a table of parked rows has beside those of its function."""
 
 
 def refusal(type_: str, kwargs: Mapping[str, Any]) -> str:
-    """Why an expectation cannot park; empty where it can."""
+    """Return why an expectation cannot park; empty if it can."""
     if type_ not in MEETS:
-        return "cannot park: it needs more than a single row, or more than Spark SQL"
-    if beyond := sorted(set(kwargs) - ARGUMENTS):
-        return f"cannot park with {beyond[0]!r}"
-    values = [value for v in kwargs.values() for value in (v if isinstance(v, list) else [v])]
-    wrong = [value for value in values if not isinstance(value, str | int | float | bool)]
+        return "cannot park: it needs more than a single row"
+    if kwargs.get("mostly", 1) != 1:
+        return "cannot park with 'mostly': a row is parked by itself"
+    listed = kwargs.get("value_set", [])
+    values = [*map(kwargs.get, SCALARS), *(listed if isinstance(listed, list) else [{"value_set": listed}])]
+    wrong = [value for value in values if not isinstance(value, str | int | float | Decimal | None)]
     return f"cannot park by {json.dumps(wrong[0])}" if wrong else ""
 
 
-def meets(type_: str, kwargs: Mapping[str, Any]) -> str:
-    """Spark SQL of whether a row meets an expectation, of values of its columns' types; null, too, meets it."""
-    return MEETS[type_](kwargs)
+def definition(type_: str, kwargs: Mapping[str, Any], zone: str | None) -> str:
+    """Return the text of an expectation that parks in a table's definition: another one asks for a deploy.
+
+    Expectations that mean what they always meant have the text that warehouses have.
+    """
+    if type_ not in WRITTEN or not kwargs.keys() <= {"column", "value_set", *BOUNDS}:
+        return f"{json.dumps([type_, kwargs], sort_keys=True, default=str)} in {zone or 'UTC'}"
+    of_times = any(isinstance(kwargs.get(end), str) for end in ("min_value", "max_value"))
+    text = WRITTEN[type_](quoted(str(kwargs["column"]), SPARK), kwargs)
+    return f"{text} in {zone}" if of_times and zone not in {None, "UTC"} else text
 
 
-def _column(kwargs: Mapping[str, Any], name: str = "column") -> str:
-    return quoted(str(kwargs[name]), SPARK)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, date):
-        return f"{'timestamp' if isinstance(value, datetime) else 'date'} '{value.isoformat()}'"
-    if isinstance(value, int | float):
-        return format(Decimal(repr(value)), "f")
-    return literal(value, SPARK)
-
-
-def _within(column: str, kwargs: Mapping[str, Any]) -> str:
+def _bounds(column: str, kwargs: Mapping[str, Any]) -> str:
     tests = [
         f"{column} {sign}{'' if kwargs.get(f'strict_{end}') else '='} {_value(kwargs[f'{end}_value'])}"
         for end, sign in (("min", ">"), ("max", "<"))
@@ -71,32 +64,25 @@ def _within(column: str, kwargs: Mapping[str, Any]) -> str:
     return " AND ".join(tests) or "true"
 
 
-def _in_set(kwargs: Mapping[str, Any]) -> str:
+def _in_set(column: str, kwargs: Mapping[str, Any]) -> str:
     values = ", ".join(map(_value, kwargs["value_set"]))
-    return f"{_column(kwargs)} IN ({values})" if values else f"{_column(kwargs)} IS NULL"
+    return f"{column} IN ({values})" if values else f"{column} IS NULL"
 
 
-def _greater(kwargs: Mapping[str, Any]) -> str:
-    sign = ">=" if kwargs.get("or_equal") else ">"
-    return f"{_column(kwargs, 'column_A')} {sign} {_column(kwargs, 'column_B')}"
+def _value(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return literal(value, SPARK) if isinstance(value, str) else format(Decimal(str(value)), "f")
 
 
-MEETS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
-    "expect_column_values_to_not_be_null": lambda kwargs: f"{_column(kwargs)} IS NOT NULL",
-    "expect_column_values_to_be_null": lambda kwargs: f"{_column(kwargs)} IS NULL",
-    "expect_column_values_to_be_between": lambda kwargs: _within(_column(kwargs), kwargs),
-    "expect_column_value_lengths_to_be_between": lambda kwargs: _within(f"length({_column(kwargs)})", kwargs),
+BOUNDS: Final = ("min_value", "max_value", "strict_min", "strict_max")
+SCALARS: Final = ("min_value", "max_value", "value", "sum_total")
+WRITTEN: Final[Mapping[str, Callable[[str, Mapping[str, Any]], str]]] = {
+    "expect_column_values_to_not_be_null": lambda column, _: f"{column} IS NOT NULL",
+    "expect_column_values_to_be_null": lambda column, _: f"{column} IS NULL",
+    "expect_column_values_to_be_between": _bounds,
+    "expect_column_value_lengths_to_be_between": lambda column, kwargs: _bounds(f"length({column})", kwargs),
     "expect_column_values_to_be_in_set": _in_set,
-    "expect_column_values_to_not_be_in_set": lambda kwargs: f"NOT {_in_set(kwargs)}",
-    "expect_column_values_to_match_regex": lambda kwargs: f"{_column(kwargs)} RLIKE {_value(kwargs['regex'])}",
-    "expect_column_values_to_not_match_regex": lambda kwargs: f"NOT {_column(kwargs)} RLIKE {_value(kwargs['regex'])}",
-    "expect_column_pair_values_a_to_be_greater_than_b": _greater,
-    "expect_column_pair_values_to_be_equal": lambda kwargs: (
-        f"{_column(kwargs, 'column_A')} = {_column(kwargs, 'column_B')}"
-    ),
+    "expect_column_values_to_not_be_in_set": lambda column, kwargs: f"NOT {_in_set(column, kwargs)}",
 }
-"""What can park, each as Spark SQL; regular expressions are Java's."""
-ARGUMENTS: Final = frozenset(
-    {"column", "column_A", "column_B", "min_value", "max_value", "strict_min", "strict_max", "value_set", "regex"}
-    | {"or_equal"}
-)
+"""The texts of expectations in definitions: the SQL of Spark for the same rows."""

@@ -22,20 +22,26 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from lake.config import Settings
 from lake.contracts.avro_text import Twice, once
 from lake.errors import DeclarationError, did_you_mean
 from lake.quality import parking
+from lake.quality.columns import Unsuitable
 from lake.quality.expectation_types import Rule, known_types, rule_of
+from lake.quality.meanings import MEETS, pattern_fault
 
 Severity = Literal["stop", "warn", "park"]
 SEVERITIES: Final = ("stop", "warn", "park")
 WRITTEN: Final = 'write {"expectations": [{"type": "expect_…", "kwargs": {…}, "severity": "stop", "doc": "…"}]}'
+MEANING: Final = "exact"
+"""Which meaning expectations have: changed whenever a row may be judged otherwise than before."""
 MEMBERS: Final = ("type", "kwargs", "severity", "doc")
 
 
@@ -70,6 +76,20 @@ class Expectation:
             return None
         return tuple(sorted({*named_columns(self.kwargs), *_conditioned(self.kwargs.get("row_condition"))}))
 
+    @contextmanager
+    def evaluated(self) -> Iterator[None]:
+        """Raise what shows in the block that the arguments cannot be evaluated as a DeclarationError."""
+        try:
+            yield
+        except Unsuitable as error:
+            raise self._fault(str(error), error.fix) from None
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            what = f"its arguments have another form: {type(error).__name__} {error}"
+            raise self._fault(what, "see docs.greatexpectations.io for the form of its arguments") from error
+
+    def _fault(self, what: str, fix: str) -> DeclarationError:
+        return DeclarationError(f"{self} cannot be evaluated: {what}", where=self.where, fix=fix)
+
     def __str__(self) -> str:
         about = ", ".join(named_columns(self.kwargs)) or ", ".join(f"{k} {v}" for k, v in self.kwargs.items())
         return f"{self.type}({about})"
@@ -86,9 +106,11 @@ class Suite:
 
     @cached_property
     def hash(self) -> str:
-        """Stays the same for another order of lines, layout or `doc`."""
-        content = sorted(json.dumps([e.type, e.kwargs, e.severity], sort_keys=True) for e in self.expectations)
-        return hashlib.sha256("\n".join(content).encode()).hexdigest()[:16]
+        """Stays the same for another order of lines, layout or `doc`. Rows that met another one are judged again."""
+        content = sorted(
+            json.dumps([e.type, e.kwargs, e.severity], sort_keys=True, default=str) for e in self.expectations
+        )
+        return hashlib.sha256("\n".join([MEANING, *content]).encode()).hexdigest()[:16]
 
     @property
     def row_local(self) -> tuple[Expectation, ...]:
@@ -132,7 +154,7 @@ def read(file: Path) -> Suite:
     where = f"quality/{file.name}"
     try:
         text = file.read_text("utf-8")
-        document = json.loads(text, object_pairs_hook=once)
+        document = json.loads(text, object_pairs_hook=once, parse_constant=_no_number)
     except OSError as error:
         raise DeclarationError(f"the expectations cannot be read: {error.strerror}", where=where, fix=WRITTEN) from None
     except UnicodeDecodeError as error:
@@ -172,12 +194,22 @@ _BETWEEN = re.compile(r"[\s,]*")
 
 def _elements(text: str) -> Iterator[tuple[int, Any]]:
     """(line, value) of each element of the array `expectations` in a valid document."""
-    decoder, start = json.JSONDecoder(), _ARRAY.search(text)
+    decoder, start = json.JSONDecoder(parse_float=_number), _ARRAY.search(text)
     at = start.end() if start else len(text)
     while (at := _end_of_gap(text, at)) < len(text) and text[at] != "]":
         value, end = decoder.raw_decode(text, at)
         yield text.count("\n", 0, at) + 1, value
         at = end
+
+
+def _number(text: str) -> float | Decimal:
+    """A number as it is written: a float only if its shortest form is the same number."""
+    written = Decimal(text)
+    return written if Decimal(repr(float(text))) != written else float(text)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise json.JSONDecodeError(f"{text} is no number of JSON", text, 0)
 
 
 def _end_of_gap(text: str, at: int) -> int:
@@ -221,14 +253,18 @@ def _faults(value: Any, where: str) -> Iterator[DeclarationError]:  # noqa: PLR0
         for name in sorted(rule.required - kwargs.keys()):
             yield fault(f"{rule.type} needs the argument {name!r}", f"arguments: {', '.join(sorted(rule.arguments))}")
         if value.get("severity") == "park" and (why := parking.refusal(rule.type, kwargs)):
-            yield fault(f"{rule.type} {why}", f"expectations that can park: {', '.join(parking.MEETS)}")
+            yield fault(f"{rule.type} {why}", f"expectations that can park: {', '.join(MEETS)}")
+        if why := pattern_fault(kwargs):
+            yield fault(
+                f"{rule.type}: {why}", "regular expressions are RE2's, without look-around and references to groups"
+            )
         for name in _no_bounds(kwargs) if rule.since else ():
             yield fault(
                 f"{name} of {rule.type} is {json.dumps(kwargs[name])}", "use a number, 0 or more: 0.1 is a tenth"
             )
         if isinstance(kwargs.get("row_condition"), str):
             yield fault(
-                f"{rule.type}: row_condition must not be text: pandas and Spark read it differently",
+                f"{rule.type}: row_condition must not be text",
                 'write {"type": "comparison", "column": {"name": "…"}, "operator": "==", "parameter": …}',
             )
 
@@ -236,7 +272,7 @@ def _faults(value: Any, where: str) -> Iterator[DeclarationError]:  # noqa: PLR0
 def _no_bounds(kwargs: Mapping[str, Any]) -> list[str]:
     """The bounds of what may change since an edition that are none."""
     given = {name: kwargs[name] for name in ("share", "rows") if name in kwargs}
-    return [n for n, v in given.items() if not isinstance(v, int | float) or isinstance(v, bool) or v < 0]
+    return [n for n, v in given.items() if not isinstance(v, int | float | Decimal) or isinstance(v, bool) or v < 0]
 
 
 def named_columns(kwargs: Mapping[str, Any]) -> list[str]:

@@ -305,11 +305,13 @@ def _executors(spark: SparkSession) -> Finding:
     def asked(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:  # pickled by value: no executor has lake
         import platform
 
+        import duckdb
         import pandas
         import pyarrow
 
         for _ in batches:
-            row = {"found": [f"Python {platform.python_version()}, pyarrow {pyarrow.__version__}"]}
+            found = f"Python {platform.python_version()}, duckdb {duckdb.__version__}, pyarrow {pyarrow.__version__}"
+            row = {"found": [found]}
             yield pyarrow.RecordBatch.from_pydict(row | {"pandas": [pandas.__version__]})
 
     try:
@@ -317,7 +319,7 @@ def _executors(spark: SparkSession) -> Finding:
     except Exception as error:
         reason = next((line for line in reversed(str(error).splitlines()) if CAUSE.search(line)), first_line(error))
         minor = ".".join(map(str, sys.version_info[:2]))
-        fix = f'"spark.pyspark.python" has to be a Python {minor} with pyarrow and pandas, on every executor'
+        fix = f'"spark.pyspark.python" has to be a Python {minor} with duckdb, pyarrow and pandas, on every executor'
         return Finding("executors", reason.strip(), fix)
     assert found is not None
     return Finding("executors", f"{found['found']}, pandas {found['pandas']}")

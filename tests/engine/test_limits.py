@@ -38,7 +38,6 @@ LIMITS: Final = (
     "COMPARE_ROWS",
     "APPENDED_ROWS",
     "LOOKUP_ROWS",
-    "JUDGED_ROWS",
     "DEDUPLICATED_LOG_ROWS",
     "SOUGHT_ROWS",
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from textwrap import dedent
@@ -17,12 +16,12 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
-from lake import Latest, cost
+from lake import Latest
 from lake.config import Settings
 from lake.declaration import Declaration, log
 from lake.errors import DeclarationError, QualityError
 from lake.gate import failures, gate
-from lake.gate.gx import build, judge_frame, judge_rows
+from lake.gate.gx import build
 from lake.quality.suite import load_suite
 from lake.store import delta
 from lake.store.delta import Position
@@ -31,7 +30,6 @@ from lake.store.ledger.editions import EditionTable, record_edition
 from lake.store.scan import to_frame
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse
-from tests.checks import spark_forbidden
 
 pytestmark = pytest.mark.slow
 
@@ -156,7 +154,7 @@ FAILING: list[tuple[tuple[str, Mapping[str, Any]], int]] = [
 """Expectations, and how many of ROWS fail each."""
 
 
-@pytest.mark.parametrize("copies", [1, cost.JUDGED_AT_ONCE])
+@pytest.mark.parametrize("copies", [1, 1000])
 def test_nulls_decimals_instants_and_dates_compare_as_they_should(
     project: Settings, declaration: Declaration, expect: Expect, copies: int
 ) -> None:
@@ -233,7 +231,7 @@ def judged(project: Settings, declaration: Declaration, monkeypatch: pytest.Monk
         suite = load_suite(project, "carrier_daily")
         assert suite is not None
         table = at(project)
-        check = gate.judge_table(table, declaration, suite, version=version, cut=cut, spark=spark_forbidden)
+        check = gate.judge_table(table, declaration, suite, version=version, cut=cut)
         [recorded] = gate.record(project, [(table, check)])
         return recorded
 
@@ -263,7 +261,7 @@ def test_a_judged_version_is_not_judged_again(
     expect(compound())
     version = put(ROWS)
     first = judged(version)
-    monkeypatch.setattr(gate, "judge_rows", None)
+    monkeypatch.setattr(gate, "judge", None)
     assert judged(version) == first
     empty = put(ROWS.slice(0, 0))
     again = judged(empty, cut=2)
@@ -327,6 +325,30 @@ def test_a_changed_suite_judges_the_rows_that_are_there_already(
     assert judged(put(pa.concat_tables([ROWS]).slice(0, 0)), cut=2).outcome == "stopped"
 
 
+def test_a_column_that_no_file_has_yet_is_null_and_of_its_type(
+    project: Settings, expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]
+) -> None:
+    put(ROWS)
+    more = {"note": pa.array([], pa.string()), "fee": pa.array([], pa.decimal128(10, 2))}
+    added = pa.table({name: ROWS.slice(0, 0)[name] for name in ROWS.column_names} | more)
+    write_deltalake(str(at(project).path), added, mode="append", schema_mode="merge")
+    expect(
+        *(
+            ("expect_column_values_to_be_in_set", {"column": "note", "value_set": ["x"]}),
+            between("fee", max_value=9.95),
+        ),
+        ("expect_column_max_to_be_between", {"column": "note", "max_value": "z"}),
+        not_null("note"),
+    )
+    results = judged(delta.version(at(project).path)).results
+    assert [(result["success"], result["failed"]) for result in results] == [
+        (True, 0),
+        (True, 0),
+        (False, None),
+        (False, 4),
+    ]
+
+
 def test_an_empty_table_is_judged(expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]) -> None:
     expect(compound(), between("share", min_value=0), row_count(min_value=1))
     assert [result["success"] for result in judged(put(ROWS.slice(0, 0))).results] == [True, True, False]
@@ -365,6 +387,20 @@ def test_an_empty_table_is_judged(expect: Expect, put: Callable[..., int], judge
             ' {"column": "x", "type_": "int"}}]}',
             "engine's names of types",
         ),
+        (
+            '{"expectations": [{"type": "expect_column_kl_divergence_to_be_less_than", "kwargs": {"column": "x"}}]}',
+            "cannot be judged exactly",
+        ),
+        (
+            '{"expectations": [\n{"type": "expect_column_values_to_match_regex",'
+            ' "kwargs": {"column": "carrier", "regex": "(?=A)"}}]}',
+            r"'\(\?=A\)' cannot be used: .*carrier_daily.json:2\)\n  fix: regular expressions are RE2's",
+        ),
+        (
+            '{"expectations": [{"type": "expect_column_values_to_be_between",'
+            ' "kwargs": {"column": "flights", "min_value": NaN}}]}',
+            "not valid JSON: NaN",
+        ),
     ],
 )
 def test_a_wrong_quality_file_says_what_and_where(
@@ -402,82 +438,20 @@ def test_an_expectation_that_does_not_fit_the_type_of_a_column_is_told_with_its_
 # --- large ones
 
 
-def test_spark_finds_what_pandas_finds(
+def test_diff_of_spark_has_the_findings_of_one_in_memory(
     spark: SparkSession, project: Settings, declaration: Declaration, expect: Expect
 ) -> None:
-    expect(
-        not_null("carrier"),
-        between("flights", min_value=0),
-        between("share", min_value=0.1),
-        compound(),
-        row_count(min_value=9),
-        ("unexpected_rows_expectation", {"unexpected_rows_query": "SELECT * FROM {batch} WHERE flights < share"}),
-        (not_null("")[0], {"column": "flights", "row_condition": comparison("carrier", "UA")}),
-    )
-    suite = load_suite(project, "carrier_daily")
-    assert suite is not None
-    frame = spark.createDataFrame(ROWS.set_column(2, "flights", pa.array([4, -1, None, 5], pa.int64())))
-    null, flights, share, unique, count, sql, of_ua = judge_frame(suite.expectations, frame, ["carrier", "day"])
-    assert (sql.success, sql.observed) == (False, 1)
-    assert of_ua.record["examples"] == [{"carrier": "UA", "day": "2013-01-02", "flights": None}]
-    assert (share.success, unique.success, count.success, count.observed) == (True, True, False, 4)
-    assert (null.failed, null.rows, null.record["examples"]) == (1, 4, [{"carrier": None, "day": "2013-01-03"}])
-    assert flights.record["examples"] == [{"carrier": "UA", "day": "2013-01-01", "flights": -1}]
-    with pytest.raises(QualityError, match="carrier=UA day=2013-01-01 flights=-1"):
-        gate.judge_diff_frame(at(project), declaration, frame, cut=1)
-
-
-def test_more_rows_than_this_process_may_hold_are_judged_by_spark_with_the_same_findings(  # noqa: PLR0917 fixtures
-    spark: SparkSession,
-    project: Settings,
-    declaration: Declaration,
-    expect: Expect,
-    put: Callable[..., int],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    share = not_null("")[0], {"column": "share", "mostly": 0.9}
-    unique = "expect_column_values_to_be_unique", {"column": "at"}
-    whole = [compound(), row_count(min_value=99), share, unique]
-    expect(*(expectation for expectation, _ in FAILING), *whole, severity="warn")
-    next_year = [datetime(2014, 1, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
-    later = ROWS.set_column(1, "day", pa.array([instant.date() for instant in next_year]))
-    later = later.set_column(4, "at", pa.array(next_year, pa.timestamp("us", "UTC")))
-    rows = pa.concat_tables([ROWS, ROWS.slice(1, 1), later])
-    version, suite = put(rows), load_suite(project, "carrier_daily")
-    assert suite is not None
-    by_spark, last_checks = [], checks.last_checks
-
-    def counted(*args: Any, **named: Any) -> Any:
-        by_spark.append(args)
-        return judge_frame(*args, **named)
-
-    monkeypatch.setattr(gate, "judge_frame", counted)
-    monkeypatch.setattr(checks, "last_checks", lambda *_: {})
+    expect(*(expectation for expectation, _ in FAILING), severity="warn")
+    rows = pa.concat_tables([ROWS, ROWS.slice(1, 1)])
     found = []
-    for memory in (project.client_memory, 8 * cost.JUDGED_ROW_BYTES):
-        table = at(replace(project, client_memory=memory))
-        gate.judge_diff_frame(table, declaration, to_frame(spark, rows), cut=1)
-        diff = last_checks(project, "diff")["carrier_daily"]
-        check = gate.judge_table(table, declaration, suite, version=version, cut=1, spark=lambda: spark)
-        found.append([told(diff.results), told(check.results)])
-    assert len(by_spark) == 2
+    for judge, diff in ((gate.judge_diff, rows), (gate.judge_diff_frame, to_frame(spark, rows).repartition(2))):
+        judge(at(project), declaration, diff, cut=1)
+        found.append(checks.last_checks(project, "diff")["carrier_daily"].results)
     assert found[0] == found[1]
-    assert [len(results) for results in found[0]] == [len(FAILING), len(FAILING) + len(whole)]
-
-
-def test_a_distribution_is_judged_by_what_is_imported_for_it(project: Settings, expect: Expect) -> None:
-    def near(share: float) -> tuple[str, Mapping[str, Any]]:
-        of = {"values": ["AA", "UA"], "weights": [share, 1 - share]}
-        return "expect_column_kl_divergence_to_be_less_than", {
-            "column": "carrier",
-            "partition_object": of,
-            "threshold": 0.1,
-        }
-
-    expect(near(1 / 3), near(0.9))
-    suite = load_suite(project, "carrier_daily")
-    assert suite is not None
-    assert [finding.success for finding in judge_rows(suite.expectations, ROWS.slice(0, 3), ())] == [True, False]
+    assert len(found[0]) == len(FAILING)
+    expect(between("flights", min_value=0))
+    with pytest.raises(QualityError, match="carrier=UA day=2013-01-01 flights=-1"):
+        gate.judge_diff_frame(at(project), declaration, to_frame(spark, ROWS), cut=1)
 
 
 def test_the_gate_is_ready_before_what_it_seldom_needs_is_imported() -> None:
@@ -488,15 +462,6 @@ def test_the_gate_is_ready_before_what_it_seldom_needs_is_imported() -> None:
         assert all(type(sys.modules[name]) is Later for name in SELDOM), SELDOM
     """
     subprocess.run([sys.executable, "-c", dedent(script)], check=True)
-
-
-def told(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Results with their examples in one order; of those that are met, without numbers, which are not told by Spark."""
-    numbers = dict.fromkeys(("rows", "failed", "observed"))
-    return [
-        {**each, "examples": sorted(map(str, each["examples"]))} | (numbers if each["success"] else {})
-        for each in results
-    ]
 
 
 def test_this_repositorys_quality_files_are_whole(request: pytest.FixtureRequest) -> None:

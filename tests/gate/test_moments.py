@@ -9,16 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from lake.errors import DeclarationError
-from lake.gate.gx import judge_frame, judge_rows
+from lake.gate.gx import judge_rows
 from lake.kinds.aggregate import Aggregate
 from lake.kinds.measures.measure import Count
 from lake.kinds.windows.window import Calendar, Tumbling
 from lake.quality.suite import Expectation
-from lake.store.scan import to_frame
 
 pytestmark = pytest.mark.slow
 
@@ -92,16 +89,6 @@ def test_a_condition_on_rows_takes_times_alike() -> None:
     bad = {"column": "k", "max_value": 1, "row_condition": since | {"parameter": "soon"}}
     with pytest.raises(DeclarationError, match="row_condition 'soon' is not a valid value of a timestamp"):
         judge_rows([Expectation("expect_column_values_to_be_between", bad, "stop", "", "")], ROWS, ())
-
-
-@pytest.mark.long
-def test_spark_judges_them_alike(spark: SparkSession) -> None:
-    frame = to_frame(spark, ROWS).withColumn("local", F.col("local").cast("timestamp_ntz"))
-    for zone in (None, VIENNA):
-        some = [(expectation, failing) for expectation, of, failing in expectations() if of == zone]
-        findings = judge_frame([expectation for expectation, _ in some], frame, ("k",), zone=zone)
-        for finding, (expectation, failing) in zip(findings, some, strict=True):
-            assert sorted(row["k"] for row in finding.examples) == failing, (expectation, zone)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,203 @@
+"""Rows against expectations, by DuckDB: how many rows fail, which ones, and the metrics of whole columns.
+
+The rows are a table of DuckDB's: Arrow in memory, or the files of a Delta table, of which a part at a time is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from lake.errors import DeclarationError
+from lake.quality.columns import NUMBERS, SCALAR, Column, Key, Unsuitable, shown
+from lake.quality.expectation_types import SUM_CHANGED, UNIQUE
+from lake.quality.meanings import MEETS, Terms, columns_of, fails, within
+from lake.quality.statistics import COUNTS, JUDGED_BY, KINDS, METRICS, Values
+from lake.quoting import quoted
+from lake.store import small
+
+if TYPE_CHECKING:
+    from lake.quality.suite import Expectation
+
+EXAMPLES: Final = 10
+"""The most failing rows that are shown and recorded."""
+QUANTILES: Final = "column.quantile_values"
+QUERY: Final = "unexpected_rows_query"
+REPEATED: Final = '"is repeated"'
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test of each row of the table `source`: the rows it is about, those it considers, and those that fail it."""
+
+    source: str
+    where: str
+    considered: str
+    fails: str
+
+
+@dataclass(frozen=True)
+class Count:
+    """Counts of a test: the rows it is about, those it considers, those that fail it; and the first failing rows."""
+
+    rows: int
+    considered: int
+    failed: int
+    examples: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of the table `source` of a connection, which has `columns`; `identity` names a row."""
+
+    con: duckdb.DuckDBPyConnection
+    source: str
+    columns: Mapping[str, Column]
+    identity: Sequence[str] = ()
+
+    def counts(self, expectations: Sequence[Expectation]) -> dict[Expectation, Count]:
+        """Return how many rows fail each expectation about rows. All that look at the same table share one query."""
+        tests: dict[Expectation, Test] = {}
+        for expectation in expectations:
+            with expectation.evaluated():
+                tests[expectation] = self.test(expectation)
+        counts: dict[Expectation, Count] = {}
+        for source, several in groupby(sorted(tests, key=lambda e: tests[e].source), key=lambda e: tests[e].source):
+            group = list(several)
+            columns = ", ".join(
+                f"count(*) FILTER (WHERE {test})"
+                for t in map(tests.__getitem__, group)
+                for test in (t.where, f"{t.where} AND {t.considered}", t.fails)
+            )
+            found = self.con.execute(f"SELECT {columns} FROM {source}").fetchall()[0]
+            for place, expectation in enumerate(group):
+                rows, considered, failed = found[3 * place : 3 * place + 3]
+                examples = self.examples(expectation, tests[expectation]) if failed else []
+                counts[expectation] = Count(rows, considered, failed, examples)
+        return counts
+
+    def test(self, expectation: Expectation) -> Test:
+        """Return the test of an expectation about rows. Raises Unsuitable."""
+        terms, type_ = Terms(expectation.kwargs, self.columns), expectation.type
+        where, considered = terms.where, terms.considered(type_)
+        if type_ in MEETS:
+            return Test(self.source, where, considered, fails(type_, terms))
+        if type_ in UNIQUE:
+            counted = f"{where} AND {considered}"
+            return Test(self._marked(terms.looked_at, counted), where, considered, f"{counted} AND {REPEATED}")
+        low, high, inside = self._values(terms).fences(expectation.kwargs)
+        strict = {"strict_min": not inside, "strict_max": not inside}
+        met = within(terms.column, {"min_value": low, "max_value": high, **strict})
+        return Test(self.source, where, considered, f"{where} AND {considered} AND NOT coalesce({met}, false)")
+
+    def examples(self, expectation: Expectation, test: Test) -> list[dict[str, Any]]:
+        """Return the first rows that fail, in the order of their identity: that and the columns judged."""
+        names = list(dict.fromkeys([*self.identity, *(expectation.columns or ())]))
+        columns = ", ".join(map(quoted, names))
+        query = f"SELECT {columns} FROM {test.source} WHERE {test.fails} ORDER BY {columns} LIMIT {EXAMPLES}"
+        found: list[dict[str, Any]] = self.con.sql(query).to_arrow_table().to_pylist()
+        return found
+
+    def metrics(self, expectation: Expectation, names: Sequence[str]) -> dict[str, Any]:
+        """Return metrics of the whole table by the `names` that Great Expectations has for them. Raises Unsuitable."""
+        return {name: self._metric(expectation, name) for name in names}
+
+    def shown(self, expectation: Expectation, name: str, value: Any) -> Any:
+        """Return a metric for people and for JSON."""
+        if name.startswith("column.") and name not in COUNTS:
+            column = Terms(expectation.kwargs, self.columns).column
+            return str(list(map(column.shown, value))) if isinstance(value, list) else column.shown(value)
+        return shown(value) if isinstance(value, Fraction) else value if isinstance(value, int) else str(value)
+
+    def _metric(self, expectation: Expectation, name: str) -> Any:
+        kwargs, terms = expectation.kwargs, Terms(expectation.kwargs, self.columns)
+        about = f"FROM {self.source} WHERE {terms.where}"
+        of_table: Mapping[str, Callable[[], Any]] = {
+            "table.columns": lambda: list(self.columns),
+            "table.column_count": lambda: len(self.columns),
+            "table.row_count": lambda: self._count(about),
+            "unexpected_rows_query.row_count": lambda: self._count(f"FROM ({self._query(kwargs[QUERY])})"),
+            "column.non_null_proportion": lambda: Fraction(self._values(terms).count, max(self._count(about), 1)),
+        }
+        if name in of_table:
+            return of_table[name]()
+        if name not in METRICS:
+            return []  # a sample of values beside their count
+        terms.column.must_be(*KINDS.get(name, SCALAR))
+        return METRICS[name](self._values(terms), kwargs)
+
+    def _values(self, terms: Terms) -> Values:
+        return Values(self.con, self.source, terms.column, terms.where)
+
+    def _count(self, what: str) -> int:
+        return int(self.con.execute(f"SELECT count(*) {what}").fetchall()[0][0])
+
+    def _query(self, query: str) -> str:
+        try:
+            text = query.format(batch=self.source)
+            self.con.execute(f"EXPLAIN {text}")
+        except (LookupError, ValueError, duckdb.ProgrammingError, duckdb.DataError) as error:
+            fix = "write a query of DuckDB's SQL over {batch}"
+            raise Unsuitable(f"{QUERY} fails: {str(error).splitlines()[0]}", fix) from None
+        return text.rstrip("; \n")
+
+    def _marked(self, columns: Sequence[Column], where: str) -> str:
+        """Return the rows with REPEATED: true if several rows that meet `where` have the same values of `columns`."""
+        for column in columns:
+            column.must_be(*SCALAR)
+        keys = ", ".join(f"{column.sql} AS k{n}" for n, column in enumerate(columns))
+        equal = " AND ".join(f"r.{column.sql} IS NOT DISTINCT FROM d.k{n}" for n, column in enumerate(columns))
+        repeated = f"SELECT {keys}, true AS found FROM {self.source} WHERE {where} GROUP BY ALL HAVING count(*) > 1"
+        joined = f"FROM {self.source} r LEFT JOIN ({repeated}) d ON {equal}"
+        return f"(SELECT r.*, d.found IS NOT NULL AS {REPEATED} {joined})"
+
+
+def bounds(expectation: Expectation, columns: Mapping[str, Column], metric: str) -> dict[str, Any]:
+    """Return the arguments that a metric is compared with, exactly. Raises Unsuitable."""
+    kwargs = expectation.kwargs
+    count = Column(metric, pa.decimal128(38, 0))
+    column = count if metric in COUNTS or not metric.startswith("column.") else Terms(kwargs, columns).column
+    if KINDS.get(metric) and pa.types.is_float32(column.type) and metric not in {"column.min", "column.max"}:
+        column = Column(column.name, pa.float64())
+
+    def key(value: Any, name: str) -> Key | None:
+        return None if value is None else column.key(value, name)
+
+    exact: dict[str, Any] = {n: key(kwargs[n], n) for n in ("min_value", "max_value", "value") if n in kwargs}
+    if "value_set" in kwargs:
+        column.one_of(kwargs["value_set"], "value_set")
+        exact["value_set"] = [key(value, "value_set") for value in kwargs["value_set"] if value is not None]
+    if metric == QUANTILES:
+        ranges = kwargs["quantile_ranges"]["value_ranges"]
+        exact["ranges"] = [[key(end, "value_ranges") for end in ends] for ends in ranges]
+    return exact
+
+
+def registered(con: duckdb.DuckDBPyConnection, rows: pa.Table, zone: str | None, identity: Sequence[str] = ()) -> Rows:
+    """Return rows in memory, as a table of the connection."""
+    con.register("rows", rows)
+    return Rows(con, "rows", columns_of(rows.schema, zone), identity)
+
+
+def misfits(expectations: Iterable[Expectation], schema: pa.Schema, zone: str | None) -> Iterator[DeclarationError]:
+    """Yield a fault for each expectation that cannot be evaluated over a table's columns, however many rows it has."""
+    with small.connection() as con:
+        rows = registered(con, schema.empty_table(), zone)
+        for expectation in expectations:
+            try:
+                if expectation.rule.by_row:
+                    rows.counts([expectation])
+                with expectation.evaluated():
+                    if expectation.type == SUM_CHANGED:
+                        Terms(expectation.kwargs, rows.columns).column.must_be(*NUMBERS)
+                    for name in JUDGED_BY.get(expectation.type, ()):
+                        bounds(expectation, rows.columns, name)
+                        rows.metrics(expectation, [name])
+            except DeclarationError as fault:
+                yield fault

@@ -1,0 +1,278 @@
+"""Columns as expectations compare them: exact comparisons with written values and with each other, as DuckDB's SQL.
+
+A comparison with null is null, and one with NaN is false. Numbers are compared as they are written. A float column, and
+what is compared with one, takes part as the nearest value of its type. Text is ordered by code points. A day written
+for a time is its midnight, and a time without an offset is in the `zone` of the table's windows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
+from fractions import Fraction
+from math import ceil, floor, inf, isfinite
+from typing import TYPE_CHECKING, Any, Final, Literal
+from zoneinfo import ZoneInfo
+
+from lake.quoting import literal, quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Key = Fraction | float | str
+"""A value of a column in Python, exactly: numbers, days and microseconds since 1970 as fractions; NaN and infinity."""
+Operator = Literal["=", "<", "<=", ">", ">="]
+
+INTEGER, DECIMAL, FLOAT, TEXT, BOOLEAN, BINARY = "integer", "decimal", "float", "text", "boolean", "binary"
+DATE, INSTANT, LOCAL, LIST, NESTED = "date", "timestamp", "timestamp_ntz", "array", "struct or map"
+NUMBERS: Final = (INTEGER, DECIMAL, FLOAT)
+EXACT: Final = (INTEGER, DECIMAL)
+TIMES: Final = (DATE, INSTANT, LOCAL)
+COMPARABLE: Final = (*NUMBERS, TEXT, BOOLEAN, *TIMES)
+SCALAR: Final = (*COMPARABLE, BINARY)
+EPOCH: Final = datetime(1970, 1, 1)
+MOST_DIGITS: Final = 38
+BEYOND: Final[Mapping[tuple[Operator, bool], Operator]] = {
+    ("<", True): "<",
+    ("<=", True): "<",
+    (">", True): ">=",
+    (">=", True): ">=",
+    ("<", False): "<=",
+    ("<=", False): "<=",
+    (">", False): ">",
+    (">=", False): ">",
+}
+"""Comparisons with a number above, or below, all finite floats, as ones with infinity."""
+FIXES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(NUMBERS, "write a number"),
+    TEXT: "write text in quotes",
+    BOOLEAN: "write true or false",
+    DATE: "write a day: 2013-01-31",
+    INSTANT: "write 2013-01-31, 2013-01-31T06:00 or 2013-01-31T06:00Z",
+    LOCAL: "write 2013-01-31 or 2013-01-31T06:00, without an offset",
+}
+
+
+class Unsuitable(ValueError):
+    """An expectation that cannot be evaluated: its arguments do not suit its columns."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(what)
+        self.fix = fix
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, or an expression over columns, of which `sql` is the text and `type` the Arrow type."""
+
+    name: str
+    type: pa.DataType
+    zone: str = "UTC"
+    expression: str = ""
+
+    @property
+    def sql(self) -> str:
+        return self.expression or quoted(self.name)
+
+    @property
+    def kind(self) -> str:
+        return _kind(self.type)
+
+    @property
+    def digits(self) -> tuple[int, int]:
+        """The most digits of a number before and after the point."""
+        if self.kind == DECIMAL:
+            return self.type.precision - self.type.scale, self.type.scale
+        return len(str(2**self.type.bit_width)), 0
+
+    def must_be(self, *kinds: str) -> Column:
+        """Return the column. Raises Unsuitable if it is of another kind."""
+        if self.kind not in kinds:
+            names = f"{', '.join(kinds[:-1])} or {kinds[-1]}" if len(kinds) > 1 else kinds[0]
+            raise Unsuitable(f"column {self.name} is of type {self.type}, not {names}", "cast the column in the job")
+        return self
+
+    def key(self, value: Any, argument: str) -> Key:
+        """Return the written `value` of an `argument`, exactly. Raises Unsuitable if the column has no such values."""
+        kind, key = self.must_be(*COMPARABLE).kind, None
+        if kind in NUMBERS:
+            key = self._number(value)
+        elif kind in TIMES and isinstance(value, str):
+            key = self._moment(value)
+        elif (kind == TEXT and isinstance(value, str)) or (kind == BOOLEAN and isinstance(value, bool)):
+            key = value if isinstance(value, str) else Fraction(value)
+        if key is None:
+            a_kind = f"{'an' if kind == INTEGER else 'a'} {kind}"
+            raise Unsuitable(f"{argument} {value!r} is not a valid value of {a_kind} column", FIXES[kind])
+        return key
+
+    def compare(self, operator: Operator, value: Any, argument: str) -> str:
+        """Return the SQL of a comparison with the written `value` of an `argument`."""
+        key = self.key(value, argument)
+        if isinstance(key, float):  # beyond all finite numbers
+            if operator == "=":
+                return self._always(False)
+            operator = BEYOND[operator, key > 0]
+        if self.kind not in EXACT:
+            held = f"{self.double if self.kind == FLOAT else self.sql} {operator} {self._literal(key)}"
+            return f"({held} AND NOT isnan({self.sql}))" if self.kind == FLOAT else f"({held})"
+        scaled = Fraction(key) * 10 ** self.digits[1]
+        if operator == "=" and scaled.denominator > 1:
+            return self._always(False)
+        unscaled = ceil(scaled) if operator in {"<", ">="} else floor(scaled)
+        if abs(unscaled) >= 10 ** sum(self.digits):
+            return self._always((operator[0] == "<" and unscaled > 0) or (operator[0] == ">" and unscaled < 0))
+        return f"({self.sql} {operator} {self._literal(Fraction(unscaled, 10 ** self.digits[1]))})"
+
+    def one_of(self, values: Any, argument: str) -> str:
+        """Return the SQL of whether the column has one of the written `values`; nulls among them count for nothing."""
+        if not isinstance(values, list):
+            raise Unsuitable(f"{argument} {values!r} is not a list", "write [value, …]")
+        keys = {self.key(value, argument) for value in values if value is not None}
+        keys = {key for key in keys if not isinstance(key, float)}
+        if self.kind in EXACT:
+            keys = {key for key in keys if not (Fraction(key) * 10 ** self.digits[1]).denominator > 1}
+            keys = {key for key in keys if abs(Fraction(key)) < 10 ** self.digits[0]}
+        literals = ", ".join(sorted(map(self._literal, keys)))
+        return f"({self.double if self.kind == FLOAT else self.sql} IN ({literals}))" if keys else self._always(False)
+
+    @property
+    def double(self) -> str:
+        """The SQL of the nearest double."""
+        return f"CAST({f'CAST({self.sql} AS VARCHAR)' if self.kind == DECIMAL else self.sql} AS DOUBLE)"
+
+    def unscaled(self, scale: int) -> str:
+        """The SQL of an exact number without its point, with `scale` digits after it, however many digits it has."""
+        text = f"replace(CAST({self.sql} AS VARCHAR), '.', '')"
+        return f"CAST({text} || '{'0' * (scale - self.digits[1])}' AS BIGNUM)"
+
+    @property
+    def python(self) -> str:
+        """The SQL of a value as `read` takes it."""
+        match self.kind:
+            case "date":
+                return f"({self.sql} - DATE '1970-01-01')"
+            case "timestamp" | "timestamp_ntz":
+                return f"epoch_us({self.sql})"
+            case "boolean":
+                return f"CAST({self.sql} AS INTEGER)"
+            case "float":
+                return f"CAST({self.sql} AS DOUBLE)"
+        return f"CAST({self.sql} AS VARCHAR)" if self.kind in EXACT else self.sql
+
+    def read(self, value: Any) -> Key:
+        """Return a value that `python` selects, exactly."""
+        if isinstance(value, float):
+            return Fraction(value) if isfinite(value) else value
+        return Fraction(value) if self.kind in EXACT or not isinstance(value, str) else value
+
+    def shown(self, key: Key | None) -> Any:
+        """Return a value for people and for JSON."""
+        if not isinstance(key, Fraction):
+            return str(key) if isinstance(key, float) else key
+        match self.kind:
+            case "date":
+                return str(EPOCH.date() + timedelta(days=int(key)))
+            case "timestamp" | "timestamp_ntz":
+                at = EPOCH + timedelta(microseconds=int(key))
+                return str(at.replace(tzinfo=UTC) if self.kind == INSTANT else at)
+            case "boolean":
+                return bool(key)
+            case "float":
+                return float(key)
+        return shown(key)
+
+    def _number(self, value: Any) -> Key | None:
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
+            return None
+        number = exact(value)
+        if self.kind != FLOAT:
+            return number
+        nearest = nearest_double(number)
+        if self.type.bit_width == 32:
+            nearest = _single(nearest)
+        return Fraction(nearest) if isfinite(nearest) else nearest
+
+    def _moment(self, text: str) -> Key | None:
+        try:
+            moment = date.fromisoformat(text) if self.kind == DATE else datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        if not isinstance(moment, datetime):
+            return Fraction((moment - EPOCH.date()).days)
+        if self.kind == LOCAL:
+            return None if moment.tzinfo else Fraction((moment - EPOCH) // timedelta(microseconds=1))
+        instant = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(self.zone))
+        return Fraction((instant - EPOCH.replace(tzinfo=UTC)) // timedelta(microseconds=1))
+
+    def _literal(self, key: Key) -> str:
+        match self.kind:
+            case "text":
+                return literal(str(key))
+            case "boolean":
+                return str(bool(key)).lower()
+            case "date":
+                return f"(DATE '1970-01-01' + CAST({int(key)} AS INTEGER))"
+            case "timestamp" | "timestamp_ntz":
+                return f"make_timestamp{'tz' if self.kind == INSTANT else ''}({int(key)})"
+            case "float":
+                return f"CAST('{float(key)!r}' AS DOUBLE)"
+        whole, scale = self.digits
+        return f"CAST('{decimal_text(Fraction(key))}' AS {f'DECIMAL({whole + scale},{scale})' if scale else 'HUGEINT'})"
+
+    def _always(self, answer: bool) -> str:
+        """The SQL of what is the same for all values, and null for null."""
+        return f"(CASE WHEN {self.sql} IS NOT NULL THEN {str(answer).lower()} END)"
+
+
+def exact(value: float | Decimal | Fraction) -> Fraction:
+    """Return a number as it is written: 0.1 is a tenth."""
+    return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
+
+
+def nearest_double(number: Fraction) -> float:
+    """Return the double nearest to a number; infinity if it is beyond all."""
+    try:
+        return float(number)
+    except OverflowError:
+        return inf if number > 0 else -inf
+
+
+def shown(key: Fraction) -> int | str:
+    """Return a number for people and for JSON: rounded to 28 digits if it has no end."""
+    return int(key) if key.denominator == 1 else decimal_text(key)
+
+
+def decimal_text(key: Fraction) -> str:
+    """Return a number in decimal digits, exactly if 100 of them are enough."""
+    quotient = Context(prec=100).divide(key.numerator, Decimal(key.denominator))
+    return format(quotient if Fraction(quotient) == key else Context(prec=28).plus(quotient), "f")
+
+
+def _single(double: float) -> float:
+    """Return the nearest float of 32 bits, or the double itself if it is beyond them."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", double))[0])
+    except OverflowError:
+        return double
+
+
+def _kind(of: pa.DataType) -> str:
+    import pyarrow.types as t
+
+    tests = (
+        (INTEGER, t.is_integer),
+        (DECIMAL, t.is_decimal),
+        (FLOAT, t.is_floating),
+        (TEXT, lambda of: t.is_string(of) or t.is_large_string(of) or t.is_string_view(of)),
+        (BOOLEAN, t.is_boolean),
+        (BINARY, lambda of: t.is_binary(of) or t.is_large_binary(of)),
+        (DATE, t.is_date),
+        (INSTANT, lambda of: t.is_timestamp(of) and of.tz),
+        (LOCAL, t.is_timestamp),
+        (LIST, lambda of: t.is_list(of) or t.is_large_list(of)),
+    )
+    return next((kind for kind, is_one in tests if is_one(of)), NESTED)

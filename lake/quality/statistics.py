@@ -1,0 +1,263 @@
+"""Exact statistics of whole columns, by the names of Great Expectations' metrics.
+
+DuckDB counts, sorts and adds up whole numbers, and spills. Python adds up its few results as fractions. A statistic of
+floats is rounded once, to the nearest double. If a value is NaN, the statistic is NaN, which is within no bounds. The
+order of rows does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Context, Decimal
+from fractions import Fraction
+from functools import cached_property
+from math import ceil, floor, isfinite, isnan, nan
+from typing import TYPE_CHECKING, Any, Final
+
+from lake.quality.columns import (
+    COMPARABLE,
+    DECIMAL,
+    FLOAT,
+    MOST_DIGITS,
+    NUMBERS,
+    SCALAR,
+    Column,
+    Key,
+    exact,
+    nearest_double,
+)
+
+if TYPE_CHECKING:
+    import duckdb
+
+LIMB: Final = 10**19
+"""Two values below this multiply to 38 digits, which DuckDB has room for."""
+HALF: Final = Fraction(1, 2)
+IQR: Final = "iqr"
+
+
+@dataclass(frozen=True)
+class Powers:
+    """Count of the finite values, their sum, the sum of their squares; and the values that are not finite."""
+
+    count: int
+    sum: Fraction
+    squares: Fraction
+    infinite: frozenset[float]
+
+    @property
+    def total(self) -> Key:
+        return sum(self.infinite) if self.infinite else self.sum
+
+    @property
+    def mean(self) -> Key | None:
+        return self.total if self.infinite else self.sum / self.count if self.count else None
+
+    @property
+    def deviation(self) -> Key | None:
+        """The sample's standard deviation, to 60 digits; of fewer than two values none."""
+        if self.infinite or self.count < 2:
+            return nan if self.infinite else None
+        variance = (self.squares - self.sum**2 / self.count) / (self.count - 1)
+        digits = Context(prec=60)
+        return Fraction(digits.sqrt(digits.divide(variance.numerator, Decimal(variance.denominator))))
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values of a `column` in the rows of the table `source` of which `where` is true, by DuckDB."""
+
+    con: duckdb.DuckDBPyConnection
+    source: str
+    column: Column
+    where: str
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return what a query selects of `v`, the values that are not null."""
+        values = (
+            f"SELECT {self.column.sql} AS v FROM {self.source} WHERE {self.where} AND {self.column.sql} IS NOT NULL"
+        )
+        return self.con.execute(f"WITH v AS ({values}) {query}").fetchall()
+
+    @cached_property
+    def value(self) -> Column:
+        return replace(self.column, expression="v")
+
+    @cached_property
+    def count(self) -> int:
+        return int(self.rows("SELECT count(*) FROM v")[0][0])
+
+    @cached_property
+    def distinct(self) -> int:
+        self.column.must_be(*SCALAR)
+        return int(self.rows("SELECT count(*) FROM (SELECT DISTINCT v FROM v)")[0][0])
+
+    @property
+    def is_number(self) -> bool:
+        """True if no value is NaN."""
+        return self.column.kind != FLOAT or not self.rows("SELECT 1 FROM v WHERE isnan(v) LIMIT 1")
+
+    def extreme(self, function: str) -> Key | None:
+        """Return the `min` or the `max` of the values."""
+        if not self.is_number:
+            return nan
+        least = replace(self.value, expression=f"{function}(v)").python
+        [(value,)] = self.rows(f"SELECT {least} FROM v")
+        return None if value is None else self.value.read(value)
+
+    def most_common(self) -> list[Key]:
+        found = self.rows(
+            f"""SELECT {self.value.python} FROM (SELECT v, rank() OVER (ORDER BY n DESC) AS place FROM
+                (SELECT v, count(*) AS n FROM v GROUP BY v)) WHERE place = 1 ORDER BY v"""
+        )
+        return [self.value.read(value) for (value,) in found]
+
+    def outside(self, values: Any) -> int:
+        """Count the different values that are not among those written."""
+        test = self.value.one_of(values, "value_set")
+        return int(self.rows(f"SELECT count(*) FROM (SELECT DISTINCT v FROM v WHERE NOT {test})")[0][0])
+
+    def absent(self, values: Any) -> list[Any]:
+        """Return the written values that no row has."""
+        test = self.value.one_of(values, "value_set")
+        there = {self.value.read(v) for (v,) in self.rows(f"SELECT {self.value.python} FROM v WHERE {test} GROUP BY v")}
+        return [v for v in values if v is not None and self.column.key(v, "value_set") not in there]
+
+    def ranked(self, ranks: Sequence[int]) -> list[Key]:
+        """Return the values at these places, from 0, in sorted order."""
+        places = sorted(set(ranks))
+        found = self.rows(
+            f"""SELECT {self.value.python} FROM (SELECT v, row_number() OVER (ORDER BY v) - 1 AS place FROM v)
+                WHERE place IN ({", ".join(map(str, places))}) ORDER BY place"""
+        )
+        by_place = dict(zip(places, (self.value.read(value) for (value,) in found), strict=True))
+        return [by_place[rank] for rank in ranks]
+
+    def quantile(self, share: float) -> Key | None:
+        """Return the least value that at least this `share` of the values do not exceed."""
+        if not self.count or not self.is_number:
+            return nan if self.count else None
+        return self.ranked([max(ceil(exact(share) * self.count) - 1, 0)])[0]
+
+    def interpolated(self, share: Fraction) -> Key | None:
+        """Return the quantile, interpolated between the two values around it."""
+        if not self.count or not self.is_number:
+            return nan if self.count else None
+        place = share * (self.count - 1)
+        low, high = self.ranked([floor(place), ceil(place)])
+        if not (isinstance(low, Fraction) and isinstance(high, Fraction)):
+            return low if low == high else nan
+        return self.rounded(low + (place - floor(place)) * (high - low))
+
+    def powers(self) -> Powers:
+        if self.column.must_be(*NUMBERS).kind == FLOAT:
+            found = self.rows("SELECT DISTINCT CAST(v AS DOUBLE) FROM v WHERE NOT isfinite(v)")
+            special = frozenset(nan if isnan(value) else value for (value,) in found)
+            bits = "SELECT CAST(CAST(CAST(v AS DOUBLE) AS BIT) AS BIGINT) AS b FROM v WHERE isfinite(v)"
+            units = f"""SELECT greatest((b >> 52) & 2047, 1) - 1075 AS e, CAST(if(b < 0, -1, 1) AS HUGEINT)
+                * ((b & {2**52 - 1}) + if((b >> 52) & 2047 > 0, {2**52}, 0)) AS m FROM ({bits})"""
+            base = Fraction(2)
+        else:
+            special, base = frozenset(), Fraction(10)
+            units = f"SELECT {-self.column.digits[1]} AS e, {self._unscaled} AS m FROM v"
+        halves = f"SELECT e, m // {LIMB} AS a, m % {LIMB} AS b FROM ({units})"
+        sums = ", ".join(f"sum({x} // {LIMB}), sum({x} % {LIMB})" for x in ("a", "b", "(a * a)", "(a * b)", "(b * b)"))
+        count, total, squares = 0, Fraction(0), Fraction(0)
+        for e, n, *parts in self.rows(f"SELECT e, count(*), {sums} FROM ({halves}) GROUP BY e"):
+            a, b, aa, ab, bb = (int(parts[k]) * LIMB + int(parts[k + 1]) for k in range(0, 10, 2))
+            count += n
+            total += (a * LIMB + b) * base**e
+            squares += (aa * LIMB**2 + 2 * ab * LIMB + bb) * base ** (2 * e)
+        return Powers(count, total, squares, special)
+
+    def fences(self, kwargs: Mapping[str, Any]) -> tuple[Fraction | None, Fraction | None, bool]:
+        """Return the bounds of what is no outlier (None for no bound), and whether they are inside."""
+        finite = replace(self, where=f"{self.where} AND isfinite({self.column.sql})")
+        of = finite if self.column.must_be(*NUMBERS).kind == FLOAT else self
+        if "threshold" not in kwargs and kwargs.get("method", IQR) == IQR:
+            low, high = (of.interpolated(Fraction(share, 4)) for share in (1, 3))
+            if not (isinstance(low, Fraction) and isinstance(high, Fraction)):
+                return None, None, True
+            reach = exact(kwargs.get("multiplier", 1.5)) * (high - low)
+            return low - reach, high + reach, True
+        powers = of.powers()
+        mean, deviation = powers.sum / max(powers.count, 1), powers.deviation
+        reach = exact(kwargs.get("threshold", kwargs.get("multiplier", 1.5))) * Fraction(deviation or 0)
+        if "threshold" in kwargs:  # a z-score, which is none if all values are the same
+            reach = abs(reach) if kwargs["double_sided"] else reach
+            low = mean - reach if kwargs["double_sided"] else None
+            return (low, mean + reach, False) if deviation else (None, None, False)
+        if deviation is None:
+            return None, None, True
+        return mean - max(reach, Fraction(0)), mean + max(reach, Fraction(0)), reach <= 0
+
+    def rounded(self, key: Key | None) -> Key | None:
+        """Round a statistic of floats to the nearest double."""
+        if key is None or self.column.kind != FLOAT or not isinstance(key, Fraction):
+            return key
+        double = nearest_double(key)
+        return Fraction(double) if isfinite(double) else double
+
+    @property
+    def _unscaled(self) -> str:
+        whole, scale = self.column.digits
+        if self.column.kind != DECIMAL:
+            return "CAST(v AS HUGEINT)"
+        if whole + 2 * scale + 1 > MOST_DIGITS:
+            return "CAST(replace(CAST(v AS VARCHAR), '.', '') AS HUGEINT)"
+        return f"CAST(v * CAST({10**scale} AS DECIMAL({scale + 1},0)) AS HUGEINT)"
+
+
+METRICS: Final[Mapping[str, Callable[[Values, Mapping[str, Any]], Any]]] = {
+    "column.min": lambda values, _: values.extreme("min"),
+    "column.max": lambda values, _: values.extreme("max"),
+    "column.sum": lambda values, _: values.rounded(values.powers().total),
+    "column.mean": lambda values, _: values.rounded(values.powers().mean),
+    "column.median": lambda values, _: values.interpolated(HALF),
+    "column.standard_deviation": lambda values, _: values.rounded(values.powers().deviation),
+    "column.quantile_values": lambda values, kwargs: [
+        values.quantile(share) for share in kwargs["quantile_ranges"]["quantiles"]
+    ],
+    "column.most_common_value": lambda values, _: values.most_common(),
+    "column.distinct_values.count": lambda values, _: Fraction(values.distinct),
+    "column.unique_proportion": lambda values, _: Fraction(values.distinct, max(values.count, 1)),
+    "column.distinct_values.not_in_set.count": lambda values, kwargs: values.outside(kwargs["value_set"]),
+    "column.distinct_values.missing_from_column.count": lambda values, kwargs: len(values.absent(kwargs["value_set"])),
+}
+"""Metrics of the values of a column, by name."""
+COUNTS: Final = frozenset({"column.distinct_values.count", "column.unique_proportion", "column.non_null_proportion"})
+"""Metrics that are numbers whatever the column has."""
+KINDS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("column.sum", "column.mean", "column.median", "column.standard_deviation"), NUMBERS),
+    **dict.fromkeys(("column.distinct_values.count", "column.unique_proportion"), SCALAR),
+    **dict.fromkeys(("column.min", "column.max", "column.quantile_values", "column.most_common_value"), COMPARABLE),
+}
+"""The kinds of columns that a metric can be of; any, if it is not named."""
+OUTSIDE: Final = ("column.distinct_values.not_in_set.count", "column.distinct_values.not_in_set")
+ABSENT: Final = ("column.distinct_values.missing_from_column.count", "column.distinct_values.missing_from_column")
+JUDGED_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    "expect_column_distinct_values_to_be_in_set": OUTSIDE,
+    "expect_column_distinct_values_to_contain_set": ABSENT,
+    "expect_column_distinct_values_to_equal_set": (*OUTSIDE, *ABSENT),
+    "expect_column_max_to_be_between": ("column.max",),
+    "expect_column_mean_to_be_between": ("column.mean",),
+    "expect_column_median_to_be_between": ("column.median",),
+    "expect_column_min_to_be_between": ("column.min",),
+    "expect_column_most_common_value_to_be_in_set": ("column.most_common_value",),
+    "expect_column_proportion_of_non_null_values_to_be_between": ("column.non_null_proportion",),
+    "expect_column_proportion_of_unique_values_to_be_between": ("column.unique_proportion",),
+    "expect_column_quantile_values_to_be_between": ("column.quantile_values",),
+    "expect_column_stdev_to_be_between": ("column.standard_deviation",),
+    "expect_column_sum_to_be_between": ("column.sum",),
+    "expect_column_unique_value_count_to_be_between": ("column.distinct_values.count",),
+    "expect_column_to_exist": ("table.columns",),
+    "expect_table_column_count_to_be_between": ("table.column_count",),
+    "expect_table_column_count_to_equal": ("table.column_count",),
+    "expect_table_columns_to_match_ordered_list": ("table.columns",),
+    "expect_table_columns_to_match_set": ("table.columns",),
+    "expect_table_row_count_to_be_between": ("table.row_count",),
+    "expect_table_row_count_to_equal": ("table.row_count",),
+    "unexpected_rows_expectation": ("unexpected_rows_query.table", "unexpected_rows_query.row_count"),
+}
+"""The metrics that judge a whole table, by the type of an expectation."""
