@@ -45,15 +45,18 @@ def _cut(project: Project, label: str | None) -> Cut:
 
 
 def _heads(settings: Settings, least: Mapping[str, int]) -> dict[str, LogHead]:
-    """Where the logs stand at one moment, each at its `least` batch or behind: no delivery was committed meanwhile."""
+    """Return the heads of the logs at one moment, so that no delivery of a source was committed between two looks.
+
+    Raises Unavailable if a log has not reached its `least` batch.
+    """
     logs = [Log(settings, stream) for stream in least]
     while True:
         heads = {log.stream: log.must_reach(least[log.stream]) for log in logs}
-        with_sources = [log for log in logs if heads[log.stream].sources]
-        _look_again(with_sources)
-        if all(log.head().batch == heads[log.stream].batch for log in with_sources):
+        if not any(head.sources for head in heads.values()):
             return heads
         _look_again(logs)
+        if all(log.head().batch == heads[log.stream].batch for log in logs):
+            return heads
 
 
 def _look_again(logs: Collection[Log]) -> None:

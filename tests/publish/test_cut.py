@@ -136,6 +136,7 @@ def test_a_cut_is_the_greatest_that_divides_no_delivery(steps: list[Step]) -> No
 
 @given(STEPS, st.lists(st.integers(0, 3), max_size=30))
 @example([(LANDED, ("x",), 3), ("a", ("x", "y"), 3), ("a", ("y",), 3)], [1, 2, 0, 0, 1])
+@example([("a", ("x", "y"), 3), ("a", ("y",), 3)], [0, 3])
 def test_logs_that_grow_while_they_are_looked_at_divide_no_delivery(steps: list[Step], pace: list[int]) -> None:
     model = Model(steps)
     growing = Growing(model, iter(pace))
