@@ -113,11 +113,12 @@ def test_what_one_source_fails_of_is_told_however_quiet(
 def test_rows_and_definitions_are_written_in_no_words_of_python() -> None:
     row = {"k": None, "day": None, "change": "update", "columns": {"a": (None, [1, None]), "b": (True, {"x": None})}}
     assert list(changed_rows("t", (row,))) == ['t k=NULL day=NULL: update, a NULL → [1, null], b true → {"x": null}']
-    assert [
-        _field(text) for text in ("bigint None", "string 'a b'", 'array<string> "[\\"a\\"]"', "struct<a: int> None")
-    ] == [
-        "bigint",
-        "string, default a b",
-        'array<string>, default ["a"]',
-        "struct<a: int>",
-    ]
+    shown = {
+        "bigint None": "bigint",
+        "string 'a b'": "string, default a b",
+        'array<string> "[\\"a\\"]"': 'array<string>, default ["a"]',
+        "struct<a: int> None": "struct<a: int>",
+        "int 5 under a, b": "int, default 5 under a, b",
+        "int None under a, b": "int under a, b",
+    }
+    assert {text: _field(text) for text in shown} == shown

@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 PANIC = (
-    "\nthread 'tokio-rt-worker' (28145) panicked at /home/runner/object_store-0.13.2/src/buffered.rs:369:41:\n"
+    "\nthread 'tokio-rt-worker' (28145) panicked at /build/object_store-0.13.2/src/buffered.rs:369:41:\n"
     "Already shut down\n"
 )
 BACKTRACE = "stack backtrace:\n   0: rust_begin_unwind\n             at /rustc/std/src/panicking.rs:1:2\n"

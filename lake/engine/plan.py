@@ -30,8 +30,8 @@ from lake.text import text
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEFAULT: Final = re.compile(r"(.+?) (None|True|False|-?[0-9].*|'.*'|\".*\")", re.DOTALL)
-"""A field's type, and the text of Python for its default."""
+DEFAULT: Final = re.compile(r"(.+?) (None|True|False|-?[0-9]\S*|'.*'|\".*\")( under .+)?", re.DOTALL)
+"""A field's type, the text of Python for its default, and the names that older events may have it under."""
 State = Literal["unchanged", "changed", "wider", "follows", "new", "removed"]
 """A table is `wider` where its inputs have columns since it was built that would enter it: it goes on without them."""
 
@@ -83,11 +83,12 @@ def stale(project: Project, connect: Callable[[], SparkSession]) -> set[str]:
 
 
 def _field(recorded: str) -> str:
-    """A field's type and default as a definition has them, the default in Python's words, for a person."""
+    """Return a field for a person; a definition records it with its default as text of Python."""
     match = DEFAULT.fullmatch(recorded)
-    if match is None or match[2] == "None":
-        return recorded.removesuffix(" None")
-    return f"{match[1]}, default {text(literal_eval(match[2]))}"
+    if match is None:
+        return recorded
+    default = "" if match[2] == "None" else f", default {text(literal_eval(match[2]))}"
+    return f"{match[1]}{default}{match[3] or ''}"
 
 
 @dataclass(frozen=True)

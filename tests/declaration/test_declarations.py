@@ -119,8 +119,6 @@ def test_a_wrong_job_is_refused_with_its_file(things: Settings, function: str, t
         ("Latest('id', sequence='at', snapshots=True, deletes='gone')", "snapshots cannot have deletes"),
         ("Latest('id', sequence='at', snapshots=True, partial=True)", "snapshots cannot have partial columns"),
         ("Latest('id', sequence='at', snapshots=True, partition='at')", "partition names 'at'"),
-        ("Aggregate('id', {'n': Count()}, window=Calendar(unit='day', on='at'))", "zone"),
-        ("Aggregate('id', {'n': Count()}, window=Tumbling(length=timedelta(days=1), on='at'))", "zone"),
         ("Aggregate('id', {'n': Count()}, is_final=True)", "is_final needs a window"),
         ("Aggregate('id', {'q': Quantile('size', 2)})", "invalid quantile"),
         ("Fold('id', state='n int', step={'m': '1'})", "'m'"),

@@ -114,8 +114,8 @@ def must_answer(shop: Lakehouse, written: Path) -> None:
         command(shop, "log", stream, "--check")
 
 
-@pytest.mark.slow
 @pytest.mark.turns
+@pytest.mark.usefixtures("spark")  # a definition that has changed is compared by a session
 @pytest.mark.parametrize("commit", ["a7836d0", "3527bb1"])
 def test_a_warehouse_of_an_earlier_commit_answers(tmp_path: Path, commit: str) -> None:
     must_answer(unpacked(FIXTURES / commit, tmp_path), FIXTURES / commit)

@@ -58,7 +58,6 @@ def problem(text: bytes) -> tuple[int, str]:
     return int(head.split()[1]), str(json.loads(body)["type"]).removeprefix("/problems#")
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("sent", [b"GET /tables HTTP/1.1\r\nhost: x\r\n"])
 def test_half_open_connections_lock_nobody_out(tmp_path: Path, sent: bytes) -> None:
     installed()

@@ -22,7 +22,7 @@ from lake.read.sql import reader
 from lake.store.ledger.reads import Journal
 from lake.store.warehouse import Warehouse
 from tests.intake import LAKE
-from tests.processes import until
+from tests.processes import PATIENCE, until
 from tests.reading import Served, publish, served, small
 from tests.servers.http import installed
 from tests.warehouse import write
@@ -37,7 +37,7 @@ def lake(settings: Settings, *words: str) -> str:
 
 def addresses(site: Served, table: str, token: str) -> list[str]:
     answer = httpx.post(
-        site.serving.url + QUERY.format(table), json={}, headers={"authorization": f"Bearer {token}"}, timeout=60
+        site.serving.url + QUERY.format(table), json={}, headers={"authorization": f"Bearer {token}"}, timeout=PATIENCE
     )
     return [line["file"]["url"] for line in map(json.loads, answer.text.splitlines()) if "file" in line]
 

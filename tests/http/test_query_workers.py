@@ -16,7 +16,7 @@ import pytest
 
 from tests import intake
 from tests.http.test_reading import kind
-from tests.processes import until
+from tests.processes import PATIENCE, until
 from tests.reading import Served, append, served, small
 from tests.servers.http import installed
 
@@ -202,7 +202,7 @@ def test_server_ends_by_sigterm_while_bombs_run(tmp_path: Path) -> None:
         until(lambda: len(workers(site.serving.pid)) == 4)
         there = workers(site.serving.pid)
         os.kill(site.serving.pid, signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
         for bomb in bombs:
             bomb.close()
     assert not any(Path(f"/proc/{worker}").exists() for worker in there)

@@ -14,6 +14,7 @@ import pytest
 
 from tests import intake
 from tests.http.test_sharing import SHARE
+from tests.processes import PATIENCE
 from tests.reading import Served, publish
 from tests.servers.http import installed, shop
 from tests.warehouse import write
@@ -91,7 +92,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @contextmanager
 def client(site: Served, *, posts: bool = False) -> Iterator[httpx.Client]:
     token = site.serving.token if posts else site.reader("all")
-    with httpx.Client(base_url=site.serving.url, timeout=60, headers={"authorization": f"Bearer {token}"}) as client:
+    headers = {"authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=site.serving.url, timeout=PATIENCE, headers=headers) as client:
         yield client
 
 

@@ -65,7 +65,7 @@ def test_values_that_came_under_a_name_before_its_alias_are_in_the_table_after_a
     settings = lakehouse.settings
     with pytest.raises(DeclarationError, match="thing: its definition has changed"):
         lake(settings, "run")
-    assert "contract field things.b: int None → int None under a, b" in lake(settings, "plan")
+    assert "contract field things.b: int → int under a, b" in lake(settings, "plan")
     lake(settings, "deploy")
     rows = [{"id": n, "b": value} for n, value in enumerate([11, 22, 33, None, 55], 1)]
     assert Lakehouse(project.project, lakehouse.home).table("thing") == rows
