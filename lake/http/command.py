@@ -31,6 +31,7 @@ from lake.http.deciding import Deciding, expected
 from lake.http.describe import is_idempotent
 from lake.http.problems import KINDS, Problem
 from lake.http.server import address_of, must_be_installed
+from lake.ingest.standing import intake_writer
 from lake.project import load
 from lake.sources.declared import decided_by
 from lake.sources.http import Declared
@@ -77,7 +78,7 @@ def append_decided(settings: Settings, events: Events) -> dict[str, Any]:
     declared, ends = _deciding(settings, contracts, events.streams), time.monotonic() + PATIENCE
     while True:
         try:
-            writer = Writer(declared.folder)
+            writer = intake_writer(settings, declared.name)
         except Unavailable:
             answer = _posted(settings, declared, events)
             if answer is not None:

@@ -26,9 +26,9 @@ from lake.decide.rule import rules
 from lake.errors import DeclarationError, Unavailable, install
 from lake.http import declarations
 from lake.http.hosts import is_loopback
+from lake.ingest.standing import intake_writer
 from lake.project import load
 from lake.sources.http import Declared
-from lake.sources.http_files import Writer
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -87,7 +87,7 @@ def _intake(settings: Settings, declared: Declared, url: str, ends: ExitStack) -
     contracts = load_contracts(settings)
     access = Access.of(settings, declared)
     decider = Decider(declared, rules(load(settings), declared)) if declared.decide else None
-    writer = Writer(declared.folder)
+    writer = intake_writer(settings, declared.name)
     ends.callback(writer.close)
     if decider is not None:
         decider.begin()

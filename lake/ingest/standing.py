@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lake.config import Settings
+from lake.contracts.contract import streams_of
+from lake.sources import spool
+from lake.sources.http_files import Folder, Writer
 from lake.sources.source import Progress
 from lake.store import delta
 from lake.store.log import Log
@@ -36,3 +39,14 @@ def standing(settings: Settings, name: str, streams: tuple[str, ...]) -> Standin
     gone = {stream for stream, log in logs.items() if stream not in streams and not delta.exists(log.path)}
     lacking = tuple(stream for stream in newest.streams if stream not in has | gone)
     return Standing(newest.number, newest.progress, newest.streams, lacking)
+
+
+def intake_writer(settings: Settings, source: str) -> Writer:
+    """Open the folder of an HTTP source for writing. Raises Unavailable if another process writes it."""
+
+    def logged() -> int:
+        progress = [standing(settings, source, tuple(streams_of(settings))).progress]
+        progress += [delivery.progress for delivery in spool.spooled(settings, source)]
+        return max((int(position["upto"]) for position in progress if position), default=0)
+
+    return Writer(Folder.of(settings, source), logged)

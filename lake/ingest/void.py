@@ -13,8 +13,8 @@ from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
 from lake.ingest.events import PLACE
+from lake.ingest.standing import intake_writer
 from lake.sources.declared import decided_by
-from lake.sources.http_files import Folder, Writer
 from lake.store import delta, small, voids
 from lake.store.ledger import runs
 from lake.store.log import Log
@@ -52,7 +52,7 @@ def void(  # noqa: PLR0913  which events, said in three ways
     heads = {name: Log(settings, name).head().batch for name, _ in targets}
     with runs.recording(settings, "void", stream, but=DeclarationError), ExitStack() as undecided:
         for name in sorted({decided_by(settings, name) or "" for name in heads} - {""}):
-            undecided.enter_context(closing(Writer(Folder.of(settings, name))))
+            undecided.enter_context(closing(intake_writer(settings, name)))
         return voids.record(settings, targets, reason=reason, at=datetime.now(UTC), heads=heads)
 
 

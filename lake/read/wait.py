@@ -16,6 +16,7 @@ from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, Unavailable
 from lake.read.reach import batches
+from lake.sources.http_files import GENERATION
 from lake.store import delta, recovery
 from lake.store.delivered import by_source
 from lake.store.ledger import checks, cuts, editions
@@ -57,13 +58,14 @@ class Posted:
         return False
 
     def known(self, settings: Settings) -> Token | Posted:
-        """The batch that has it, once one has."""
+        """The batch that has it, once one has; never for a group that was lost with its folder."""
         log, batch = Log(settings, self.stream), 0
         for position in delta.positions(log.path, log.app) if delta.exists(log.path) else ():
             newest = by_source(position.data).get(self.source)
             if newest is None or newest.progress["upto"] < self.group:
                 break
-            batch = newest.batch
+            if newest.progress["upto"] // GENERATION == self.group // GENERATION:
+                batch = newest.batch
         return Token(self.stream, batch) if batch else self
 
 

@@ -120,10 +120,13 @@ class HttpSource:
         return Lag(waiting.events, seconds, waiting.size)
 
     def skip_gap(self, after: Progress | None) -> Progress:
-        """Before the first group that is there. Raises Unavailable under a server that decides by what is gone."""
+        """Before the first group that is there. Raises Unavailable under a server that decides by what is gone.
+
+        A folder that is gone is recreated, so that a server finds the numbers that it goes on with.
+        """
         folder, upto = self.declared.folder, _number(after)
-        if self.declared.decide:
-            Writer(folder).close()
+        if self.declared.decide or not folder.spool:
+            Writer(folder, lambda: _number(after)).close()
         if after is not None and after["spool"] != folder.spool:
             upto = 0
         upto = max(upto, folder.taken)

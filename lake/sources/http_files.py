@@ -6,18 +6,21 @@
                            taken.json          {"upto": 41}: the groups that logs have, whose files are removed
                            lock                held by the one process that writes
 
-Numbers begin at 1 and have no gaps, so that a missing file is seen. A group appears by one rename, after its bytes are
-on the disk; its writer answers after the folder is there as well. Landing folders pass over it: its name is hidden.
+Numbers begin at 1 and have no gaps, so that a missing file is seen. In a recreated folder they begin after the next
+multiple of GENERATION, above all that logs have: no event's place is given twice. A group appears by one rename, after
+its bytes are on the disk; its writer answers after the folder is there as well. Landing folders pass over it: its name
+is hidden.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +37,8 @@ ABOUT: Final = "spool.json"
 TAKEN: Final = "taken.json"
 NEW: Final = ".new"
 LOCK: Final = "lock"
+GENERATION: Final = 10**15
+"""More groups than a folder has: the distance between the first numbers of a folder and of the one after it."""
 NAME: Final = re.compile(r"([0-9]{12,})-([0-9]+)\.jsonl")
 
 
@@ -146,9 +151,12 @@ class Folder:
 
 
 class Writer:
-    """The one process that writes a folder, until it is closed. Raises Unavailable where another one is at it."""
+    """The one process that writes a folder, until it is closed. Raises Unavailable if another process writes it.
 
-    def __init__(self, folder: Folder) -> None:
+    `logged` returns the greatest number that logs have; it is called if the folder has no group and never had one.
+    """
+
+    def __init__(self, folder: Folder, logged: Callable[[], int] = lambda: 0) -> None:
         self.folder = folder
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         disk.flush_above(folder.path)
@@ -161,10 +169,14 @@ class Writer:
                 where=str(folder.path),
                 fix="stop that one first, or give this one a source of its own",
             ) from None
+        self._last = max([folder.taken, *(group.number for group in folder.groups())])
+        if not self._last and (before := logged()):
+            self._last = (before // GENERATION + 1) * GENERATION
+            folder._write(TAKEN, {"upto": self._last})
         if not folder.spool:
             folder._write(ABOUT, {"spool": secrets.token_hex(8)})
+        self._spool = folder.spool
         self._descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
-        self._last = max([folder.taken, *(group.number for group in folder.groups())])
 
     @property
     def last(self) -> int:
@@ -175,8 +187,10 @@ class Writer:
         """Has the disk hold a group of so many records, one a line: file, then name, then folder.
 
         Where this raises OSError none of it is promised, and its number is given to the next group, if it has not
-        appeared under it.
+        appeared under it. It raises OSError if the folder is no longer the one that was opened.
         """
+        if self.folder.spool != self._spool:
+            raise OSError(errno.ESTALE, "the folder was recreated: start the server again", str(self.folder.path))
         new = self.folder.path / NEW
         size = _put(new, b"".join(lines))
         group = Group(self._last + 1, records, size, time.time())

@@ -84,12 +84,16 @@ class Bank:
     def log(self) -> Log:
         return Log(self.settings, "entries")
 
-    def ingest(self, *, acknowledge: bool = True) -> None:
-        """One delivery into the log; its groups are removed, unless this process dies before."""
+    def ingest(self, *, acknowledge: bool = True, given_up: bool = False) -> None:
+        """One delivery into the log; its groups are removed, unless this process dies before.
+
+        With `given_up`, it goes on after what the folder lost.
+        """
         head, taken = self.log.head(), Kept()
         newest = head.sources.get("web")
         source = HttpSource(self.source.declared)
-        progress = source.read(newest.progress if newest else None, taken)
+        after = newest.progress if newest else None
+        progress = source.read(source.skip_gap(after) if given_up else after, taken)
         if progress is None:
             if newest and acknowledge:
                 source.acknowledge(newest.progress)

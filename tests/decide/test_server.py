@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -17,6 +18,9 @@ import pytest
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.ingest.void import void
+from lake.read.wait import parse
+from lake.sources.http_files import GENERATION
+from lake.store import small
 from tests import intake
 from tests.decide.accounts import accounts
 from tests.decide.bank import Bank
@@ -242,3 +246,38 @@ def test_the_command_answers_alike_with_a_server_and_without_one(tmp_path: Path)
         ).stderr.split()
     )
     assert Bank(settings).source.lag(None).events == 2
+
+
+def test_receipts_and_places_are_never_given_twice_when_the_folder_is_recreated(tmp_path: Path) -> None:
+    installed()
+    bank = Bank(accounts(tmp_path / "bank", ""))
+    tokens = list[list[str]]()
+    for generation in range(3):
+        with intake.serving(bank.settings.project) as serving:
+            teller = Teller(Http(bank.settings, serving), 100 * generation)
+            tokens.append([teller.ask((n, "1.00"), query="").json()["token"] for n in range(2)])
+            bank.ingest(given_up=generation > 0)
+            tokens[-1].append(teller.ask((2, "1.00"), query="").json()["token"])  # is lost with the folder
+        shutil.rmtree(bank.source.declared.folder.path.parent)
+    assert tokens == [[f"entries@web:{g * GENERATION + n}:0" for n in (1, 2, 3)] for g in range(3)]
+    sources = [row["_source"] for row in small.rows(bank.log.path, "SELECT _source FROM t ORDER BY _batch, _arrival")]
+    assert [f"entries@{source}" for source in sources] == [token for group in tokens for token in group[:2]]
+    for batch, (first, second, lost) in enumerate(tokens, 1):
+        assert [str(token) for token in parse(bank.settings, [first, second, lost])] == [
+            f"entries@{batch}",
+            f"entries@{batch}",
+            lost,
+        ]
+
+
+def test_server_acknowledges_nothing_when_its_folder_is_recreated(tmp_path: Path) -> None:
+    installed()
+    bank = Bank(accounts(tmp_path / "bank", ""))
+    folder = bank.source.declared.folder
+    with intake.serving(bank.settings.project) as serving:
+        teller = Teller(Http(bank.settings, serving), 100)
+        assert teller.ask((1, "1.00"), query="").status_code == 202
+        shutil.rmtree(folder.path)
+        bank.writer().close()
+        assert teller.ask((1, "1.00"), query="").status_code == 503
+        assert folder.groups() == []

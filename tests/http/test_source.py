@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.sources import http
 from lake.sources.declared import sound_sources
 from lake.sources.http import HttpSource
-from lake.sources.http_files import Folder, Writer
+from lake.sources.http_files import GENERATION, Folder, Writer
 from lake.sources.source import Gap, Lag
 from tests.servers.http import shop
 from tests.spool import Kept
@@ -186,6 +187,30 @@ def test_a_folder_that_was_made_anew_is_a_gap(project: Settings) -> None:
     assert read(project, source_of(project).skip_gap(progress))[0] == [5]
     source_of(project).acknowledge(progress)  # of the other folder: nothing is removed
     assert read(project, source_of(project).skip_gap(progress))[0] == [5]
+
+
+def test_numbers_begin_above_those_of_the_logs_when_the_folder_is_given_up_before_it_is_recreated(
+    project: Settings,
+) -> None:
+    at = None
+    for generation in range(3):
+        write(project, [1], [2])
+        taken = Kept()
+        source = source_of(project)
+        at = source.read(at, taken)
+        assert [record.place for _, record in taken.records] == [f"{generation * GENERATION + n}:0" for n in (1, 2)]
+        shutil.rmtree(source.declared.folder.path)
+        at = source_of(project).skip_gap(at)
+        assert at == {"spool": source.declared.folder.spool, "upto": (generation + 1) * GENERATION}
+        assert source_of(project).lag(at) == Lag(0, None, 0)
+
+
+def test_numbers_go_on_when_a_folder_lost_only_its_id(project: Settings) -> None:
+    folder = write(project, [1], [2])
+    (folder.path / "spool.json").unlink()
+    writer = Writer(folder, lambda: 1)
+    assert writer.put(lines(3), 1).number == 3
+    writer.close()
 
 
 @given(st.data())
