@@ -38,6 +38,7 @@ BEYOND = ("day_total", "meter_mode", "meter_state")
 """Tables of the large project that no command of it names."""
 
 
+@pytest.mark.long
 def test_flights(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flights.bench(tmp_path, flights.Size(days=2, last=1, repeat=1, tables=("flight",), commands=1))
     told = capsys.readouterr().out
@@ -53,6 +54,7 @@ def test_kinds(spark: SparkSession, project: Settings, capsys: pytest.CaptureFix
     assert not failed, capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_large(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = copied(tmp_path / "large", without=BEYOND)
     bench = Large(settings, spark, Meters(spark, 2000, 100), batch=50, batches=1, warm_up=0)
@@ -84,6 +86,7 @@ def test_a_written_log_has_what_ingestion_would_give_it(spark: SparkSession, pro
     assert (rows.count(), rows.where(same).count()) == (150, 150)
 
 
+@pytest.mark.long
 def test_growth(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = copied(tmp_path / "growth", without=(*BEYOND, "meter_total", "mode_total"))
     growth(spark, settings, [1, 3], around=0, first=0)

@@ -172,7 +172,7 @@ FAULTS: Final = [
 ]
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize(("type_", "name"), FAULTS)
 def test_a_value_too_large_is_one_fault_with_its_key_in_any_slicing(spark: SparkSession, type_: str, name: str) -> None:
     trial, (measure, _) = Trial(type_), measures(type_)[name]
