@@ -279,4 +279,4 @@ def status(shell: Shell, fails: tuple[str, ...]) -> None:
     state = look(*sound(shell.settings))
     shell.emit(as_data(state), as_text(state))
     if fails and (so := wrong(state, fails)):
-        raise LakeError("\n".join(so))
+        raise LakeError("\n".join(so), fix="correct that; lake status --json has the details")

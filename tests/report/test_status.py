@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from lake.cli import lake
 from lake.config import Settings
 from lake.engine.content_proof import completed
+from lake.errors import LakeError
 from lake.gate.failures import failures
 from lake.ingest import landing
 from lake.project import Project, load, sound
@@ -321,7 +322,11 @@ def test_status_fails_where_asked_to_with_what_is_so(
         done = CliRunner().invoke(lake, ["status", *options, "--project", str(project.project)])
         assert done.exit_code == (1 if done.exception else 0)
         assert done.stdout, "the status is told all the same"
-        return str(done.exception or "")
+        if not done.exception:
+            return ""
+        assert isinstance(done.exception, LakeError)
+        assert done.exception.fix == "correct that; lake status --json has the details"
+        return done.exception.what
 
     assert failed() == failed("stopped", "quarantine") == ""
     assert failed("behind") == "behind: carrier_total by 1 batch\nbehind: league by 2 batches"
