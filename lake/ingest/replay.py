@@ -40,7 +40,8 @@ FIXES: Final[Mapping[str, str]] = {
     Reason.OUT_OF_BOUNDS: f"correct the value, or change the bound in the contract; {REPLAY}",
     Reason.NULL_KEY: f"have the producer send the key; {REPLAY}",
     Reason.NULL_SUBJECT: f"have the producer send the subject; {REPLAY}",
-    Reason.EXPRESSION: f"correct the value; or have the expression allow for it, as try_divide does; {REPLAY}",
+    Reason.EXPRESSION: "correct the value; time and broadcast stay as they are while the stream has a log, a"
+    f" punctuation may be changed to allow for it, as try_divide does; {REPLAY}",
     Reason.NULL_TIME: f"have the producer send the event time; {REPLAY}",
     Reason.AHEAD: f"correct the producer's clock, or raise max_ahead in the contract; {REPLAY}",
     Reason.TOO_MANY_PRODUCERS: "have the contract's `horizon` name a field with fewer values, or raise its `limit`, or"
