@@ -151,8 +151,9 @@ def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int
     name, cut = declaration.name, inputs.cut.number
     rows, old, total = inputs.evaluate(declaration), table.read(inputs.spark, version), table.rows(version)
     types = dict(rows.dtypes)
-    stored_types = {c: types[c] if _is_widened(c, kind, types.get(c)) else kind for c, kind in old.dtypes}
-    if columns := column_changes(stored_types, types):
+    widened = {c: old[c].cast(types[c]) for c, kind in old.dtypes if _is_widened(c, kind, types.get(c))}
+    old = old.withColumns(widened) if widened else old
+    if columns := column_changes(dict(old.dtypes), types):
         why = "; ".join(f"{column} {what}" for column, what in columns.items())
         return Verdict(name, cut, "differs", total, why=f"its columns would have to change: {why}")
     stored, evaluated = fingerprints(old, rows)

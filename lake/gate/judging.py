@@ -174,7 +174,10 @@ def bounds(expectation: Expectation, columns: Mapping[str, Column], metric: str)
         column.one_of(kwargs["value_set"], "value_set")
         exact["value_set"] = [key(value, "value_set") for value in kwargs["value_set"] if value is not None]
     if metric == QUANTILES:
-        ranges = kwargs["quantile_ranges"]["value_ranges"]
+        shares, ranges = (kwargs["quantile_ranges"][name] for name in ("quantiles", "value_ranges"))
+        if len(shares) != len(ranges) or not all(0 <= share <= 1 for share in shares):
+            what = f"quantile_ranges has quantiles {shares} and {len(ranges)} value_ranges"
+            raise Unsuitable(what, "write quantiles of 0 to 1, and a range for each")
         exact["ranges"] = [[key(end, "value_ranges") for end in ends] for ends in ranges]
     return exact
 

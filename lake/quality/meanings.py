@@ -121,16 +121,21 @@ def _bounded(column: Column, kwargs: Mapping[str, Any]) -> str:
     return within(column, kwargs)
 
 
-def pattern_fault(kwargs: Mapping[str, Any]) -> str:
-    """Return why a regular expression or a time format among arguments cannot be used; empty if all can."""
+def pattern_fault(kwargs: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return why a regular expression or a time format among arguments cannot be used, and the fix."""
+    regular = "regular expressions are RE2's, without look-around and references to groups"
     patterns = [kwargs.get("regex"), *(kwargs.get("regex_list") or ())]
-    for query, texts in (("regexp_matches('', ?)", patterns), ("try_strptime('', ?)", [kwargs.get("strftime_format")])):
+    formats = [kwargs.get("strftime_format")]
+    for query, texts, fix in (
+        ("regexp_matches('', ?)", patterns, regular),
+        ("try_strptime('', ?)", formats, "time formats are DuckDB's: %Y-%m-%d %H:%M:%S"),
+    ):
         for text in (text for text in texts if isinstance(text, str)):
             try:
                 connect().execute(f"SELECT {query}", [text]).fetchall()
             except duckdb.Error as error:
-                return f"{text!r} cannot be used: {str(error).splitlines()[0].partition(': ')[2]}"
-    return ""
+                return f"{text!r} cannot be used: {str(error).splitlines()[0].partition(': ')[2]}", fix
+    return None
 
 
 def _lengths(terms: Terms) -> Column:

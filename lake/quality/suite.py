@@ -254,10 +254,8 @@ def _faults(value: Any, where: str) -> Iterator[DeclarationError]:  # noqa: PLR0
             yield fault(f"{rule.type} needs the argument {name!r}", f"arguments: {', '.join(sorted(rule.arguments))}")
         if value.get("severity") == "park" and (why := parking.refusal(rule.type, kwargs)):
             yield fault(f"{rule.type} {why}", f"expectations that can park: {', '.join(MEETS)}")
-        if why := pattern_fault(kwargs):
-            yield fault(
-                f"{rule.type}: {why}", "regular expressions are RE2's, without look-around and references to groups"
-            )
+        if wrong := pattern_fault(kwargs):
+            yield fault(f"{rule.type}: {wrong[0]}", wrong[1])
         for name in _no_bounds(kwargs) if rule.since else ():
             yield fault(
                 f"{name} of {rule.type} is {json.dumps(kwargs[name])}", "use a number, 0 or more: 0.1 is a tenth"

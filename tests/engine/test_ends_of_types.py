@@ -14,6 +14,7 @@ from lake.engine.verify import verify_all
 from lake.errors import LakeError
 from lake.evaluation.inputs import Inputs
 from lake.ingest import batch
+from lake.kinds.measures.totals import Totals
 from lake.publish.cut import pick_cut
 from lake.store.log import Log
 from lake.store.scan import Scan
@@ -83,6 +84,44 @@ def test_a_sum_that_has_no_room_is_one_fault_in_a_run_a_rebuild_and_a_verificati
     assert (stopped.value.what, stopped.value.exit_code) == (told, 1)
     pay.land("pay", {"id": 1, "n": 14, "x": -2}).run()
     assert [row["total"] for row in pay.table("totals")] == [5, MOST - 1, -MOST, 7]
+
+
+@pytest.mark.long
+def test_verify_names_the_table_the_measure_and_the_key_when_a_sum_has_no_room(
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pay = shop.declare(project, PAYMENTS, jobs={"totals": shop.job("totals", TOTAL, 'log("pay")')})
+    with monkeypatch.context() as unchecked:
+        unchecked.setattr(Totals, "_checked", lambda self, value, *_: value)
+        pay.land("pay", {"id": 1, "n": 1, "x": MOST}, {"id": 1, "n": 2, "x": 1}, {"id": 2, "n": 3, "x": 1}).run()
+    assert [row["total"] for row in pay.table("totals")] == [None, 1]
+    (verdict,) = verdicts(pay)
+    assert verdict.startswith("totals: unknown totals: total of id=1, or a sum that it is made of, does not fit bigint")
+
+
+@pytest.mark.long
+def test_rebuild_widens_the_state_of_a_mean_that_an_older_version_wrote(
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = {"means": shop.job("means", 'Aggregate("id", {"mean": Avg("x")})', 'log("pay")')}
+    pay = shop.declare(project, PAYMENTS, jobs=jobs)
+    finished = Totals.finished
+    with monkeypatch.context() as older:
+        older.setattr(
+            Totals, "finished", lambda totals, groups, _=None: finished(totals, groups, {"_mean_sum": "bigint"})
+        )
+        pay.land("pay", {"id": 1, "n": 1, "x": MOST}).run()
+    assert verdicts(pay) == {"means: identical"}
+    pay.land("pay", {"id": 1, "n": 2, "x": 1})
+    with pytest.raises(LakeError) as stopped:
+        pay.run()
+    told = "means: mean of id=1, or a sum that it is made of, does not fit bigint"
+    assert (stopped.value.what, stopped.value.exit_code) == (told, 1)
+    inputs = Inputs(lambda: pay.spark, pay.project, pick_cut(pay.project, None))
+    rebuild_all(inputs, ["means"], tell=lambda _: None)
+    pay.run()
+    assert [row["mean"] for row in pay.table("means")] == [Decimal(2**62).quantize(Decimal("0.000001"))]
+    assert verdicts(pay) == {"means: identical"}
 
 
 def written(lakehouse: Lakehouse) -> dict[str, str]:

@@ -397,6 +397,11 @@ def test_an_empty_table_is_judged(expect: Expect, put: Callable[..., int], judge
             r"'\(\?=A\)' cannot be used: .*carrier_daily.json:2\)\n  fix: regular expressions are RE2's",
         ),
         (
+            '{"expectations": [{"type": "expect_column_values_to_match_strftime_format",'
+            ' "kwargs": {"column": "carrier", "strftime_format": "%Q"}}]}',
+            r"'%Q' cannot be used: .*\n  fix: time formats are DuckDB's",
+        ),
+        (
             '{"expectations": [{"type": "expect_column_values_to_be_between",'
             ' "kwargs": {"column": "flights", "min_value": NaN}}]}',
             "not valid JSON: NaN",

@@ -404,3 +404,14 @@ def test_extremes_of_every_type_are_those_of_the_oracle(name: str) -> None:
         assert one(type_, rows, column="v", min_value=bound, max_value=bound), (type_, bound)
         assert not one(type_, rows, column="v", min_value=bound, strict_min=True)
         assert not one(type_, rows, column="v", max_value=bound, strict_max=True)
+
+
+@pytest.mark.parametrize(("quantiles", "ranges"), [([1.5], [[0, 1]]), ([0.5], []), ([0.5], [[0, 1], [0, 1]])])
+def test_quantiles_that_do_not_suit_are_refused_however_many_rows_there_are(
+    quantiles: list[float], ranges: list[list[int]]
+) -> None:
+    wanted = {"quantiles": quantiles, "value_ranges": ranges}
+    one_of = expectation(("expect_column_quantile_values_to_be_between", {"column": "v", "quantile_ranges": wanted}))
+    schema = pa.schema({"v": pa.int32()})
+    (fault,) = misfits([one_of], schema, None)
+    assert "write quantiles of 0 to 1, and a range for each" in str(fault)
