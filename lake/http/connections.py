@@ -2,7 +2,8 @@
 
 A connection that has no request in progress may be closed at any time. When a limit is reached, the oldest such
 connection is closed for a new one: connections that send nothing lock nobody out. Only if every connection has a
-request in progress is a new one refused with 503.
+request in progress is a new one refused with 503. A connection whose client takes no answer, or sends many requests
+before it takes one, is closed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,13 @@ HEAD_BYTES: Final = 64 << 10
 """Longest head of a request: its first line and all headers."""
 REST_BYTES: Final = 64 << 20
 """Most that is read and dropped of a body whose request was answered before it was complete."""
+
+
+PIPELINED: Final = 64
+"""Most requests that may wait on a connection for the answer of an earlier one."""
+WRITE_SECONDS: Final = 30.0
+"""Within this time a client has to take WRITE_BYTES of an answer."""
+WRITE_BYTES: Final = 16 << 10
 
 
 class _Cycle(Protocol):
@@ -114,6 +122,7 @@ class Connection(asyncio.Protocol):
         self.is_admitted = self.is_refused = self.was_used = False
         self._unanswered = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -135,13 +144,17 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.is_refused:
             return
+        newest = self.http.cycle
         if self.is_idle:
             self._begin_head()
+        if newest is None or newest.response_complete or not newest.more_body:
             self._unanswered += len(data)
         self.http.data_received(data)
-        if not self.is_idle:
+        if self.http.cycle is not newest:
             self.was_used = True
             self._end_head()
+            if len(getattr(self.http, "pipeline", ())) > PIPELINED:  # of the parser that reads ahead
+                self._refuse(Problem("too-many", f"more than {PIPELINED} requests wait on a connection"))
         elif self._unanswered > (most := REST_BYTES if self._is_rest_of_body else HEAD_BYTES):
             self._refuse(Problem("long-head", f"more than {most:,} bytes"))
 
@@ -151,14 +164,33 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.discard(self)
         self._end_head()
+        self._end_writing()
         if self.is_admitted:
             self.http.connection_lost(exc)
 
     def pause_writing(self) -> None:
+        self._look_later()
         self.http.pause_writing()
 
     def resume_writing(self) -> None:
+        self._end_writing()
         self.http.resume_writing()
+
+    def _look_later(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._writing = asyncio.get_running_loop().call_later(WRITE_SECONDS, self._look, left)
+
+    def _look(self, before: int) -> None:
+        """Close the connection if its client takes nothing, or next to nothing, of an answer."""
+        if before - self.transport.get_write_buffer_size() < WRITE_BYTES:
+            self.transport.abort()
+        else:
+            self._look_later()
+
+    def _end_writing(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
 
     @property
     def _is_rest_of_body(self) -> bool:

@@ -30,6 +30,8 @@ NODES: Final = re.findall(
     TABLE_FUNCTION""",
 )
 """Expressions, sources of rows and kinds of query that a query may be built of."""
+KINDS: Final = {"class", "sample", "cte_map"}
+"""Members by which an expression, a source of rows and a query are known."""
 CALLED: Final = {"function": "the function {}", "from": "the function {} in a FROM", "type": "the type {}"}
 """What a query may name beside tables, as an error calls it."""
 LISTS: Final = frozenset({"tables", "columns", "schemata"})
@@ -64,7 +66,7 @@ def _confined(reader: Reader, query: str) -> Confined:
     named: dict[str, None] = {}
     in_from = set[int]()
     for node in _nodes(tree):
-        if ("class" in node or "sample" in node) and (kind := node.get("class", node.get("type"))) not in NODES:
+        if KINDS & node.keys() and (kind := node.get("class", node.get("type"))) not in NODES:
             raise _not_allowed(f"a {kind}", ALLOWED)
         match node.get("type"):
             case "BASE_TABLE" | "SHOW_REF":

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import resource
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
 
+from lake.http import connections
 from tests import intake
 from tests.reading import Served, served, small
 from tests.servers.http import installed
@@ -50,6 +53,12 @@ def trickle(connection: socket.socket) -> None:
         with suppress(TimeoutError):
             if not connection.recv(1 << 16):
                 raise ConnectionResetError
+
+
+def flood(connection: socket.socket, part: bytes) -> None:
+    """Send much more than a server may take without answering: fails if it takes it, or closes the connection."""
+    for _ in range(1_000):
+        connection.sendall(part)
 
 
 def problem(text: bytes) -> tuple[int, str]:
@@ -132,3 +141,81 @@ def test_a_connection_is_not_upgraded_to_a_websocket(tmp_path: Path) -> None:
     with served(tmp_path / "shop") as site:
         upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
         assert httpx.get(f"{site.serving.url}/health", headers=upgrade).json() == {"status": "ok"}
+
+
+def test_a_connection_that_sends_many_requests_ahead_is_closed(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop") as site, opened(site.serving.port, 1) as [ahead]:
+        with pytest.raises(ConnectionError):
+            flood(ahead, b"GET /problems HTTP/1.1\r\nhost: localhost\r\n\r\n" * 100)
+        assert site.get("/health").status_code == 200
+
+
+def test_a_long_head_is_cut_off_while_an_earlier_request_is_in_progress(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop") as site, opened(site.serving.port, 1) as [ahead]:
+        query = b"select levenshtein(repeat('a', 400000), repeat('b', 400000))"
+        head = f"POST /sql HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {site.reader('all')}\r\n"
+        ahead.sendall(f"{head}content-length: {len(query)}\r\n\r\n".encode() + query + b"GET / HTTP/1.1\r\n")
+        with pytest.raises(ConnectionError):
+            flood(ahead, (b"x-header: " + b"x" * 1000 + b"\r\n") * 100)
+        assert site.get("/health").status_code == 200
+
+
+class _Http:
+    """A request in progress, of which nothing happens."""
+
+    cycle = None
+
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def connection_made(self, transport: object) -> None: ...
+    def connection_lost(self, error: Exception | None) -> None: ...
+
+
+class _Transport(asyncio.Transport):
+    """One whose client takes `taken` bytes between two looks."""
+
+    def __init__(self, taken: int) -> None:
+        super().__init__()
+        self.left, self.taken, self.aborted = 1 << 20, taken, asyncio.Event()
+
+    def get_write_buffer_size(self) -> int:
+        self.left -= self.taken
+        return self.left
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_a_connection_whose_client_takes_no_answer_is_closed(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
+    monkeypatch.setattr(connections, "WRITE_SECONDS", 0.001)
+
+    async def stall() -> int:
+        transport = _Transport(taken)
+        connection = connections.Connection(connections.Connections(1, 1, 60.0), cast(Any, _Http()))
+        connection.connection_made(transport)
+        connection.pause_writing()
+        await transport.aborted.wait()
+        connection.connection_lost(None)
+        return transport.left
+
+    assert asyncio.run(stall()) >= (1 << 20) - 2
+
+
+def test_a_connection_whose_client_takes_an_answer_slowly_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "WRITE_SECONDS", 0.001)
+
+    async def take() -> bool:
+        transport = _Transport(connections.WRITE_BYTES)
+        connection = connections.Connection(connections.Connections(1, 1, 60.0), cast(Any, _Http()))
+        connection.connection_made(transport)
+        connection.pause_writing()
+        while transport.left > 0:
+            await asyncio.sleep(0)
+        connection.resume_writing()
+        connection.connection_lost(None)
+        return transport.aborted.is_set()
+
+    assert not asyncio.run(take())

@@ -10,8 +10,9 @@ import pytest
 from starlette.applications import Starlette
 
 from lake.config import Settings
-from lake.errors import StorageError, Unavailable
+from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.http.reading.app import Reading
+from lake.http.reading.faults import problem_of
 from lake.http.reading.shelf import Shelf
 from lake.store.ledger import grants
 from tests.servers.http import installed
@@ -56,3 +57,8 @@ async def asked(reading: Reading) -> dict[str, httpx.Response]:
             [method] = (route.methods or {"GET"}) - {"HEAD"}
             answers[f"{method} {path}"] = await client.request(method, path, headers={"authorization": "Bearer any"})
     return answers
+
+
+def test_problem_of_a_long_error_is_short() -> None:
+    problem = problem_of(DeclarationError("x" * 10_000_000))
+    assert len(problem.detail) < 3_000

@@ -117,6 +117,8 @@ def test_what_is_denied_is_told_as_it_is_called(edition: Reader) -> None:
         ("from system.main.tables", "the database 'system' is not allowed"),
         ("explain from customer_daily", "EXPLAIN, or PIVOT without its values, is not allowed"),
         ("select current_setting('threads')", "the function current_setting is not allowed"),
+        ("with t as (copy (select 1) to 'x') from t", "a COPY_QUERY_NODE is not allowed"),
+        ("with t as (delete from current_order) from t", "a DELETE_QUERY_NODE is not allowed"),
         ("select 1" + " + 1" * 600, "nested so deeply"),
     ):
         with pytest.raises(DeclarationError, match=told.replace("(", r"\(")):

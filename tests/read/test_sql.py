@@ -179,6 +179,8 @@ READS = [
     "EXPLAIN /* /* why */ */ SELECT 'é' FROM carrier_daily",
     "PIVOT carrier_daily ON carrier USING sum(flights) GROUP BY day",
     "SELECT * FROM carrier_daily; -- the end",
+    "SELECT (update), sum(delete), '(COPY x' FROM (SELECT 1 AS update, 2 AS delete) GROUP BY ALL",
+    "PIVOT (SELECT 1 AS copy, 'a' AS kind) ON kind USING sum(copy)",
 ]
 
 
@@ -263,6 +265,15 @@ WRITES = [
     "EXPLAIN (ANALYZE, FORMAT json) COPY (SELECT 1) TO 'OUT/headwater.csv'",
     "EXPLAIN (FORMAT 'a) SELECT 1 --', ANALYZE) COPY (SELECT 1) TO 'OUT/headwater.csv'",
     "EXPLAIN EXPLAIN ANALYZE COPY (SELECT 1) TO 'OUT/headwater.csv'",
+    # Bodies of a WITH that write, which DuckDB counts as a SELECT.
+    "WITH t AS (COPY (SELECT 1) TO 'OUT/headwater.csv') SELECT 1",
+    "WITH t AS (SELECT 1), u AS (copy carrier_daily TO 'OUT/headwater.csv') FROM t",
+    "WITH t AS (/* ( */ COPY (SELECT 1) TO 'OUT/headwater.csv'), u AS (FROM carrier_daily) PIVOT u ON carrier",
+    "WITH t AS (WITH x AS (SELECT 1) COPY (FROM x) TO 'OUT/headwater.csv'), u AS (SELECT 1 AS a) PIVOT u ON a",
+    "EXPLAIN ANALYZE WITH t AS (COPY (SELECT 1) TO 'OUT/headwater.csv') SELECT 1",
+    "WITH t AS (INSERT INTO carrier_daily DEFAULT VALUES RETURNING *) FROM t",
+    "WITH t AS (UPDATE carrier_daily SET flights = 0 RETURNING *) FROM t",
+    "WITH t AS (DELETE FROM carrier_daily RETURNING *) FROM t",
     # Python's own variables are no tables.
     "SELECT * FROM secret",
 ]
@@ -283,6 +294,9 @@ OVERWRITES = [
     "EXPLAIN ANALYZE COPY (SELECT 1) TO 'FILE' (FORMAT csv, USE_TMP_FILE false)",
     "EXPLAIN /* /* */ FROM carrier_daily -- */ ANALYZE COPY (SELECT 1) TO 'FILE' (FORMAT csv, USE_TMP_FILE false)",
     "EXPLAIN (ANALYZE) /* carrier_daily */ COPY (SELECT 1) TO 'FILE' (FORMAT csv, USE_TMP_FILE false)",
+    "WITH t AS (COPY (SELECT 1) TO 'FILE' (FORMAT csv, USE_TMP_FILE false)) SELECT 1 -- carrier_daily",
+    "WITH t AS (COPY (SELECT 1) TO 'FILE' (USE_TMP_FILE false)), u AS (FROM carrier_daily) PIVOT u ON carrier",
+    "EXPLAIN ANALYZE WITH t AS (COPY (SELECT 1) TO 'FILE' (USE_TMP_FILE false)) SELECT 1 -- carrier_daily",
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import duckdb
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from lake.http.answering import Endpoint
 
+LONGEST: Final = 2_000
+"""Characters of an error that are reported: error(text) in a query makes one of any length."""
+
 
 def problem_of(error: BaseException) -> Problem:
     """The problem that a fault is. What is wrong with the server is logged, and its places are told to nobody else."""
@@ -26,7 +29,8 @@ def problem_of(error: BaseException) -> Problem:
         return Problem("too-much", f"the query needs more {limit} than it may take")
     if isinstance(error, DeclarationError):
         where = f" ({error.where})" if error.where.startswith("line ") else ""
-        return Problem("bad-query", f"{error.what}{where}", hint=error.fix)
+        what = error.what if len(error.what) <= LONGEST else f"{error.what[:LONGEST]} …"
+        return Problem("bad-query", f"{what}{where}", hint=error.fix)
     logging.getLogger("lake").warning("a read failed: %s", error)
     if isinstance(error, Unavailable):
         return Problem("busy", error.what, after=10)
