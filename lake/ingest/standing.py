@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from lake.config import Settings
 from lake.contracts.contract import streams_of
-from lake.sources import spool
 from lake.sources.http_files import Folder, Writer
 from lake.sources.source import Progress
 from lake.store import delta
@@ -45,6 +44,8 @@ def intake_writer(settings: Settings, source: str) -> Writer:
     """Open the folder of an HTTP source for writing. Raises Unavailable if another process writes it."""
 
     def logged() -> int:
+        from lake.sources import spool
+
         progress = [standing(settings, source, tuple(streams_of(settings))).progress]
         progress += [delivery.progress for delivery in spool.spooled(settings, source)]
         return max((int(position["upto"]) for position in progress if position), default=0)
