@@ -228,6 +228,12 @@ def test_what_is_wrong_with_a_request_is_told(site: Served) -> None:
     assert asked["no-reader"][0].headers.get_list("www-authenticate") == ["Bearer", 'Basic realm="headwater"']
 
 
+def test_detail_of_an_error_is_short_when_the_query_makes_it_long(site: Served) -> None:
+    answer = site.sql("select error(repeat('x', 3000000))")
+    assert kind(answer) == "bad-query"
+    assert 1_000 < len(answer.json()["detail"]) < 3_000
+
+
 def test_a_reader_of_some_tables_sees_no_sign_of_others(site: Served) -> None:
     site.reader("some", "silver.*", "types")
     site.reader("ledgers", "lake.runs", "log.*")
