@@ -119,10 +119,10 @@ def _events_behind(tracing: Tracing, declaration: Declaration) -> Sequence[str]:
 
 
 def _about_rows(error: Exception) -> bool:
-    """Whether Spark could not evaluate an expression for some row: errors of SQL's classes 21 and 22."""
+    """Return whether an expression failed for some row: SQL's classes 21 and 22, and P0 for raise_error."""
     from pyspark.errors import PySparkException
 
-    return isinstance(error, PySparkException) and str(error.getSqlState() or "")[:2] in ("21", "22")
+    return isinstance(error, PySparkException) and str(error.getSqlState() or "")[:2] in ("21", "22", "P0")
 
 
 def analyse(inputs: Inputs, declaration: Declaration) -> Analysed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from lake.report.report import as_text
 from lake.report.status import status
 from lake.store.ledger import runs
 from lake.store.warehouse import Warehouse
-from tests.shop import new_shop, order
+from tests.shop import contract, declare, empty, job, new_shop, order
 
 
 def outcomes(settings: Settings) -> dict[str, tuple[str, str]]:
@@ -55,10 +56,25 @@ def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_pat
 @pytest.mark.parametrize(
     ("error", "kept"),
     [
-        (LakeError("no field 'joan' for who=joan, \"joan\" `joan`\nmore"), "no field … for who=… … …"),
+        (LakeError("no field 'joan' for who=joan, \"joan\" `joan`\nmore"), "no field … for who=…"),
         (DeclarationError("no column 'b'", where="jobs/gold/t.py:7"), "no column … (jobs/gold/t.py:7)"),
         (QualityError("t: joan"), "its expectations stopped it"),
         (ValueError("x" * 999), "x" * runs.SHOWN),
+        (
+            LakeError("t: the value -4711L of 'INT' on 1988-05-17T10:00:00+01:00, not 1.5E10"),
+            "t: the value … of … on …, not …",
+        ),
+        (LakeError("the store's keys of 'joan' are gone"), "the store's keys of … are gone"),
+        (LakeError("t: the identity name=Joan Doe, born=1988-05-17: nothing"), "t: the identity name=…"),
+        (
+            LakeError("reducer step: ValueError: joan is 99 at id=1; the event is orders 3:0:12 (a/1988.jsonl:1)"),
+            "reducer step: ValueError: …; the event is orders 3:0:12",
+        ),
+        (ValueError("[USER_RAISED_EXCEPTION] joan is too old SQLSTATE: P0001"), "[USER_RAISED_EXCEPTION] …"),
+        (
+            LakeError("t2: 3 of 40 records of batches 5 to 7 at cut 12 do not fit decimal(38,2)"),
+            "t2: 3 of 40 records of batches 5 to 7 at cut 12 do not fit decimal(38,2)",
+        ),
     ],
 )
 def test_the_book_keeps_no_value_of_an_event(project: Settings, error: Exception, kept: str) -> None:
@@ -66,6 +82,38 @@ def test_the_book_keeps_no_value_of_an_event(project: Settings, error: Exception
         raise error
     [run] = runs.last_runs(project).values()
     assert (run.verb, run.subject, run.outcome, dict(run.counts)) == ("ingest", "orders", "failed", {"error": kept})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("returns", "kept"),
+    [
+        (
+            'rows.selectExpr("id", "person", "cast(card as tinyint) as card")',
+            "The value … of the type … cannot be cast",
+        ),
+        ('rows.selectExpr("id", "person", "if(card > 0, raise_error(concat(card, born)), 0) as card")', "EXCEPTION] …"),
+    ],
+)
+def test_run_keeps_no_personal_value_when_an_event_fails(
+    spark: SparkSession, tmp_path: Path, returns: str, kept: str
+) -> None:
+    fields = {
+        "id": "int",
+        "person": "string",
+        "card": ("int", {"personal": True}),
+        "born": ("date", {"personal": True}),
+    }
+    settings = empty(tmp_path / "p")
+    about = contract("thing", fields, subject="person")
+    lakehouse = declare(settings, about, jobs={"one": job("one", 'Latest("id")', 'log("thing")', returns=returns)})
+    lakehouse.land("thing", {"id": 1, "person": "joan", "card": 47114711, "born": "1988-05-17"})
+    with pytest.raises(LakeError, match="47114711"):
+        lakehouse.run()
+    error = runs.last_runs(lakehouse.settings)["one"].counts["error"]
+    assert kept in error
+    assert error.endswith("; the event is thing 1:1:0 (jobs/silver/one.py:4)")
+    assert not {"47114711", "1988", "joan"} & set(re.findall(r"\w+", error))
 
 
 def test_a_failure_is_over_once_there_is_nothing_to_do(project: Settings) -> None:

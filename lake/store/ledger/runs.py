@@ -37,7 +37,15 @@ STOPPED: Final = "its expectations stopped it"
 """Why a verb failed that a gate stopped, of which the checks tell more."""
 SHOWN: Final = 300
 """So many characters of a reason are kept."""
-_VALUES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|(?<==)\S+")
+_EVENT: Final = re.compile(r"; the event(?: is|s behind it are) \w+ \d+:\d+:\d+")
+_RAISED: Final = re.compile(r"((?:reducer|step) \w+: \w+:|\[USER_RAISED_EXCEPTION\]) .*")
+"""A fault whose text a job has written."""
+_VALUES: Final = re.compile(
+    r"""(?P<own>\b(?:batch|batches|cut|edition|line|version|SQLSTATE:)\ \d+(?:\ to\ \d+)?\b
+              |\b\d+\ (?:of\ \d+\ )?(?:events|files|records|rows|streams|tables)\b|\bdecimal\(\d+,\ ?\d+\))
+      |(?<!\w)'.*?'(?!\w)|"[^"]*"|`[^`]*`|(?<==)\S.*|[+-]?(?<!\w)\d(?:[\w.,:+/-]*\w)?""",
+    re.VERBOSE,
+)
 
 
 @dataclass(frozen=True)
@@ -215,9 +223,16 @@ def nothing_to_do(settings: Settings, verb: str, subjects: Collection[str], cut:
 
 
 def reason(error: BaseException) -> str:
-    """Why something failed, in one line, and where it is declared. The book keeps nothing quoted: it may be a value."""
+    """Return why something failed, in one line, and where it is declared.
+
+    The run log outlives the events, so values are masked: quoted text, what follows "=", numbers, dates, and the text
+    that a job raised. Headwater's own numbers (of batches, versions and the like) and the place of the event stay.
+    """
     if isinstance(error, QualityError):
         return STOPPED
     declared = f" ({error.where})" if isinstance(error, LakeError) and error.where else ""
     what = error.what.partition("\n")[0] if isinstance(error, LakeError) else first_line(error)
-    return f"{_VALUES.sub('…', what)[:SHOWN]}{declared}"
+    place = next(reversed([*_EVENT.finditer(what)]), None)
+    text = _RAISED.sub(r"\1 …", what[: place.start()] if place else what)
+    masked = _VALUES.sub(lambda value: value["own"] or "…", text)[:SHOWN]
+    return f"{masked}{place[0] if place else ''}{declared}"
