@@ -69,7 +69,7 @@ def incompatibilities(new: Contract, old: Contract, between: Sequence[Contract] 
         now = new.unchangeable[fact]
         if now != before and (fact, before) != ("dump", None):
             yield DeclarationError(
-                f"{new.name}: {fact} was {_plain(before)} when its log was written, and now is {_plain(now)}",
+                f"{fact} of {new.name} was {_plain(before)} when its log was written, and now is {_plain(now)}",
                 where=new.where,
                 fix="restore it, or publish a new stream: events are placed in the log by it",
             )

@@ -157,7 +157,7 @@ class Reader:
             parsed.schema  # noqa: B018  over Connect, a plan is looked at only when it is asked about
         except AnalysisException as error:
             raise DeclarationError(
-                f"{self.contract.name}: Spark cannot parse its time, broadcast or punctuation expression:"
+                f"Spark cannot parse the time, broadcast or punctuation expression of {self.contract.name}:"
                 f" {error.getMessage()}",
                 where=self.contract.where,
                 fix="use Spark SQL over the fields of the contract",

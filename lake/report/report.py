@@ -130,7 +130,7 @@ def wrong(status: Status, kinds: Collection[str]) -> list[str]:
 def _stopped_ones(status: Status) -> Iterator[str]:
     yield from (f"a declaration is faulty: {fault}" for fault in status.faults)
     yield from (f"{stopper.check.table} at cut {stopper.check.cut}" for stopper in status.stoppers)
-    yield from (f"{stream.name}: {stream.held}" for stream in status.streams if stream.held)
+    yield from (stream.held for stream in status.streams if stream.held)
     yield from (f"{run.verb} of {run.subject} failed" for run in status.failed)
     yield from (f"{source.name} is unreachable: {source.error}" for source in status.sources if source.error)
     yield from (f"sink {sink.name}: {sink.error}" for sink in status.sinks if sink.error)

@@ -220,10 +220,10 @@ INCOMPATIBLE = {
     "lost the symbols PAID": {
         "fields": fields({"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW"]}})
     },
-    "key was customer": {"lake": ORDER["lake"] | {"key": ["number"]}},
-    "time was placed_at": {"lake": ORDER["lake"] | {"time": "date_trunc('DAY', placed_at)"}},
-    "buckets was 4": {"lake": ORDER["lake"] | {"buckets": 8}},
-    "id was number": {"lake": ORDER["lake"] | {"id": "content"}},
+    "key of orders was customer": {"lake": ORDER["lake"] | {"key": ["number"]}},
+    "time of orders was placed_at": {"lake": ORDER["lake"] | {"time": "date_trunc('DAY', placed_at)"}},
+    "buckets of orders was 4": {"lake": ORDER["lake"] | {"buckets": 8}},
+    "id of orders was number": {"lake": ORDER["lake"] | {"id": "content"}},
 }
 
 

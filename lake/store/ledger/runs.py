@@ -178,7 +178,7 @@ def failing(
     except (Busy, but):
         raise
     except Exception as error:
-        note(settings, verb, subject, cut, began, error=reason(error))
+        note(settings, verb, subject, cut, began, error=reason(error).removeprefix(f"{subject}: "))
         raise
 
 
