@@ -77,7 +77,8 @@ class Beside:
 
     @cached_property
     def _cut(self) -> Cut:
-        return get_cut(self.settings, self.edition.cut)
+        cut = self.edition.cut
+        return get_cut(self.settings, cut) if cut else Cut(0, {}, 0, self.edition.published_at)
 
     @cached_property
     def _contracts(self) -> tuple[dict[str, Contract], dict[str, DeclarationError]]:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,7 +26,7 @@ from lake.quoting import literal, quoted
 from lake.session import first_line
 from lake.store import delta, recovery
 from lake.store.damage import blamed
-from lake.store.ledger import editions
+from lake.store.ledger import cuts, editions
 from lake.store.snapshot import Published, published
 from lake.store.warehouse import Warehouse
 
@@ -273,8 +274,10 @@ class Reader:
         return DeclarationError(f"no table {name!r} in {self.label}", where=where, fix=hint)
 
 
-def reader(settings: Settings, number: int | None = None, *, cut: int | None = None) -> Reader:
+def reader(settings: Settings, number: int | None = None, *, cut: int | None = None, query: str = "") -> Reader:
     """The edition `number`, or the newest one of `cut` or before it, else the one that readers see.
+
+    Before the first edition, a `query` that names ledgers and no log reads them as of the newest cut.
 
     Raises DeclarationError where nothing has been published yet, or for an unknown number; StorageError where the
     ledger of editions has lost what was published.
@@ -287,7 +290,11 @@ def reader(settings: Settings, number: int | None = None, *, cut: int | None = N
     if edition is None:
         for damage in recovery.lost_editions(settings):
             raise damage.fault
-        raise _nothing_published(settings)
+        newest = cuts.latest_cut(settings)
+        edition = editions.Edition(0, newest.number if newest else 0, {}, datetime.now(UTC))
+        titles = Reader(settings, edition).titles(query)
+        if not titles or any(title.startswith("log.") for title in titles):
+            raise _nothing_published(settings)
     return Reader(settings, edition)
 
 
@@ -309,7 +316,7 @@ def opened(  # noqa: PLR0913  which edition, and what has to hold first
         from lake.read.wait import wait
 
         wait(settings, after, timeout=timeout, of=lambda shown: Reader(settings, shown).names_in(query or ""))
-    chosen = reader(settings, edition, cut=cut)
+    chosen = reader(settings, edition, cut=cut, query=query or "")
     if verified:
         from lake.read.verified import must_hold
 
@@ -337,7 +344,7 @@ def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
     """What keeps `lake run` from the first edition, each with its fix: gates, refused records, faults, what failed."""
     from lake.gate import failures, refusal_limits
     from lake.project import sound
-    from lake.store.ledger import checks, cuts, runs
+    from lake.store.ledger import checks, runs
 
     if stops := [check for check in checks.last_checks(settings).values() if check.outcome == "stopped"]:
         stopped = f"a gate stopped cut {max(check.cut for check in stops)}"

@@ -19,11 +19,12 @@ import lake as headwater
 from lake.cli import lake
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, StorageError
-from lake.read.sql import Reader, reader
+from lake.read.sql import Reader, opened, reader
+from lake.store.ledger import runs
 from lake.testing import Commands
 from tests.checks import present
 from tests.judgements import record_check
-from tests.shop import empty, new_shop, order
+from tests.shop import contract, declare, empty, new_shop, order
 from tests.warehouse import publish, write
 
 DAILY = """
@@ -390,6 +391,17 @@ def test_a_wrong_query_is_told_with_place_and_fix(edition: Reader, query: str, t
 def test_without_an_edition_there_is_a_fix(project: Settings) -> None:
     with pytest.raises(DeclarationError, match=r"no edition has been published yet(.|\n)*fix: run `lake run`"):
         reader(project)
+
+
+def test_ledgers_are_readable_before_the_first_edition(project: Settings) -> None:
+    query = "select verb, error from lake.runs, (select count(*) from lake.quarantine)"
+    assert opened(project, query).relation(query).fetchall() == []
+    runs.note(project, "ingest", "orders", None, datetime.now(UTC), error="no luck")
+    assert opened(project, query).relation(query).fetchall() == [("ingest", "no luck")]
+    declare(project, contract("orders", {"id": "int"}))
+    for other in ("from orders", "from log.orders, lake.runs"):
+        with pytest.raises(DeclarationError, match="no edition has been published yet"):
+            opened(project, other)
 
 
 def test_before_the_first_edition_the_gate_that_stopped_it_is_named(project: Settings) -> None:
