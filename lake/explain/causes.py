@@ -36,7 +36,7 @@ def stopped(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
     causes = [behind for check in checks for behind in _causes_of(inputs, check)]
     if not causes:
         return error
-    lines = [f"  behind {row}: {', '.join(places)}" for row, places in causes[:ROWS]]
+    lines = [*dict.fromkeys(f"  behind {row}: {', '.join(places)}" for row, places in causes)][:ROWS]
     stream, place = causes[0][1][0].split(" ", 1)
     fix = failures.way_out(checks, f"{stream} {place.split(' ')[0]}")
     return QualityError("\n".join([error.what, *lines]), fix=fix)

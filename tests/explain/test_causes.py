@@ -1,0 +1,21 @@
+"""The events behind rows that a gate stopped, as the error lists them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from lake.errors import QualityError
+from lake.explain import causes
+from lake.gate import failures
+
+
+def test_stopped_lists_a_row_once_when_several_expectations_fail_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "stopped", lambda _: QualityError("pay: two failed"))
+    monkeypatch.setattr(failures, "way_out", lambda *_: "")
+    rows = iter([("id=1", ["pay 1:0:0"]), ("id=1", ["pay 1:0:0"]), ("id=2", ["pay 1:0:1"])])
+    monkeypatch.setattr(causes, "_causes_of", lambda *_: [next(rows)])
+    error = causes.stopped(cast("Any", None), cast("Any", [1, 2, 3]))
+    assert error is not None
+    assert error.what.splitlines()[1:] == ["  behind id=1: pay 1:0:0", "  behind id=2: pay 1:0:1"]
