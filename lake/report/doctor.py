@@ -150,7 +150,7 @@ def _writable(subject: str, folder: Path) -> Finding:
         return Finding(subject, f"{existing} cannot be written: {error.strerror}", fix.format(existing))
     for inside in (*folder.glob("*"), *folder.glob("locks/*")):
         if not os.access(inside, os.W_OK):
-            return Finding(subject, f"{inside} belongs to another user", fix.format(inside))
+            return Finding(subject, f"{inside} cannot be written", fix.format(inside))
     return Finding(subject, f"{folder} can be written")
 
 
