@@ -16,6 +16,7 @@ import httpx
 from standardwebhooks.webhooks import Webhook
 
 from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.text import counted
 
 AGAIN: Final = frozenset({408, 425, 429})
 """Statuses of 4xx after which a message is tried again, as after 5xx."""
@@ -115,8 +116,8 @@ class Receiver:
             if status is not None and 400 <= status < 500 and status not in AGAIN:
                 return found
         if (status is None or status in DOWN) and self._taken == taken:
-            raise self._unavailable(f"{found}, {self.limits.attempts} times")
-        return f"{found}, {self.limits.attempts} times"
+            raise self._unavailable(f"{found}, {counted(self.limits.attempts, 'time')}")
+        return f"{found}, {counted(self.limits.attempts, 'time')}"
 
     def _posted(self, message: Message) -> tuple[int | None, str]:
         """The status of an answer, None where there is none, and what was found."""

@@ -42,7 +42,7 @@ _RAISED: Final = re.compile(r"((?:reducer|step) \w+: \w+:|\[USER_RAISED_EXCEPTIO
 """A fault whose text a job has written."""
 _VALUES: Final = re.compile(
     r"""(?P<own>\b(?:batch|batches|cut|edition|line|version|SQLSTATE:)\ \d+(?:\ to\ \d+)?\b
-              |\b\d+\ (?:of\ \d+\ )?(?:events|files|records|rows|streams|tables)\b|\bdecimal\(\d+,\ ?\d+\))
+              |\b\d+\ (?:of\ \d+\ )?(?:events|files|records|rows|streams|tables|times?)\b|\bdecimal\(\d+,\ ?\d+\))
       |(?<!\w)'.*?'(?!\w)|"[^"]*"|`[^`]*`|(?<==)\S.*|[+-]?(?<!\w)\d(?:[\w.,:+/-]*\w)?""",
     re.VERBOSE,
 )
