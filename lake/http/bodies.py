@@ -150,11 +150,17 @@ def of_several(  # noqa: PLR0913  a request, and what it is held to
 
 
 def unpacked(chunk: bytes, stream: Any, room: int) -> bytes:
-    """What a chunk of gzip is, up to one byte more than there is room for. `stream` is zlib.decompressobj(31)."""
+    """Return a chunk of gzip unpacked, up to one byte more than `room`. `stream` is zlib.decompressobj(31).
+
+    Raises Problem for what is no gzip, and for what follows its end: a second member would be lost.
+    """
     try:
-        return bytes(stream.decompress(stream.unconsumed_tail + chunk, room + 1))
+        part = bytes(stream.decompress(stream.unconsumed_tail + chunk, room + 1))
     except zlib.error as error:
         raise Problem("wrong-encoding", f"not valid gzip: {error}") from None
+    if stream.unused_data:
+        raise Problem("wrong-encoding", "more follows the end of the gzip stream: send one member")
+    return part
 
 
 def _lines(text: str) -> Iterator[tuple[str, Any]]:

@@ -44,6 +44,7 @@ class _Http(Protocol):
     """The part of uvicorn's protocols, of either parser, that is used here; the cycle is the newest request's."""
 
     cycle: _Cycle | None
+    body_bytes: int
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
     def data_received(self, data: bytes) -> None: ...
@@ -53,6 +54,32 @@ class _Http(Protocol):
     def resume_writing(self) -> None: ...
 
 
+class _WithoutTrailers(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of two, by what is installed
+    """Uvicorn's protocol; drops trailers, which httptools would add to the headers. Counts bytes of bodies.
+
+    The parser h11 calls none of these methods: it drops trailers, and bounds them, by itself.
+    """
+
+    body_bytes = 0
+    _in_body = False
+
+    def on_message_begin(self) -> None:
+        self._in_body = False
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_body:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_body = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self.body_bytes += len(body)
+        super().on_body(body)
+
+
 def protocol(serve: ServeSettings) -> type[asyncio.Protocol]:
     """Return the protocol of a server: uvicorn's own, within the limits."""
     total = min(serve.connections, _descriptors(2 * serve.connections) // 2)
@@ -60,7 +87,7 @@ def protocol(serve: ServeSettings) -> type[asyncio.Protocol]:
 
     class Guarded(Connection):
         def __init__(self, **made: Any) -> None:
-            super().__init__(connections, cast(_Http, AutoHTTPProtocol(**made)))
+            super().__init__(connections, cast(_Http, _WithoutTrailers(**made)))
 
     return Guarded
 
@@ -120,7 +147,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, connections: Connections, http: _Http) -> None:
         self.connections, self.http = connections, http
         self.is_admitted = self.is_refused = self.was_used = False
-        self._unanswered = 0
+        self._unanswered = self._between = 0
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
 
@@ -144,17 +171,21 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.is_refused:
             return
-        newest = self.http.cycle
+        newest, body_bytes = self.http.cycle, self.http.body_bytes
         if self.is_idle:
             self._begin_head()
         if newest is None or newest.response_complete or not newest.more_body:
             self._unanswered += len(data)
         self.http.data_received(data)
+        if hasattr(self.http, "pipeline"):  # the parser that bounds nothing
+            self._between = 0 if self.http.body_bytes > body_bytes else self._between + len(data)
         if self.http.cycle is not newest:
             self.was_used = True
             self._end_head()
-            if len(getattr(self.http, "pipeline", ())) > PIPELINED:  # of the parser that reads ahead
+            if len(getattr(self.http, "pipeline", ())) > PIPELINED:
                 self._refuse(Problem("too-many", f"more than {PIPELINED} requests wait on a connection"))
+        elif self._between > HEAD_BYTES:  # trailers, or what is written beside the size of a chunk
+            self._refuse(Problem("long-head", f"more than {HEAD_BYTES:,} bytes"))
         elif self._unanswered > (most := REST_BYTES if self._is_rest_of_body else HEAD_BYTES):
             self._refuse(Problem("long-head", f"more than {most:,} bytes"))
 
@@ -204,7 +235,7 @@ class Connection(asyncio.Protocol):
             self._timer = loop.call_later(seconds, self._refuse, problem)
 
     def _end_head(self) -> None:
-        self._unanswered = 0
+        self._unanswered = self._between = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -60,6 +60,8 @@ class Deciding:
         """
         every = [(stream, record) for stream, records in by_stream.items() for record in records]
         decided = [number for number, (stream, _) in enumerate(every) if stream in self.decider.rules]
+        if not decided:
+            raise Problem("wrong-request", "no record is of a stream that is decided on: post it without ?decide")
         commands = self._commands(every, decided)
         await self._have(commands)
         at = self.commits.next

@@ -136,6 +136,7 @@ def test_events_of_several_streams_are_all_accepted_or_none_is_kept(http: Http) 
     again = ask("s4", notes={"number": 1}, entries=taken, orders=[paid]).json()
     assert again["tokens"] == {stream: answer["tokens"][stream] for stream in ("entries", "orders")}
     assert problem(ask("s5", entries=taken))[:2] == (409, "refused")
+    assert problem(ask("s6", entries=[], notes={"number": 1}))[:2] == (400, "wrong-request")
 
 
 def test_the_page_and_the_openapi_document_tell_that_it_decides(http: Http) -> None:

@@ -162,6 +162,23 @@ def test_a_long_head_is_cut_off_while_an_earlier_request_is_in_progress(tmp_path
         assert site.get("/health").status_code == 200
 
 
+CHUNKED = b"POST /sql HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
+LAST_CHUNK = b"\r\n8\r\nselect 1\r\n0\r\n"
+
+
+def test_a_connection_that_sends_long_trailers_is_closed(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop") as site:
+        token = f"authorization: Bearer {site.reader('all')}\r\n".encode()
+        for head in (CHUNKED, CHUNKED + token):  # answered before its end, and after it
+            for part in (b"x" * 100_000, b"x: y\r\n" * 20_000):
+                with opened(site.serving.port, 1, head + LAST_CHUNK) as [long], pytest.raises(ConnectionError):
+                    flood(long, part)
+        trailer = LAST_CHUNK + token + b"\r\n"
+        with opened(site.serving.port, 1, CHUNKED + b"connection: close\r\n" + trailer) as [trailing]:
+            assert problem(answer(trailing)) == (401, "no-reader")
+
+
 class _Http:
     """A request in progress, of which nothing happens."""
 
