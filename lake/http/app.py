@@ -25,7 +25,7 @@ from lake.http.access import Access
 from lake.http.answering import answering
 from lake.http.bodies import Record
 from lake.http.checking import must_fit
-from lake.http.commits import Commits
+from lake.http.commits import RETRY_SECONDS, Commits
 from lake.http.deciding import Deciding, expected
 from lake.http.describe import is_idempotent, named_headers, needs_id
 from lake.http.editions import Editions
@@ -215,6 +215,8 @@ class Intake:
                     parts.append(part)
         except TimeoutError:
             raise Problem("too-slow", f"the body took more than {self.declared.limits.body_seconds} s") from None
+        except asyncio.CancelledError:
+            raise Problem("stopping", "the server ended before the body was complete", after=RETRY_SECONDS) from None
         if unpacking is not None and not unpacking.eof:
             raise Problem("wrong-encoding", "the gzip stream is truncated")
         return b"".join(parts)

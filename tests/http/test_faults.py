@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 
 from lake.config import Settings
 from lake.errors import DeclarationError, StorageError, Unavailable
+from lake.http.app import Intake
+from lake.http.problems import Problem
 from lake.http.reading.app import Reading
+from lake.http.reading.asking import whole_body
 from lake.http.reading.faults import problem_of
 from lake.http.reading.shelf import Shelf
+from lake.http.reading.work import IN_MEMORY, Kept
+from lake.sources.http import Limits
 from lake.store.ledger import grants
 from tests.servers.http import installed
 
@@ -62,3 +71,36 @@ async def asked(reading: Reading) -> dict[str, httpx.Response]:
 def test_problem_of_a_long_error_is_short() -> None:
     problem = problem_of(DeclarationError("x" * 10_000_000))
     assert len(problem.detail) < 3_000
+
+
+def test_body_that_is_not_complete_is_answered_when_the_server_ends() -> None:
+    async def never() -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def read(body: Any) -> None:
+        task = asyncio.create_task(body)
+        await begun.wait()
+        begun.clear()
+        task.cancel()
+        with pytest.raises(Problem) as problem:
+            await task
+        assert problem.value.kind == "stopping"
+
+    async def both() -> None:
+        request = Request({"type": "http", "method": "POST", "headers": []}, never)
+        await read(whole_body(request, 1))
+        intake = SimpleNamespace(declared=SimpleNamespace(limits=Limits()))
+        await read(Intake._body(cast(Intake, intake), request, cast(Any, None)))
+
+    begun = asyncio.Event()
+    asyncio.run(both())
+
+
+def test_answer_that_the_disk_does_not_take_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.SpooledTemporaryFile", lambda *_, **__: open("/dev/full", "wb"))  # noqa: SIM115
+    kept = Kept(tmp_path)
+    with pytest.raises(Problem) as problem:
+        asyncio.run(kept.write(b"x" * (IN_MEMORY + 1)))
+    kept.close()
+    assert problem.value.kind == "disk"

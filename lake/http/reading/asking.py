@@ -175,4 +175,6 @@ async def whole_body(request: Request, most: int) -> bytes:
                 parts.append(part)
     except TimeoutError:
         raise Problem("too-slow", f"the body took more than {BODY_SECONDS:g} s") from None
+    except asyncio.CancelledError:
+        raise Problem("stopping", "the server ended before the body was complete", after=10) from None
     return b"".join(parts)

@@ -195,12 +195,15 @@ class Kept:
         self.size = 0
 
     async def write(self, block: bytes) -> None:
-        """Add to it."""
+        """Add to it. Raises Problem if the disk takes no more."""
         self.size += len(block)
-        if self.size > IN_MEMORY:
-            await asyncio.to_thread(self._file.write, block)
-        else:
-            self._file.write(block)
+        try:
+            if self.size > IN_MEMORY:
+                await asyncio.to_thread(self._store, block)
+            else:
+                self._file.write(block)
+        except OSError as error:
+            raise Problem("disk", f"no place for the answer: {error.strerror}", after=10) from error
 
     async def blocks(self) -> AsyncIterator[bytes]:
         """Yield what it has; it is gone afterwards."""
@@ -213,7 +216,12 @@ class Kept:
 
     def close(self) -> None:
         """Let it go."""
-        self._file.close()
+        with suppress(OSError):  # what the disk did not take is written again
+            self._file.close()
+
+    def _store(self, block: bytes) -> None:
+        self._file.write(block)
+        self._file.flush()  # reading it, once the answer has begun, must not write
 
 
 class Channel:
