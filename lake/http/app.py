@@ -99,7 +99,7 @@ class Intake:
             return {stream: bodies.records(body, request.headers, **options)}
 
         took = await self._take(request, [stream], read, decides)
-        return await self._answer(took, waits, {"token": took.each[0].token})
+        return await self._answer(request, took, waits, {"token": took.each[0].token})
 
     async def post_to_several(self, request: Request) -> Response:
         """As `post`, for several streams at once: no cut has a part of it."""
@@ -115,9 +115,9 @@ class Intake:
             return by_stream
 
         took = await self._take(request, [], read, decides)
-        return await self._answer(took, waits, {"tokens": {each.stream: each.token for each in took.each}})
+        return await self._answer(request, took, waits, {"tokens": {each.stream: each.token for each in took.each}})
 
-    async def _answer(self, took: Taken, waits: float | None, answer: dict[str, Any]) -> Response:
+    async def _answer(self, request: Request, took: Taken, waits: float | None, answer: dict[str, Any]) -> Response:
         answer["records"] = sum(each.records for each in took.each)
         answer["idempotent"] = all(is_idempotent(self.contracts[each.stream]) for each in took.each)
         headers = {}
@@ -126,7 +126,7 @@ class Intake:
             headers = {"etag": f'"{answer["version"]}"'} if "version" in answer else {}
         if waits is None:
             return JSONResponse(answer, 202, headers)
-        seen = [await self._edition(each, waits) for each in took.each]
+        seen = [await self._edition(request, each, waits) for each in took.each]
         answer["edition"] = None if None in seen else seen[-1]
         return JSONResponse(answer, 202 if None in seen else 200, headers)
 
@@ -221,9 +221,15 @@ class Intake:
             raise Problem("wrong-encoding", "the gzip stream is truncated")
         return b"".join(parts)
 
-    async def _edition(self, took: Took, seconds: float) -> int | None:
+    async def _edition(self, request: Request, took: Took, seconds: float) -> int | None:
         try:
-            return await self.editions.wait(took.stream, took.place.number, seconds=seconds, ending=self.ending)
+            return await self.editions.wait(
+                took.stream,
+                took.place.number,
+                seconds=seconds,
+                ending=self.ending,
+                is_gone=request.is_disconnected,
+            )
         except (LakeError, OSError):  # what was taken is safe, whatever readers see
             return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,15 +36,20 @@ class Editions:
     _looked: dict[str, float] = field(default_factory=dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def wait(self, stream: str, number: int, *, seconds: float, ending: asyncio.Event) -> int | None:
-        """The edition in which readers see group `number` of a stream; None where none has it in time."""
+    async def wait(
+        self, stream: str, number: int, *, seconds: float, ending: asyncio.Event, is_gone: Callable[[], Awaitable[bool]]
+    ) -> int | None:
+        """Return the edition in which readers see group `number` of a stream.
+
+        Return None if none has it within `seconds`, when the server is `ending`, and if the client `is_gone`.
+        """
         deadline = time.monotonic() + seconds
         while True:
             seen = await self._look(stream)
             if seen.upto >= number:
                 return seen.edition
             left = deadline - time.monotonic()
-            if left <= 0 or ending.is_set():
+            if left <= 0 or ending.is_set() or await is_gone():
                 return None
             try:
                 await asyncio.wait_for(ending.wait(), min(POLL_SECONDS, left))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lake.config import Settings
-from lake.http.editions import Seen, seen
+from lake.http.editions import Editions, Seen, seen
 from lake.read.wait import Posted, Token
 from lake.store import delta
 from lake.store.delivered import Delivered
@@ -89,3 +91,12 @@ def test_what_no_log_has_is_in_no_batch(patched: pytest.MonkeyPatch) -> None:
 
 def _nowhere() -> Path:
     return Path("/nowhere")
+
+
+def test_wait_ends_when_the_client_is_gone(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait() -> int | None:
+        is_gone = AsyncMock(side_effect=[False, True])
+        return await Editions(project, "web").wait("s", 1, seconds=600, ending=asyncio.Event(), is_gone=is_gone)
+
+    monkeypatch.setattr("lake.http.editions.seen", lambda *_: Seen())
+    assert asyncio.run(wait()) is None
