@@ -228,13 +228,17 @@ def _identified(each: list[tuple[str, bool]], headers: Mapping[str, str], facts:
 def _cloud_event(part: tuple[str, Any], number: int, facts: Mapping[str, str]) -> Record:
     """The data of a CloudEvent in structured mode, as its text has it."""
     text, _ = part
-    parts = dict(members(text))
+    parts = dict(pairs := list(members(text)))
+    if len(parts) < len(pairs):
+        raise _event_problem(number, "a CloudEvent with an attribute twice")
     event = {name: json.loads(value) for name, value in parts.items() if value.startswith('"')}
     if any(map(SURROGATE.search, event.values())):
         raise _event_problem(number, "a CloudEvent with half a surrogate pair, which is no character")
     lacking = [name for name in ("specversion", "id", "source", "type") if not event.get(name)]
     if lacking:
         raise _event_problem(number, f"a CloudEvent without {', '.join(lacking)}")
+    if len(event["id"]) > LONGEST_ID:
+        raise _event_problem(number, f"a CloudEvent with an id of more than {LONGEST_ID:,} characters")
     if "data_base64" in parts:
         raise _event_problem(number, "a CloudEvent with data_base64: its data must be JSON")
     data = parts.get("data", "null")

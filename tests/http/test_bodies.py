@@ -202,6 +202,21 @@ def test_a_cloud_event_with_half_a_surrogate_pair_is_refused(name: str) -> None:
         taken(json.dumps(event), "application/cloudevents+json")
 
 
+@pytest.mark.parametrize(
+    ("member", "fault"),
+    [
+        ('"id": "2"', "an attribute twice"),
+        ('"data": {}', "an attribute twice"),
+        (f'"id": "{"x" * 1025}"', "an id of more"),
+    ],
+)
+def test_a_cloud_event_with_two_ids_or_a_long_one_is_refused(member: str, fault: str) -> None:
+    others = ', "id": "1"' if fault.endswith("twice") else ""
+    event = f'{{"specversion": "1.0", "source": "s", "type": "t", "data": {{"a": 1}}, {member}{others}}}'
+    with pytest.raises(Problem, match=fault):
+        taken(event, "application/cloudevents+json")
+
+
 def test_records_of_several_streams_are_counted_together() -> None:
     body = json.dumps({"a": [{}, {}, {}], "b": [{}]}).encode()
     with pytest.raises(Problem, match="more than 3 records") as told:
