@@ -98,7 +98,8 @@ def test_body_that_is_not_complete_is_answered_when_the_server_ends() -> None:
 
 
 def test_answer_that_the_disk_does_not_take_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.SpooledTemporaryFile", lambda *_, **__: open("/dev/full", "wb"))  # noqa: SIM115
+    full = Path("/dev/full").open("wb")  # noqa: SIM115  `close` ends it
+    monkeypatch.setattr("tempfile.SpooledTemporaryFile", lambda *_, **__: full)
     kept = Kept(tmp_path)
     with pytest.raises(Problem) as problem:
         asyncio.run(kept.write(b"x" * (IN_MEMORY + 1)))
