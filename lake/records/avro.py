@@ -1,0 +1,255 @@
+"""Avro container files as columns of records (see `avro_values` for what is given for each type).
+
+Source: https://avro.apache.org/docs/1.12.0/specification/, "Object Container Files".
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import struct
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import BinaryIO, Final, TypeAlias
+
+import avro.errors
+import avro.schema
+import pyarrow as pa
+
+from lake.records.avro_values import decoder, has_no_bytes, is_endless, map_of, parts, read_bytes, read_long
+from lake.records.faults import is_of_content, words
+from lake.records.given import ABSENT, FileFault, Given, Rows
+from lake.records.packed import EXPANSION, OVERSIZED, expands, fault_of_columns, line_bytes
+
+BLOCK_BYTES: Final = 200 << 20
+"""The most bytes that a block may unpack to."""
+CHECKSUM_BYTES: Final = 4
+MAGIC: Final = b"Obj\x01"
+SYNC_BYTES: Final = 16
+HEADER_BYTES: Final = 4 << 20
+LONG_BYTES: Final = 10
+AT_ONCE: Final = 10_000
+BYTES_AT_ONCE: Final = 8 << 20
+VALUES_AT_ONCE: Final = 1_000_000
+
+
+Unpack: TypeAlias = Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True)
+class _Container:
+    """A file with its header; `begin` is where its blocks begin."""
+
+    stream: BinaryIO
+    schema: avro.schema.RecordSchema
+    unpack: Unpack
+    sync: bytes
+    begin: int
+
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
+        """Yield each block's number of records and their bytes. Raises an exception for a block that is broken."""
+        self.stream.seek(self.begin)
+        while head := self.stream.read(2 * LONG_BYTES):
+            count, at = read_long(head, 0)
+            size, at = read_long(head, at)
+            if count < 0 or not 0 <= size <= BLOCK_BYTES:
+                raise ValueError(f"a block of {count} records in {size} bytes")
+            self.stream.seek(at - len(head), 1)
+            data = self.stream.read(size)
+            if len(data) < size:
+                raise ValueError(f"a block of {size} bytes ends after {len(data)}")
+            if self.stream.read(SYNC_BYTES) != self.sync:
+                raise ValueError("a block does not end with the file's marker")
+            yield count, self.unpack(data)
+
+
+def read(stream: BinaryIO, *, record_bytes: int) -> Iterator[Rows]:
+    """Yield the records of an Avro container file, all its columns, even if there are no records.
+
+    If the file is broken, its last record is broken, with the fault as its detail. Raises FileFault if the header
+    cannot be read, or the blocks are too large when they are unpacked.
+    """
+    size = stream.seek(0, 2)
+    stream.seek(0)
+    try:
+        container = _opened(stream)
+        if _expands(container, max(line_bytes(record_bytes), EXPANSION * size)):
+            raise FileFault(expands(size))
+    except FileFault:
+        raise
+    except Exception as error:  # the libraries raise any for bytes that are no header
+        if not is_of_content(error):
+            raise
+        raise FileFault(f"not an Avro container file that can be read: {_words(error)}") from error
+    yield from _Records(container.schema).of(container.blocks())
+
+
+def parse(text: str) -> avro.schema.Schema:
+    """Return the schema that `text` is. Raises an exception of any type if it is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", avro.errors.IgnoredLogicalType)
+        return avro.schema.parse(text, validate_names=False)
+
+
+class _Records:
+    """Records that are yielded together, as rows of values."""
+
+    def __init__(self, schema: avro.schema.RecordSchema) -> None:
+        self._names = [field.name for field in schema.fields]
+        self._decoders = [decoder(field.type) for field in schema.fields]
+        self._at_once = max(1, min(AT_ONCE, VALUES_AT_ONCE // len(self._names)))
+        self._rows: list[list[Given]] = []
+        self._number = 0
+
+    def of(self, blocks: Iterator[tuple[int, bytes]]) -> Iterator[Rows]:
+        """Yield the records of `blocks`, those before the first fault and one that is broken by it."""
+        try:
+            for count, data in blocks:
+                yield from self._of_block(count, data)
+        except Exception as error:  # bytes that are no records raise any
+            if not is_of_content(error):
+                raise
+            detail = f"cannot be read after record {self._number + len(self._rows)}: {_words(error)}"
+            index = len(self._rows)
+            self._rows.append([ABSENT] * len(self._names))
+            yield self._taken({index: (detail, detail)})
+        else:
+            if self._rows or not self._number:
+                yield self._taken({})
+
+    def _of_block(self, count: int, data: bytes) -> Iterator[Rows]:
+        at = begin = 0
+        for _ in range(count):
+            row = []
+            for decode in self._decoders:
+                value, at = decode(data, at)
+                row.append(value)
+            self._rows.append(row)
+            if len(self._rows) >= self._at_once or at - begin > BYTES_AT_ONCE:
+                yield self._taken({})
+                begin = at
+        if at != len(data):
+            raise ValueError(f"a block has {len(data) - at} bytes more than its {count} records")
+
+    def _taken(self, broken: Mapping[int, tuple[str, str]]) -> Rows:
+        rows, self._rows = self._rows, []
+        first, self._number = self._number + 1, self._number + len(rows)
+        columns = map(list, zip(*rows, strict=True)) if rows else ([] for _ in self._names)
+        return Rows(range(first, self._number + 1), dict(zip(self._names, columns, strict=True)), broken)
+
+
+def _opened(stream: BinaryIO) -> _Container:
+    """Return a container whose records may be read. Raises an exception of any type if there is none."""
+    head = stream.read(HEADER_BYTES)
+    if not head.startswith(MAGIC):
+        raise ValueError("it does not begin as one")
+    metadata, end = map_of(read_bytes, head, len(MAGIC))
+    schema = parse(_text(metadata["avro.schema"]))
+    codec = _text(metadata.get("avro.codec") or b"null")
+    if codec not in UNPACK:
+        raise ValueError(f"its codec {codec!r} is none of {', '.join(UNPACK)}")
+    if not isinstance(schema, avro.schema.RecordSchema):
+        raise FileFault(f"an Avro file of {schema.type} values: records are read")
+    if fault := fault_of_columns(_values_of(schema, {})):
+        raise FileFault(fault)
+    if has_no_bytes(schema) or is_endless(schema):
+        raise FileFault("an Avro file with records or arrays of values without a size")
+    begin = end + SYNC_BYTES
+    if len(head) < begin:
+        raise ValueError("it ends within its header")
+    return _Container(stream, schema, UNPACK[codec], head[end:begin], begin)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, bytes):
+        raise ValueError("it has no schema")
+    return value.decode()
+
+
+def _expands(container: _Container, most: int) -> bool:
+    """Return whether the blocks, up to one that is broken, unpack to more than `most` bytes."""
+    taken = 0
+    try:
+        for _, data in container.blocks():
+            taken += len(data)
+            if taken > most:
+                return True
+    except FileFault:
+        raise
+    except Exception as error:  # of a broken block, which is reported after the records before it
+        if not is_of_content(error):
+            raise
+    return False
+
+
+def _values_of(schema: avro.schema.Schema, counts: dict[int, int]) -> int:
+    """Return how many values one of it has; an array's items, and what is within itself, count once."""
+    if id(schema) not in counts:
+        counts[id(schema)] = 1
+        counts[id(schema)] = 1 + sum(_values_of(part, counts) for part in parts(schema))
+    return counts[id(schema)]
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, IndexError | struct.error):
+        return "the bytes end within a value"
+    return words(error)
+
+
+def _plain(data: bytes) -> bytes:
+    return data
+
+
+def _deflate(data: bytes) -> bytes:
+    return _bounded(zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, BLOCK_BYTES + 1))
+
+
+def _bzip2(data: bytes) -> bytes:
+    return _bounded(bz2.BZ2Decompressor().decompress(data, BLOCK_BYTES + 1))
+
+
+def _xz(data: bytes) -> bytes:
+    return _bounded(lzma.LZMADecompressor().decompress(data, BLOCK_BYTES + 1))
+
+
+def _zstandard(data: bytes) -> bytes:
+    return _bounded(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read(BLOCK_BYTES + 1))
+
+
+def _snappy(data: bytes) -> bytes:
+    """Unpack a block of Snappy, which begins with its size and ends with a checksum of what it unpacks to."""
+    packed, checksum = data[:-CHECKSUM_BYTES], data[-CHECKSUM_BYTES:]
+    size = shift = 0
+    for byte in packed[:5]:
+        size |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            break
+    if size > BLOCK_BYTES:
+        raise _too_large()
+    unpacked: bytes = pa.decompress(packed, size, "snappy", asbytes=True)
+    if zlib.crc32(unpacked) != int.from_bytes(checksum, "big"):
+        raise ValueError("a block is not what its checksum says")
+    return unpacked
+
+
+def _bounded(data: bytes) -> bytes:
+    if len(data) > BLOCK_BYTES:
+        raise _too_large()
+    return data
+
+
+def _too_large() -> FileFault:
+    return FileFault(f"{OVERSIZED}a block unpacks to more than {BLOCK_BYTES:,} bytes")
+
+
+UNPACK: Final[Mapping[str, Unpack]] = {
+    "null": _plain,
+    "deflate": _deflate,
+    "snappy": _snappy,
+    "zstandard": _zstandard,
+    "bzip2": _bzip2,
+    "xz": _xz,
+}

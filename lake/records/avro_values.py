@@ -1,0 +1,279 @@
+"""Decoder of Avro's binary encoding: bytes as what records have before they are typed (see `Given`).
+
+Source: https://avro.apache.org/docs/1.12.0/specification/, "Binary encoding" and "Logical types".
+
+A schema becomes a function that takes bytes and where a value begins, and returns the value and where it ends. The
+writer's schema decides, whatever the unit of the contract's own type. Of Connect's names, which its converter writes
+as "connect.name", those of Debezium's times count as logical types do. A string that is not UTF-8 is
+NotText, a date beyond Python's calendar a text: no field reads these, so their record alone is refused.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable
+from datetime import UTC
+from decimal import Context, Decimal
+from functools import partial
+from typing import Final, TypeAlias
+
+import numpy as np
+from avro.schema import (
+    ArraySchema,
+    EnumSchema,
+    FixedSchema,
+    MapSchema,
+    RecordSchema,
+    Schema,
+    UnionSchema,
+)
+
+from lake.records import times
+from lake.records.given import Given
+
+Decode: TypeAlias = Callable[[bytes, int], tuple[Given, int]]
+
+UUID_BYTES: Final = 16
+UNSCALED_BYTES: Final = 64  # of a decimal; one of 38 digits has 16
+LONG_BITS: Final = 64
+DIGITS: Final = Context(prec=1000)
+UNITS: Final = ("millis", "micros", "nanos")
+KINDS: Final[dict[str, Callable[..., Given]]] = {
+    "timestamp": partial(times.counted_time, zone=UTC),
+    "local-timestamp": partial(times.counted_time, zone=None),
+    "time": times.counted_time_of_day,
+}
+CONNECT: Final = {
+    "io.debezium.time.Date": "date",
+    "io.debezium.time.Timestamp": "local-timestamp-millis",
+    "io.debezium.time.MicroTimestamp": "local-timestamp-micros",
+    "io.debezium.time.NanoTimestamp": "local-timestamp-nanos",
+}
+
+
+class NotText(bytes):
+    """Bytes of a string that are not UTF-8."""
+
+
+def decoder(schema: Schema) -> Decode:
+    """Return the decoder of values of `schema`. It raises an exception for bytes that are none.
+
+    `schema` must not be endless.
+    """
+    return _decoder(schema, {})
+
+
+def parts(schema: Schema) -> list[Schema]:
+    """Return the schemas that `schema` is made of."""
+    match schema:
+        case ArraySchema():
+            return [schema.items]
+        case MapSchema():
+            return [schema.values]
+        case RecordSchema():
+            return [field.type for field in schema.fields]
+        case UnionSchema():
+            return list(schema.schemas)
+    return []
+
+
+def is_endless(schema: Schema, ancestors: set[int] | None = None) -> bool:
+    """Return whether an array in it may have any number of items in no bytes."""
+    ancestors = set() if ancestors is None else ancestors
+    if id(schema) in ancestors:
+        return False
+    ancestors.add(id(schema))
+    nothing = isinstance(schema, ArraySchema) and has_no_bytes(schema.items)
+    return nothing or any(is_endless(part, ancestors) for part in parts(schema))
+
+
+def has_no_bytes(schema: Schema) -> bool:
+    """Return whether a value of it takes no bytes."""
+    if isinstance(schema, RecordSchema):
+        return all(has_no_bytes(field.type) for field in schema.fields)
+    return schema.type == "null" or (isinstance(schema, FixedSchema) and schema.size == 0)
+
+
+def _decoder(schema: Schema, records: dict[int, Decode]) -> Decode:
+    """Return a decoder; `records` has those of records, which may be within themselves."""
+    decode: Decode
+    match schema:
+        case RecordSchema():
+            decode = _record(schema, records)
+        case UnionSchema():
+            decode = partial(_union, [_decoder(branch, records) for branch in schema.schemas])
+        case ArraySchema():
+            decode = partial(_array, _decoder(schema.items, records))
+        case MapSchema():
+            decode = partial(map_of, _decoder(schema.values, records))
+        case EnumSchema():
+            decode = partial(_enum, list(schema.symbols))
+        case FixedSchema():
+            decode = _of_bytes(schema, partial(_fixed, schema.size), schema.size)
+        case _ if schema.type == "bytes":
+            decode = _of_bytes(schema, read_bytes, None)
+        case _ if schema.type in {"int", "long"}:
+            decode = _of_number(schema)
+        case _:
+            decode = _PRIMITIVES[schema.type]
+    return decode
+
+
+def _record(schema: RecordSchema, records: dict[int, Decode]) -> Decode:
+    if id(schema) not in records:
+        fields: list[tuple[str, Decode]] = []
+        records[id(schema)] = partial(_members, fields)
+        fields += [(field.name, _decoder(field.type, records)) for field in schema.fields]
+    return records[id(schema)]
+
+
+def _members(fields: list[tuple[str, Decode]], data: bytes, at: int) -> tuple[Given, int]:
+    members: dict[str, Given] = {}
+    for name, decode in fields:
+        members[name], at = decode(data, at)
+    return members, at
+
+
+def _of_number(schema: Schema) -> Decode:
+    logical = schema.get_prop("logicalType") or CONNECT.get(str(schema.get_prop("connect.name")), "")
+    if logical == "date":
+        return partial(_converted, read_long, times.counted_day)
+    kind, _, unit = str(logical).rpartition("-")
+    if kind in KINDS and unit in UNITS:
+        return partial(_converted, read_long, partial(KINDS[kind], unit=unit))
+    return read_long
+
+
+def _of_bytes(schema: Schema, read: Decode, size: int | None) -> Decode:
+    logical, scale = schema.get_prop("logicalType"), schema.get_prop("scale") or 0
+    if logical == "decimal" and isinstance(scale, int):
+        return partial(_converted, read, partial(_decimal, scale))
+    if logical == "uuid" and size == UUID_BYTES:
+        return partial(_converted, read, _uuid)
+    return read
+
+
+def _uuid(data: bytes) -> str:
+    return str(uuid.UUID(bytes=data))
+
+
+def _decimal(scale: int, data: bytes) -> Decimal | str:
+    if len(data) > UNSCALED_BYTES:
+        return f"a decimal of {len(data)} bytes"
+    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, DIGITS)
+
+
+def _converted(read: Decode, convert: Callable[..., Given], data: bytes, at: int) -> tuple[Given, int]:
+    value, at = read(data, at)
+    return convert(value), at
+
+
+def read_long(data: bytes, at: int) -> tuple[int, int]:
+    """Decode an int or a long."""
+    byte = data[at]
+    at += 1
+    number, shift = byte & 127, 7
+    while byte > 127:
+        byte = data[at]
+        at += 1
+        number |= (byte & 127) << shift
+        shift += 7
+    if number >> LONG_BITS:
+        raise ValueError("a number of more than 64 bits")
+    return (number >> 1) ^ -(number & 1), at
+
+
+def _null(data: bytes, at: int) -> tuple[None, int]:
+    return None, at
+
+
+def _boolean(data: bytes, at: int) -> tuple[bool, int]:
+    byte = data[at]
+    if byte > 1:
+        raise ValueError(f"a boolean that is {byte}")
+    return byte == 1, at + 1
+
+
+def _float(data: bytes, at: int) -> tuple[float, int]:
+    """Decode the shortest decimal that the 32 bits stand for."""
+    return float(str(np.float32(struct.unpack_from("<f", data, at)[0]))), at + 4
+
+
+def _double(data: bytes, at: int) -> tuple[float, int]:
+    return struct.unpack_from("<d", data, at)[0], at + 8
+
+
+def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    """Decode bytes of any length."""
+    size, at = read_long(data, at)
+    return _fixed(size, data, at)
+
+
+def _fixed(size: int, data: bytes, at: int) -> tuple[bytes, int]:
+    end = at + size
+    if not at <= end <= len(data):
+        raise ValueError(f"{size} bytes where {len(data) - at} are left")
+    return data[at:end], end
+
+
+def _string(data: bytes, at: int) -> tuple[str | bytes, int]:
+    text, at = read_bytes(data, at)
+    try:
+        return text.decode(), at
+    except UnicodeDecodeError:
+        return NotText(text), at
+
+
+def _enum(symbols: list[str], data: bytes, at: int) -> tuple[str, int]:
+    number, at = read_long(data, at)
+    if not 0 <= number < len(symbols):
+        raise ValueError(f"symbol {number} of an enum of {len(symbols)}")
+    return symbols[number], at
+
+
+def _union(branches: list[Decode], data: bytes, at: int) -> tuple[Given, int]:
+    number, at = read_long(data, at)
+    if not 0 <= number < len(branches):
+        raise ValueError(f"branch {number} of a union of {len(branches)}")
+    return branches[number](data, at)
+
+
+def _array(item: Decode, data: bytes, at: int) -> tuple[Given, int]:
+    items: list[Given] = []
+    size, at = _block(data, at)
+    while size:
+        for _ in range(size):
+            value, at = item(data, at)
+            items.append(value)
+        size, at = _block(data, at)
+    return items, at
+
+
+def map_of(value: Decode, data: bytes, at: int) -> tuple[dict[str, Given], int]:
+    """Decode a map whose values `value` decodes."""
+    members: dict[str, Given] = {}
+    size, at = _block(data, at)
+    while size:
+        for _ in range(size):
+            name, at = read_bytes(data, at)
+            members[name.decode()], at = value(data, at)
+        size, at = _block(data, at)
+    return members, at
+
+
+def _block(data: bytes, at: int) -> tuple[int, int]:
+    """Return how many items follow; a negative number of them is followed by their bytes."""
+    size, at = read_long(data, at)
+    if size < 0:
+        _, at = read_long(data, at)
+    return abs(size), at
+
+
+_PRIMITIVES: Final[dict[str, Decode]] = {
+    "null": _null,
+    "boolean": _boolean,
+    "float": _float,
+    "double": _double,
+    "string": _string,
+}

@@ -1,0 +1,259 @@
+"""Columns of a record's fields in Arrow: whole columns at once if the grammar allows it, else value by value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.contracts.fields import Field
+from lake.contracts.written_form import NUMBERS
+from lake.records.given import ABSENT, NO_CHARACTER, Given, Number, Wrong
+from lake.records.memo import Memo
+from lake.records.times import FIRST_DAY, LAST_DAY
+from lake.records.values import Reader, Value, reader, shown
+
+PLAIN: Final[Mapping[str, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+NOTHING: Final = frozenset({type(None), msgspec.UnsetType})
+TEXTS: Final = frozenset({str, Number})
+_YEAR: Final = "(?:0[1-9]|[1-8][0-9]|9[0-8])[0-9]{2}"
+_DAY: Final = (
+    f"{_YEAR}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    "|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+)
+"""Years 100 to 9899, so that no zone leads out of the years 1 to 9999; without leap days."""
+_TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
+_NUMBER: Final = r"-?[0-9]{1,16}(?:\.[0-9]{1,16})?"
+QUICK: Final[Mapping[str, str]] = {
+    "int": "-?[0-9]{1,9}",
+    "bigint": "-?[0-9]{1,18}",
+    "float": f"{_NUMBER}(?:[eE][+-]?[0-9])?",
+    "double": f"{_NUMBER}(?:[eE][+-]?[0-9]{{1,2}})?",
+    "date": _DAY,
+    "timestamp": f"{_DAY}(?:[T ]{_TIME})?",
+    "timestamp_ntz": f"{_DAY}(?:[T ]{_TIME})?",
+}
+"""Texts, by their type, that Arrow casts to the value that the grammar gives them."""
+_OFFSET: Final = rf"\A{_DAY}[T ]{_TIME}(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])\z"
+_DAYS: Final = (FIRST_DAY, LAST_DAY)
+_MICROS: Final = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
+"""The first and the last of the years 1 to 9999."""
+
+
+@Memo
+def arrow_type(field: Field) -> pa.DataType:
+    """Return the type of a field's column. What a nested value is made of may be null."""
+    if field.type.startswith("decimal"):
+        return pa.decimal128(*map(int, field.type[len("decimal(") : -1].split(",")))
+    parts = [arrow_type(part) for part in field.parts]
+    if field.type.startswith("array<"):
+        return pa.list_(pa.field("element", parts[0]))
+    if field.type.startswith("map<"):
+        return pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("value", parts[0]))
+    if field.type.startswith("struct<"):
+        return pa.struct([pa.field(part.name, of) for part, of in zip(field.parts, parts, strict=True)])
+    return PLAIN[field.type]
+
+
+def column(field: Field, given: Sequence[Given] | pa.Array) -> tuple[pa.Array, dict[int, str]]:
+    """Return the values of `field`, and by index the details of those that are refused.
+
+    Null, absent and refused values are null. A detail is "at: 12:30 is not timestamp".
+    """
+    if isinstance(given, pa.Array):
+        ready = _of_array(field, given)
+        if ready is not None:
+            return ready, {}
+        given = given.to_pylist()
+    kinds = frozenset(map(type, given)) - {type(None)}
+    if msgspec.UnsetType in kinds:
+        given, kinds = [None if each is ABSENT else each for each in given], kinds - NOTHING
+    if not kinds:
+        return pa.nulls(len(given), arrow_type(field)), {}
+    quick = _quick(field, kinds, given)
+    if quick is None:
+        quick = pa.nulls(len(given), arrow_type(field))
+    return _completed(field, given, quick)
+
+
+def _of_array(field: Field, given: pa.Array) -> pa.Array | None:
+    """Return a column of Parquet as one of `field`; None if its values must be looked at one by one."""
+    wanted = arrow_type(field)
+    if field.nested:
+        return None
+    if given.type == wanted:
+        return _characters(given) if field.type == "string" else given
+    is_exact = (
+        (pa.types.is_int64(given.type) and pa.types.is_int32(wanted))
+        or (pa.types.is_decimal128(given.type) and pa.types.is_decimal128(wanted))
+        or (pa.types.is_timestamp(given.type) and field.type == "timestamp")
+    )
+    try:
+        if pa.types.is_float64(given.type) and pa.types.is_float32(wanted):
+            return _singles(field, given)
+        return given.cast(wanted) if is_exact else None
+    except pa.ArrowException:
+        return None
+
+
+def _quick(field: Field, kinds: frozenset[type], given: Sequence[Given]) -> pa.Array | None:
+    """Return the values that Arrow may make, null where it may not; None if it may make none."""
+    if field.nested:
+        return None
+    kind = field.type.partition("(")[0]
+    try:
+        if make := _TYPED.get((kind, kinds)):
+            return make(field, given)
+        if int in kinds and (kind == "string" or (kind in NUMBERS and field.form.plain)):
+            given, kinds = [str(each) if type(each) is int else each for each in given], kinds - {int}
+        return _of_texts(field, kind, kinds, given) if kinds <= TEXTS else None
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+        return None
+
+
+def _of_texts(field: Field, kind: str, kinds: frozenset[type], given: Sequence[Given]) -> pa.Array | None:
+    if kind == "string":
+        return _characters(pa.array(given, pa.string()))
+    is_time = kind == "date" or kind.startswith("timestamp")
+    if not field.form.plain or (is_time and Number in kinds):
+        return None
+    pattern = _decimal_pattern(field) if kind == "decimal" else QUICK.get(kind)
+    if pattern is None:
+        return None
+    texts = pa.array(given, pa.string())
+    if kind == "timestamp":
+        return _instants(texts, pattern)
+    return _matching(texts, rf"\A(?:{pattern})\z").cast(arrow_type(field))
+
+
+def _characters(texts: pa.Array) -> pa.Array | None:
+    return None if pc.any(pc.match_substring(texts, NO_CHARACTER)).as_py() else texts
+
+
+def _instants(texts: pa.Array, pattern: str) -> pa.Array:
+    """Without a zone they are UTC."""
+    zoned = _matching(texts, _OFFSET).cast(pa.timestamp("us", "UTC"))
+    if not zoned.null_count - texts.null_count:
+        return zoned
+    local = _matching(texts, rf"\A(?:{pattern})\z").cast(pa.timestamp("us"))
+    return pc.coalesce(zoned, local.cast(pa.timestamp("us", "UTC")))
+
+
+def _matching(texts: pa.Array, pattern: str) -> pa.Array:
+    """Return `texts` with null in place of those that do not match."""
+    matches = pc.match_substring_regex(texts, pattern)
+    return texts if pc.all(matches).as_py() is not False else pc.if_else(matches, texts, None)
+
+
+def _decimal_pattern(field: Field) -> str:
+    kind = arrow_type(field)
+    before, after = kind.precision - kind.scale, kind.scale
+    whole = f"[0-9]{{1,{before}}}" if before else "0"
+    return rf"-?{whole}(?:\.[0-9]{{1,{after}}})?" if after else f"-?{whole}"
+
+
+def _cast(field: Field, given: Sequence[Given]) -> pa.Array:
+    return pa.array(given, arrow_type(field))
+
+
+def _doubles(_: Field, given: Sequence[Given]) -> pa.Array:
+    return pa.array(given, pa.float64())
+
+
+def _singles(_: Field, given: Sequence[Given] | pa.Array) -> pa.Array | None:
+    doubles = pa.array(given, pa.float64())
+    singles = doubles.cast(pa.float32())
+    return singles if pc.equal(pc.is_inf(singles), pc.is_inf(doubles)).false_count == 0 else None
+
+
+def _days(field: Field, given: Sequence[Given]) -> pa.Array | None:
+    if not field.form.plain:
+        return None
+    counts = pa.array(given, pa.int64())
+    return counts.cast(pa.int32()).cast(pa.date32()) if _within(counts, *_DAYS) else None
+
+
+def _counts(field: Field, given: Sequence[Given]) -> pa.Array | None:
+    """Counts in the unit of the field's logical type."""
+    if field.form.format:
+        return None
+    counts, micros = pa.array(given, pa.int64()), 1_000_000 // (field.epoch or 1)
+    if not _within(counts, -(-_MICROS[0] // micros), _MICROS[1] // micros):
+        return None
+    return pc.multiply(counts, micros).cast(arrow_type(field))
+
+
+def _within(counts: pa.Array, least: int, most: int) -> bool:
+    ends = pc.min_max(counts).as_py()
+    return bool(least <= ends["min"] and ends["max"] <= most)
+
+
+_Make = Callable[[Field, Sequence[Given]], "pa.Array | None"]
+_TYPED: Final[Mapping[tuple[str, frozenset[type]], _Make]] = {
+    ("boolean", frozenset({bool})): _cast,
+    ("int", frozenset({int})): _cast,
+    ("bigint", frozenset({int})): _cast,
+    ("float", frozenset({float})): _singles,
+    ("double", frozenset({int})): _doubles,
+    ("double", frozenset({float})): _doubles,
+    ("double", frozenset({int, float})): _doubles,
+    ("decimal", frozenset({int})): _cast,
+    ("decimal", frozenset({Decimal})): _cast,
+    ("date", frozenset({int})): _days,
+    ("date", frozenset({date})): _cast,
+    ("timestamp", frozenset({int})): _counts,
+    ("timestamp_ntz", frozenset({int})): _counts,
+    ("binary", frozenset({bytes})): _cast,
+}
+"""By type and what is given: what makes the column, or raises an error of Arrow."""
+
+
+def _completed(field: Field, given: Sequence[Given], quick: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+    """Read by the grammar what is given and null in `quick`."""
+    if quick.null_count == 0:
+        return quick, {}
+    left = [index for index in pc.indices_nonzero(quick.is_null()).to_pylist() if given[index] is not None]
+    if not left:
+        return quick, {}
+    values, wrong = _one_by_one(reader(field), field.name, [(index, given[index]) for index in left])
+    careful: list[Value] = [None] * len(given)
+    for index, value in zip(left, values, strict=True):
+        careful[index] = value
+    made = pa.array(careful, arrow_type(field))
+    return (made if quick.null_count == len(quick) else pc.coalesce(quick, made)), wrong
+
+
+def _one_by_one(read: Reader, name: str, given: Sequence[tuple[int, Given]]) -> tuple[list[Value], dict[int, str]]:
+    """Return the values, and by index the details of what is refused. Equal texts are read once."""
+    values: list[Value] = []
+    wrong: dict[int, str] = {}
+    known: dict[str, Value] = {}
+    for index, each in given:
+        if type(each) is str and each in known:
+            values.append(known[each])
+            continue
+        try:
+            value = read(each)
+        except Wrong as refusal:
+            value, wrong[index] = None, f"{name}: {shown(each)} {refusal}"
+        else:
+            if type(each) is str:
+                known[each] = value
+        values.append(value)
+    return values, wrong

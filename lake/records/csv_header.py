@@ -1,0 +1,129 @@
+"""Beginning of a CSV file: the lines that are skipped, the line that names the delimiter, and the names of columns."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lake.contracts.csv_options import CsvOptions
+from lake.records.csv_fields import BLANKS, FieldReader
+from lake.records.given import ABSENT, NO_CHARACTER, FileFault
+from lake.records.packed import fault_of_columns
+
+SEPARATOR: Final = re.compile('("?)sep=([^"])\\1', re.IGNORECASE)
+"""A first line by which spreadsheets know the delimiter."""
+SHOWN: Final = 300
+LOOK_AHEAD: Final = 100
+"""Lines in which a header is looked for that does not come first."""
+DELIMITERS: Final = ",;\t|"
+
+
+@dataclass(frozen=True)
+class Header:
+    """Names of columns, how many of them each record has, the line of the first record, and how records are read."""
+
+    names: tuple[str, ...]
+    needed: int
+    first: int
+    fields: FieldReader
+
+
+def read_header(
+    lines: Sequence[str], ends: Sequence[str], options: CsvOptions, fields: FieldReader, declared: Collection[str]
+) -> Header | None:
+    """Return the header in the first lines of a file; None if they end too early. FileFault if they are no header.
+
+    `declared` are the names of fields.
+    """
+    first = 0
+    if lines and (found := SEPARATOR.fullmatch(lines[0])):
+        fields, first = FieldReader(options, found[2]), 1
+    blanks = BLANKS.replace(fields.delimiter, "") if options.columns else BLANKS + fields.delimiter
+    first = _unskipped(lines, first, options.skip, blanks)
+    if first >= len(lines):
+        return None
+    record = fields.read(lines, ends, first)
+    if record.is_unclosed:
+        return None
+    found_names = ["" if name is ABSENT else str(name).strip() for name in record.fields]
+    if options.columns:
+        if [name.lower() for name in found_names] == [name.lower() for name in options.columns]:
+            raise FileFault("a header, and the contract says that there is none")
+        return Header(options.columns, len(options.columns), first, fields)
+    text = fields.delimiter.join(found_names)[:SHOWN]
+    _check(record.fault, found_names, text, options.encoding)
+    _check_not_twice(found_names, text, declared)
+    if declared and not {*found_names} & {*declared}:
+        way = _way_out(lines, first, fields, declared)
+        raise FileFault(f"a header without a field of the contract: {text} ({way})")
+    needed = max(i for i, name in enumerate(found_names, 1) if name)
+    return Header(_unique(found_names, declared), needed, first + record.lines, fields)
+
+
+def _unskipped(lines: Sequence[str], first: int, skip: int | str, blanks: str) -> int:
+    """Return the first line from `first` on that is not skipped and has more than `blanks`."""
+    if isinstance(skip, int):
+        first, skip = max(first, skip), ""
+    while first < len(lines) and (not lines[first].strip(blanks) or (skip and lines[first].startswith(skip))):
+        first += 1
+    return first
+
+
+def _check(fault: str, names: Sequence[str], text: str, encoding: str) -> None:
+    if NO_CHARACTER in text:
+        raise FileFault(f"a header that is not valid {encoding or 'UTF-8'}")
+    if "\0" in text:
+        raise FileFault("a header with a zero byte")
+    if fault:
+        raise FileFault(f"a header that cannot be read: {fault}: {text}")
+    if not any(names):
+        raise FileFault(f"a header without names: {text}")
+    if fault := fault_of_columns(len(names)):
+        raise FileFault(fault)
+
+
+def _check_not_twice(names: Sequence[str], text: str, declared: Collection[str]) -> None:
+    for name in names:
+        if name in declared and names.count(name) > 1:
+            raise FileFault(f"a header that names the field {name} twice: {text}")
+
+
+def _way_out(lines: Sequence[str], first: int, fields: FieldReader, declared: Collection[str]) -> str:
+    """Return what the contract may say so that a file is read whose line `first` names none of the `declared`."""
+    for number in range(first + 1, min(len(lines), first + LOOK_AHEAD)):
+        if _has(declared, fields, lines[number]):
+            signs = {line[:1] for line in lines[first:number] if line}
+            sign = signs.pop() if len(signs) == 1 else ""
+            skip = number if sign.isalnum() or sign in {"", fields.quote} else f'"{sign}"'
+            return f'"csv": {{"skip": {skip}}} would read it'
+    for delimiter in DELIMITERS.replace(fields.options.delimiter, ""):
+        if _has(declared, FieldReader(fields.options, delimiter), lines[first]):
+            return f'"csv": {{"delimiter": {json.dumps(delimiter)}}} would read it'
+    lower = {name.lower(): name for name in declared}
+    for name in fields.split(lines[first]):
+        if (field := lower.get(str(name).strip().lower())) is not None:
+            return f'"aliases": [{json.dumps(name)}] of the field {field} would read it'
+    return 'if it has no header, "csv": {"columns": […]} names its columns; if they have other names, "aliases" does'
+
+
+def _has(declared: Collection[str], fields: FieldReader, line: str) -> bool:
+    record = fields.read([line], ["\n"], 0)
+    return not record.fault and any(str(name).strip() in declared for name in record.fields if name is not ABSENT)
+
+
+def _unique(names: Sequence[str], declared: Collection[str]) -> tuple[str, ...]:
+    """Return names that differ: a repeated or empty one gets its place, as in `remark_4` and `_3`."""
+    taken = {*names, *declared}
+    unique: list[str] = []
+    for place, name in enumerate(names, 1):
+        own = name
+        if not name or name in unique:
+            own = f"{name}_{place}"
+            while own in taken:
+                own += "_"
+            taken.add(own)
+        unique.append(own)
+    return tuple(unique)

@@ -1,0 +1,214 @@
+"""CSV files: records in columns, with the lines on which they begin.
+
+Lines end in CR LF, LF or CR; within quotes these are text. Blank lines are passed over. The names of columns are those
+of the first record, or of the contract. A record of another number of columns is broken, but for empty columns at its
+end, which are ignored. So is a column that has neither a name nor a value.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, zip_longest
+from typing import Final
+
+from lake.contracts.csv_options import CsvOptions
+from lake.records.csv_fields import BLANKS, EMPTY, FieldReader
+from lake.records.csv_header import Header, read_header
+from lake.records.given import ABSENT, NO_CHARACTER, FileFault, Given, Rows
+from lake.records.packed import OVERSIZED, Unpacked
+
+LINE_END: Final = re.compile("(\r\n|\r|\n)")
+MARKED: Final = "lake.records.marked"
+"""Name of the way to decode bytes that are no text."""
+
+
+def read(source: Unpacked, options: CsvOptions, declared: Collection[str] = ()) -> Iterator[Rows]:
+    """Yield the records of a file, a part for each chunk of it; the columns alone if there are none.
+
+    `declared` are the names of fields. A record of more characters than a line may have bytes refuses the file.
+    """
+    codecs.register_error(MARKED, _marked)
+    decoder = codecs.getincrementaldecoder(options.encoding or "utf-8")(MARKED)
+    reading, is_begun = _Reading(options, declared, source.most), False
+    for data in chain(source.chunks(), [b""]):
+        is_last = not data
+        text = decoder.decode(data, final=is_last)
+        if text and not is_begun:
+            text, is_begun = text.removeprefix("\ufeff"), True
+        was_read = reading.is_read
+        part = reading.take(text, is_last=is_last)
+        if part is not None and (part.places or not was_read):
+            yield part
+    if source.head and not reading.is_read:
+        raise FileFault("no record: all lines are blank or skipped, or a quote in the header is not closed")
+
+
+def _marked(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return NO_CHARACTER, error.end
+
+
+@dataclass
+class _Part:
+    """Records of some lines: their fields, the indexes of the lines on which they begin, and faults by record."""
+
+    lines: Sequence[str]
+    ends: Sequence[str]
+    rows: list[list[Given]] = field(default_factory=list)
+    starts: Sequence[int] = field(default_factory=list)
+    faults: dict[int, str] = field(default_factory=dict)
+    used: int = 0
+    """How many of the lines are used."""
+
+    def text(self, record: int) -> str:
+        """Return a record as it is written."""
+        first = self.starts[record]
+        behind = self.starts[record + 1] if record + 1 < len(self.starts) else self.used
+        return _joined(self.lines[first:behind], self.ends[first : behind - 1])
+
+
+def _joined(lines: Sequence[str], ends: Sequence[str]) -> str:
+    return "".join(chain.from_iterable(zip_longest(lines, ends, fillvalue="")))
+
+
+class _Reading:
+    """A file that is read: its header as soon as it is known, and the text that is not used yet."""
+
+    def __init__(self, options: CsvOptions, declared: Collection[str], most: int) -> None:
+        self._options, self._declared, self._most = options, declared, most
+        self._fields = FieldReader(options, options.delimiter)
+        self._header: Header | None = None
+        self._rest, self._line = "", 1
+        self._null = frozenset({*options.null, ""} - ({"\\N"} if options.escape else set()))
+        self._empty = ABSENT if "" in options.null else ""
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether a header or a record was read."""
+        return self._header is not None
+
+    def take(self, text: str, *, is_last: bool) -> Rows | None:
+        """Return the records that are complete with `text`; None as long as their columns are not known."""
+        text = self._rest + text
+        end = len(text) if is_last else _end_of_lines(text)
+        is_plain = self._fields.is_plain(text)
+        lines, ends = _divided(text[:end], is_plain=is_plain)
+        first = 0
+        if self._header is None:
+            self._header = read_header(lines, ends, self._options, self._fields, self._declared)
+            if self._header is None:
+                self._rest = text
+                self._check(text)
+                return None
+            self._fields, first = self._header.fields, self._header.first
+        part = self._records(lines, ends, first, is_plain=is_plain, is_last=is_last)
+        if len(text) > self._most:
+            for record in range(len(part.starts)):
+                self._check(part.text(record))
+        self._rest = _joined(lines[part.used :], ends[part.used :]) + text[end:]
+        self._check(self._rest.removesuffix("\n").removesuffix("\r"))
+        line, self._line = self._line, self._line + part.used
+        is_text = "\0" not in text and NO_CHARACTER not in text
+        columns = self._regular(part, self._header) if is_plain and is_text else None
+        if columns is not None:
+            return Rows(range(line + first, self._line), columns)
+        return self._rows(part, self._header, line, is_text=is_text)
+
+    def _check(self, text: str) -> None:
+        if len(text) > self._most:
+            raise FileFault(f"{OVERSIZED}a line of more than {self._most:,} bytes, or a quote that is not closed")
+
+    def _records(
+        self, lines: Sequence[str], ends: Sequence[str], first: int, *, is_plain: bool, is_last: bool
+    ) -> _Part:
+        part, fields = _Part(lines, ends, used=len(lines)), self._fields
+        if is_plain:
+            part.starts = range(first, len(lines))
+            return part
+        starts: list[int] = []
+        rows, part.starts = part.rows, starts
+        while first < len(lines):
+            record = fields.read(lines, ends, first)
+            if record.is_unclosed and not is_last:
+                part.used = first
+                break
+            if record.fault:
+                part.faults[len(rows)] = record.fault
+            rows.append(record.fields)
+            starts.append(first)
+            first += record.lines
+        return part
+
+    def _regular(self, part: _Part, header: Header) -> dict[str, Sequence[Given]] | None:
+        """Return the columns of plain lines that all have the header's width, of two columns or more; else None."""
+        names, fields = header.names, self._fields
+        lines = part.lines[part.starts[0] :] if part.starts else []
+        if len(names) == 1 or {line.count(fields.delimiter) for line in lines} != {len(names) - 1}:
+            return None
+        values = fields.split(fields.delimiter.join(lines))
+        return {name: self._column(values[place :: len(names)]) for place, name in enumerate(names)}
+
+    def _rows(self, part: _Part, header: Header, line: int, *, is_text: bool) -> Rows:
+        """Return the records of `part`, whose first line is the file's `line`, without blank lines."""
+        rows = part.rows or [self._fields.split(part.lines[start]) for start in part.starts]
+        width, places = len(header.names), [line + start for start in part.starts]
+        broken: dict[int, tuple[str, str]] = {}
+        if part.faults or not is_text or width == 1 or {*map(len, rows)} != {width}:
+            kept = [record for record, start in enumerate(part.starts) if not self._is_blank(part.lines[start], width)]
+            for index, record in enumerate(kept):
+                fault = part.faults.get(record) or self._misfit(rows[record], header)
+                if not is_text:
+                    fault = self._no_text(part.text(record)) or fault
+                if fault:
+                    broken[index] = fault, part.text(record)
+            fitting = (() if index in broken else rows[record][:width] for index, record in enumerate(kept))
+            rows, places = [[*row, *[ABSENT] * (width - len(row))] for row in fitting], [places[i] for i in kept]
+        values = zip(*rows, strict=True) if rows else [()] * width
+        columns = {name: self._column(column) for name, column in zip(header.names, values, strict=True)}
+        return Rows(places, columns, broken)
+
+    def _is_blank(self, line: str, width: int) -> bool:
+        """Return whether a line has no text; blanks are text in a file of one column, unless they are trimmed."""
+        has_one = width == 1 and not self._options.trim
+        return not line if has_one else not line.strip(BLANKS.replace(self._fields.delimiter, ""))
+
+    def _misfit(self, row: Sequence[Given], header: Header) -> str:
+        width = len(header.names)
+        if len(row) >= header.needed and not any(value or value is EMPTY for value in row[width:]):
+            return ""
+        columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
+        return f"{columns}, and {'the contract' if self._options.columns else 'the header'} has {width}"
+
+    def _no_text(self, text: str) -> str:
+        if NO_CHARACTER in text:
+            return f"not valid {self._options.encoding or 'UTF-8'}, or U+FFFF, which is no character"
+        return "a zero byte" if "\0" in text else ""
+
+    def _column(self, values: Sequence[Given]) -> Sequence[Given]:
+        if len(self._null) == 1 and EMPTY not in values:
+            return [value or ABSENT for value in values]
+        return [self._empty if v is EMPTY else ABSENT if v in self._null else v for v in values]
+
+
+def _end_of_lines(text: str) -> int:
+    """Return where the last line of a text ends whose end is known; a line feed may follow a carriage return."""
+    end = len(text) - text.endswith("\r")
+    return max(text.rfind("\n", 0, end), text.rfind("\r", 0, end)) + 1
+
+
+def _divided(text: str, *, is_plain: bool) -> tuple[list[str], list[str]]:
+    """Return the lines of a text and their ends."""
+    returns = text.count("\r")
+    if returns and text.count("\r\n") == returns == text.count("\n"):
+        lines, ends = text.split("\r\n"), ["\r\n"]
+    elif returns and not is_plain:
+        parts = LINE_END.split(text)
+        lines, ends = parts[::2], parts[1::2]
+    else:
+        lines, ends = text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), ["\n"]
+    if not lines[-1]:
+        lines.pop()
+    return lines, ends if len(ends) > 1 else ends * len(lines)

@@ -1,0 +1,259 @@
+"""Debezium's messages: an envelope of a change becomes the members of a record, or a verdict that it is none.
+
+`docs/how-to/debezium.md` states where members come from, how their values are written, and which messages are none.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lake.contracts.fields import UNCHANGED, Field
+from lake.contracts.reasons import CONTROL, Reason
+from lake.records.debezium_values import Columns, Refused, Row, row_schema
+from lake.records.given import ABSENT, Given
+from lake.records.json_value import encode, plain
+from lake.records.unknown import has_records, undeclared_members
+from lake.records.values import shown
+
+if TYPE_CHECKING:
+    from lake.contracts.contract import Contract
+
+ROWS: Final[Mapping[str, str]] = {"c": "after", "r": "after", "u": "after", "d": "before"}
+OPS: Final = (*ROWS, "t")
+NOTHING: Final[frozenset[str]] = frozenset()
+NO_VALUE: Final = (
+    'the message has no value for it, as it did not change: declare a field with "from": "unchanged"'
+    " (docs/how-to/debezium.md, Unchanged values)"
+)
+
+
+GEOMETRIES: Final = (
+    "0101000020E6100000000000FC83D797C1000000FC83D797C1",
+    "0101000020E61000000C21E7FDFF7F66401842CEFBFF7F5640",
+)
+"""Points that stand for a geometry or a geography."""
+
+
+@dataclass(slots=True)
+class Opened:
+    """A change: `members` by field, `extra` columns beyond the contract, and the fields that may be `lacking`.
+
+    If a message is no change, `verdict` has the reason and its detail, and nothing else is set.
+    """
+
+    members: Mapping[str, Given] = field(default_factory=dict)
+    extra: Row | None = None
+    lacking: frozenset[str] = NOTHING
+    verdict: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class MessageContract:
+    """Part of a contract that its messages are opened by."""
+
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+    table: str = ""
+    truncates: bool = False
+    placeholder: str = ""
+
+
+class Placeholder:
+    """Mark that Debezium writes for a large value (TOAST) that PostgreSQL did not send, as it did not change.
+
+    It has a form in columns of texts, bytes, arrays, hstore and geometries; a number has none. Source:
+    io.debezium.connector.postgresql.UnchangedToastedPlaceholder. The text is `unavailable.value.placeholder`.
+    """
+
+    def __init__(self, text: str) -> None:
+        content = text.encode()
+        encoded = base64.b64encode(content).decode()
+        self._texts = {text, encoded, base64.urlsafe_b64encode(content).decode(), content.hex()}
+        self._texts.add(f'{{"{text}":"{text}"}}')
+        id_of_content = uuid.UUID(bytes=hashlib.md5(content, usedforsecurity=False).digest(), version=3)
+        self._items = self._texts | {str(id_of_content)}
+        self._bytes = [str(byte) for byte in content]
+        self._map = {text: text}
+        self._points = {base64.b64encode(bytes.fromhex(point)).decode() for point in GEOMETRIES}
+
+    def columns(self, row: dict[str, Given]) -> frozenset[str]:
+        """Return the names of the columns with a placeholder."""
+        try:
+            if self._texts.isdisjoint(row.values()):
+                return frozenset()
+        except TypeError:  # a list or an object has no hash
+            pass
+        return frozenset(name for name, given in row.items() if self.is_in(given))
+
+    def is_in(self, given: Given) -> bool:
+        """Return whether a value is a placeholder."""
+        if isinstance(given, str):
+            return given in self._texts
+        if isinstance(given, list):
+            if len(given) == 1:
+                return isinstance(given[0], str) and given[0] in self._items
+            return len(given) == len(self._bytes) and [str(item) for item in given] == self._bytes
+        return isinstance(given, dict) and (given == self._map or self._is_point(given))
+
+    def _is_point(self, given: dict[str, Given]) -> bool:
+        point = given.get("wkb")
+        return isinstance(point, str) and point in self._points
+
+
+class Envelope:
+    """Opens the messages of a contract. It pickles without what it has cached."""
+
+    def __init__(self, contract: MessageContract) -> None:
+        self.contract = contract
+        fields = [field for field in contract.fields if field.path != UNCHANGED]
+        self._of_row = [field for field in fields if not field.path]
+        self._of_path = [field for field in fields if field.path]
+        self._unchanged = next((field.name for field in contract.fields if field.path == UNCHANGED), None)
+        self._name_of = {name: field.name for field in self._of_row for name in field.names}
+        at_paths = [(*field.path, field.name) for field in self._of_path if _is_column(field.path)]
+        self._field_of = {column: name for image, column, name in at_paths if image == "after"} | self._name_of
+        self._known = {
+            op: self._name_of.keys() | {column for image, column, _ in at_paths if image == of_op}
+            for op, of_op in ROWS.items()
+        }
+        self._with_records = [field for field in self._of_row if has_records(field)]
+        of_row = frozenset(field.name for field in fields if not field.path or _is_column(field.path))
+        self._lacking = {"t": of_row, "d": of_row - set(contract.key)}
+        self._placeholder = Placeholder(contract.placeholder)
+        self._schema: Given = ABSENT
+        self._columns = Columns({}, self._of_row, self._of_path)
+
+    @classmethod
+    def of(cls, contract: Contract) -> Envelope:
+        """Return the envelope of a contract's messages."""
+        truncates = contract.broadcast is not None
+        return cls(
+            MessageContract(contract.fields, contract.key, contract.table or "", truncates, contract.placeholder)
+        )
+
+    def __reduce__(self) -> tuple[type[Envelope], tuple[MessageContract]]:
+        return Envelope, (self.contract,)
+
+    def open(self, message: Given) -> Opened:
+        """Return the change in a message, a value of JSON; None for an empty message."""
+        payload, schema = message, None
+        if isinstance(message, dict):
+            payload = message.get("payload", message) if "op" not in message else message
+            schema = message.get("schema")
+        return self.open_payload(payload, self.columns(schema))
+
+    def columns(self, schema: Given) -> Columns:
+        """Return how columns are read by the schema of a message. The last schema is cached."""
+        if schema != self._schema:
+            self._columns, self._schema = Columns(row_schema(schema), self._of_row, self._of_path), schema
+        return self._columns
+
+    def open_payload(self, payload: Given, columns: Columns) -> Opened:
+        """Return the change in the payload of a message."""
+        try:
+            op, change = _change(payload)
+            self._check(op, change)
+            return self._opened(op, change, columns)
+        except Refused as refused:
+            return Opened(verdict=refused.verdict)
+
+    def _check(self, op: str, change: Row) -> None:
+        """Raise Refused if a change is not one that the contract takes."""
+        if self.contract.table and not f".{(table := _table(change))}".endswith(f".{self.contract.table}"):
+            raise Refused(Reason.OTHER_TABLE, table or "source names no table")
+        if op == "t":
+            if not self.contract.truncates:
+                raise Refused(Reason.ENVELOPE, "a truncate, and the contract declares no broadcast")
+        elif not isinstance(change.get(ROWS[op]), dict):
+            raise Refused(Reason.ENVELOPE, f"op {op} without a row in {ROWS[op]}")
+
+    def _opened(self, op: str, change: Row, columns: Columns) -> Opened:
+        row: Row = change[ROWS[op]] if op != "t" else {}  # type: ignore[assignment]
+        hidden = self._placeholder.columns(row)
+        if hidden:
+            row = self._without(hidden, row, op)
+            change = change | {ROWS[op]: row}
+        row = columns.converted(row)
+        found: Row = {of_row.name: _under_one_name(of_row, row) for of_row in self._of_row}
+        for elsewhere in self._of_path:
+            found[elsewhere.name] = columns.at_path(elsewhere, change)
+        lacking = self._lacking.get(op, NOTHING)
+        if self._unchanged is not None:
+            unchanged = {self._field_of.get(name, name) for name in hidden}
+            found[self._unchanged] = [*sorted(unchanged)]
+            lacking |= unchanged
+        return Opened(found, self._extra(op, row), lacking)
+
+    def _without(self, hidden: frozenset[str], row: Row, op: str) -> Row:
+        """Return a row without its placeholders: null in declared columns. Raise Refused if that would lose them."""
+        if op == "d":
+            return {name: given for name, given in row.items() if name not in hidden}
+        declared = [name for name in self._field_of if name in hidden]
+        if self._unchanged is not None:
+            return {name: given for name, given in row.items() if name not in hidden} | dict.fromkeys(declared)
+        if declared:
+            raise Refused(Reason.ENVELOPE, f"{self._field_of[declared[0]]}: {NO_VALUE}")
+        return row
+
+    def _extra(self, op: str, row: Row) -> Row | None:
+        """Return the columns, and the members of nested ones, that the contract does not declare."""
+        extra = {}
+        if op in self._known and not row.keys() <= self._known[op]:
+            extra = {name: given for name, given in row.items() if name not in self._known[op]}
+        for nested in self._with_records:
+            for name in nested.names:
+                if name in row and (kept := undeclared_members(nested, row[name])):
+                    extra[name] = kept
+        return extra or None
+
+
+def _is_column(path: tuple[str, ...]) -> bool:
+    return len(path) == 2 and path[0] in {"before", "after"}
+
+
+def _change(payload: Given) -> tuple[str, Row]:
+    """Return the op of a change and the change. Raise Refused if a payload is none."""
+    if payload is None:
+        raise Refused(CONTROL, "tombstone")
+    change = payload if isinstance(payload, dict) else {}
+    op = change.get("op")
+    if op is None:
+        kind = _control(change)
+        raise Refused(CONTROL, kind) if kind else Refused(Reason.ENVELOPE, "no op, and no control message either")
+    if op == "m":
+        raise Refused(CONTROL, "logical message")
+    if not isinstance(op, str) or op not in OPS:
+        raise Refused(Reason.ENVELOPE, f"op {shown(op)} is none of {', '.join(OPS)}, m")
+    return op, change
+
+
+def _control(change: Row) -> str:
+    """Return the kind of a message about no row; "" if it is none that is known."""
+    if change.get("status") in ("BEGIN", "END"):
+        return "transaction"
+    if any(name in change for name in ("ddl", "tableChanges", "historyRecord")):
+        return "schema change"
+    return "heartbeat" if change.keys() == {"ts_ms"} else ""
+
+
+def _table(change: Row) -> str:
+    """Return database.schema.table of a change, without those that it does not name."""
+    source = change.get("source")
+    names = [source.get(name) for name in ("db", "schema", "table")] if isinstance(source, dict) else []
+    return ".".join([name if type(name) is str else plain(name) for name in names if name is not None])
+
+
+def _under_one_name(field: Field, row: Row) -> Given:
+    """Return the value of a field. Raise Refused if the row has two values for it."""
+    if not field.aliases:
+        return row.get(field.name, ABSENT)
+    given = [row[name] for name in field.names if name in row]
+    values = {encode(value): value for value in given if value is not None}
+    if len(values) > 1:
+        raise Refused(Reason.UNPARSEABLE, f"{field.name} is there under two names")
+    return next(iter(values.values()), None) if given else ABSENT

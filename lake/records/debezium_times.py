@@ -1,0 +1,139 @@
+"""Times in Debezium's messages: counts and texts of its semantic types, as the grammar reads them.
+
+Source: Debezium's documentation, "Temporal types" of each connector. A type without a zone counts as if in UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Final, TypeAlias
+
+from lake.contracts.fields import Field
+from lake.records.given import Given, Wrong
+from lake.records.times import EPOCH, NANOS, counted
+
+Convert: TypeAlias = Callable[[Given], Given]
+"""From a value other than null, as a message has it. Raises Wrong, whose text follows the value in a detail."""
+
+CONNECT, TIME = "org.apache.kafka.connect.data", "io.debezium.time"
+YEAR: Final = f"{TIME}.Year"
+MOMENTS: Final[Mapping[str, str]] = {
+    f"{CONNECT}.Date": "days",
+    f"{CONNECT}.Timestamp": "millis",
+    f"{TIME}.Date": "days",
+    f"{TIME}.Timestamp": "millis",
+    f"{TIME}.MicroTimestamp": "micros",
+    f"{TIME}.NanoTimestamp": "nanos",
+}
+TIMES_OF_DAY: Final[Mapping[str, str]] = {
+    f"{CONNECT}.Time": "millis",
+    f"{TIME}.Time": "millis",
+    f"{TIME}.MicroTime": "micros",
+    f"{TIME}.NanoTime": "nanos",
+}
+NO_MOMENTS: Final = (*TIMES_OF_DAY, YEAR, f"{TIME}.MicroDuration", f"{TIME}.NanoDuration")
+UTC_TEXTS: Final = (f"{TIME}.IsoDate", f"{TIME}.IsoTimestamp", f"{TIME}.ZonedTimestamp")
+WHOLE: Final = re.compile(r"-?[0-9]{1,30}")
+UTC_ZONE: Final = re.compile(r"(Z|[+-]00:?00)$")
+
+
+def as_time(field: Field, semantic: str) -> Convert | None:
+    """Return the conversion of a semantic type, "" if none is known, for a date or a time."""
+    unit = MOMENTS.get(semantic) or field.encoding
+    if semantic in NO_MOMENTS:
+        return partial(_no_moment, field.type, semantic)
+    if semantic in UTC_TEXTS:
+        return None if field.type == "timestamp" and not semantic.endswith("Date") else partial(_local, field.type)
+    return partial(_moment, field, unit) if unit else partial(_no_digits, field.type)
+
+
+def as_text(semantic: str) -> Convert | None:
+    """Return the conversion of a semantic type for a text; None if it is no time, or a text already."""
+    if unit := MOMENTS.get(semantic):
+        return partial(_count_as_text, unit, _day if unit == "days" else _iso)
+    if unit := TIMES_OF_DAY.get(semantic):
+        return partial(_count_as_text, unit, _time_of_day)
+    return _year if semantic == YEAR else None
+
+
+def whole(given: Given) -> int | None:
+    """Return the whole number that is given as a number or as its digits."""
+    if isinstance(given, str):
+        return int(given) if WHOLE.fullmatch(given) else None
+    return given if isinstance(given, int) and not isinstance(given, bool) else None
+
+
+def _no_moment(kind: str, semantic: str, given: Given) -> Given:
+    raise Wrong(f"({semantic}) is not {kind}")
+
+
+def _no_digits(kind: str, given: Given) -> Given:
+    if type(given) is str and WHOLE.fullmatch(given):
+        raise Wrong(f'is not {kind} ("encoding": "millis" would read it; or days, micros, nanos)')
+    return given
+
+
+def _local(kind: str, given: Given) -> Given:
+    """Return a text in UTC without its zone, and that of a date without its time."""
+    if type(given) is not str or not (zone := UTC_ZONE.search(given)):
+        return given
+    return given[:10] if kind == "date" else given[: zone.start()]
+
+
+def _moment(field: Field, unit: str, given: Given) -> Given:
+    """Return a count since 1970 in days for a date, in the unit of its type for a time."""
+    count = whole(given)
+    if count is None:
+        return given
+    micros = count * NANOS[unit] // 1_000
+    if counted(count, unit) is None:
+        raise Wrong(f"({unit}) is not {field.type}")
+    if field.type == "date":
+        return count * NANOS[unit] // NANOS["days"]
+    own, rest = divmod(micros * (field.epoch or 1), 10**6)
+    if not rest:
+        return own
+    return _iso(micros * 1_000) + ("Z" if field.type == "timestamp" else "")
+
+
+def _count_as_text(unit: str, text: Callable[[int], str], given: Given) -> Given:
+    count = whole(given)
+    if count is None:
+        return given
+    try:
+        return text(count * NANOS[unit])
+    except OverflowError:
+        raise Wrong(f"({unit}) is not string") from None
+
+
+def _year(given: Given) -> Given:
+    count = whole(given)
+    return given if count is None else f"{count:04}"
+
+
+def _day(nanos: int) -> str:
+    return _iso(nanos)[:10]
+
+
+def _iso(nanos: int) -> str:
+    """Return the time without a zone, with as many groups of three digits as its fraction needs."""
+    seconds, fraction = divmod(nanos, 10**9)
+    return (EPOCH + timedelta(seconds=seconds)).isoformat() + _fraction(fraction)
+
+
+def _time_of_day(nanos: int) -> str:
+    """Return HH:MM:SS; MySQL's times may be negative, and longer than a day."""
+    seconds, fraction = divmod(abs(nanos), 10**9)
+    minutes, second = divmod(seconds, 60)
+    sign = "-" if nanos < 0 else ""
+    return f"{sign}{minutes // 60:02}:{minutes % 60:02}:{second:02}{_fraction(fraction)}"
+
+
+def _fraction(nanos: int) -> str:
+    if not nanos:
+        return ""
+    digits = f"{nanos:09}"
+    return f".{digits.removesuffix('000').removesuffix('000')}"

@@ -1,0 +1,288 @@
+"""Values of Debezium's semantic types, in the form that the grammar of a contract's types reads.
+
+The schema of a message describes each column as Kafka Connect does: {"type": "int64", "name":
+"io.debezium.time.MicroTimestamp", "parameters": …, "fields": …, "items": …, "values": …}; {} if there is no schema.
+Sources: Debezium's documentation, "Data type mappings" of each connector; Kafka's JsonConverter.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from lake.contracts.fields import Field
+from lake.contracts.reasons import Reason
+from lake.records.debezium_times import Convert, as_text, as_time, whole
+from lake.records.given import ABSENT, Given, Number, Wrong
+from lake.records.json_value import parsed
+from lake.records.values import in_base64, in_hex, shown
+
+Schema: TypeAlias = Mapping[str, Any]
+Row: TypeAlias = dict[str, Given]
+
+DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
+
+DIGITS: Final = 1_000
+"""Digits of a number, and places of its point, at most."""
+NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def converter(field: Field, schema: Schema) -> Convert | None:
+    """Return the conversion of a column's values for `field`; None if they are read as they are."""
+    kind = field.type.partition("(")[0]
+    if field.nested:
+        return _nested(field, schema)
+    if kind == "string":
+        return _to_text(schema)
+    if kind in {"int", "bigint", "float", "double", "decimal"}:
+        return _to_number(field, schema)
+    if kind in {"date", "timestamp", "timestamp_ntz"}:
+        return as_time(field, _semantic(schema))
+    if kind == "binary":
+        return _from_hex if field.encoding == "hex" else _no_hex
+    return None
+
+
+def undeclared(schema: Schema) -> Convert | None:
+    """Return the conversion of a column that the contract does not declare: decimals and times become texts."""
+    return converter(_as_texts(schema), schema)
+
+
+def unscaled(text: Given, scale: int | None) -> str:
+    """Return the digits of a decimal whose unscaled value, in two's complement, is base64. Raises ValueError."""
+    raw = base64.b64decode(text, validate=True) if type(text) is str else b""
+    if scale is None or not 0 < len(raw) <= DIGITS // 3 or abs(scale) > DIGITS:
+        raise ValueError(text)
+    number = int.from_bytes(raw, "big", signed=True)
+    digits = str(abs(number))
+    if scale > 0:
+        digits = digits.rjust(scale + 1, "0")
+        digits = f"{digits[:-scale]}.{digits[-scale:]}"
+    elif number:
+        digits += "0" * -scale
+    return f"-{digits}" if number < 0 else digits
+
+
+def members(schema: Schema) -> dict[str, Schema]:
+    """Return the schemas of a struct's members by name."""
+    fields = schema.get("fields")
+    described = [member for member in fields if isinstance(member, dict)] if isinstance(fields, list) else []
+    return {str(member.get("field")): member for member in described}
+
+
+def _as_texts(schema: Schema) -> Field:
+    """Return the field that takes all single values of a column as texts."""
+    match schema.get("type"):
+        case "struct" if _semantic(schema) != VARIABLE:
+            parts = (replace(_as_texts(member), name=name) for name, member in members(schema).items())
+            return Field("", "struct<>", parts=tuple(parts))
+        case "array":
+            return Field("", "array<>", parts=(_as_texts(_part(schema, "items")),))
+        case "map":
+            return Field("", "map<>", parts=(_as_texts(_part(schema, "values")),))
+    return Field("", "string")
+
+
+def _semantic(schema: Schema) -> str:
+    name = schema.get("name")
+    return name if isinstance(name, str) else ""
+
+
+def _part(schema: Schema, name: str) -> Schema:
+    part = schema.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _scale(schema: Schema) -> int | None:
+    return whole(_part(schema, "parameters").get("scale"))
+
+
+def _variable(given: Given) -> str:
+    """Return the digits of {"scale": …, "value": base64}. Raises ValueError."""
+    if not isinstance(given, dict):
+        raise ValueError(given)
+    return unscaled(given.get("value"), whole(given.get("scale")))
+
+
+def _decimal(kind: str, scale: int | None) -> Convert:
+    """Return the conversion of an unscaled value, or of one with its scale, to its digits."""
+
+    def convert(given: Given) -> Given:
+        if isinstance(given, Number) or not isinstance(given, str | dict):
+            return given
+        try:
+            return _variable(given) if isinstance(given, dict) else unscaled(given, scale)
+        except ValueError:
+            raise Wrong(f"(base64) is not {kind}") from None
+
+    return convert
+
+
+def _to_number(field: Field, schema: Schema) -> Convert | None:
+    is_decimal = field.type.startswith("decimal")
+    own_scale = int(field.type[:-1].partition(",")[2]) if is_decimal else None
+    semantic, kind = _semantic(schema), schema.get("type")
+    if semantic == DECIMAL:
+        scale = _scale(schema)
+        return _decimal(field.type, own_scale if scale is None else scale)
+    if semantic == VARIABLE:
+        return _decimal(field.type, None)
+    if not is_decimal:
+        return None
+    if field.encoding == "base64" and kind in {None, "bytes", "struct"}:
+        return _decimal(field.type, own_scale)
+    return partial(_plain_decimal, field.type, own_scale)
+
+
+def _plain_decimal(kind: str, scale: int | None, given: Given) -> Given:
+    """Take digits, and a decimal with its scale; name the encoding of what is an unscaled value."""
+    if isinstance(given, dict):
+        return _decimal(kind, scale)(given)
+    if type(given) is not str or NUMBER.fullmatch(given):
+        return given
+    try:
+        unscaled(given, scale)
+    except ValueError:
+        return given
+    way = '"encoding": "base64" would read it; texts of digits were taken as numbers'
+    raise Wrong(f"is not {kind} ({way})")
+
+
+def _to_text(schema: Schema) -> Convert | None:
+    semantic = _semantic(schema)
+    if semantic == DECIMAL:
+        return _decimal("string", _scale(schema))
+    return _decimal("string", None) if semantic == VARIABLE else as_text(semantic)
+
+
+def _from_hex(given: Given) -> Given:
+    value = in_hex(given)
+    if value is None:
+        raise Wrong("(hex) is not binary")
+    return value
+
+
+def _no_hex(given: Given) -> Given:
+    if in_base64(given) is None and in_hex(given):
+        raise Wrong('is not binary ("encoding": "hex" would read it)')
+    return given
+
+
+def _nested(field: Field, schema: Schema) -> Convert | None:
+    """Return the conversion of all single values in a nested one, by the schemas that they have there."""
+    described = members(schema)
+    if field.type.startswith("struct"):
+        own = {part.name: converter(part, described.get(part.name, {})) for part in field.parts}
+        others = {name: undeclared(member) for name, member in described.items() if name not in own}
+        return _of_members(own | others)
+    (part,) = field.parts
+    if field.type.startswith("map") and schema.get("type") == "struct":
+        return _of_members({name: converter(part, member) for name, member in described.items()})
+    is_array = field.type.startswith("array")
+    convert = converter(part, _part(schema, "items" if is_array else "values"))
+    return partial(_items if is_array else _values, convert) if convert else None
+
+
+def _of_members(converts: Mapping[str, Convert | None]) -> Convert | None:
+    parts = {name: convert for name, convert in converts.items() if convert}
+    return partial(_members, parts) if parts else None
+
+
+def _members(parts: Mapping[str, Convert], given: Given) -> Given:
+    record = parsed(given)
+    if not isinstance(record, dict):
+        return given
+    return {name: _converted(parts.get(name), value) for name, value in record.items()}
+
+
+def _items(convert: Convert, given: Given) -> Given:
+    values = parsed(given)
+    return [_converted(convert, value) for value in values] if isinstance(values, list) else given
+
+
+def _values(convert: Convert, given: Given) -> Given:
+    values = parsed(given)
+    if not isinstance(values, dict):
+        return given
+    return {name: _converted(convert, value) for name, value in values.items()}
+
+
+def _converted(convert: Convert | None, given: Given) -> Given:
+    return given if convert is None or given is None else convert(given)
+
+
+class Refused(Exception):
+    """Raised for a message that is no change, with its reason and detail."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.verdict = (reason, detail)
+
+
+class Columns:
+    """Conversions of the values in a row by the schema of its message; `schema` is that of the row, {} for none."""
+
+    def __init__(self, schema: Schema, of_row: list[Field], of_path: list[Field]) -> None:
+        described = members(schema)
+        declared = {name: field for field in of_row for name in field.names}
+        self._declared = [*_conversions(declared, described)]
+        others = {name: undeclared(column) for name, column in described.items() if name not in declared}
+        self._others = {name: convert for name, convert in others.items() if convert}
+        at_path: dict[tuple[str, ...], Schema] = {}
+        for image in ("before", "after"):
+            at_path |= {(image,): schema} | {(image, name): column for name, column in described.items()}
+        self._at_paths = {field.name: converter(field, at_path.get(field.path, {})) for field in of_path}
+
+    def converted(self, row: Row) -> Row:
+        """Return a row with its values as the grammar reads them. Raise Refused for one that cannot be decoded."""
+        if not self._declared and not self._others:
+            return row
+        row = dict(row)
+        for name, declared, convert in self._declared:
+            if (given := row.get(name)) is not None:
+                row[name] = _of_field(declared, convert, given)
+        for name, convert in self._others.items():
+            if (given := row.get(name)) is not None:
+                row[name] = _tried(convert, given)
+        return row
+
+    def at_path(self, field: Field, change: Row) -> Given:
+        """Return the value at the path of a field; ABSENT if there is none."""
+        given: Given = change
+        for name in field.path:
+            given = given.get(name, ABSENT) if isinstance(given, dict) else ABSENT
+        convert = self._at_paths[field.name]
+        return given if convert is None or given is None or given is ABSENT else _of_field(field, convert, given)
+
+
+def _conversions(
+    declared: Mapping[str, Field], described: Mapping[str, Schema]
+) -> Iterator[tuple[str, Field, Convert]]:
+    for name, of_row in declared.items():
+        if convert := converter(of_row, described.get(name, {})):
+            yield name, of_row, convert
+
+
+def _of_field(field: Field, convert: Convert, given: Given) -> Given:
+    try:
+        return convert(given)
+    except Wrong as wrong:
+        raise Refused(Reason.WRONG_TYPE, f"{field.name}: {shown(given)} {wrong}") from None
+
+
+def _tried(convert: Convert, given: Given) -> Given:
+    try:
+        return convert(given)
+    except Wrong:
+        return given
+
+
+def row_schema(schema: Given) -> Schema:
+    """Return the schema of the row, the same in `before` and `after`, in the schema of a message; {} if it has none."""
+    images = members(schema) if isinstance(schema, dict) else {}
+    return next((images[name] for name in ("before", "after") if members(images.get(name, {}))), {})

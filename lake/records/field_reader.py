@@ -1,0 +1,214 @@
+"""Reader of one field: the typed column of its values, and the records that it refuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.contracts import literals
+from lake.contracts.fields import Field
+from lake.contracts.reasons import Reason
+from lake.contracts.written_form import PLAIN
+from lake.records import json_value
+from lake.records.columns import arrow_type, column
+from lake.records.given import ABSENT, Given, Number, listed
+from lake.records.values import shown
+
+NUMBERS: Final = (Number, int, float, Decimal)
+NO_VALUE: Final = frozenset({type(None), msgspec.UnsetType})
+TIMES: Final = ("date", "timestamp")
+NOT_TEXT: Final = "is a number, and the contract wants text"
+_COUNT: Final = re.compile(r'"format": "epoch-(millis|micros|nanos)"')
+_BY_FORM: Final = re.compile(r' \("(?:format|hour24|decimal|thousands)": [^()]* would read it\)')
+"""Ways out of a refusal that an envelope does not have: it has encodings."""
+
+
+@dataclass
+class Refusals:
+    """Reason and detail of refused records by index; the first refusal of a record stays."""
+
+    by_index: dict[int, tuple[str, str]] = field(default_factory=dict)
+
+    def add(self, index: int, reason: str, detail: str) -> None:
+        self.by_index.setdefault(index, (str(reason), detail))
+
+
+@dataclass(frozen=True)
+class FieldColumn:
+    """Values of a field in records; indices of the records that `lack` it, and of those with a number for its text."""
+
+    values: pa.Array
+    lacking: Sequence[int] = ()
+    numbers: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A limit that values must not be `below`, or above: as the contract has it, and as a value."""
+
+    text: str
+    limit: pa.Scalar
+    below: bool
+
+    @property
+    def words(self) -> str:
+        return f"is {'below' if self.below else 'above'} {self.text}"
+
+    def outside(self, values: pa.Array) -> pa.Array:
+        """Return whether each value is outside; NaN is above all numbers."""
+        if self.below:
+            return pc.less(values, self.limit)
+        above = pc.greater(values, self.limit)
+        return pc.or_(above, pc.is_nan(values)) if pa.types.is_floating(values.type) else above
+
+
+class FieldReader:
+    """Reads what records have for one field, of messages with an envelope if `in_envelope`."""
+
+    def __init__(self, declared: Field, *, in_envelope: bool = False) -> None:
+        self.field, self._in_envelope = declared, in_envelope
+        self.type = arrow_type(declared)
+        self._symbols = pa.array(declared.symbols, pa.string())
+        self.not_in_enum = f"is none of {', '.join(declared.symbols)}"
+        self.bounds = tuple(_bounds(declared))
+        self.default, self.default_fault = _default(declared)
+
+    def given(self, members: Mapping[str, Sequence[Given]], size: int, refusals: Refusals) -> Sequence[Given]:
+        """Return what records have under the field's names; refuse those with two different values."""
+        if not self.field.aliases:
+            return members.get(self.field.name) or [ABSENT] * size
+        found = [members[name] for name in self.field.names if name in members]
+        if len(found) == 1:
+            return found[0]
+        some = [given for given in found if isinstance(given, pa.Array) or {*map(type, given)} != {msgspec.UnsetType}]
+        if len(some) < 2:
+            return (some or found or [[ABSENT] * size])[0]
+        merged: list[Given] = []
+        for index, values in enumerate(zip(*map(listed, some), strict=True)):
+            texts = [value for value in values if value is not None and value is not ABSENT]
+            if len({json_value.encode(value) for value in texts}) > 1:
+                refusals.add(index, Reason.UNPARSEABLE, f"{self.field.name} is there under two names")
+            merged.append(texts[0] if texts else None if None in values else ABSENT)
+        return merged
+
+    def read(self, given: Sequence[Given], refusals: Refusals, *, optional: Collection[int]) -> FieldColumn:
+        """Return the column of `given`. The records `optional` may lack the field, though it is not nullable."""
+        values, wrong = column(self.field, given)
+        kinds = _kinds(given)
+        lacking = _where(given, ABSENT) if msgspec.UnsetType in kinds else []
+        numbers = self._numbers(given, kinds)
+        if kinds & NO_VALUE:
+            values = self._without_nulls(values, given, lacking, refusals, optional)
+        for index, detail in wrong.items():
+            refusals.add(index, Reason.WRONG_TYPE, _with_encodings(detail) if self._in_envelope else detail)
+        if self.field.text_only:
+            for index in numbers:
+                refusals.add(index, Reason.WRONG_TYPE, f"{self._shown(given, index)} {NOT_TEXT}")
+        self._check(values, given, refusals)
+        return FieldColumn(values, lacking, numbers)
+
+    def _without_nulls(
+        self,
+        values: pa.Array,
+        given: Sequence[Given],
+        lacking: Sequence[int],
+        refusals: Refusals,
+        optional: Collection[int],
+    ) -> pa.Array:
+        """Return `values` with the default for those that lack; refuse records that lack what they must have."""
+        empty = lacking if self.field.nullable else sorted([*lacking, *_where(given, None)])
+        if self.default is not None:
+            for index in empty if self.default_fault else ():
+                refusals.add(index, Reason.WRONG_TYPE, self.default_fault)
+            rows = np.arange(len(values))
+            rows[empty] = len(values)
+            return pa.concat_arrays([values, self.default]).take(pa.array(rows))
+        if not self.field.nullable:
+            for index in empty:
+                if index not in optional:
+                    refusals.add(index, Reason.MISSING, self.field.name)
+        return values
+
+    def _numbers(self, given: Sequence[Given], kinds: set[type]) -> Sequence[int]:
+        if self.field.type != "string" or not any(issubclass(kind, NUMBERS) and kind is not bool for kind in kinds):
+            return ()
+        return [index for index, value in enumerate(listed(given)) if is_number(value)]
+
+    def _check(self, values: pa.Array, given: Sequence[Given], refusals: Refusals) -> None:
+        if len(self._symbols):
+            unknown = pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, value_set=self._symbols)))
+            for index in _true(unknown):
+                refusals.add(index, Reason.NOT_IN_ENUM, f"{self._shown(given, index)} {self.not_in_enum}")
+        for bound in self.bounds:
+            for index in _true(bound.outside(values)):
+                refusals.add(index, Reason.OUT_OF_BOUNDS, f"{self._shown(given, index)} {bound.words}")
+
+    def shown(self, value: Given) -> str:
+        """Return the beginning of a detail: the field's name, and the value or the default in its place."""
+        return f"{self.field.name}: {shown((self.field.default or '') if value is None or value is ABSENT else value)}"
+
+    def _shown(self, given: Sequence[Given], index: int) -> str:
+        return self.shown(listed(given)[index])
+
+
+def _with_encodings(detail: str) -> str:
+    return _BY_FORM.sub("", _COUNT.sub(r'"encoding": "\1"', detail))
+
+
+def is_number(value: Given) -> bool:
+    """Return whether a value is a number of JSON or a typed one."""
+    return isinstance(value, NUMBERS) and not isinstance(value, bool)
+
+
+def _kinds(given: Sequence[Given]) -> set[type]:
+    if isinstance(given, pa.Array):
+        return ({type(None)} if given.null_count else set()) | ({type(given[0].as_py())} if len(given) else set())
+    return {*map(type, given)}
+
+
+def _where(given: Sequence[Given], value: Given) -> list[int]:
+    return [index for index, one in enumerate(listed(given)) if one is value]
+
+
+def _true(mask: pa.Array) -> Sequence[int]:
+    indices: list[int] = pc.indices_nonzero(mask).to_pylist() if pc.any(mask).as_py() else []
+    return indices
+
+
+def _default(declared: Field) -> tuple[pa.Array | None, str]:
+    """Return a column of the default, and why it is no value of the field's type; None if there is no default."""
+    if declared.default is None:
+        return None, ""
+    is_number = declared.type.startswith(TIMES) and re.fullmatch("-?[0-9]+", declared.default)
+    given = Number(declared.default) if is_number else declared.default
+    values, wrong = column(replace(declared, form=PLAIN), [given])
+    return values, wrong.get(0, "")
+
+
+def _bounds(declared: Field) -> Iterator[Bound]:
+    if declared.minimum is not None:
+        yield Bound(declared.minimum, _limit(declared, declared.minimum), below=True)
+    if declared.maximum is not None:
+        yield Bound(declared.maximum, _limit(declared, declared.maximum), below=False)
+
+
+def _limit(declared: Field, text: str) -> pa.Scalar:
+    """Return a bound as the field's type has it, rounded if need be."""
+    limit, kind = literals.read(declared.type, text), arrow_type(declared)
+    if pa.types.is_floating(kind):
+        limit = float(limit)
+    elif pa.types.is_decimal(kind):
+        with localcontext(prec=1000):
+            scale = Decimal(1).scaleb(-kind.scale)
+            most = (10**38 - 1) * scale
+            limit = min(max(limit, -most), most).quantize(scale, ROUND_HALF_UP)
+        kind = pa.decimal128(38, kind.scale)
+    return pa.scalar(limit, kind)

@@ -1,0 +1,149 @@
+"""Decoder of JSON records: msgspec decodes them, and the standard library those that msgspec may decode with a loss.
+
+Both give the same members. msgspec keeps the last of two members of one name, reads -0 as 0 and accepts U+FFFF, and the
+stack bounds its depth. Records that may have any of these, and those that it refuses, are decoded again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from lake.contracts.reasons import Reason
+from lake.records.given import ABSENT, NO_CHARACTER, Given, Number
+from lake.records.json_value import DEPTH, NotJson, read_object
+
+T = TypeVar("T")
+BLANKS: Final = b" \t\r\n"
+_MARK: Final = NO_CHARACTER.encode()
+_PLAIN: Final = re.compile(r'[^\x00-\x1f"\\]+')
+"""Names that msgspec reads. A record with any other is first decoded as a dict."""
+_ESCAPED: Final = re.compile(rb"\\u(?:[fF]{4}|002[2dD])")
+"""Escapes of U+FFFF, of quotes, and of the sign of -0."""
+PIECES: Final = 16
+"""Pieces in which many records are checked again, to find the few that may have lost something."""
+
+
+@dataclass(frozen=True)
+class Members:
+    """Members of records: `columns` by name, `extra` the other members of each record, None if it has no others.
+
+    `broken` maps the index of a record without members to the reason and the detail of its refusal. `optional` has the
+    indices of records that may lack a field, by the field's name. Members that `are_typed` are no values of JSON.
+    """
+
+    columns: Mapping[str, Sequence[Given]]
+    extra: Sequence[dict[str, Given] | None]
+    broken: Mapping[int, tuple[str, str]]
+    optional: Mapping[str, Collection[int]] = field(default_factory=dict)
+    are_typed: bool = False
+
+
+class Decoder:
+    """Decodes JSON records into columns of the members `names`, and all other members of each."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        slots = {name: f"member_{number}" for number, name in enumerate(self.names)}
+        self._record = msgspec.defstruct(
+            "Record",
+            [(slot, Any, ABSENT) for slot in slots.values()],
+            rename={slot: name if _PLAIN.fullmatch(name) else NO_CHARACTER + slot for name, slot in slots.items()},
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        self._members = {name: attrgetter(slot) for name, slot in slots.items()}
+        self._decode = decoder(self._record)
+        self._decode_any = decoder(dict[str, Any])
+
+    def __reduce__(self) -> tuple[type[Decoder], tuple[Sequence[str]]]:
+        return Decoder, (self.names,)
+
+    def decode(self, texts: Sequence[bytes]) -> Members:
+        """Return the members of `texts`."""
+        records: list[object] = []
+        extra: list[dict[str, Given] | None] = [None] * len(texts)
+        broken: dict[int, tuple[str, str]] = {}
+        for index, record in enumerate(decode_without_loss(texts, self._decode, self._decode_any)):
+            if type(record) is self._record:
+                records.append(record)
+                continue
+            try:
+                members = record if isinstance(record, dict) else read_object(texts[index])
+            except NotJson as fault:
+                members, broken[index] = {}, (Reason.UNPARSEABLE, str(fault))
+            records.append(self._record(*[members.pop(name, ABSENT) for name in self.names]))
+            extra[index] = members or None
+        return Members({name: list(map(get, records)) for name, get in self._members.items()}, extra, broken)
+
+
+def decoder(kind: type[T]) -> Callable[[bytes], T]:
+    """Return a function that decodes JSON as `kind`, fractions and exponents as Number."""
+    return msgspec.json.Decoder(kind, float_hook=Number).decode
+
+
+def encoder(*, is_sorted: bool = True) -> msgspec.json.Encoder:
+    """Return an encoder of members as compact JSON: names in order if `is_sorted`, numbers as they are written."""
+    return msgspec.json.Encoder(enc_hook=_as_written, order="deterministic" if is_sorted else None)
+
+
+def decode_without_loss(texts: Sequence[bytes], *decoders: Callable[[bytes], T]) -> list[T | None]:
+    """Return the value of each text by the first of `decoders` that reads it.
+
+    It is None if none does, or msgspec may have lost a part of it.
+    """
+    values = [_decoded(text, decoders) for text in texts]
+    for index in _doubtful(texts, values):
+        values[index] = None
+    return values
+
+
+def _decoded(text: bytes, decoders: Sequence[Callable[[bytes], T]]) -> T | None:
+    for decode in decoders:
+        try:
+            return decode(text)
+        except msgspec.ValidationError:
+            continue
+        except (ValueError, RecursionError):
+            break
+    return None
+
+
+def _doubtful(texts: Sequence[bytes], values: Sequence[object]) -> Iterator[int]:
+    """Yield the indices of values that may have lost something: of many together, then of ever smaller pieces."""
+    encode_lines = encoder(is_sorted=False).encode_lines
+    pieces = [[index for index, value in enumerate(values) if value is not None]]
+    while pieces:
+        piece = pieces.pop()
+        if _keeps_all([texts[index] for index in piece], encode_lines([values[index] for index in piece])):
+            continue
+        if len(piece) == 1:
+            yield piece[0]
+        else:
+            size = -(-len(piece) // PIECES)
+            pieces += [piece[start : start + size] for start in range(0, len(piece), size)]
+
+
+def _keeps_all(texts: Sequence[bytes], again: bytes) -> bool:
+    """Return whether `again`, the values of `texts` as JSON, has all that `texts` have."""
+    text = b"\n".join(texts)
+    if (not text.isascii() and _MARK in text) or (rb"\u" in text and _ESCAPED.search(text)):
+        return False
+    if _brackets(text) - len(texts) >= DEPTH and any(_brackets(one) > DEPTH for one in texts):
+        return False
+    return all(text.count(sign) == again.count(sign) for sign in (b'"', b"-"))
+
+
+def _brackets(text: bytes) -> int:
+    return text.count(b"[") + text.count(b"{")
+
+
+def _as_written(number: object) -> msgspec.Raw:
+    if isinstance(number, Number):
+        return msgspec.Raw(number.encode())
+    raise TypeError(f"{type(number).__name__} is no value of a record")

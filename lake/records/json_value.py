@@ -1,0 +1,157 @@
+"""JSON texts as values that keep every digit of a number, and values as JSON texts."""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64encode
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Final, NoReturn
+
+import msgspec
+
+from lake.records.given import NO_CHARACTER, Given, Number
+
+NOT_ONE: Final = "not one JSON object"
+DEPTH: Final = 200
+"""Levels of lists and objects within each other: fewer than Python's stack can hold."""
+
+
+class NotJson(ValueError):
+    """A text that is no JSON value; its text is the reason."""
+
+
+class Malformed(NotJson):
+    """A text that breaks the grammar of JSON."""
+
+
+def decode(text: str) -> Given:
+    """Return the one value in `text`, its numbers as Number. Raises NotJson."""
+    try:
+        value: Given = json.loads(
+            text, parse_int=Number, parse_float=Number, parse_constant=_constant, object_pairs_hook=_object
+        )
+    except json.JSONDecodeError as error:
+        raise Malformed(str(error)) from None
+    except RecursionError:
+        raise NotJson(f"more than {DEPTH} levels") from None
+    if text.count("[") + text.count("{") > DEPTH and _depth(value) > DEPTH:
+        raise NotJson(f"more than {DEPTH} levels")
+    return value
+
+
+def parsed(given: Given) -> Given:
+    """Return the value of a text that holds JSON; anything else as it is."""
+    if type(given) is not str:
+        return given
+    try:
+        return decode(given)
+    except NotJson:
+        return given
+
+
+def read_json(text: bytes) -> Given:
+    """Return the one JSON value that `text` is, its numbers as Number. Raise NotJson if it is none."""
+    try:
+        characters = text.decode()
+    except UnicodeDecodeError:
+        raise NotJson("not valid UTF-8") from None
+    _check_characters(characters)
+    try:
+        value = decode(characters)
+    except Malformed:
+        raise NotJson(NOT_ONE) from None
+    except NotJson as fault:
+        raise NotJson(f"{NOT_ONE}: {fault}") from None
+    if "\\u" in characters:
+        _check_characters(json.dumps(value, ensure_ascii=False))
+    return value
+
+
+def read_object(text: bytes) -> dict[str, Given]:
+    """Return the one JSON object that `text` is. Raise NotJson if it is none."""
+    value = read_json(text)
+    if not isinstance(value, dict):
+        raise NotJson(NOT_ONE)
+    return value
+
+
+def encode(value: Given) -> str:  # noqa: PLR0911 one type after the other
+    """Return compact JSON: numbers as they were written, members in their order.
+
+    Bytes are base64, times ISO 8601; a float that is no number is a text.
+    """
+    match value:
+        case Number():
+            return str(value)
+        case dict():
+            members = [f"{_quoted(name)}:{encode(value[name])}" for name in value]
+            return "{" + ",".join(members) + "}"
+        case list():
+            return "[" + ",".join(map(encode, value)) + "]"
+        case float() if not math.isfinite(value):
+            return f'"{plain(value)}"'
+        case Decimal():
+            return plain(value)
+        case None | bool() | int() | float():
+            return json.dumps(value)
+    return _quoted(plain(value))
+
+
+def plain(value: Given) -> str:  # noqa: PLR0911 one type after the other
+    """Return a value as the text that a field of text has for it."""
+    match value:
+        case str():
+            return str(value)
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Decimal():
+            return format(value, "f")
+        case bytes():
+            return b64encode(value).decode()
+        case float() if not math.isfinite(value):
+            return json.dumps(value)
+        case msgspec.UNSET:
+            return ""
+    return encode(value)
+
+
+def has_surrogates(text: str) -> bool:
+    """Return whether half of a surrogate pair stands alone."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _check_characters(text: str) -> None:
+    if NO_CHARACTER in text:
+        raise NotJson("U+FFFF, which is no character")
+    if has_surrogates(text):
+        raise NotJson("unpaired surrogate")
+
+
+def _depth(value: Given) -> int:
+    """Return how deep lists and objects are in each other."""
+    depth, level = 0, [value]
+    while level := [one for one in level if isinstance(one, list | dict)]:
+        depth += 1
+        level = [part for one in level for part in (one.values() if isinstance(one, dict) else one)]
+    return depth
+
+
+def _object(pairs: list[tuple[str, Given]]) -> dict[str, Given]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise NotJson("duplicate field name")
+    return members
+
+
+def _constant(name: str) -> NoReturn:
+    raise NotJson(f"{name} is not JSON")
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,116 @@
+"""Grammar of numbers: exact digits from texts, numbers of JSON and typed values."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from decimal import Context, Decimal
+from typing import Final
+
+from lake.contracts.written_form import PLAIN, Form
+from lake.records.given import Given, Number
+from lake.records.memo import Memo
+
+NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+LONGEST: Final = 1000
+"""Characters of a number. With at most three digits in its exponent it has at most 2,000 digits."""
+NAMED: Final = {
+    sign + name: math.copysign(value, -1 if sign == "-" else 1)
+    for sign in ("", "+", "-")
+    for name, value in (("nan", math.nan), ("inf", math.inf), ("infinity", math.inf))
+}
+BITS: Final = {"int": 31, "bigint": 63}
+_EXACT: Final = Context(prec=80, traps=[])
+"""Rounds no decimal of 38 digits; an operation that is invalid gives NaN."""
+
+
+def exact(given: Given, form: Form = PLAIN) -> Decimal | None:
+    """Return the number that `given` is, with all its digits; None if it is none."""
+    match given:
+        case bool():
+            return None
+        case Number():
+            text: str | None = given
+        case str():
+            text = _in_plain_signs(given, form)
+        case int():
+            return Decimal(given)
+        case float():
+            return Decimal(repr(given)) if math.isfinite(given) else None
+        case Decimal():
+            return given if given.is_finite() else None
+        case _:
+            return None
+    is_number = text is not None and len(text) <= LONGEST and NUMBER.fullmatch(text)
+    return Decimal(text) if text is not None and is_number else None
+
+
+def whole(given: Given, kind: str, form: Form = PLAIN) -> int | None:
+    """Return the value of an `int` or `bigint`; None if it has a fraction or is out of range."""
+    number = exact(given, form)
+    if number is None or (number and number.adjusted() > 18) or number != number.to_integral_value():
+        return None
+    value = int(number)
+    return value if -(1 << BITS[kind]) <= value < 1 << BITS[kind] else None
+
+
+def decimal(given: Given, precision: int, scale: int, form: Form = PLAIN) -> Decimal | None:
+    """Return the number with `scale` digits after the point; None if it would have to be rounded."""
+    number = exact(given, form)
+    if number is None or (number and number.adjusted() >= precision - scale):
+        return None
+    value = number.quantize(Decimal((0, (1,), -scale)), context=_EXACT)
+    if value != number:
+        return None
+    return value if value else abs(value)
+
+
+def floating(given: Given, kind: str, form: Form = PLAIN) -> float | None:
+    """Return the nearest `float` or `double`; None if the number is out of range."""
+    if isinstance(given, float):
+        return given if kind == "double" else _single(given)
+    if type(given) is str and (named := NAMED.get(given.lower())) is not None:
+        return named
+    number = exact(given, form)
+    if number is None:
+        return None
+    value: float | None = float(number)
+    if kind == "float" and value is not None:
+        value = _single(_towards(number, value))
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _towards(number: Decimal, near: float) -> float:
+    """Round `number` to odd: `near`, or its neighbour, shows on which side of a tie of singles it is.
+
+    So that it is rounded once, see Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008.
+    """
+    if number == near or struct.unpack("<q", struct.pack("<d", near))[0] & 1:
+        return near
+    return math.nextafter(near, math.inf if number > near else -math.inf)
+
+
+def _single(value: float) -> float | None:
+    try:
+        single: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return None
+    return single
+
+
+def _in_plain_signs(text: str, form: Form) -> str | None:
+    """Return a text with the signs of `form` as JSON would have it; None if it is not written so."""
+    if not form.numeric:
+        return text
+    if len(text) > LONGEST or not _signed(form).fullmatch(text):
+        return None
+    return text.replace(form.thousands, "").replace(form.decimal, ".")
+
+
+@Memo
+def _signed(form: Form) -> re.Pattern[str]:
+    """Groups of thousands are whole, or there are none."""
+    group, point = re.escape(form.thousands), re.escape(form.decimal)
+    grouped = f"[0-9]{{1,3}}(?:{group}[0-9]{{3}})+|" if group else ""
+    return re.compile(f"[+-]?(?:{grouped}[0-9]*)(?:{point}[0-9]*)?(?:[eE][+-]?[0-9]+)?")

@@ -1,0 +1,183 @@
+"""Bytes of files of text: unpacked, bounded, and known to be in the encoding that is declared."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import zipfile
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+import pyarrow as pa
+
+from lake.records.given import FileFault
+
+PACKINGS: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".zip": "zip"}
+OVERSIZED: Final = "oversized: "
+RECORDS_A_LINE: Final = 16
+"""A file with a line longer than this many of the longest record is refused as a whole."""
+EXPANSION: Final = 100
+"""How many times its size a file may be when it is unpacked."""
+COLUMNS: Final = 5000
+OF_A_MAC: Final = "__MACOSX/"
+"""Folder in an archive for attributes of its files."""
+HEAD: Final = 1 << 16
+CHUNK: Final = 1 << 20
+"""How many bytes are read at a time."""
+
+MARKS: Final = (
+    (b"\xff\xfe\0\0", "utf-32"),
+    (b"\0\0\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+    (codecs.BOM_UTF8, "utf-8"),
+)
+"""Byte order marks and the encodings that they begin."""
+MAGIC: Final = {
+    b"PK\x03\x04": "a zip archive: end its name in .zip",
+    b"\x1f\x8b": "packed by gzip: end its name in .gz",
+    b"\x28\xb5\x2f\xfd": "packed by zstd: end its name in .zst",
+    b"BZh91AY&SY": "packed by bzip2: end its name in .bz2",
+    b"PAR1\x15": "Parquet: end its name in .parquet",
+    b"Obj\x01": "Avro: end its name in .avro",
+}
+
+
+def line_bytes(record_bytes: int) -> int:
+    """Return the most bytes of a line."""
+    return RECORDS_A_LINE * record_bytes
+
+
+def expands(size: int) -> str:
+    """Return the fault of a file of `size` bytes that is much larger when it is unpacked."""
+    return f"{OVERSIZED}unpacked, its {size:,} bytes are more than {EXPANSION} times as many"
+
+
+def fault_of_columns(count: int) -> str:
+    """Return why a file with `count` columns is refused, "" if it is not."""
+    return f"{OVERSIZED}{count:,} columns, limit {COLUMNS:,}" if count > COLUMNS else ""
+
+
+class Unpacked:
+    """Bytes of a seekable file, unpacked by `packing` ("" for none).
+
+    `head` is what they begin with, `most` how many a line may have; a small file has no more. FileFault if a packed
+    file expands too much.
+    """
+
+    def __init__(self, stream: BinaryIO, packing: str, *, record_bytes: int, chunk_bytes: int = CHUNK) -> None:
+        self.most = line_bytes(record_bytes)
+        self._size = stream.seek(0, 2)
+        stream.seek(0)
+        self.is_small = not packing and self._size <= self.most
+        self._stream, self._chunk_bytes = _opened(stream, packing), chunk_bytes
+        self._left = max(self.most, EXPANSION * self._size)
+        self.head = self._read(HEAD)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield all bytes, those of `head` first."""
+        for start in range(0, len(self.head), self._chunk_bytes):
+            yield self.head[start : start + self._chunk_bytes]
+        while data := self._read(self._chunk_bytes):
+            yield data
+
+    def check_lines(self) -> None:
+        """Read all bytes; raise FileFault if a line is too long."""
+        run = 0
+        for chunk in self.chunks():
+            ends = [at for end in (b"\n", b"\r") for at in (chunk.find(end), chunk.rfind(end)) if at >= 0]
+            longest = run + (min(ends) if ends else len(chunk))
+            run = len(chunk) - max(ends) - 1 if ends else longest
+            if longest > self.most:
+                raise FileFault(f"{OVERSIZED}a line of more than {self.most:,} bytes")
+
+    def _read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise FileFault(expands(self._size))
+        return data
+
+
+class _KeptOpen(io.RawIOBase):
+    """A stream that stays open when Arrow closes this one."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        return self._stream.read(size)
+
+
+def _opened(stream: BinaryIO, packing: str) -> BinaryIO:
+    if not packing:
+        return stream
+    if packing != "zip":
+        return pa.CompressedInputStream(pa.PythonFile(_KeptOpen(stream), mode="r"), packing)  # type: ignore[no-any-return]
+    archive = zipfile.ZipFile(stream)
+    members = [one for one in archive.infolist() if not (one.is_dir() or one.filename.startswith(OF_A_MAC))]
+    if len(members) != 1:
+        raise FileFault(f"a zip archive of {len(members)} files: one is read")
+    return archive.open(members[0])  # type: ignore[return-value]
+
+
+def check_encoding(head: bytes, encoding: str, *, option: str) -> None:
+    """Raise FileFault if a file that begins with `head` is visibly no text in `encoding` ("" for UTF-8).
+
+    `option` is how the contract names another encoding, with {} in the place of its name; "" if it cannot.
+    """
+    for magic, words in MAGIC.items():
+        if head.startswith(magic):
+            raise FileFault(f"no text, but {words}")
+    declared = codecs.lookup(encoding or "utf-8").name
+    likely = _marked(head) or _guessed(head)
+    is_wide = declared.startswith(("utf-16", "utf-32"))
+    if likely == "binary":
+        if not is_wide:
+            raise FileFault("binary: has zero bytes")
+        likely = ""  # letters of two bytes, of which a zero may be either
+    needs_mark = declared in {"utf-16", "utf-32"}
+    if needs_mark and _marked(head) != declared:
+        likely = likely or ("utf-8" if _is_utf_8(head) else f"{declared}-le")
+        raise FileFault(f"no byte order mark of {declared}{_way_out(likely, option)}")
+    if likely and not _is_of(declared, likely):
+        raise FileFault(f"{likely} text, and {declared} is read{_way_out(likely, option)}")
+
+
+def _way_out(likely: str, option: str) -> str:
+    return f": write {option.format(likely)}" if option else ": write it as UTF-8"
+
+
+def _is_of(declared: str, likely: str) -> bool:
+    """Return whether text that is likely in one encoding can be read by the declared one."""
+    return declared == likely or (likely in {"utf-16", "utf-32"} and declared.startswith(likely))
+
+
+def _marked(head: bytes) -> str:
+    return next((name for mark, name in MARKS if head.startswith(mark)), "")
+
+
+def _guessed(head: bytes) -> str:
+    """Return the encoding that the places of zero bytes speak for: "" if there are few, "binary" if none fits."""
+    zeros = head.count(0)
+    if zeros * 10 <= len(head):
+        return ""
+    quarters = [part.count(0) * 2 > len(part) for part in (head[start::4] for start in range(4))]
+    shapes = {
+        (False, True, True, True): "utf-32-le",
+        (True, True, True, False): "utf-32-be",
+        (False, True, False, True): "utf-16-le",
+        (True, False, True, False): "utf-16-be",
+    }
+    return shapes.get((quarters[0], quarters[1], quarters[2], quarters[3]), "binary")
+
+
+def _is_utf_8(head: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,237 @@
+"""Reader of records: JSON texts or columns of a file become typed columns, and a reason for each record refused.
+
+The checks that need SQL (expressions, the key, the event's time) are those of ingest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lake.contracts.fields import Field
+from lake.contracts.reasons import BLANK, Reason
+from lake.records import json_value
+from lake.records.debezium import Envelope
+from lake.records.debezium_texts import MessageDecoder
+from lake.records.field_reader import FieldColumn, FieldReader, Refusals
+from lake.records.given import ABSENT, NO_CHARACTER, FileFault, Given, Lines, Rows, listed
+from lake.records.json_members import BLANKS, Decoder, Members, encoder
+from lake.records.json_value import NotJson, read_json
+from lake.records.lacking import masks
+from lake.records.unknown import by_names, has_records, undeclared_members, unknown_members
+from lake.records.values import SHOWN
+
+if TYPE_CHECKING:
+    from lake.contracts.contract import Contract
+
+_BROKEN_BYTE: Final = re.compile("[\udc80-\udcff]")
+
+
+class RecordReader:
+    """Reads records of one contract, of at most `record_bytes` bytes. It can be pickled.
+
+    With `all_texts`, records that are not refused have their text too.
+
+    `facts` are the fields that are not in records: their texts are given beside them. `names` are those that fields
+    have in records.
+    """
+
+    def __init__(self, contract: Contract, record_bytes: int, *, all_texts: bool = False) -> None:
+        self.record_bytes, self._all_texts = record_bytes, all_texts
+        self.facts = tuple(field for field in contract.fields if field.is_fact)
+        self._messages = MessageDecoder(Envelope.of(contract)) if contract.envelope else None
+        self._readers = tuple(FieldReader(field, in_envelope=self._messages is not None) for field in contract.fields)
+        self._declared = tuple(field for field in contract.fields if not field.is_fact)
+        self.names = tuple(name for field in self._declared for name in field.names)
+        self._nested = tuple((name, field) for field in self._declared if has_records(field) for name in field.names)
+        if self._messages:
+            self.names, self._nested = (), ()
+        self._by_names = by_names(self._declared)
+        self._refuses_unknown = contract.unknown == "refuse"
+        self._refuses_missing = contract.missing == "refuse"
+        self._masks = {name: tuple(field.name for field in fields) for name, fields in masks(contract).items()}
+        self._decoder = Decoder(self.names)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the columns of what `read` returns."""
+        texts = [(name, pa.string()) for name in ("_raw", "_reason", "_detail")]
+        fields = [(reader.field.name, reader.type) for reader in self._readers]
+        others = [("_extra", pa.string()), ("_numbers", pa.string())]
+        return pa.schema(
+            [("_seq", pa.int64()), *texts, *fields, *others, *((name, pa.int64()) for name in self._masks)]
+        )
+
+    def check_columns(self, part: Lines | Rows) -> None:
+        """Raise FileFault if the columns of a file lack fields that it must have."""
+        if isinstance(part, Lines) or self._messages:
+            return
+        if self._refuses_missing:
+            lacking = [field.name for field in self._declared if not part.columns.keys() & {*field.names}]
+            if lacking:
+                raise FileFault(f"it has no column {', '.join(lacking)}")
+
+    def read(self, part: Lines | Rows, facts: Mapping[str, Sequence[str | None]]) -> pa.Table:
+        """Return records with the columns of `schema`: fields are null in a record that has a `_reason`.
+
+        `facts` has the texts of the fields that are facts, by name.
+        """
+        members = self._of_lines(part.texts) if isinstance(part, Lines) else self._of_rows(part)
+        refusals = Refusals({index: (str(reason), detail) for index, (reason, detail) in members.broken.items()})
+        given = {
+            reader.field.name: [ABSENT if text is None else text for text in facts[reader.field.name]]
+            if reader.field.is_fact
+            else reader.given(members.columns, len(part.places), refusals)
+            for reader in self._readers
+        }
+        extra = self._extra(members, refusals)
+        if self._refuses_missing and isinstance(part, Lines):
+            self._refuse_missing(given, refusals)
+        columns = {}
+        for reader in self._readers:
+            name = reader.field.name
+            columns[name] = reader.read(given[name], refusals, optional=members.optional.get(name, ()))
+        return self._table(part, columns, extra, refusals)
+
+    def _of_lines(self, texts: Sequence[bytes]) -> Members:
+        longer = {index: len(text) for index, text in enumerate(texts) if len(text) > self.record_bytes}
+        if longer:
+            texts = [b"{}" if index in longer else text for index, text in enumerate(texts)]
+        members = (self._messages or self._decoder).decode(texts)
+        limit = f"limit {self.record_bytes}"
+        broken = {index: (str(Reason.OVERSIZED), f"{size} bytes, {limit}") for index, size in longer.items()}
+        for index, fault in members.broken.items():
+            broken.setdefault(index, fault if self._messages or texts[index].strip(BLANKS) else (BLANK, ""))
+        return replace(members, broken=broken)
+
+    def _of_rows(self, rows: Rows) -> Members:
+        broken = {index: (str(Reason.UNPARSEABLE), detail) for index, (detail, _) in rows.broken.items()}
+        others = {name: listed(column) for name, column in rows.columns.items() if name not in self.names}
+        extra: list[dict[str, Given] | None] = [None] * len(rows.places)
+        for name, column in others.items():
+            for index, value in enumerate(column):
+                if value is not None and value is not ABSENT:
+                    members = extra[index] = extra[index] or {}
+                    try:
+                        members[name] = _as_json(value)
+                    except NotJson as fault:
+                        broken.setdefault(index, (str(Reason.UNPARSEABLE), f"{name[:SHOWN]}: {fault}"))
+        if self._messages:
+            opened = self._messages.decode_rows(extra)
+            return replace(opened, broken={**opened.broken, **broken})
+        return Members(rows.columns, extra, broken, are_typed=True)
+
+    def _extra(self, members: Members, refusals: Refusals) -> dict[int, str]:
+        """Return the undeclared members of records as JSON; refuse the records if the contract does."""
+        found = {index: others for index, others in enumerate(members.extra) if others is not None}
+        for name, field in self._nested:
+            for index, value in enumerate(listed(members.columns.get(name, ()))):
+                if value is None or value is ABSENT or not (others := undeclared_members(field, value)):
+                    continue
+                try:
+                    found.setdefault(index, {})[name] = _as_json(others) if members.are_typed else others
+                except NotJson as fault:
+                    refusals.add(index, Reason.UNPARSEABLE, f"{name[:SHOWN]}: {fault}")
+        for index, others in found.items() if self._refuses_unknown else ():
+            names = sorted(".".join(each.keys) for each in unknown_members(others, self._by_names))
+            refusals.add(index, Reason.UNKNOWN, ", ".join(names)[:SHOWN])
+        encode = encoder().encode
+        return {index: encode(others).decode() for index, others in found.items()}
+
+    def _refuse_missing(self, given: Mapping[str, Sequence[Given]], refusals: Refusals) -> None:
+        lacking: dict[int, list[str]] = {}
+        for field in self._declared:
+            for index, value in enumerate(given[field.name]):
+                if value is ABSENT:
+                    lacking.setdefault(index, []).append(field.name)
+        for index, names in lacking.items():
+            refusals.add(index, Reason.MISSING, ", ".join(names))
+
+    def _table(
+        self, part: Lines | Rows, read: Mapping[str, FieldColumn], extra: Mapping[int, str], refusals: Refusals
+    ) -> pa.Table:
+        size, refused = len(part.places), refusals.by_index
+        columns = [pa.array(part.places, pa.int64())]
+        columns += [_sparse(size, self._raw(part, range(size) if self._all_texts else refused))]
+        columns += [_sparse(size, {index: fault[n] for index, fault in refused.items()}) for n in (0, 1)]
+        values = [field.values for field in read.values()]
+        if refused:
+            is_refused = np.zeros(size, bool)
+            is_refused[[*refused]] = True
+            rows = pa.array(np.arange(size), mask=is_refused)
+            values = [column.take(rows) for column in values]
+        columns += values
+        columns += [_sparse(size, {index: text for index, text in extra.items() if index not in refused})]
+        numbers: dict[int, list[str]] = {}
+        for name, field in read.items():
+            for index in field.numbers:
+                if index not in refused:
+                    numbers.setdefault(index, []).append(name)
+        columns += [_sparse(size, {index: ", ".join(names) for index, names in numbers.items()})]
+        columns += [_bits(size, [read[name].lacking for name in names]) for names in self._masks.values()]
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+    def _raw(self, part: Lines | Rows, refused: Iterable[int]) -> dict[int, str]:
+        """Return texts of records as the quarantine has them: U+FFFF stands for bytes that are no text."""
+        if isinstance(part, Lines):
+            texts = ((index, part.texts[index].decode("utf-8", "surrogateescape")) for index in refused)
+            return {index: _BROKEN_BYTE.sub(NO_CHARACTER, text)[: self.record_bytes] for index, text in texts}
+        columns = {name: listed(column) for name, column in part.columns.items()}
+        raw = {}
+        for index in refused:
+            values = ((name, column[index]) for name, column in columns.items())
+            record = {name: _written(self._by_names.get(name), value) for name, value in values if value is not ABSENT}
+            text = part.broken[index][1] if index in part.broken else json_value.encode(record)
+            raw[index] = text.encode("utf-8", "backslashreplace").decode()[: self.record_bytes]
+        return raw
+
+
+def _as_json(value: Given) -> Given:
+    """Return a typed value of a file as JSON has it. Raise NotJson if JSON cannot have it."""
+    try:
+        return read_json(json_value.encode(value).encode("utf-8", "surrogatepass"))
+    except RecursionError:
+        raise NotJson("too many levels") from None
+
+
+def _written(field: Field | None, value: Given) -> Given:
+    """Return what JSON has for a typed value of `field`, so that it is read as the same one, or refused again."""
+    kind = field.type.partition("<")[0] if field else ""
+    parts = {part.name: part for part in field.parts} if field else {}
+    match value:
+        case bytes() if kind == "string":
+            return value.decode("utf-8", "surrogateescape")
+        case datetime() if kind == "date" and value.time() == datetime.min.time():
+            return value.date()
+        case list() if kind == "array" and field:
+            return [_written(field.parts[0], item) for item in value]
+        case dict() if kind in {"map", "struct"} and field:
+            return {
+                name: _written(field.parts[0] if kind == "map" else parts.get(name), item)
+                for name, item in value.items()
+            }
+    return value
+
+
+def _bits(size: int, lacking: Sequence[Sequence[int]]) -> pa.Array:
+    """Return the bits of fields, by the indices of the records that lack each."""
+    bits = np.zeros(size, np.int64)
+    for bit, indices in enumerate(lacking):
+        bits[[*indices]] |= 1 << bit
+    return pa.array(bits)
+
+
+def _sparse(size: int, texts: Mapping[int, str]) -> pa.Array:
+    """Return a column of texts that few records have."""
+    if not texts:
+        return pa.nulls(size, pa.string())
+    column: list[str | None] = [None] * size
+    for index, text in texts.items():
+        column[index] = text
+    return pa.array(column, pa.string())

@@ -1,0 +1,153 @@
+"""Grammar of dates and times: ISO 8601 with a zone or without one, and counts since 1970."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+from zoneinfo import ZoneInfo, available_timezones
+
+from lake.records.memo import Memo
+
+EPOCH: Final = datetime(1970, 1, 1)
+DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_OFFSET: Final = r"[+-][0-9]{2}(?:[0-9]{2}|:[0-9]{2}(?::[0-9]{2})?)?"
+_NAMED: Final = r"(?:UTC|GMT)(?:[+-](?:[0-9]{4}|[0-9]{1,2}(?::[0-9]{2}(?::[0-9]{2})?)?))?"
+_REGION: Final = r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)+"
+_MOMENT: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?"
+    rf"(?: ?(Z|{_OFFSET}|{_NAMED}|{_REGION}))?)?"
+)
+_PARTS_OF_OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])([0-9]{1,2})(?::?([0-9]{2})(?::([0-9]{2}))?)?")
+FARTHEST: Final = timedelta(hours=18)
+FIRST_DAY, LAST_DAY = (date.min - EPOCH.date()).days, (date.max - EPOCH.date()).days
+"""Days of the calendar, counted since 1970."""
+NANOS: Final[Mapping[str, int]] = {
+    "days": 86_400 * 10**9,
+    "seconds": 10**9,
+    "millis": 10**6,
+    "micros": 1_000,
+    "nanos": 1,
+}
+"""Nanoseconds of each unit of a count."""
+UNITS: Final = {1: "seconds", 1_000: "millis", 1_000_000: "micros"}
+
+
+def day(text: str) -> date | None:
+    """Return the date that `text` is; None if it is none."""
+    if not DAY.fullmatch(text):
+        return None
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def local_time(text: str, *, hour24: bool = False) -> datetime | None:
+    """Return the time that `text`, which has no zone, is; None if it is none. With `hour24`, 24:00 ends a day."""
+    parts = _MOMENT.fullmatch(text)
+    if parts is None or parts[8]:
+        return None
+    return _local(parts, hour24)
+
+
+def instant(text: str, *, hour24: bool = False) -> datetime | None:
+    """Return the instant that `text` is, in UTC; None if it is none. Without a zone it is UTC already."""
+    parts = _MOMENT.fullmatch(text)
+    local = _local(parts, hour24) if parts else None
+    if parts is None or local is None:
+        return None
+    try:
+        offset = _offset(parts[8], local) if parts[8] else timedelta()
+        return None if offset is None else (local - offset).replace(tzinfo=UTC)
+    except OverflowError:
+        return None
+
+
+def region(text: str) -> str:
+    """Return the name of a region that ends `text`, a time; "" if none does."""
+    parts = _MOMENT.fullmatch(text)
+    return parts[8] if parts and "/" in (parts[8] or "") else ""
+
+
+def counted(count: Decimal | int, unit: str) -> datetime | None:
+    """Return the time `count` units after 1970, cut to microseconds; None if it is not in the years 1 to 9999."""
+    exact = count if isinstance(count, int) else Fraction(count)
+    try:
+        return EPOCH + timedelta(microseconds=exact * NANOS[unit] // 1_000)
+    except OverflowError:
+        return None
+
+
+def counted_day(count: int) -> date | str:
+    """Return the date `count` days after 1970-01-01; a text, which no field reads, if the calendar lacks it."""
+    moment = counted(count, "days")
+    return f"{count} days since 1970" if moment is None else moment.date()
+
+
+def counted_time(count: int, unit: str, zone: tzinfo | None) -> datetime | str:
+    """Return the time in `zone` `count` units after 1970, cut to microseconds; a text if the calendar lacks it."""
+    moment = counted(count, unit)
+    return f"{count} {unit} since 1970" if moment is None else moment.replace(tzinfo=zone)
+
+
+def counted_time_of_day(count: int, unit: str) -> time | str:
+    """Return the time `count` units after midnight, cut to microseconds; a text if no day has it."""
+    is_in_day = 0 <= count * NANOS[unit] < NANOS["days"]
+    moment = counted(count, unit) if is_in_day else None
+    return f"{count} {unit} since midnight" if moment is None else moment.time()
+
+
+def regions() -> frozenset[str]:
+    """Return the names of regions that this machine, or the package tzdata, knows. Their case counts."""
+    return _regions("IANA")
+
+
+def _local(parts: re.Match[str], hour24: bool) -> datetime | None:
+    year, month, day_of_month, hour, minute, second, fraction, _ = parts.groups(default="0")
+    return composed((int(year), int(month), int(day_of_month)), (int(hour), int(minute), int(second)), fraction, hour24)
+
+
+def composed(
+    ymd: tuple[int, int, int], hms: tuple[int, int, int], fraction: str = "", hour24: bool = False
+) -> datetime | None:
+    """Return the time of these numbers and the digits of a second's fraction; None if there is none."""
+    hour, minute, second = hms
+    next_day = hour24 and hour == 24 and not (minute or second or fraction.strip("0"))
+    try:
+        local = datetime(*ymd, 0 if next_day else hour, minute, second, int(f"{fraction}000000"[:6]))
+        return local + timedelta(days=1) if next_day else local
+    except (ValueError, OverflowError):
+        return None
+
+
+def _offset(zone: str, local: datetime) -> timedelta | None:
+    """Return the offset of a zone at a local time; None if there is no such zone.
+
+    A time that a region skips has the offset before it; one that a region repeats, the first.
+    """
+    if zone in {"Z", "UTC", "GMT"}:
+        return timedelta()
+    if "/" in zone:
+        return ZoneInfo(zone).utcoffset(local) if zone in regions() else None
+    parts = _PARTS_OF_OFFSET.fullmatch(zone)
+    if parts is None:
+        return None
+    return offset_of(parts[1], *(int(part or 0) for part in parts.groups()[1:]))
+
+
+def offset_of(sign: str, hours: int, minutes: int, seconds: int = 0) -> timedelta | None:
+    """Return an offset of at most 18 hours; None if it is none."""
+    offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    if minutes > 59 or seconds > 59 or offset > FARTHEST:
+        return None
+    return -offset if sign == "-" else offset
+
+
+@Memo
+def _regions(_: str) -> frozenset[str]:
+    return frozenset(available_timezones())

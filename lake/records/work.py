@@ -1,0 +1,151 @@
+"""Tasks that read records: rows of Arrow from files or from texts, in this process or in a task of Spark.
+
+An executor has no `lake`: a task goes there with the modules of this package, by value.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.contracts.csv_options import CsvOptions
+from lake.contracts.reasons import Reason
+from lake.records.faults import is_of_content, words
+from lake.records.files import read_file
+from lake.records.given import Lines
+from lake.records.reader import RecordReader
+
+FACTS: Final = pa.map_(pa.string(), pa.string())
+TEXTS: Final = pa.schema(
+    [("_position", pa.int64()), ("_source", pa.string()), ("_raw", pa.large_string()), ("_facts", FACTS)]
+)
+"""Columns that a TextTask reads: texts of records, their places, and the facts that their source reports."""
+FILES: Final = pa.schema([("path", pa.string()), ("content", pa.binary())])
+"""Columns that a FileTask reads: files, with their content if `path` cannot be opened."""
+AT_ONCE: Final = 10_000
+"""Texts that are read together."""
+
+
+def _open(path: str) -> BinaryIO:
+    return open(path, "rb")
+
+
+@dataclass(frozen=True)
+class FilePiece:
+    """A file of a delivery: the record at place n of it has the position `base` + n and the source `name`:n.
+
+    `file` is its own name, whose suffix is the format. `facts` are texts of fields that are facts of the file.
+    """
+
+    base: int
+    name: str
+    file: str
+    facts: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class _Places:
+    """Positions and sources of a file's records: of several on one line, the second has the source `name`:line.2."""
+
+    def __init__(self, piece: FilePiece) -> None:
+        self._piece, self._place, self._nth, self._position = piece, -1, 1, -1
+
+    def of(self, places: Sequence[int]) -> tuple[pa.Array, pa.Array]:
+        """Return those of the records that follow, at these places."""
+        lines, base, name = np.asarray(places, np.int64), self._piece.base, self._piece.name
+        if lines.size and lines[0] > max(self._position, self._place) and (np.diff(lines) > 0).all():
+            self._place = self._position = int(lines[-1])
+            texts = pa.array(lines).cast(pa.string())
+            return pa.array(lines + base), pc.binary_join_element_wise(f"{name}:", texts, "")
+        positions, sources = list[int](), list[str]()
+        for place in lines.tolist():
+            self._nth = self._nth + 1 if place == self._place else 1
+            self._place, self._position = place, max(place, self._position + 1)
+            positions.append(base + self._position)
+            sources.append(f"{name}:{place}" + (f".{self._nth}" if self._nth > 1 else ""))
+        return pa.array(positions, pa.int64()), pa.array(sources, pa.string())
+
+
+@dataclass(frozen=True)
+class TextTask:
+    """Read texts as records of a contract."""
+
+    reader: RecordReader
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the columns of what it yields."""
+        return _schema(self.reader).append(TEXTS.field("_facts"))
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of `batches` of TEXTS."""
+        for batch in batches:
+            for start in range(0, batch.num_rows, AT_ONCE):
+                yield from self._read(batch.slice(start, AT_ONCE))
+
+    def _read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        texts = batch.column("_raw").cast(pa.large_binary()).to_pylist()
+        facts = [dict(each or ()) for each in batch.column("_facts").to_pylist()]
+        of_fields = {
+            one.name: [each.get(one.name if one.of_file else ".".join(one.path)) for each in facts]
+            for one in self.reader.facts
+        }
+        table = self.reader.read(Lines(range(batch.num_rows), texts), of_fields)
+        read = _with_places(table, batch.column("_position"), batch.column("_source"))
+        yield from read.append_column(self.schema.field("_facts"), batch.column("_facts")).to_batches()
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """Read files as records of a contract, those of `pieces` by their path."""
+
+    reader: RecordReader
+    csv: CsvOptions
+    pieces: Mapping[str, FilePiece]
+    open: Callable[[str], BinaryIO] = _open
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the columns of what it yields."""
+        return _schema(self.reader)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of the files in `batches` of FILES. A file that cannot be read is a row with its fault."""
+        for batch in batches:
+            for path, content in zip(*(batch.column(name).to_pylist() for name in FILES.names), strict=True):
+                piece = self.pieces[path]
+                try:
+                    with self.open(path) if content is None else io.BytesIO(content) as stream:
+                        yield from self._records(piece, stream)
+                except Exception as error:
+                    if not is_of_content(error):
+                        raise
+                    yield self._fault(piece, words(error))
+
+    def _records(self, piece: FilePiece, stream: BinaryIO) -> Iterator[pa.RecordBatch]:
+        places, reader = _Places(piece), self.reader
+        parts = read_file(stream, piece.file, self.csv, record_bytes=reader.record_bytes, declared=reader.names)
+        for part in parts:
+            reader.check_columns(part)
+            facts = {name: [text] * len(part.places) for name, text in piece.facts.items()}
+            positions, sources = places.of(part.places)
+            yield from _with_places(reader.read(part, facts), positions, sources).to_batches()
+
+    def _fault(self, piece: FilePiece, detail: str) -> pa.RecordBatch:
+        row = {"_position": piece.base, "_source": piece.name, "_reason": str(Reason.FILE), "_detail": detail}
+        return pa.RecordBatch.from_pylist([row], self.schema)
+
+
+def _schema(reader: RecordReader) -> pa.Schema:
+    places = [pa.field("_position", pa.int64()), pa.field("_source", pa.string())]
+    return pa.schema([*places, *(each for each in reader.schema if each.name != "_seq")])
+
+
+def _with_places(table: pa.Table, positions: pa.Array, sources: pa.Array) -> pa.Table:
+    rows = table.drop_columns(["_seq"])
+    return rows.add_column(0, "_source", sources).add_column(0, "_position", positions)

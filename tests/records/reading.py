@@ -1,0 +1,55 @@
+"""Read files of text in tests: each record as its place and what it is."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Iterator
+
+from lake.contracts.csv_options import UNSAID, CsvOptions
+from lake.records import csv_text, json_text
+from lake.records.files import read_file
+from lake.records.given import ABSENT, FileFault, Given, Lines, Rows
+from lake.records.packed import CHUNK, Unpacked
+
+RECORD_BYTES = 1 << 16
+Record = tuple[int, bytes | dict[str, Given] | tuple[str, str]]
+
+
+def records(parts: Iterator[Lines] | Iterator[Rows] | Iterator[Lines | Rows]) -> Iterator[Record]:
+    """Yield each record with its place: a text, the members that it has, or why it is broken and its text."""
+    for part in parts:
+        if isinstance(part, Lines):
+            yield from zip(part.places, part.texts, strict=True)
+            continue
+        for index, place in enumerate(part.places):
+            members = {name: values[index] for name, values in part.columns.items() if values[index] is not ABSENT}
+            yield place, part.broken.get(index, members)
+            assert not (index in part.broken and members)
+
+
+def outcome(parts: Iterator[Lines] | Iterator[Rows] | Iterator[Lines | Rows]) -> list[Record | str]:
+    """Return the records of a file, and behind them what refuses it."""
+    found: list[Record | str] = []
+    try:
+        found.extend(records(parts))
+    except FileFault as fault:
+        found.append(str(fault))
+    return found
+
+
+def json_records(data: bytes, *, chunk_bytes: int = CHUNK, record_bytes: int = RECORD_BYTES) -> list[Record | str]:
+    source = Unpacked(io.BytesIO(data), "", record_bytes=record_bytes, chunk_bytes=chunk_bytes)
+    return outcome(json_text.read(source))
+
+
+def csv_records(
+    data: bytes, options: CsvOptions = UNSAID, *, chunk_bytes: int = CHUNK, record_bytes: int = RECORD_BYTES
+) -> list[Record | str]:
+    source = Unpacked(io.BytesIO(data), "", record_bytes=record_bytes, chunk_bytes=chunk_bytes)
+    return outcome(csv_text.read(source, options))
+
+
+def file_records(
+    data: bytes, name: str, options: CsvOptions = UNSAID, *, declared: Collection[str] = ()
+) -> list[Record | str]:
+    return outcome(read_file(io.BytesIO(data), name, options, record_bytes=RECORD_BYTES, declared=declared))
