@@ -6,10 +6,12 @@ What a query holds beyond `bound` is put into files in a folder, which are gone 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import secrets
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,3 +43,73 @@ def connect(file: str = ":memory:") -> duckdb.DuckDBPyConnection:
     for system in FILE_SYSTEMS.values():
         con.register_filesystem(system)
     return con
+
+
+OF_ONE_ROW: Final = "an expression is computed from the fields of one event"
+CHANGING: Final = frozenset(
+    {"version", "current_localtime", "current_localtimestamp", "current_timestamp", "current_time", "current_date"}
+    | {"localtime", "localtimestamp"}
+)
+"""Functions that DuckDB takes for constant, or calls without brackets, and that differ between runs."""
+FUNCTIONS: Final = """
+    SELECT function_type, macro_definition, coalesce(stability, '') FROM duckdb_functions() WHERE function_name = $1
+    ORDER BY ALL
+"""
+
+
+def expression_fault(expression: str, type_: str, row: str) -> tuple[str, str] | None:
+    """Return why `expression` cannot make a value of `type_` from a `row`, SQL of a row's columns; and the fix.
+
+    It has to give the same value whenever it is evaluated.
+    """
+    con = connect()
+    try:
+        for called in _calls(con, expression):
+            if fault := _call_fault(con, called):
+                return fault
+        con.execute(f"SELECT CAST(({expression}) AS {type_}) FROM (SELECT {row})").fetchall()
+    except (ValueError, duckdb.Error) as error:
+        what = str(error).splitlines()[0].partition(": ")[2] or str(error)
+        return f"cannot be evaluated: {what}", "write SQL of DuckDB over the fields"
+    finally:
+        con.close()
+    return None
+
+
+def _calls(con: duckdb.DuckDBPyConnection, expression: str) -> Iterator[str]:
+    """The functions that an expression calls, also by macros, in lower case. Raises ValueError for what is no value."""
+    for text in (expression, f"({expression})"):  # the second finds names behind it, the first what closes brackets
+        [[serialized]] = con.execute("SELECT json_serialize_sql($1)", [f"SELECT {text}"]).fetchall()
+        parsed = json.loads(serialized)
+        if parsed["error"]:
+            raise ValueError(parsed["error_message"])
+        selects = [statement["node"] for statement in parsed["statements"]]
+        if len(selects) != 1 or len(selects[0]["select_list"]) != 1 or selects[0]["from_table"]["type"] != "EMPTY":
+            raise ValueError("it is more than one expression")
+    for node in _nodes(selects[0]):
+        if node.get("class") in {"SUBQUERY", "WINDOW", "STAR", "PARAMETER"}:
+            raise ValueError(f"it has a {str(node['class']).lower()}")
+        for name in [node.get("function_name"), *node.get("column_names", ())]:
+            if node.get("class") == "FUNCTION" or (name or "").lower() in CHANGING:
+                yield str(name).lower()
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(tree, dict):
+        yield tree
+    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from _nodes(part)
+
+
+def _call_fault(con: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str] | None:
+    if name in CHANGING:
+        return f"is not deterministic: {name}", "derive it from the event"
+    for kind, macro, stability in con.execute(FUNCTIONS, [name]).fetchall():
+        if kind not in {"scalar", "macro"} or name == "unnest":
+            return f"calls {name}, which is a function of several rows", OF_ONE_ROW
+        if stability not in {"", "CONSISTENT"}:
+            return f"is not deterministic: {name}", "derive it from the event"
+        for called in _calls(con, macro) if macro else ():
+            if called != name and (fault := _call_fault(con, called)):
+                return fault
+    return None

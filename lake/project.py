@@ -15,6 +15,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts, sound_contracts
 from lake.contracts.evolution import followed
 from lake.contracts.origins import several_names
+from lake.contracts.upcast import definition as upcast_definition
 from lake.declaration import Declaration, Parking
 from lake.errors import DeclarationError, did_you_mean
 from lake.groups import Groups
@@ -157,12 +158,13 @@ class Project:
         return hashlib.sha256("\n".join([self.fingerprint(declaration, every), *parents]).encode()).hexdigest()[:8]
 
     def fields(self, stream: str) -> dict[str, str]:
-        """The fields of a contract: type, default, and any other names that older events may have values under."""
+        """The fields of a contract: type, default, other names that older events may have values under, upcasts."""
         if stream not in self._names:
             stored = contract_versions.versions(self.settings, stream)
             self._names[stream] = several_names(followed(stored, self.contracts[stream]))
         fields, names = self.contracts[stream].fields, self._names[stream]
-        return {field.name: f"{field.type} {field.default!r} {names[field.name]}".rstrip() for field in fields}
+        texts = {field.name: f"{field.type} {field.default!r} {names[field.name]}".rstrip() for field in fields}
+        return upcast_definition(self.contracts[stream].upcast, fields, texts)
 
     def _fields(self, declaration: Declaration, columns: Columns | None) -> dict[str, str]:
         """The contract fields that the table reads, as `stream.field`, with type and default."""

@@ -8,7 +8,7 @@ the logical types decimal, date, timestamp-micros/-millis (UTC), local-timestamp
     "personal": true             data about a person: encrypted in the log under that person's key; see `encryption.py`
     "text_only": true            a number for this text goes to quarantine; else it is taken as it is written, and told
     "transport": true            says how an event came, not what it is: a re-delivery may differ in it
-    "format", "decimal", "thousands"   how its text is written; see `written_form.py`
+    "format", "pivot", "hour24", "decimal", "thousands"   how its text is written; see `written_form.py`
     "from": "file.name"          a fact of the file that a record is in: its name, of which a regular expression
                                  `pattern` takes a part, or its time of change, "file.time". It is `transport` unless it
                                  is of the key, the id, the time or the dump, or says "transport": false
@@ -49,8 +49,11 @@ and the record a `lake` object with the project's facts:
                                  be null, and files of CSV or Parquet without a column for it. Else they are taken, and
                                  a field that all records had and those of a batch do not have is reported
     "csv":      {"delimiter": ";", …}   how CSV files are written; see `csv_options.py`
-    "envelope": "debezium"       change messages of a database's table; see `lake.ingest.records.debezium` for this, and
+    "upcast":   {"1": {"energy": "energy * 1000"}}   how an event of an older version becomes one of the next; see
+                                 `upcast.py`
+    "envelope": "debezium"       change messages of a database's table; see `lake.records.debezium` for this, and
     "table":    "shop.orders"    for the fields' attributes `from` and `encoding`
+    "placeholder": "…"           the connector's unavailable.value.placeholder, if it is not Debezium's default
 
 Key, id, event time, buckets, subject, broadcast and dump never change once a log has been written, but that a dump may
 be added; see `evolution.py` for what may.
@@ -72,6 +75,7 @@ from lake.contracts.avro_text import Lines, parse_schema
 from lake.contracts.csv_options import UNSAID, CsvOptions
 from lake.contracts.fields import Field, read_field
 from lake.contracts.options import duration, wrong_facts, wrong_paths
+from lake.contracts.upcast import Step, steps_of, wrong_expressions
 from lake.errors import DeclarationError, did_you_mean
 
 Unknown = Literal["keep", "report", "warn", "refuse"]
@@ -143,12 +147,14 @@ class Contract:
     subject: str | None = None
     envelope: str | None = None
     table: str | None = None
+    placeholder: str = "__debezium_unavailable_value"
     csv: CsvOptions = UNSAID
     complete: Complete = Complete()
     clock: Clock | None = None
     horizon: Producers | None = None
     unknown: Unknown = "report"
     missing: Missing = "report"
+    upcast: tuple[Step, ...] = ()
     text: str = ""
 
     @property
@@ -289,12 +295,14 @@ def read_contract(text: str, *, file: str) -> Contract:
         subject=facts.get("subject"),
         envelope=facts.get("envelope"),
         table=facts.get("table"),
+        placeholder=facts.get("placeholder", Contract.placeholder),
         csv=CsvOptions.of(facts.get("csv", {})),
         complete=_complete(facts.get("complete", {})),
         clock=Clock(**facts["clock"]) if "clock" in facts else None,
         horizon=_producers(facts["horizon"]) if "horizon" in facts else None,
         unknown=facts.get("unknown", "report"),
         missing=facts.get("missing", "report"),
+        upcast=steps_of(facts.get("upcast", {})),
         text=text,
     )
 
@@ -327,7 +335,10 @@ def _meant(text: str, *, file: str) -> Contract:
         except (ValueError, RecursionError, AttributeError):  # no JSON, or no record: that is what was told
             more = []
         raise (DeclarationError.all([fault, *more]) if more else fault) from None
-    if faults := misplaced(text, file=file):
+    line = Lines(text).of_fact("upcast")
+    wrong = wrong_expressions(contract.upcast, contract.fields)
+    upcast = [DeclarationError(what, where=f"{file}:{line}", fix=fix) for what, fix in wrong]
+    if faults := [*misplaced(text, file=file), *upcast]:
         raise DeclarationError.all(faults)
     return contract
 

@@ -2,6 +2,8 @@
 
     "csv": {"delimiter": ";", "null": ["NA", "-"], "encoding": "windows-1252"}
     "csv": {"columns": ["station", "taken at", "value"]}       for files without a header: its columns, in their order
+    "csv": {"skip": 3, "trim": true}                           three lines before the header, blanks around columns
+    "csv": {"delimiter": "\\t", "quote": "", "escape": "\\\\"}   as COPY of PostgreSQL and OUTFILE of MySQL write
 
 A name in a header or in `columns` that is no field is one by the field's `aliases`.
 """
@@ -15,9 +17,10 @@ from typing import Any, Final
 
 from lake.errors import did_you_mean
 
-MEMBERS: Final = ("delimiter", "quote", "null", "columns", "encoding")
+MEMBERS: Final = ("delimiter", "quote", "null", "columns", "encoding", "skip", "escape", "trim")
 WRITTEN: Final = 'write {"delimiter": ";", "null": ["NA"], "encoding": "windows-1252"}, each of them optional'
 NO_CHARACTERS: Final = "\r\n\\"
+MOST_SKIPPED: Final = 1000
 NO_ENCODINGS: Final = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"})
 ENCODINGS: Final = 'use "utf-8", "utf-16", "iso-8859-1", "windows-1252" or the like'
 
@@ -27,25 +30,37 @@ class CsvOptions:
     """How CSV is read. `quote` is "" where nothing is quoted; a column that is one of `null` is absent.
 
     `columns` are the names of the columns of files without a header, () of files with one. `encoding` is the name of a
-    Python codec, "" for UTF-8.
+    Python codec, "" for UTF-8. `skip` is the number of lines before the header, or the text with which each of them
+    begins. `escape` is a backslash or "". With `trim`, blanks around a column are no part of it.
     """
 
-    delimiter: str = ","
+    declared_delimiter: str = ""
     quote: str = '"'
     null: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     encoding: str = ""
+    skip: int | str = 0
+    escape: str = ""
+    trim: bool = False
+
+    @property
+    def delimiter(self) -> str:
+        """The declared delimiter, else a comma."""
+        return self.declared_delimiter or ","
 
     @classmethod
     def of(cls, given: Any) -> CsvOptions:
         """As a contract without fault declares them."""
         null, encoding = given.get("null", []), given.get("encoding", "utf-8")
         return cls(
-            given.get("delimiter", ","),
+            given.get("delimiter", ""),
             given.get("quote", '"'),
             (null,) if isinstance(null, str) else tuple(null),
             tuple(given.get("columns", ())),
             "" if codecs.lookup(encoding).name in {"utf-8", "utf-8-sig"} else encoding,
+            given.get("skip", 0),
+            given.get("escape", ""),
+            given.get("trim", False),
         )
 
 
@@ -65,6 +80,7 @@ def wrong_options(given: Any) -> Iterator[tuple[str, str]]:
         yield f"invalid null of csv: {null!r}", 'write the texts that stand for no value, such as ["NA", "-"]'
     if "columns" in given:
         yield from _wrong_columns(given["columns"])
+    yield from _wrong_reading(given)
     if "encoding" in given and not _is_encoding(given["encoding"]):
         yield f"unknown encoding of csv: {given['encoding']!r}", ENCODINGS
 
@@ -79,8 +95,21 @@ def _wrong_characters(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"delimiter and quote of csv are both {quote!r}", "use different characters"
 
 
+def _wrong_reading(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    skip, escape, trim = given.get("skip", 0), given.get("escape", ""), given.get("trim", False)
+    is_number = isinstance(skip, int) and not isinstance(skip, bool) and 0 <= skip <= MOST_SKIPPED
+    if not is_number and not (isinstance(skip, str) and skip and not set(skip) & set("\r\n\0")):
+        fix = f'write the number of lines before the header, at most {MOST_SKIPPED}, or how they begin, such as "#"'
+        yield f"invalid skip of csv: {skip!r}", fix
+    if escape not in ("", "\\"):
+        fix = r'use "\\", by which \t, \n, \\ and the like are read; a quote doubled within quotes needs no option'
+        yield f"invalid escape of csv: {escape!r}", fix
+    if not isinstance(trim, bool):
+        yield f"invalid trim of csv: {trim!r}", "write true or false"
+
+
 def _is_character(given: Any) -> bool:
-    """Whether it can end a column: one character of one UTF-16 unit, as Spark's reader takes it."""
+    """Return whether it can stand between columns, or around a text."""
     return isinstance(given, str) and len(given) == 1 and given not in NO_CHARACTERS and "\0" < given < "\ud800"
 
 

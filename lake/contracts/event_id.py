@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from lake import quoting
 from lake.contracts import expressions
@@ -22,7 +22,7 @@ def literal(text: str) -> str:
 
 
 def identity(contract: Contract) -> str:
-    """SQL of an event's `_id`, over its fields and `_source`.
+    """SQL of an event's `_id`, over its fields, `_extra` and `_source`.
 
     Unless its content is its identity, an event has the same id under any later contract.
     """
@@ -33,15 +33,21 @@ def identity(contract: Contract) -> str:
         case "id":
             rest = [_encoded(contract.field(name)) for name in contract.id]
         case "content":
-            rest = [_encoded(field) for field in contract.fields if not field.transport]
+            rest = [*_content(contract)]
         case "position":
             rest = [_length_prefixed("_source")]
     return _digest(key + time + rest)
 
 
 def content(contract: Contract) -> str:
-    """SQL of a digest of an event's fields, without those that say how it came."""
-    return _digest(_encoded(field) for field in contract.fields if not field.transport)
+    """SQL of a digest of an event's fields, without those that say how it came, and of its `_extra`."""
+    return _digest(_content(contract))
+
+
+def _content(contract: Contract) -> Iterator[str]:
+    """What was not declared is a part only if there is any: other events keep the ids that they had without it."""
+    yield from (_encoded(field) for field in contract.fields if not field.transport)
+    yield "coalesce(concat(length(_extra), ':', _extra), '')"
 
 
 def bucket(contract: Contract) -> str:

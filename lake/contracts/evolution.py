@@ -1,9 +1,9 @@
 """How a contract may change, and how events written under an older one are read under a newer one.
 
 A log keeps the text of every contract it was written with (`lake.store.ledger.contract_versions`); `_version` of an
-event is the number of its contract there. Its physical columns never change: a field that is renamed or widened gets a
-column of its own, and reading puts the columns together. What an event's contract did not know is taken from its
-`_extra`; see `lake.contracts.origins`.
+event is the number of its contract there. Its physical columns never change: a field that is renamed or widened, or
+whose records get members, gets a column of its own, and reading puts the columns together. What an event's contract did
+not know is taken from its `_extra`; see `lake.contracts.origins`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibi
 
 from lake.contracts import encryption
 from lake.contracts.avro_text import parse_schema
-from lake.contracts.cast_sql import plain_form, value
 from lake.contracts.contract import Contract
-from lake.contracts.event_id import literal, quoted
+from lake.contracts.event_id import quoted
 from lake.contracts.fields import Field
-from lake.contracts.origins import Origin, columns, origins, reading, stored_type
+from lake.contracts.origins import columns, origins, stored_type
+from lake.contracts.upcast import Step
 from lake.errors import DeclarationError
 
 WIDER: Final[Mapping[str, frozenset[str]]] = {
@@ -52,9 +52,36 @@ def with_current(stored: tuple[Contract, ...], contract: Contract) -> tuple[Cont
     contracts = followed(stored, contract)
     if len(contracts) > len(stored):
         olds = (incompatibilities(contract, old, stored[n:]) for n, old in enumerate(stored, 1))
-        if faults := {str(fault): fault for found in olds for fault in found}:
+        wrong = [_upcast_faults(contract, stored), *olds]
+        if faults := {str(fault): fault for found in wrong for fault in found}:
             raise DeclarationError.all(faults.values())
     return contracts
+
+
+def steps_of_log(contracts: Sequence[Contract]) -> tuple[Step, ...]:
+    """Return the steps of the newest contract that apply to events of older versions of its log.
+
+    A version that has been declared with a step from the start, as the first of a new log, does not need it.
+    """
+    steps = []
+    for step in contracts[-1].upcast:
+        older = enumerate(contracts[:-1], 1)
+        lacking = (n for n, old in older if step.version not in {declared.version for declared in old.upcast})
+        if versions := tuple(number for number in lacking if number <= step.version):
+            steps.append(step._replace(versions=versions))
+    return tuple(steps)
+
+
+def _upcast_faults(contract: Contract, stored: Sequence[Contract]) -> Iterator[DeclarationError]:
+    """Yield the new upcasts from a version that a log does not have; none for a log that begins."""
+    declared = {step.version for old in stored for step in old.upcast}
+    for step in contract.upcast if stored else ():
+        if step.version > len(stored) and step.version not in declared:
+            yield DeclarationError(
+                f"{contract.name}: upcast names version {step.version}, and its log has versions 1 to {len(stored)}",
+                where=contract.where,
+                fix="take it out: lake schemas shows the version that the log was last written with",
+            )
 
 
 def followed(stored: tuple[Contract, ...], contract: Contract) -> tuple[Contract, ...]:
@@ -82,7 +109,8 @@ def incompatibilities(new: Contract, old: Contract, between: Sequence[Contract] 
                 faulty = True
                 yield fault
     names = {origin.name: name for name, found in places.items() for origin in found[:1] if origin.before}
-    reader, writer = parse_schema(new.text, file=new.file), parse_schema(_renamed(old, names), file=old.file)
+    reader = parse_schema(json.dumps(_with_defaults(json.loads(new.text))), file=new.file)
+    writer = parse_schema(_renamed(old, names), file=old.file)
     checker: Any = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
     result = checker.get_compatibility(reader, writer)
     if not faulty and result.compatibility is SchemaCompatibilityType.incompatible:
@@ -101,6 +129,21 @@ def _renamed(contract: Contract, names: Mapping[str, str]) -> str:
     return json.dumps(record | {"fields": fields})
 
 
+def _with_defaults(schema: Any) -> Any:
+    """A schema as JSON, in which every member of a record that may be null has a default, for records without it."""
+    if isinstance(schema, list):
+        return [_with_defaults(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    changed = {part: _with_defaults(schema[part]) for part in ("type", "items", "values") if part in schema}
+    if isinstance(schema.get("fields"), list):
+        changed["fields"] = [_with_defaults(field) for field in schema["fields"]]
+    union = changed.get("type")
+    if "name" in schema and isinstance(union, list) and "null" in union and "default" not in schema:
+        changed |= {"type": ["null", *(part for part in union if part != "null")], "default": None}
+    return schema | changed
+
+
 def written(contracts: Sequence[Contract]) -> list[str]:
     """SQL that gives the fields of the newest contract their physical columns."""
     physical, newest = columns(contracts), contracts[-1]
@@ -112,52 +155,6 @@ def written(contracts: Sequence[Contract]) -> list[str]:
 
     stored = {field: physical[field.name, stored_type(field, newest)] for field in newest.fields}
     return [f"{value_of(field, column)} AS {quoted(column)}" for field, column in stored.items()]
-
-
-def upcast(contracts: Sequence[Contract]) -> list[str]:
-    """SQL that reads the fields of the newest contract from the physical columns of all."""
-    places, dialect = origins(contracts), Spark()
-    return [f"{reading(field, places[field.name], dialect)} AS {quoted(field.name)}" for field in contracts[-1].fields]
-
-
-def unchanged(contracts: Sequence[Contract]) -> set[str]:
-    """The fields of the newest contract that every version has in the column of their name."""
-    places, dialect = origins(contracts), Spark()
-    fields = contracts[-1].fields
-    return {field.name for field in fields if reading(field, places[field.name], dialect) == quoted(field.name)}
-
-
-class Spark:
-    """Spark's SQL, over the columns of a log whose `_extra` is readable."""
-
-    def stored(self, origin: Origin, field: Field) -> str:
-        before, contract, column = origin.before or field, origin.contract, quoted(origin.column)
-        if before.name not in contract.sealed:
-            return _widened(before, column, field)
-        return f"cast({encryption.opened(column, encryption.place(contract, origin.column))} AS {field.type})"
-
-    def default(self, of: Field, field: Field) -> str:
-        return "NULL" if of.default is None else _widened(of, value(of, literal(of.default)), field)
-
-    def carried(self, name: str, field: Field) -> str:
-        text = f"try_cast(try_parse_json(_extra) AS map<string,string>)[{literal(name)}]"
-        if not field.form.numeric:
-            return value(field, plain_form(field, text))
-        variant = f"try_cast(try_parse_json(_extra) AS map<string,variant>)[{literal(name)}]"
-        written = f"schema_of_variant({variant}) = 'STRING'"
-        return value(field, f"CASE WHEN {written} THEN {plain_form(field, text)} ELSE {text} END")
-
-    def first(self, values: Sequence[tuple[bool, str]]) -> str:
-        return f"coalesce({', '.join(value for _, value in values)})"
-
-
-def _widened(before: Field, value: str, field: Field) -> str:
-    """A float becomes the double that its shortest decimal text says, as if it had been read as one."""
-    if before.type == field.type:
-        return value
-    if before.type == "float":
-        return f"cast(cast({value} AS string) AS {field.type})"
-    return f"cast({value} AS {field.type})"
 
 
 def former(field: Field, contract: Contract) -> Field | None:
@@ -185,7 +182,10 @@ def _field_faults(field: Field, before: Field | None, new: Contract, old: Contra
                 fix='give it a default (null for a type that begins with "null")',
             )
         return
-    if before.type != field.type and (fix := _why_not(before.type, field, new)):
+    if before.nested and _container(before) == _container(field):
+        for member, what, fix in _nested_faults(field.name, before, field):
+            yield DeclarationError(f"{new.name}: {member} {what} in {old.file}", where=where, fix=fix)
+    elif before.type != field.type and (fix := _why_not(before.type, field, new)):
         yield DeclarationError(f"{name} was {before.type} in {old.file}, and now is {field.type}", where=where, fix=fix)
     if (before.name in old.sealed) != (field.name in new.sealed):
         yield DeclarationError(
@@ -200,6 +200,37 @@ def _field_faults(field: Field, before: Field | None, new: Contract, old: Contra
     gone = sorted(set(before.symbols) - set(field.symbols))
     if gone and field.symbols:
         yield DeclarationError(f"{name} has lost the symbols {', '.join(gone)}", where=where, fix="add them again")
+
+
+def _nested_faults(path: str, before: Field, now: Field) -> Iterator[tuple[str, str, str]]:
+    """Yield why a nested value cannot be read as `now`: the path of a part, what it was, and the fix.
+
+    A record may have more members than before, if these may be absent. Nothing else within it may change.
+    """
+    if _container(before) != _container(now) or (not before.nested and before.type != now.type):
+        yield path, f"is {now.type}, and was {before.type}", "restore it, or add a new field"
+    elif _container(now) == "struct":
+        known = {part.name: part for part in before.parts}
+        spelt = {name.lower(): name for name in known}
+        for part in now.parts:
+            at = f"{path}.{part.name}"
+            if part.name in known:
+                yield from _nested_faults(at, known[part.name], part)
+            elif part.name.lower() in spelt:
+                yield at, f"was {spelt[part.name.lower()]!r}", "restore it: the names differ in nothing but case"
+            elif not (part.nullable or part.has_default):
+                fix = 'make its type ["null", …], with the default null'
+                yield at, "did not exist, and older events have no value for it", fix
+        for name in sorted(known.keys() - {part.name for part in now.parts}):
+            yield f"{path}.{name}", "existed, and is gone", "restore it: a record may only get more members"
+    else:
+        for old, new in zip(before.parts, now.parts, strict=True):
+            yield from _nested_faults(f"{path}[]", old, new)
+
+
+def _container(field: Field) -> str:
+    """`array`, `map` or `struct`; empty for a value that is not nested."""
+    return field.type.partition("<")[0] if field.nested else ""
 
 
 def _why_not(before: str, field: Field, new: Contract) -> str:

@@ -36,7 +36,7 @@ LOGICAL: Final[Mapping[tuple[str, str], str]] = {
 }
 ATTRIBUTES: Final = frozenset(
     {"text_only", "unit", "minimum", "maximum", "personal", "aliases", "transport", "from", "pattern", "encoding"}
-    | {"format", "decimal", "thousands"}
+    | {"format", "pivot", "hour24", "decimal", "thousands"}
 )
 AVRO: Final = {"name", "type", "doc", "default", "order", "aliases"}
 EPOCHS: Final[Mapping[str, int]] = {"timestamp-millis": 1_000, "timestamp-micros": 1_000_000}
@@ -48,6 +48,8 @@ ENCODINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "timestamp_ntz": TIMES,
     "binary": ("base64", "hex"),
 }
+UNCHANGED: Final = ("unchanged",)
+"""The path of a field with the columns whose values a change message leaves out, as they did not change."""
 FILE: Final = "file"
 FILE_FACTS: Final = ("name", "time")
 FACTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
@@ -77,7 +79,7 @@ class Field:
     written there; ("file", fact) for a fact of the file that the record is in, of which the regular expression
     `pattern` takes a part; ("kafka", fact) and the like for one of its source. `form` is how its text is written. A
     `transport` field may differ between an event and its re-delivery. `parts` are what a nested value is made of: an
-    array's item, a map's value, a record's fields.
+    array's item, a map's value, a record's fields. A part that a record lacks is null, also if it has a default.
     """
 
     name: str
@@ -199,21 +201,23 @@ def _unwrap(schema: Any) -> tuple[Any, bool]:
 
 
 def _typed(name: str, schema: Any) -> Field:
-    """The value `name` of an Avro schema, with its type and what it is made of; nullability inside it is not kept."""
-    schema, _ = _unwrap(schema)
+    """The value `name` of an Avro schema, with its type and what it is made of."""
+    schema, nullable = _unwrap(schema)
     match schema.type:
         case "array":
             item = _typed("item", schema.items)
-            return Field(name, f"array<{item.type}>", parts=(item,))
+            return Field(name, f"array<{item.type}>", nullable, parts=(item,))
         case "map":
             value = _typed("value", schema.values)
-            return Field(name, f"map<string,{value.type}>", parts=(value,))
+            return Field(name, f"map<string,{value.type}>", nullable, parts=(value,))
         case "record":
             quoting.check(field.name for field in schema.fields)  # the avro package looks at those of types alone
-            parts = tuple(_typed(field.name, field.type) for field in schema.fields)
-            return Field(name, f"struct<{','.join(f'{part.name}:{part.type}' for part in parts)}>", parts=parts)
+            members = ((_typed(field.name, field.type), field.has_default) for field in schema.fields)
+            parts = tuple(replace(part, has_default=has_default) for part, has_default in members)
+            ddl = f"struct<{','.join(f'{part.name}:{part.type}' for part in parts)}>"
+            return Field(name, ddl, nullable, parts=parts)
     logical = str(schema.get_prop("logicalType") or "")
-    return Field(name, _ddl(schema), epoch=EPOCHS.get(logical.removeprefix("local-"), 0))
+    return Field(name, _ddl(schema), nullable, epoch=EPOCHS.get(logical.removeprefix("local-"), 0))
 
 
 def _ddl(schema: Any) -> str:

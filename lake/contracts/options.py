@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 from lake.contracts.csv_options import wrong_options
-from lake.contracts.fields import FACTS_OF, FILE, FILE_FACTS, WITH_PARTS, Field
+from lake.contracts.fields import FACTS_OF, FILE, FILE_FACTS, UNCHANGED, WITH_PARTS, Field
+from lake.contracts.upcast import wrong_upcast
 from lake.errors import did_you_mean
 
 FACTS: Final = {
@@ -21,6 +22,7 @@ FACTS: Final = {
     "dump",
     "envelope",
     "table",
+    "placeholder",
     "subject",
     "max_refused",
     "csv",
@@ -29,10 +31,11 @@ FACTS: Final = {
     "horizon",
     "unknown",
     "missing",
+    "upcast",
 }
 CHOICES: Final = {"unknown": ("keep", "report", "warn", "refuse"), "missing": ("report", "refuse")}
 ENVELOPES: Final[Mapping[str, frozenset[str]]] = {
-    "debezium": frozenset({"op", "before", "after", "source", "transaction", "ts_ms", "ts_us", "ts_ns"}),
+    "debezium": frozenset({"op", "before", "after", "source", "transaction", "ts_ms", "ts_us", "ts_ns", *UNCHANGED}),
 }
 CLOCK: Final = re.compile(
     r"\b(now|curdate|current_\w+|localtimestamp|rand\w*|uuid|unix_timestamp)\b(?=\W|$)", re.IGNORECASE
@@ -86,6 +89,8 @@ def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Ite
         yield from (("csv", what, fix) for what, fix in wrong_options(facts["csv"]))
         if "envelope" in facts:
             yield "csv", '"csv" together with "envelope"', "change messages are JSON: leave one of them out"
+    if names is not None:
+        yield from (("upcast", what, fix) for what, fix in wrong_upcast(facts, fields))
     yield from (("complete", what, fix) for what, fix in _wrong_complete(facts, fields, names))
     yield from (("clock", what, fix) for what, fix in _wrong_clock(facts, fields, names))
     yield from (("horizon", what, fix) for what, fix in _wrong_horizon(facts, fields, names))
@@ -275,6 +280,12 @@ def _wrong_envelope(facts: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
             f"invalid table: {table!r}",
             'write the table\'s name as its messages have it, such as "inventory.customers"',
         )
+    placeholder = facts.get("placeholder", "")
+    if "placeholder" in facts and "envelope" not in facts:
+        yield "placeholder", '"placeholder" needs an "envelope"', 'add "envelope": "debezium"'
+    elif "placeholder" in facts and (not isinstance(placeholder, str) or not placeholder):
+        fix = "write the connector's unavailable.value.placeholder"
+        yield "placeholder", f"invalid placeholder: {placeholder!r}", fix
 
 
 def wrong_paths(field: Field, facts: Any) -> Iterator[tuple[str, str]]:
@@ -296,6 +307,11 @@ def wrong_paths(field: Field, facts: Any) -> Iterator[tuple[str, str]]:
         yield (
             f"field {field.name!r} comes from {field.path[0]!r}, which the envelope does not have",
             did_you_mean(field.path[0], roots),
+        )
+    if field.path[:1] == UNCHANGED and (field.path != UNCHANGED or field.type != "array<string>"):
+        yield (
+            f"field {field.name!r} of type {field.type} comes from {'.'.join(field.path)!r}",
+            'write "from": "unchanged" for an array of strings: the names of columns',
         )
 
 

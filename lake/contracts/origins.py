@@ -23,9 +23,9 @@ def columns(contracts: Sequence[Contract]) -> Mapping[tuple[str, str], str]:
         for field in contract.fields:
             kind = stored_type(field, contract)
             if (field.name, kind) not in physical:
-                plain = field.name not in {name for name, _ in physical}
-                suffix = re.sub(r"\W+", "_", kind).strip("_")
-                physical[field.name, kind] = field.name if plain else f"{field.name}__{suffix}"
+                before = sum(name == field.name for name, _ in physical)
+                suffix = str(before + 1) if field.nested else re.sub(r"\W+", "_", kind).strip("_")
+                physical[field.name, kind] = f"{field.name}__{suffix}" if before else field.name
     return physical
 
 
@@ -44,6 +44,57 @@ class Origin(NamedTuple):
     contract: Contract
     before: Field | None = None
     column: str = ""
+
+    def member(self, field: Field) -> Member | None:
+        """The member of `_extra` to read for `field`: its value, or what its records in the column lack."""
+        if self.before is None:
+            return Member((self.name,), field)
+        return Member(self.before.names, field, self.before) if has_grown(self.before, field) else None
+
+
+class Member(NamedTuple):
+    """A member of `_extra`, under one of `names`, to be read as `field`.
+
+    If `before` is given, the value is in a column, as `before` has it, and the member has only what that does not: the
+    members of a record by name, the items of an array by index, the values of a map by key.
+    """
+
+    names: tuple[str, ...]
+    field: Field
+    before: Field | None = None
+
+    @property
+    def shape(self) -> Field:
+        """The field with the type of what is read."""
+        return self.field if self.before is None else lacking(self.before, self.field)
+
+
+def has_grown(before: Field, now: Field) -> bool:
+    """Whether records within `now` have members that those within `before` lack."""
+    return now.nested and now.type != before.type
+
+
+def lacking(before: Field, now: Field) -> Field:
+    """What `before` lacks of the nested `now`: records with the other members alone; maps in place of arrays."""
+    if not now.type.startswith("struct"):
+        part = lacking(before.parts[0], now.parts[0])
+        return Field(now.name, f"map<string,{part.type}>", parts=(part,))
+    known = {part.name: part for part in before.parts}
+    grown = [part for part in now.parts if part.name not in known or has_grown(known[part.name], part)]
+    parts = tuple(lacking(known[part.name], part) if part.name in known else part for part in grown)
+    return Field(now.name, f"struct<{','.join(f'{part.name}:{part.type}' for part in parts)}>", parts=parts)
+
+
+def members(contracts: Sequence[Contract]) -> Mapping[Member, frozenset[int]]:
+    """The members of `_extra` that fields of the newest contract are read from, and the versions that have them."""
+    found: dict[Member, set[int]] = {}
+    places = origins(contracts)
+    for field in contracts[-1].fields:
+        for version, of_version in enumerate(places[field.name], 1):
+            for origin in of_version:
+                if member := origin.member(field):
+                    found.setdefault(member, set()).add(version)
+    return {member: frozenset(versions) for member, versions in found.items()}
 
 
 Origins: TypeAlias = tuple[tuple[Origin, ...], ...]
@@ -127,8 +178,8 @@ class Dialect(Protocol):
     def default(self, of: Field, field: Field) -> str:
         """The default of the field `of`, which may be narrower than `field`."""
 
-    def carried(self, name: str, field: Field) -> str:
-        """The value of the member `name` of `_extra`; null if it is not of the type."""
+    def carried(self, member: Member) -> str:
+        """The value of a member of `_extra`; null if it is not of the type."""
 
     def first(self, values: Sequence[tuple[bool, str]]) -> str:
         """The first of `values` that is not null; each is marked with whether it is from `_extra`."""
@@ -154,7 +205,7 @@ def _first_of(field: Field, found: Sequence[Origin], dialect: Dialect) -> str:
     values, last = [], []
     for origin in found:
         if not origin.column:
-            values.append((True, dialect.carried(origin.name, field)))
+            values.append((True, dialect.carried(Member((origin.name,), field))))
             continue
         stored = dialect.stored(origin, field)
         if origin.before and origin.before.default is not None:

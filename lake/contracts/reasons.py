@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class Reason(StrEnum):
@@ -25,3 +26,11 @@ class Reason(StrEnum):
     FILE = "file"
     ENVELOPE = "envelope"
     OTHER_TABLE = "other table"
+
+
+BLANK: Final = "blank line"
+"""In the place of a reason: it is no record."""
+CONTROL: Final = "control message"
+"""In the place of a reason: it is no event of the stream."""
+PUNCTUATION: Final = "punctuation"
+"""The detail of a control message that a contract declares in its `horizon`."""

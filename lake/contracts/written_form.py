@@ -1,10 +1,13 @@
-"""How the text of a field is written where that is not the plain way: its attributes `format`, `decimal`, `thousands`.
+"""Form of a field's text that differs from the plain one: its attributes `format`, `pivot`, `hour24`, `decimal` and
+`thousands`.
 
     {"name": "at", "type": …timestamp-micros…, "format": "d/M/yyyy HH:mm"}        31/3/2024 09:05
+    {"name": "at", "type": …timestamp-micros…, "format": "epoch-seconds"}         1711875900
+    {"name": "born", "type": …date…, "format": "dd/MM/yy", "pivot": 1930}         31/12/65
     {"name": "price", "type": …decimal…, "decimal": ",", "thousands": "."}        1.234,50
 
-A format has letters of Spark's datetime patterns. A time without an offset is UTC. A number of JSON or of Parquet is a
-number already: `decimal` and `thousands` are for texts.
+A format has letters of Spark's datetime patterns, or is one of EPOCHS. A time without an offset is UTC. A number of
+JSON or of Parquet is a number already: `decimal` and `thousands` are for texts.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, did_you_mean
 
 TIMES: Final = ("date", "timestamp")
 NUMBERS: Final = ("int", "bigint", "float", "double", "decimal")
@@ -34,19 +37,32 @@ LETTERS: Final[Mapping[str, tuple[int, ...]]] = {
     "Z": (1, 2, 3),
 }
 """The letters of a format, each with how many of it may stand side by side."""
-EXAMPLE: Final = 'write it as "d/M/yyyy HH:mm" or "yyyyMMdd"'
+EPOCHS: Final = ("epoch-days", "epoch-seconds", "epoch-millis", "epoch-micros", "epoch-nanos")
+"""Formats that are a count since 1970."""
+EXAMPLE: Final = 'write it as "d/M/yyyy HH:mm", "yyyyMMdd" or "epoch-seconds"'
+WORDS: Final = ("MMM", "MMMM", "a")
+ZONES: Final = "XxZ"
+OPEN: Final = (*("y", "M", "d", "D", "DD", "H", "h", "m", "s"), *("S" * digits for digits in range(2, 10)))
+"""Runs of letters that stand for more or fewer digits."""
+PIVOT: Final = 2000
+LAST_PIVOT: Final = 9900
 DECIMALS: Final = (".", ",")
 THOUSANDS: Final = (".", ",", "'", "\u2019", " ", "\u00a0", "\u202f", "_")
-_PARTS: Final = re.compile(r"(?P<text>'[^']*')|(?P<letters>([A-Za-z])\3*)|(?P<other>[^A-Za-z'])")
+PARTS: Final = re.compile(r"(?P<text>'[^']*')|(?P<letters>([A-Za-z])\3*)|(?P<other>[^A-Za-z'])")
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a value is written: a time by a `format`, "" for ISO 8601; a number with these signs."""
+    """Form of a value: a time in a `format`, "" for ISO 8601; a number with these signs.
+
+    A year of two digits is one of the hundred that begin with `pivot`. With `hour24`, 24:00 is the end of a day.
+    """
 
     format: str = ""
     decimal: str = "."
     thousands: str = ""
+    pivot: int = PIVOT
+    hour24: bool = False
 
     @property
     def numeric(self) -> bool:
@@ -55,8 +71,8 @@ class Form:
 
     @property
     def plain(self) -> bool:
-        """Whether nothing is said of it."""
-        return not self.format and not self.numeric
+        """Whether nothing is declared of it."""
+        return self == PLAIN
 
     @property
     def words(self) -> str:
@@ -77,11 +93,14 @@ def form_of(field: str, ddl: str, attributes: Mapping[str, Any]) -> Form:
         ("format", TIMES, "dates and times"),
         ("decimal", NUMBERS, "numbers"),
         ("thousands", NUMBERS, "numbers"),
+        ("pivot", TIMES, "dates and times"),
+        ("hour24", TIMES, "dates and times"),
     ):
         if name in attributes and kind not in kinds:
             raise DeclarationError(f"field {field!r} of type {ddl} cannot have a {name}", fix=f"{name} is for {what}")
-    if "format" in attributes:
-        return Form(_format(field, attributes["format"]))
+    if kind in TIMES:
+        text = _format(field, attributes["format"]) if "format" in attributes else ""
+        return Form(text, pivot=_pivot(field, text, attributes), hour24=_hour24(field, ddl, text, attributes))
     form = Form(decimal=attributes.get("decimal", "."), thousands=attributes.get("thousands", ""))
     for name, sign, allowed in (("decimal", form.decimal, DECIMALS), ("thousands", form.thousands, ("", *THOUSANDS))):
         if sign not in allowed:
@@ -97,30 +116,82 @@ def form_of(field: str, ddl: str, attributes: Mapping[str, Any]) -> Form:
 
 
 def _format(field: str, given: Any) -> str:
+    if given in EPOCHS:
+        return str(given)
     fault = next(_faults(given), "") if isinstance(given, str) else "not text"
     if fault:
-        raise DeclarationError(f"field {field!r} has an invalid format {given!r}: {fault}", fix=EXAMPLE)
+        fix = did_you_mean(given, EPOCHS) if str(given).startswith("epoch") else EXAMPLE
+        raise DeclarationError(f"field {field!r} has an invalid format {given!r}: {fault}", fix=fix)
     return str(given)
+
+
+def _ambiguous(parts: list[re.Match[str]]) -> Iterator[str]:
+    """Report two numbers of one or two digits without a sign between them."""
+    open_run = ""
+    for part in parts:
+        run, sign = part["letters"], part["other"]
+        if sign not in {"[", "]"} and (not run or run in WORDS or run[0] in ZONES):
+            open_run = ""
+        elif run and run in OPEN:
+            if open_run:
+                yield f"{open_run!r} and {run!r} cannot be told apart without a sign between them"
+            open_run = run
+
+
+def _pivot(field: str, text: str, attributes: Mapping[str, Any]) -> int:
+    pivot = attributes.get("pivot", PIVOT)
+    if isinstance(pivot, bool) or not isinstance(pivot, int) or not 1 <= pivot <= LAST_PIVOT:
+        raise DeclarationError(
+            f"field {field!r} has an invalid pivot: {pivot!r}",
+            fix=f"write the first of the hundred years that yy is one of, from 1 to {LAST_PIVOT}",
+        )
+    if "pivot" in attributes and "yy" not in runs(text):
+        raise DeclarationError(
+            f"field {field!r} has a pivot, and no year of two digits", fix='write a format with yy, as "dd/MM/yy"'
+        )
+    return pivot
+
+
+def _hour24(field: str, ddl: str, text: str, attributes: Mapping[str, Any]) -> bool:
+    hour24 = attributes.get("hour24", False)
+    if not isinstance(hour24, bool):
+        raise DeclarationError(f"field {field!r} has an invalid hour24: {hour24!r}", fix="use true or false")
+    has_hour = any(run[0] == "H" for run in runs(text)) if text else ddl != "date"
+    if hour24 and not has_hour:
+        raise DeclarationError(
+            f"field {field!r} has hour24, and no hour of a day", fix='write a format with H, as "yyyy-MM-dd HH:mm"'
+        )
+    return hour24
+
+
+def runs(text: str) -> list[str]:
+    """Return the runs of letters of a format; none of one that is a count."""
+    return [] if text in EPOCHS else [part["letters"] for part in PARTS.finditer(text) if part["letters"]]
 
 
 def _faults(given: str) -> Iterator[str]:
     """What is wrong with a format."""
-    parts = list(_PARTS.finditer(given))
+    parts = list(PARTS.finditer(given))
     if "".join(part[0] for part in parts) != given:
         yield "a quote is not closed"
-    runs = [part["letters"] for part in parts if part["letters"]]
-    for run in runs:
+    letter_runs = runs(given)
+    for run in letter_runs:
         if run[0] not in LETTERS:
             yield f"{run[0]!r} is none of {' '.join(LETTERS)}; other letters stand in quotes, as in 'T'"
         elif len(run) not in LETTERS[run[0]]:
             yield f"{run[0]!r} cannot stand {len(run)} times side by side"
+    yield from _ambiguous(parts)
     others = "".join(part["other"] or "" for part in parts)
     if special := set(others) & set("{}#"):
         yield f"{min(special)!r} has a meaning of its own"
     if re.sub(r"[^\[\]]", "", others).replace("[]", ""):
         yield "brackets are not paired"
-    letters = {run[0] for run in runs}
-    if not ({"y", "M", "d"} <= letters or {"y", "D"} <= letters):
-        yield "it lacks year, month or day"
+    letters = {run[0] for run in letter_runs}
+    if "y" not in letters:
+        yield "it lacks a year"
+    if "d" in letters and "M" not in letters:
+        yield "it has a day, and no month, which is 'M'"
+    if "m" in letters and not letters & {"H", "h"}:
+        yield "it has minutes, 'm', and no hour; a month is 'M'"
     if "h" in letters and "a" not in letters:
         yield "'h' is the hour of half a day, and needs 'a'; the hour of a day is 'H'"

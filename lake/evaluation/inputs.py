@@ -24,6 +24,7 @@ from lake.kinds.kind import ALL_FINAL
 from lake.project import Project
 from lake.session import raise_if_gone
 from lake.store import erasures, log
+from lake.store.dialects import unchanged
 from lake.store.ledger import contract_versions
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
@@ -302,7 +303,7 @@ class Inputs:
             return set()
         contract = self.project.contracts[source.name]
         stored = contract_versions.versions(self.project.settings, contract.name)
-        return evolution.unchanged(evolution.with_current(stored, contract))
+        return unchanged(evolution.with_current(stored, contract))
 
     def _scan(self, source: Input) -> Scan:
         """All that is stored of a log, or a table at the cut."""

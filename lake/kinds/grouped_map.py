@@ -74,8 +74,8 @@ def by_key(
     `work` and all that it refers to in `lake` and in the job's package goes to the workers by value: neither need be
     installed there.
     """
-    payload, columns = _pickled(work), tuple(key)
-    whole = _pickled(whole_keys)
+    payload, columns = pickled(work), tuple(key)
+    whole = pickled(whole_keys)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pickle
@@ -146,7 +146,8 @@ def written(function: Callable[..., Any]) -> str:
     return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}" if code else repr(function)
 
 
-def _pickled(work: Any) -> bytes:
+def pickled(work: Any) -> bytes:
+    """Return `work` for a worker of Spark, with all that it refers to in `lake` and in the job's package."""
     from pyspark import cloudpickle
 
     try:

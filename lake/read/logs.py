@@ -12,6 +12,7 @@ from typing import Final
 from lake.config import Settings
 from lake.contracts import evolution, origins
 from lake.contracts.contract import Contract
+from lake.contracts.duckdb_types import type_of
 from lake.quoting import literal, quoted
 from lake.read import event_values
 from lake.read.relation import FILE, Relation, stored
@@ -62,6 +63,7 @@ def relation(settings: Settings, contract: Contract, cut: Cut) -> Relation:
         _query(files, contracts, f"_batch <= {upto} AND {void}"),
         Warehouse(settings).root,
         tuple(files),
+        functions=event_values.functions(contracts),
     )
 
 
@@ -69,15 +71,15 @@ def _columns(contracts: Sequence[Contract]) -> Iterator[Column]:
     for field in contracts[-1].fields:
         note = event_values.note(field, contracts)
         meaning = f"{field.doc} ({note})".lstrip() if note else field.doc
-        yield Column(field.name, event_values.type_of(field), meaning, field.unit)
+        yield Column(field.name, type_of(field), meaning, field.unit)
 
 
 def _query(files: Sequence[str], contracts: Sequence[Contract], test: str) -> str:
     physical = origins.columns(contracts)
     plain = [field for contract in contracts for field in contract.fields if not field.personal]
-    kinds = {physical[field.name, field.type]: event_values.type_of(field) for field in plain}
+    kinds = {physical[field.name, field.type]: type_of(field) for field in plain}
     bucket = f"CAST(regexp_extract({quoted(FILE)}, {literal(BUCKET)}, 1) AS INTEGER) AS _bucket"
-    rows = ", ".join(["*", bucket, *event_values.given(contracts)])
     own = ["concat_ws(':', _batch, _bucket, _offset) AS _place", *(column.name for column in OWN[1:])]
-    wanted = ", ".join([*event_values.values(contracts), *own])
-    return f"SELECT {wanted} FROM (SELECT {rows} FROM {stored(files, kinds | READ)}) WHERE {test}"
+    events = f"(SELECT *, {bucket} FROM {stored(files, kinds | READ)})"
+    shown = ", ".join([*(quoted(field.name) for field in contracts[-1].fields), *(column.name for column in OWN)])
+    return f"SELECT {shown} FROM {event_values.read(contracts, f'(FROM {events} WHERE {test})', [*own, '_version'])}"

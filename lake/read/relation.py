@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import duckdb
+from duckdb.func import ARROW, SPECIAL
 
 from lake.errors import StorageError
 from lake.quoting import literal, quoted
@@ -14,8 +15,25 @@ from lake.store import delta
 from lake.store.snapshot import Column
 from lake.store.storage import Address
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 FILE: Final = "_file"
 """The column of stored rows that says which file they are of."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function in Python that a query calls: Arrow columns of the types `takes` to one of the type `gives`."""
+
+    name: str
+    work: Callable[..., pa.Array]
+    takes: Sequence[str]
+    gives: str
+
+    def make(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Make it in `con`, which must be closed."""
+        con.create_function(self.name, self.work, [*self.takes], self.gives, type=ARROW, null_handling=SPECIAL)
 
 
 @dataclass(frozen=True)
@@ -23,7 +41,7 @@ class Relation:
     """What `query`, DuckDB's SQL over `files` of the warehouse at `root`, answers: a view called `schema.name`.
 
     One that is `copied` is read before the connection is locked: a query cannot reach its files. An `optional` one is
-    left out where it cannot be read.
+    left out where it cannot be read. The query may call its `functions`.
     """
 
     schema: str
@@ -35,6 +53,7 @@ class Relation:
     files: tuple[str, ...] = ()
     copied: bool = False
     optional: bool = False
+    functions: tuple[Function, ...] = ()
 
     @property
     def title(self) -> str:
@@ -67,6 +86,8 @@ class Relation:
     def _make(self, con: duckdb.DuckDBPyConnection) -> None:
         home, kind = f"{quoted(self.schema)}.{quoted(self.name)}", "TABLE" if self.copied else "VIEW"
         con.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}")
+        for function in self.functions:
+            function.make(con)
         con.execute(f"CREATE {kind} {home} AS {self.query}")
         con.execute(f"CREATE VIEW {quoted(self.title)} AS FROM {home}")
         con.execute(f"COMMENT ON {kind} {home} IS {literal(self.doc)}")

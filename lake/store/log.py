@@ -472,11 +472,16 @@ def current(
     contracts: Sequence[Contract],
     keys: DataFrame | None = None,
     more: Sequence[str] = (),
+    *,
+    upcast: bool = True,
 ) -> DataFrame:
     """`rows` as they are stored, read as the newest of its `contracts`, followed by the log's own columns.
 
-    `more` of their columns come last. What is personal is opened by `keys`, and null for people without one.
+    `more` of their columns come last. What is personal is opened by `keys`, and null for people without one. Without
+    `upcast`, events of older versions have the values that they came with.
     """
+    from lake.store import dialects, versions  # with Arrow
+
     if keys is not None:
         rows = encryption.with_keys(rows, keys)
         extra = encryption.opened(encryption.EXTRA, encryption.place(contracts[-1], encryption.EXTRA))
@@ -486,7 +491,9 @@ def current(
     missing = [
         f"cast(NULL AS {kind}) AS {quoted(column, SPARK)}" for column, kind in kinds.items() if column not in stored
     ]
-    return rows.selectExpr("*", *missing).selectExpr(*evolution.upcast(contracts), *OWN, *more)
+    read = versions.with_members(rows.selectExpr("*", *missing), contracts)
+    read = read.selectExpr(*dialects.fields_sql(contracts), *OWN, *more)
+    return versions.upcast(read, contracts[-1], evolution.steps_of_log(contracts)) if upcast else read
 
 
 def people(rows: pa.Table) -> list[str]:

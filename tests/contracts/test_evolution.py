@@ -14,8 +14,12 @@ from pyspark.sql import SparkSession
 
 from lake.contracts import origins
 from lake.contracts.contract import Contract, read_contract
-from lake.contracts.evolution import upcast, with_current
+from lake.contracts.duckdb_types import type_of
+from lake.contracts.evolution import with_current
 from lake.read import event_values
+from lake.records.members import read_members
+from lake.store.dialects import MEMBERS, fields_sql
+from lake.store.scan import to_frame
 from tests.contracts import histories
 from tests.contracts.histories import History, Stored
 
@@ -59,7 +63,7 @@ def by_duckdb(contracts: Sequence[Contract], rows: Sequence[dict[str, Any]]) -> 
     if not newest:
         return [() for _ in rows]
     kinds = {
-        column: event_values.type_of(next(f for c in contracts for f in c.fields if (f.name, f.type) == place))
+        column: type_of(next(f for c in contracts for f in c.fields if (f.name, f.type) == place))
         for place, column in origins.columns(contracts).items()
     }
     kinds |= {"_version": "INTEGER", "_extra": "VARCHAR", "n": "INTEGER"}
@@ -70,9 +74,11 @@ def by_duckdb(contracts: Sequence[Contract], rows: Sequence[dict[str, Any]]) -> 
     with duckdb.connect() as con:
         con.register("texts", table)
         typed = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in kinds.items())
-        given = ", ".join(["*", *event_values.given(contracts)])
-        values = ", ".join([*event_values.values(contracts)][1:])
-        query = f"SELECT {values} FROM (SELECT {given} FROM (SELECT {typed} FROM texts)) ORDER BY n"
+        for function in event_values.functions(contracts):
+            function.make(con)
+        values = ", ".join(field.name for field in newest)
+        events = event_values.read(contracts, f"(SELECT {typed} FROM texts)", ["n", "_version"])
+        query = f"SELECT {values} FROM {events} ORDER BY n"
         return [tuple(map(histories.plain, row)) for row in con.execute(query).fetchall()]
 
 
@@ -85,10 +91,17 @@ def by_spark(spark: SparkSession, logs: Sequence[Log]) -> list[list[tuple[int | 
     kinds = {column: kind for contracts, _ in logs for (_, kind), column in origins.columns(contracts).items()}
     names = [*kinds, "_version", "_extra", "_log"]
     rows = [row | {"_log": n} for n, (_, rows) in enumerate(logs) for row in rows]
-    texts = [tuple(None if row.get(name) is None else str(row[name]) for name in names) for row in rows]
-    frame = spark.createDataFrame(texts, ", ".join(f"{name} string" for name in names))
-    typed = frame.selectExpr(*(f"cast({name} AS {kinds.get(name, 'string')}) AS {name}" for name in names))
-    read = [[sql.rpartition(" AS ")[0] for sql in upcast(contracts)[1:]] for contracts, _ in logs]
+    texts = {name: [None if row.get(name) is None else str(row[name]) for row in rows] for name in names}
+    carried = {f"{MEMBERS}_{n}": members_of(n, contracts, rows) for n, (contracts, _) in enumerate(logs)}
+    frame = to_frame(spark, pa.table({**texts, **{name: of for name, of in carried.items() if of is not None}}))
+    typed = frame.selectExpr(
+        *(f"cast({name} AS {kinds.get(name, 'string')}) AS {name}" for name in names),
+        *(name for name in frame.columns if name in carried),
+    )
+    read = [
+        [sql.rpartition(" AS ")[0].replace(f"{MEMBERS}.", f"{MEMBERS}_{n}.") for sql in fields_sql(contracts)[1:]]
+        for n, (contracts, _) in enumerate(logs)
+    ]
     columns = []
     for at in range(max(map(len, read))):
         cases: dict[str, list[int]] = {}
@@ -101,6 +114,13 @@ def by_spark(spark: SparkSession, logs: Sequence[Log]) -> list[list[tuple[int | 
         [tuple(map(histories.plain, next(found)[: len(fields)])) for _ in rows]
         for (_, rows), fields in zip(logs, read, strict=True)
     ]
+
+
+def members_of(log: int, contracts: Sequence[Contract], rows: Sequence[dict[str, Any]]) -> pa.Array | None:
+    """What Python reads of the members of one log, beside the rows of all."""
+    members = origins.members(contracts)
+    versions = pa.array([row["_version"] if row["_log"] == log else None for row in rows], pa.int32())
+    return read_members(members, versions, pa.array([row["_extra"] for row in rows], pa.string())) if members else None
 
 
 def alike(logs: Iterable[Log]) -> Iterator[list[Log]]:

@@ -33,6 +33,12 @@ CSV: dict[str, tuple[Any, str]] = {
     "an encoding of no texts": ({"encoding": "base64"}, "unknown encoding of csv: 'base64'"),
     "an encoding of names": ({"encoding": "punycode"}, "unknown encoding of csv: 'punycode'"),
     "an encoding that is no name": ({"encoding": "a\0b"}, "unknown encoding of csv"),
+    "a negative number of lines": ({"skip": -1}, "invalid skip of csv: -1"),
+    "a truth for a number of lines": ({"skip": True}, "invalid skip of csv: True"),
+    "lines that begin with nothing": ({"skip": ""}, "invalid skip of csv: ''"),
+    "an escape that is no backslash": ({"escape": '"'}, "invalid escape of csv: '\"'"),
+    "an escape that is a list": ({"escape": []}, "invalid escape of csv: []"),
+    "a text for a truth": ({"trim": "yes"}, "invalid trim of csv: 'yes'"),
     "an encoding that is a number": ({"encoding": 8}, "unknown encoding of csv: 8"),
 }
 TIME, DAY, MONEY = shop.avro("timestamp"), shop.avro("date"), shop.avro("decimal(9, 2)")
@@ -42,13 +48,28 @@ FIELDS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "an unknown letter": (DAY, {"format": "dd.mm.jjjj"}, "'j' is none of y M d"),
     "letters that are text": (DAY, {"format": "yyyy-MM-ddThh"}, "'T' is none of"),
     "a year of three": (DAY, {"format": "d/M/yyy"}, "'y' cannot stand 3 times side by side"),
-    "no year": (TIME, {"format": "d/M HH:mm"}, "it lacks year, month or day"),
-    "minutes for months": (DAY, {"format": "dd/mm/yyyy"}, "it lacks year, month or day"),
+    "no year": (TIME, {"format": "d/M HH:mm"}, "it lacks a year"),
+    "minutes for months": (DAY, {"format": "dd/mm/yyyy"}, "it has a day, and no month, which is 'M'"),
+    "minutes for months alone": (DAY, {"format": "mm/yyyy"}, "it has minutes, 'm', and no hour; a month is 'M'"),
     "half a day": (TIME, {"format": "d/M/yyyy hh:mm"}, "'h' is the hour of half a day, and needs 'a'"),
     "an open quote": (DAY, {"format": "yyyy-MM-dd'T"}, "a quote is not closed"),
     "an open bracket": (DAY, {"format": "yyyy-MM[-dd"}, "brackets are not paired"),
     "a nested bracket": (DAY, {"format": "yyyy[-MM[-dd]]"}, "brackets are not paired"),
     "a character that is kept": (DAY, {"format": "{yyyy}-MM-dd"}, "'{' has a meaning of its own"),
+    "numbers without a sign": (DAY, {"format": "dMyyyy"}, "'d' and 'M' cannot be told apart"),
+    "numbers without a sign in brackets": (TIME, {"format": "yyyy-D[H]mm"}, "'D' and 'H' cannot be told apart"),
+    "a count that is none": (TIME, {"format": "epoch-second"}, "did you mean 'epoch-seconds'"),
+    "a pivot of a number": ("int", {"pivot": 1930}, "of type int cannot have a pivot"),
+    "a pivot without a year": (DAY, {"format": "d/M/yyyy", "pivot": 1930}, "has a pivot, and no year of two digits"),
+    "a pivot of ISO 8601": (DAY, {"pivot": 1930}, "has a pivot, and no year of two digits"),
+    "a pivot that is none": (DAY, {"format": "d/M/yy", "pivot": "1930"}, "invalid pivot: '1930'"),
+    "a pivot of no year": (DAY, {"format": "d/M/yy", "pivot": 9901}, "from 1 to 9900"),
+    "an hour 24 of a text": ("string", {"hour24": True}, "of type string cannot have a hour24"),
+    "an hour 24 of a day": (DAY, {"hour24": True}, "has hour24, and no hour of a day"),
+    "an hour 24 of half a day": (TIME, {"format": "d/M/yyyy h a", "hour24": True}, "no hour of a day"),
+    "an hour 24 of a count": (TIME, {"format": "epoch-seconds", "hour24": True}, "no hour of a day"),
+    "an hour 24 that is none": (TIME, {"hour24": 1}, "invalid hour24: 1"),
+    "an encoding without an envelope": ("bytes", {"encoding": "hex"}, "has 'encoding', but records have no envelope"),
     "a decimal of a text": ("string", {"decimal": ","}, "of type string cannot have a decimal"),
     "a decimal that is none": (MONEY, {"decimal": ";"}, "invalid decimal: ';'"),
     "thousands that are none": (MONEY, {"thousands": "1"}, "invalid thousands: '1'"),
@@ -106,8 +127,15 @@ def test_what_is_said_of_csv_and_of_fields_is_what_is_read() -> None:
     given = {"delimiter": "\t", "quote": "", "null": "NA", "columns": ["k", "v"], "encoding": "cp1252"}
     assert contract(csv=given).csv == CsvOptions("\t", "", ("NA",), ("k", "v"), "cp1252")
     assert contract(csv={"encoding": "UTF8", "null": []}).csv == CsvOptions()
+    more = {"skip": "#", "escape": "\\", "trim": True}
+    assert contract(csv=more).csv == CsvOptions(skip="#", escape="\\", trim=True)
     assert contract(DAY, {"format": "[yyyy-]MM'T''x'dd y"}).field("v").form == Form("[yyyy-]MM'T''x'dd y")
     assert contract(MONEY, {"decimal": ",", "thousands": "."}).field("v").form == Form("", ",", ".")
+    assert contract(TIME, {"format": "epoch-millis"}).field("v").form == Form("epoch-millis")
+    assert contract(DAY, {"format": "d/M/yy", "pivot": 1930}).field("v").form == Form("d/M/yy", pivot=1930)
+    for told_apart in ("dMMyyyy", "yDDD", "d MMM y h:mm:ssSSSa", "yyyyMMdd[HHmmssSSS]"):
+        assert contract(TIME, {"format": told_apart}).field("v").form == Form(told_apart)
+    assert contract(TIME, {"hour24": True}).field("v").form == Form(hour24=True)
 
 
 def test_a_fact_of_a_file_decides_what_an_event_is_only_where_it_is_said_to() -> None:

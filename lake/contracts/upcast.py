@@ -1,0 +1,144 @@
+"""Upcasting: a contract says how an event of an older version becomes one of the next.
+
+    "lake": {"upcast": {"1": {"energy": "energy * 1000"}, "3": {"name": "upper(name)"}}}
+
+An event of version 1 passes both steps in this order, one of version 2 or 3 the second alone. An expression is SQL of
+DuckDB over the fields of the newest contract, as they are before the step. Tables and `lake sql` evaluate it by DuckDB,
+so that they agree. Ids stay: no field by which an event is identified or placed is upcast.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lake.contracts.duckdb_types import type_of
+from lake.duck import expression_fault
+from lake.errors import did_you_mean
+from lake.quoting import literal, quoted
+
+if TYPE_CHECKING:
+    from lake.contracts.fields import Field
+
+WRITTEN: Final = 'write {"1": {"energy": "energy * 1000"}}: a version, a field, an expression over the fields'
+
+
+FAILED: Final = "_failed"
+
+
+class Step(NamedTuple):
+    """Expressions by field for events of `version` and those before it; of a log, for those of `versions` alone."""
+
+    version: int
+    expressions: tuple[tuple[str, str], ...]
+    versions: tuple[int, ...] = ()
+
+    @property
+    def applies(self) -> str:
+        """Return SQL of whether an event passes the step."""
+        return f"_version IN {self.versions}".replace(",)", ")") if self.versions else f"_version <= {self.version}"
+
+
+def steps_of(declared: Mapping[str, Mapping[str, str]]) -> tuple[Step, ...]:
+    """Return the steps of an `upcast` in order."""
+    return tuple(sorted(Step(int(version), tuple(fields.items())) for version, fields in declared.items()))
+
+
+def wrong_upcast(facts: Mapping[str, Any], fields: Sequence[Field]) -> Iterator[tuple[str, str]]:
+    """Yield each fault of the shape and the names of an `upcast` as (what, fix)."""
+    declared, names = facts.get("upcast", {}), [field.name for field in fields]
+    if not isinstance(declared, dict) or not all(isinstance(step, dict) for step in declared.values()):
+        yield f"invalid upcast: {declared!r}", WRITTEN
+        return
+    for version, step in declared.items():
+        if not re.fullmatch(r"[1-9][0-9]{0,8}", version):
+            yield f"upcast names {version!r}, which is not a version", "versions are numbers, beginning with 1"
+        for name, expression in step.items():
+            if not isinstance(expression, str):
+                yield f"invalid upcast of {name!r}: {expression!r}", WRITTEN
+            if name not in names:
+                yield f"upcast names {name!r}, which is not a field", did_you_mean(name, names)
+            elif fact := _place_of(name, facts):
+                yield f"upcast changes {name!r}, which is of the {fact}", "add a new field, or publish a new stream"
+
+
+def _place_of(name: str, facts: Mapping[str, Any]) -> str:
+    """The fact of a contract by which events are identified or placed in the log, if it names the field."""
+    identity = facts.get("id")
+    named: dict[str, Collection[Any]] = {
+        "key": facts["key"],
+        "id": identity if isinstance(identity, list) else (),
+        "event time": words(facts.get("time")),
+        "broadcast": words(facts.get("broadcast")),
+        "subject": [facts.get("subject")],
+        "dump": [facts.get("dump")],
+        **{fact: _members(facts.get(fact)) for fact in ("clock", "complete", "horizon")},
+    }
+    return next((fact for fact, fields in named.items() if name in fields), "")
+
+
+def _members(fact: Any) -> set[str]:
+    return {word for text in fact.values() for word in words(text)} if isinstance(fact, dict) else set()
+
+
+def words(expression: Any) -> set[str]:
+    """Return the words of an expression, among them the fields that it uses."""
+    return set(re.findall(r"\w+", expression)) if isinstance(expression, str) else set()
+
+
+def wrong_expressions(steps: Sequence[Step], fields: Sequence[Field]) -> Iterator[tuple[str, str]]:
+    """Yield each fault of the expressions of `steps` as (what, fix)."""
+    by_name = {field.name: field for field in fields}
+    row = ", ".join(f"CAST(NULL AS {type_of(field)}) AS {quoted(field.name)}" for field in fields)
+    for step in steps:
+        for name, expression in step.expressions:
+            what = f"upcast of {name!r} from version {step.version}: {expression!r}"
+            personal = sorted(name for name in used([expression], fields) if by_name[name].personal)
+            if fault := expression_fault(expression, type_of(by_name[name]), row):
+                yield f"{what} {fault[0]}", fault[1]
+            elif personal and not by_name[name].personal:
+                yield f"{what} uses {personal[0]!r}, which is personal", f"use other fields, or make {name!r} personal"
+
+
+def used(expressions: Collection[str], fields: Sequence[Field]) -> set[str]:
+    """Return the fields that expressions use; their names may be in other letters."""
+    mentioned = {word.lower() for expression in expressions for word in words(expression)}
+    return {field.name for field in fields if field.name.lower() in mentioned}
+
+
+def upcast_fields(steps: Sequence[Step], fields: Sequence[Field]) -> list[Field]:
+    """Return the fields that are upcast."""
+    names = {name for step in steps for name, _ in step.expressions}
+    return [field for field in fields if field.name in names]
+
+
+def definition(steps: Sequence[Step], fields: Sequence[Field], texts: Mapping[str, str]) -> dict[str, str]:
+    """Return `texts`, which describe the fields, with the steps and the other fields that decide what is upcast."""
+    described = dict(texts)
+    every = used([sql for step in steps for _, sql in step.expressions], fields)
+    written = ", ".join(f"{step.version}: {name} = {sql}" for step in steps for name, sql in step.expressions)
+    for field in upcast_fields(steps, fields):
+        others = [f"{name} {texts[name]}" for name in sorted(every - {field.name})]
+        described[field.name] = "; ".join([f"{texts[field.name]} upcast {written}", *others])
+    return described
+
+
+def upcast_sql(steps: Sequence[Step], fields: Sequence[Field], rows: str, *, opened: bool, tried: bool = False) -> str:
+    """Return DuckDB's SQL of `rows` (a query, or a table) with their fields upcast; they have `_version` too.
+
+    Personal fields are null unless `opened`. If `tried`, what fails is null, and FAILED names a field that does.
+    """
+    by_name = {field.name: field for field in fields}
+    if tried:
+        rows = f"(SELECT *, CAST(NULL AS VARCHAR) AS {FAILED} FROM {rows})"
+    for step in steps:
+        values, failed = [], [FAILED]
+        for name, expression in step.expressions:
+            field, older, column = by_name[name], step.applies, quoted(name)
+            value = f"CAST(({expression}) AS {type_of(field)})" if opened or not field.personal else "NULL"
+            failed.append(f"CASE WHEN {older} AND TRY(struct_pack(v := {value})) IS NULL THEN {literal(name)} END")
+            values.append(f"CASE WHEN {older} THEN {f'TRY({value})' if tried else value} ELSE {column} END AS {column}")
+        values += [f"coalesce({', '.join(failed)}) AS {FAILED}"] if tried else []
+        rows = f"(SELECT * REPLACE ({', '.join(values)}) FROM {rows})"
+    return rows

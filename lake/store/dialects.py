@@ -1,0 +1,226 @@
+"""SQL of Spark and of DuckDB that reads the fields of a contract from the columns of a log, of whichever version.
+
+Both read what an event's contract did not know from a struct that `lake.records.members` makes of `_extra`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, Final
+
+from lake import quoting
+from lake.contracts import encryption
+from lake.contracts.contract import Contract
+from lake.contracts.duckdb_types import type_of
+from lake.contracts.fields import Field
+from lake.contracts.origins import Member, Origin, has_grown, members, origins, reading
+from lake.quoting import DUCKDB, SPARK
+
+MEMBERS: Final = "_members"
+"""The struct of the members of `_extra` that are read: m0, m1 …"""
+
+
+class Spark:
+    """Spark's SQL, over the columns of a log whose `_extra` is readable, and MEMBERS."""
+
+    quote = SPARK
+
+    def __init__(self, carried: Iterable[Member]) -> None:
+        self._columns = {member: f"{MEMBERS}.m{number}" for number, member in enumerate(carried)}
+
+    def stored(self, origin: Origin, field: Field) -> str:
+        """The value in the column of `origin`, with what its records lacked."""
+        column = self.name(origin.column)
+        if self.is_sealed(origin):
+            return self.cast(encryption.opened(column, encryption.place(origin.contract, origin.column)), field)
+        if member := origin.member(field):
+            assert origin.before is not None
+            return self._grown(origin.before, field, column, self._columns[member])
+        return self._widened(origin.before or field, column, field)
+
+    def is_sealed(self, origin: Origin) -> bool:
+        """Whether the column holds sealed text that is opened here."""
+        return origin.before is not None and origin.before.name in origin.contract.sealed
+
+    def carried(self, member: Member) -> str:
+        """The value of a member of `_extra`."""
+        return self._columns[member]
+
+    def first(self, values: Sequence[tuple[bool, str]]) -> str:
+        """The first of `values` that is not null."""
+        return f"coalesce({', '.join(value for _, value in values)})"
+
+    def default(self, of: Field, field: Field) -> str:
+        """The default of the field `of`."""
+        from lake.records.members import default_of  # with Arrow
+
+        if field.nested:
+            return self.literal(field, None if of.default is None else default_of(_with_default(field, of.default)))
+        return self._widened(of, self.literal(of, default_of(of)), field)
+
+    def _widened(self, before: Field, value: str, field: Field) -> str:
+        """A float becomes the double that its shortest decimal text says, as if it had been read as one."""
+        if before.type == field.type:
+            return value
+        return self.cast(self.text(value) if before.type == "float" else value, field)
+
+    def _grown(self, before: Field, now: Field, value: str, more: str, depth: int = 0) -> str:
+        """A nested `value` as `now`; `more` has the members that `before` lacks."""
+        if not has_grown(before, now):
+            return value
+        if now.type.startswith("struct"):
+            known = {part.name: part for part in before.parts}
+            parts = {
+                part.name: self._grown(known[part.name], part, self.member(value, part), self.member(more, part), depth)
+                if part.name in known
+                else self.member(more, part)
+                for part in now.parts
+            }
+            return f"CASE WHEN {value} IS NOT NULL THEN {self.struct(parts)} END"
+        item, at = f"_item{depth}", f"_at{depth}"
+        of_map = now.type.startswith("map")
+        of_item = f"{item}.value" if of_map and self.quote == DUCKDB else item
+        key = self.key(item, at, of_map=of_map)
+        body = self._grown(before.parts[0], now.parts[0], of_item, f"{more}[{key}]", depth + 1)
+        return self.each(value, item, at, body, of_map=of_map)
+
+    def literal(self, field: Field, value: Any) -> str:
+        """A value that the grammar read, as SQL."""
+        if value is None:
+            return self.cast("NULL", field)
+        if not field.nested:
+            return self.scalar(field, value)
+        if field.type.startswith("struct"):
+            parts = {part.name: self.literal(part, value[part.name]) for part in field.parts}
+            return self.cast(self.struct(parts), field)
+        (part,) = field.parts
+        if field.type.startswith("map"):
+            pairs = [(self.quoted(key), self.literal(part, each)) for key, each in value]
+            return self.cast(self.map(pairs), field)
+        return self.cast(self.array([self.literal(part, each) for each in value]), field)
+
+    def scalar(self, field: Field, value: Any) -> str:
+        """A value that is not nested."""
+        if isinstance(value, bytes):
+            return f"unhex('{value.hex()}')"
+        text = value.isoformat() if hasattr(value, "isoformat") else str(value)
+        return self.cast(self.quoted(text), field)
+
+    def name(self, name: str) -> str:
+        """An identifier."""
+        return quoting.quoted(name, self.quote)
+
+    def quoted(self, text: str) -> str:
+        """A text."""
+        return quoting.literal(text, self.quote)
+
+    def cast(self, value: str, field: Field) -> str:
+        """A value as the type of `field`."""
+        return f"cast({value} AS {field.type})"
+
+    def text(self, value: str) -> str:
+        """A value as text."""
+        return f"cast({value} AS string)"
+
+    def member(self, value: str, part: Field) -> str:
+        """A member of a record."""
+        return f"{value}.{self.name(part.name)}"
+
+    def struct(self, parts: Mapping[str, str]) -> str:
+        """A record."""
+        return f"named_struct({', '.join(f'{self.quoted(name)}, {value}' for name, value in parts.items())})"
+
+    def array(self, items: Sequence[str]) -> str:
+        """A list of values."""
+        return f"array({', '.join(items)})"
+
+    def map(self, pairs: Sequence[tuple[str, str]]) -> str:
+        """A map of keys to values."""
+        return f"map({', '.join(part for pair in pairs for part in pair)})"
+
+    def key(self, item: str, at: str, *, of_map: bool) -> str:
+        """The text by which an item of an array, or a value of a map, is found in what its records lacked."""
+        return at if of_map else self.text(at)
+
+    def each(self, value: str, item: str, at: str, body: str, *, of_map: bool) -> str:
+        """An array, or a map, with `body` in place of each `item`, whose index or key is `at`."""
+        return (
+            f"transform_values({value}, ({at}, {item}) -> {body})"
+            if of_map
+            else (f"transform({value}, ({item}, {at}) -> {body})")
+        )
+
+
+class DuckDB(Spark):
+    """DuckDB's SQL over the columns of a log, of which nothing sealed is opened, and MEMBERS."""
+
+    quote = DUCKDB
+
+    def is_sealed(self, origin: Origin) -> bool:
+        """Nothing is opened."""
+        return False
+
+    def first(self, values: Sequence[tuple[bool, str]]) -> str:
+        """A sealed `_extra` may have the value of any member: what comes after the first one is not known."""
+        known = takewhile(lambda value: not value[0], values)
+        sealed = "coalesce(_extra, '') <> '' AND NOT json_valid(_extra)"
+        before = f"coalesce({', '.join(['NULL', *(sql for _, sql in known)])})"
+        value = f"coalesce({', '.join(sql for _, sql in values)})"
+        return f"CASE WHEN {sealed} THEN {before} ELSE {value} END" if any(carried for carried, _ in values) else value
+
+    def cast(self, value: str, field: Field) -> str:
+        """A value as the type of `field`."""
+        return f"CAST({value} AS {type_of(field)})"
+
+    def text(self, value: str) -> str:
+        """A value as text."""
+        return f"CAST({value} AS VARCHAR)"
+
+    def struct(self, parts: Mapping[str, str]) -> str:
+        """A record."""
+        return f"struct_pack({', '.join(f'{self.name(name)} := {value}' for name, value in parts.items())})"
+
+    def array(self, items: Sequence[str]) -> str:
+        """A list of values."""
+        return f"[{', '.join(items)}]"
+
+    def map(self, pairs: Sequence[tuple[str, str]]) -> str:
+        """A map of keys to values."""
+        return f"MAP {{{', '.join(f'{key}: {value}' for key, value in pairs)}}}"
+
+    def key(self, item: str, at: str, *, of_map: bool) -> str:
+        """The key in what the records lacked; indices of lists begin with 1."""
+        return f"{item}.key" if of_map else self.text(f"{at} - 1")
+
+    def each(self, value: str, item: str, at: str, body: str, *, of_map: bool) -> str:
+        """A list, or a map, with `body` in place of each item."""
+        if not of_map:
+            return f"list_transform({value}, lambda {item}, {at}: {body})"
+        entry = f"struct_pack(k := {item}.key, v := {body})"
+        return f"map_from_entries(list_transform(map_entries({value}), lambda {item}: {entry}))"
+
+
+def _with_default(field: Field, default: str) -> Field:
+    from dataclasses import replace
+
+    return replace(field, default=default)
+
+
+def fields_sql(contracts: Sequence[Contract]) -> list[str]:
+    """Spark's SQL of the fields of the newest contract, over the columns of a log and MEMBERS."""
+    places, dialect = origins(contracts), Spark(members(contracts))
+    return [
+        f"{reading(field, places[field.name], dialect)} AS {dialect.name(field.name)}" for field in contracts[-1].fields
+    ]
+
+
+def unchanged(contracts: Sequence[Contract]) -> set[str]:
+    """The fields of the newest contract that every version has in the column of their name, and that are not upcast."""
+    places, dialect, newest = origins(contracts), Spark(members(contracts)), contracts[-1]
+    upcast = {name for step in newest.upcast for name, _ in step.expressions}
+    return {
+        field.name
+        for field in newest.fields
+        if field.name not in upcast and reading(field, places[field.name], dialect) == dialect.name(field.name)
+    }

@@ -1,0 +1,103 @@
+"""Events of a log in Spark, read under the newest contract: what Python makes of them, in workers of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lake.contracts.contract import Contract
+from lake.contracts.event_id import literal, quoted
+from lake.contracts.origins import members
+from lake.contracts.upcast import FAILED, Step, upcast_fields, upcast_sql, used
+from lake.kinds.grouped_map import pickled
+from lake.records.columns import arrow_type
+from lake.records.members import read_members
+from lake.records.unknown import by_names, undeclared
+from lake.store.dialects import MEMBERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+UPCAST = "_upcast"
+
+
+def with_members(rows: DataFrame, contracts: Sequence[Contract]) -> DataFrame:
+    """`rows` of a log with MEMBERS, the members of `_extra` that the fields of the newest contract are read from."""
+    carried = members(contracts)
+    if not carried:
+        return rows
+    kinds = ", ".join(f"m{number}: {member.shape.type}" for number, member in enumerate(carried))
+    return rows.withColumn(
+        MEMBERS, by_python(f"struct<{kinds}>", partial(read_members, carried), ["_version", "_extra"])
+    )
+
+
+def upcast(rows: DataFrame, contract: Contract, steps: Sequence[Step]) -> DataFrame:
+    """`rows` read under `contract`, those of older versions upcast. One that cannot be raises an error in Spark."""
+    fields = upcast_fields(steps, contract.fields)
+    if not fields:
+        return rows
+    expressions = [sql for step in steps for _, sql in step.expressions]
+    read = ["_version", *sorted({*used(expressions, contract.fields), *(field.name for field in fields)})]
+    types = {field.name: arrow_type(field) for field in fields}
+    queries = [upcast_sql(steps, contract.fields, "rows", opened=True, tried=tried) for tried in (False, True)]
+    kinds = ", ".join([*(f"{quoted(field.name)}: {field.type}" for field in fields), f"{FAILED}: string"])
+    made = rows.withColumn(UPCAST, by_python(f"struct<{kinds}>", partial(_evaluated, queries, read, types), read))
+    what = f"concat({literal(f'{contract.name}: ')}, {UPCAST}.{FAILED}, ' of version ', _version, ' cannot be upcast')"
+    values = {
+        field.name: f"CASE WHEN {UPCAST}.{FAILED} IS NOT NULL THEN raise_error({what})"
+        f" ELSE {UPCAST}.{quoted(field.name)} END"
+        for field in fields
+    }
+    return made.selectExpr(
+        *(f"{values[name]} AS {quoted(name)}" if name in values else quoted(name) for name in rows.columns)
+    )
+
+
+def with_undeclared(rows: DataFrame, contracts: Sequence[Contract]) -> DataFrame:
+    """`rows` whose `_extra` has only what none of the `contracts` declares, in one spelling."""
+    if len(contracts) == 1:
+        return rows  # it has nothing else, and is written in one spelling
+    known = by_names(field for contract in contracts for field in contract.fields)
+    return rows.withColumn("_extra", by_python("string", partial(undeclared, known), ["_extra"]))
+
+
+def _evaluated(
+    queries: Sequence[str], read: Sequence[str], types: dict[str, pa.DataType], *columns: pa.Array
+) -> pa.Array:
+    """The struct of the upcast fields: by the second query, which names what fails, only if the first fails."""
+    import duckdb
+
+    with duckdb.default_connection().cursor() as con:
+        con.execute("SET threads = 1; SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+        con.register("rows", pa.Table.from_arrays(list(columns), list(read)))
+        try:
+            made = con.sql(f"FROM {queries[0]}").to_arrow_table()
+            failed = pa.nulls(made.num_rows, pa.string())
+        except duckdb.Error:
+            made = con.sql(f"FROM {queries[1]}").to_arrow_table()
+            failed = made[FAILED].combine_chunks().cast(pa.string())
+        arrays = [made[name].combine_chunks().cast(kind) for name, kind in types.items()]
+    return pa.StructArray.from_arrays([*arrays, failed], names=[*types, FAILED])
+
+
+def by_python(type_: str, work: Callable[..., pa.Array], columns: Iterable[str]) -> Column:
+    """Return what `work` makes of columns. It goes to the workers by value: they have no `lake`."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    payload, loaded = pickled(work), list[Callable[..., pa.Array]]()
+
+    def evaluate(*arrays: pa.Array) -> pa.Array:
+        import pickle
+
+        if not loaded:
+            loaded.append(pickle.loads(payload))
+        return loaded[0](*arrays)
+
+    made: Any = arrow_udf(type_)(evaluate)  # type: ignore[call-overload]
+    column: Column = made(*(F.col(quoted(name)) for name in columns))
+    return column
