@@ -51,10 +51,8 @@ that it takes a third less time. To build tables of 3,000,000 events takes as lo
 """
 DEDUPLICATED_LOG_ROWS = 20_000_000
 """Rows of the log's files that are searched in this process for the ids of a batch: `_bucket` and `_id` are read."""
-CAREFUL_BYTES = 64 << 10
-"""So many bytes of records are read with care at once. A quick reading first saves 90 µs a record, and takes a new JVM
-two seconds more where a record is left.
-"""
+READ_BYTES = 16 << 20
+"""Bytes of records that are read in this process at once; of more, each file is read by one task of Spark."""
 ROW_GROUP = 8 << 20
 """How large the parts of a file are that are read, or passed over, apart: a reader that wants most columns holds the
 whole of one a thread.

@@ -28,7 +28,7 @@ from lake.contracts.contract import Contract
 from lake.errors import DeclarationError
 from lake.ingest import completeness, landing, recovery
 from lake.ingest.batch import Batch
-from lake.ingest.delivery import FETCHES, Acceptance, Delivery, Fetched, Files, Replayed
+from lake.ingest.delivery import Acceptance, Delivery, Fetched, Files, Replayed, unpacked_bytes
 from lake.ingest.files import Mark, noted
 from lake.ingest.personal import sealed_with
 from lake.ingest.reading import reading
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
 STAGING: Final = ".lake/staging"
 STDIN: Final = "stdin-"
 CHUNK: Final = 1 << 20
-PACKED: Final = {".gz": 20, ".parquet": 20, ".avro": 20}
-PACKED_SPOOL: Final = 6
-"""Assumed ratios of unpacked to stored size: of these kinds of files, and of what a source has read."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +208,7 @@ def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
     settings, contract, delivery = batch.settings, batch.contract, batch.delivery
     failures = {} if delivery.keeps_rejects else batch.failures
     if isinstance(delivery, Replayed):
-        delivery.failed.update(failures)
+        delivery.fail(failures)
     marks = delivery.marks(set(failures))
     if not marks:
         return BatchCounts(batch.head.batch)
@@ -268,7 +265,7 @@ def _content(
     batch: Batch, marks: Sequence[Mark], was: Mapping[str, Any] | None
 ) -> tuple[pa.Table | DataFrame, dict[str, Any]]:
     """The rows to be written, and what the commit says of them: also what it `was` where it is made again otherwise."""
-    size = sum(bytes_ * _ratio(name) for name, bytes_, *_ in marks)
+    size = sum(unpacked_bytes(name, bytes_) for name, bytes_, *_ in marks)
     rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
     most = cost.SCAN_ROWS if Log(batch.settings, batch.contract.name).by_spark else cost.APPENDED_ROWS
     few = rows <= most and size <= cost.APPENDED_BYTES
@@ -286,10 +283,6 @@ def _content(
                 batch.contract.name,
             )
     return events, content
-
-
-def _ratio(name: str) -> int:
-    return PACKED_SPOOL if name.startswith(FETCHES) else PACKED.get(Path(name).suffix.lower(), 1)
 
 
 def _counts(batch: Batch) -> BatchCounts:

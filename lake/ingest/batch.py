@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -18,32 +18,19 @@ from lake.config import Settings
 from lake.contracts import evolution
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import identity
-from lake.contracts.reasons import Reason
+from lake.contracts.reasons import BLANK, CONTROL, Reason
 from lake.ingest import completeness, drift, producers, refusals
 from lake.ingest.deduplication import NONE, Search, Verdict
-from lake.ingest.delivery import LINE_BITS, Closing, Delivery, QuarantineEvent
+from lake.ingest.delivery import POSITION_BITS, Closing, Delivery, QuarantineEvent, records_of
 from lake.ingest.drift import Drift
 from lake.ingest.horizon import Horizon
 from lake.ingest.personal import BLANKED, extras, sealable, shown
-from lake.ingest.records.debezium import CONTROL
-from lake.ingest.records.file_facts import SOURCE
-from lake.ingest.records.parse import BLANK
 from lake.kinds.floats import with_one_zero
 from lake.store.log import BROADCAST, REFUSAL, LogHead
-from lake.store.scan import to_frame
 
+FACTS: Final = "_facts"
 NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"  # nothing is wrong with them
 REJECT: Final = ("_position", "_reason", "_detail", "_raw", "_source", "_facts")
-AT: Final = "_at"
-LINES: Final = pa.schema(
-    [
-        ("_file", pa.string()),
-        ("_block", pa.int64()),
-        ("_shift", pa.int64()),
-        ("_origin", pa.string()),
-        ("_numbered", pa.bool_()),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -75,37 +62,13 @@ class Batch:
 
     @cached_property
     def placed(self) -> DataFrame:
-        """The records with `_source`, and `_position`: their order in the batch."""
-        lines = F.broadcast(to_frame(self.spark, pa.Table.from_pylist(list(self._lines()), LINES)))
-        line = f"_position & {(1 << LINE_BITS) - 1}L"
-        placed = (
-            self.parsed.join(lines, ["_file", "_block"])
-            .withColumn("_position", F.expr("_seq + _shift"))
-            .withColumn("_source", F.expr(f"CASE WHEN _numbered THEN concat(_origin, ':', {line}) ELSE _origin END"))
-        )
-        if AT in placed.columns:
-            placed = placed.withColumn("_source", F.expr(f"concat(_origin, {AT})"))
+        """The records, each with its id."""
+        placed = self.parsed
         if self.contract.identity == "position":
             placed = placed.withColumn("_id", F.expr(identity(self.contract)))
         if not self.contract.sealed:
             return placed
         return sealable(self.spark, self.settings, self.contract, placed, self.read)
-
-    def _lines(self) -> Iterator[dict[str, object]]:
-        """What to add to a `_seq` of each block of each file to get a position."""
-        blocks = self.tally.group_by(["_file", "_block"]).aggregate([("first", "min"), ("lines", "sum")])
-        before: dict[str, int] = {}
-        for row in sorted(blocks.to_pylist(), key=lambda row: (row["_file"], row["_block"])):
-            origin = self.delivery.origin(row["_file"])
-            line = before.get(row["_file"], origin.first_line)
-            before[row["_file"]] = line + row["lines_sum"]
-            yield {
-                "_file": row["_file"],
-                "_block": row["_block"],
-                "_shift": origin.base + line - row["first_min"],
-                "_origin": origin.source,
-                "_numbered": origin.first_line > 0,
-            }
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -236,13 +199,13 @@ class Batch:
 
     @cached_property
     def failures(self) -> dict[int, tuple[str, str]]:
-        """The `_seq` of every record that is neither accepted nor a duplicate, with reason and detail."""
+        """The `_position` of every record that is neither accepted nor a duplicate, with reason and detail."""
         refused = (
-            self.parsed.where(f"_reason <> '{CONTROL}'").select("_seq", "_reason", "_detail").toArrow().to_pylist()
+            self.parsed.where(f"_reason <> '{CONTROL}'").select("_position", "_reason", "_detail").toArrow().to_pylist()
         )
         conflicts = self._conflicts.toArrow().to_pylist()
-        reasons = {row["_seq"]: (row["_reason"], row["_detail"]) for row in refused}
-        conflicting = {row["_seq"]: f"same id as {row['original']}, other content" for row in conflicts}
+        reasons = {row["_position"]: (row["_reason"], row["_detail"]) for row in refused}
+        conflicting = {row["_position"]: f"same id as {row['original']}, other content" for row in conflicts}
         return reasons | {seq: (str(Reason.CONFLICT), detail) for seq, detail in conflicting.items()}
 
     @cached_property
@@ -255,21 +218,22 @@ class Batch:
         return self.refused + self.conflicts + len(self.faults) if self.delivery.keeps_rejects else 0
 
     def rejects(self) -> DataFrame:
-        """The rows for the quarantine, numbered after the faults. A conflict's text and facts are read again.
+        """The rows for the quarantine, numbered after the faults. Texts that were not kept are read again.
 
         Text about people who were forgotten is blanked.
         """
-        same = "'same id as ', original, ', other content'"
-        raw, detail = shown(self.contract, "_raw"), shown(self.contract, "_detail", f"'{BLANKED}'")
         refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
-        facts = f"to_json({SOURCE})" if self._keeps_facts else "cast(NULL AS string)"
-        rejects = refused.selectExpr("_position", "_reason", detail, raw, "_source", facts).toDF(*REJECT)
         if self.conflicts:
-            texts = self.delivery.records(self.spark).select("_seq", "_raw", *([SOURCE] if self._keeps_facts else []))
-            conflicting = self._conflicting.drop("_raw", SOURCE).join(texts, "_seq")
-            rejects = rejects.union(
-                conflicting.selectExpr("_position", f"'{Reason.CONFLICT}'", f"concat({same})", raw, "_source", facts)
+            same = "concat('same id as ', original, ', other content')"
+            conflicting = self._conflicting.withColumns(
+                {"_reason": F.lit(str(Reason.CONFLICT)), "_detail": F.expr(same)}
             )
+            refused = refused.unionByName(conflicting.drop("original"))
+        if self.conflicts or pc.sum(self.tally["textless"]).as_py():
+            refused = refused.drop("_raw", FACTS).join(self._texts_of(refused), "_position")
+        raw, detail = shown(self.contract, "_raw"), shown(self.contract, "_detail", f"'{BLANKED}'")
+        facts = f"to_json({FACTS})" if self._keeps_facts else "cast(NULL AS string)"
+        rejects = refused.selectExpr("_position", "_reason", detail, raw, "_source", facts).toDF(*REJECT)
         return rejects.selectExpr(
             f"{self.number}L AS _batch",
             f"{self._numbered} AS _number",
@@ -281,10 +245,17 @@ class Batch:
             *(["_facts AS facts"] if self._keeps_facts else []),
         )
 
+    def _texts_of(self, records: DataFrame) -> DataFrame:
+        """Return the texts of `records` and what their source reports of them, read again with their files."""
+        files = records.selectExpr(f"shiftright(_position, {POSITION_BITS}) AS rank").distinct().toArrow()
+        delivery = self.delivery.only({*files["rank"].to_pylist()})
+        again = records_of(self.spark, self.settings, self.contract, delivery, texts=True)
+        return again.select("_position", "_raw", *([FACTS] if self._keeps_facts else []))
+
     @property
     def _keeps_facts(self) -> bool:
         """Whether what the source says of records goes to quarantine with them: not where it may be about a person."""
-        return SOURCE in self.placed.columns and not self.contract.sealed
+        return FACTS in self.placed.columns and not self.contract.sealed
 
     @property
     def _numbered(self) -> str:
@@ -293,11 +264,11 @@ class Batch:
     @property
     def _conflicting(self) -> DataFrame:
         conflicts = F.broadcast(self._conflicts) if isinstance(self.verdict.rows, pa.Table) else self._conflicts
-        return self.placed.join(conflicts, "_seq")
+        return self.placed.join(conflicts, "_position")
 
     @property
     def _conflicts(self) -> DataFrame:
-        return self.verdict.frame(self.spark).where("conflict").select("_seq", "original")
+        return self.verdict.frame(self.spark).where("conflict").select("_position", "original")
 
     @cached_property
     def _quarantine_events(self) -> list[QuarantineEvent]:
@@ -349,7 +320,7 @@ class Batch:
         kept = records.where("_reason IS NULL")
         if not self.verdict.num_rows:
             return kept
-        return kept.join(self.verdict.frame(self.spark).select("_seq"), "_seq", "left_anti")
+        return kept.join(self.verdict.frame(self.spark).select("_position"), "_position", "left_anti")
 
     @property
     def _now(self) -> str:

@@ -29,6 +29,7 @@ from lake.store import cold, delta, log, small
 from lake.store.log import Log
 from lake.store.scan import arrow_schema, as_frame, to_arrow, to_frame, within
 from lake.store.storage import Address
+from lake.store.versions import with_undeclared
 from lake.store.voids import Void, all_voids, kept
 
 if TYPE_CHECKING:
@@ -50,22 +51,22 @@ MEETING: Final = """
 # DuckDB and Spark read it alike.
 VERDICT: Final = """
     WITH again AS (
-        SELECT _seq, min(k.place) AS place
+        SELECT _position, min(k.place) AS place
         FROM {batch} b JOIN {known} k ON void AND k._bucket = b._bucket AND k._id = b._id AND k.content = b.content
-        GROUP BY _seq
+        GROUP BY _position
     )
-    SELECT _seq, b._bucket, coalesce(k.content, first) <> b.content AS conflict,
+    SELECT _position, b._bucket, coalesce(k.content, first) <> b.content AS conflict,
         coalesce(k.place, origin) AS original, b._id, source
     FROM (
         SELECT *, row_number() OVER same AS nth,
             first_value(content) OVER same AS first, first_value(source) OVER same AS origin
-        FROM {batch} ANTI JOIN again USING (_seq) WINDOW same AS (PARTITION BY _bucket, _id ORDER BY _position)
+        FROM {batch} ANTI JOIN again USING (_position) WINDOW same AS (PARTITION BY _bucket, _id ORDER BY _position)
     ) b LEFT JOIN {known} k ON NOT void AND k._bucket = b._bucket AND k._id = b._id
     WHERE nth > 1 OR k._id IS NOT NULL
-    UNION ALL SELECT _seq, _bucket, false, place, _id, source FROM {batch} JOIN again USING (_seq)"""
+    UNION ALL SELECT _position, _bucket, false, place, _id, source FROM {batch} JOIN again USING (_position)"""
 VERDICT_SCHEMA: Final = pa.schema(
     [
-        ("_seq", pa.int64()),
+        ("_position", pa.int64()),
         ("_bucket", pa.int32()),
         ("conflict", pa.bool_()),
         ("original", pa.string()),
@@ -79,8 +80,8 @@ VERDICT_SCHEMA: Final = pa.schema(
 class Verdict:
     """The events not to be appended, in this process's memory unless they are many; `counts` says how many they are.
 
-    Columns of `rows`: whether each is a `conflict`, and where the `original` is; `_seq`, `_bucket`, and the event's own
-    `_id` and `source`. Of `counts`: `_bucket`, `conflict`, `count`.
+    Columns of `rows`: whether each is a `conflict`, and where the `original` is; `_position`, `_bucket`, and the
+    event's own `_id` and `source`. Of `counts`: `_bucket`, `conflict`, `count`.
     """
 
     rows: pa.Table | DataFrame
@@ -122,7 +123,9 @@ class Verdict:
             return
         parts = math.ceil((self.num_rows - self.conflicts) / cost.APPENDED_ROWS)
         for part in range(parts):
-            yield to_arrow(self.rows.where(f"NOT conflict AND pmod(hash(_seq), {parts}) = {part}").select(*columns))
+            yield to_arrow(
+                self.rows.where(f"NOT conflict AND pmod(hash(_position), {parts}) = {part}").select(*columns)
+            )
 
 
 NONE: Final = Verdict.of(VERDICT_SCHEMA.empty_table())
@@ -130,7 +133,7 @@ NONE: Final = Verdict.of(VERDICT_SCHEMA.empty_table())
 
 @dataclass(frozen=True)
 class Search:
-    """The search for re-deliveries among `events`: the `rows` accepted so far, with `_seq`, `_position`, `_source`.
+    """The search for re-deliveries among `events`: the `rows` accepted so far, with `_position`, `_source`.
 
     Nothing in the log from batch `before` on was there.
     """
@@ -159,8 +162,8 @@ class Search:
         if stored is not None:
             suspects = suspects.union(stored.select("_bucket", "_id")).distinct()
         digest = f"{content(self.contract)} AS content"
-        repeats = self.events.join(suspects, ["_bucket", "_id"], "left_semi")
-        batch = with_one_zero(repeats).selectExpr("_seq", "_position", "_bucket", "_id", "_source AS source", digest)
+        repeats = with_undeclared(self.events.join(suspects, ["_bucket", "_id"], "left_semi"), self.contracts)
+        batch = with_one_zero(repeats).selectExpr("_position", "_bucket", "_id", "_source AS source", digest)
         place = f"concat({literal(self.contract.name)}, ' ', _batch, ':', _bucket, ':', _offset) AS place"
         void = ", ".join(f"({void.bucket}, {void.offset}L)" for void in self._voids if not void.whole)
         origins = with_one_zero(stored if stored is not None else log.empty(self.spark, self.contract)).selectExpr(
@@ -243,7 +246,7 @@ class Search:
         sealed = events is not None and encryption.SUBJECT in events.column_names
         among = log.people(events) if sealed else None
         keys = Log(self.settings, self.contract.name).keys_of(self.spark, self.contract, among)
-        rows = log.current(rows, self.contracts, keys)
+        rows = with_undeclared(log.current(rows, self.contracts, keys, upcast=False), self.contracts)
         # The text of what is nested tells times with a zone, which older logs have for such without, from these.
         for field in self.contract.fields:
             if field.nested:

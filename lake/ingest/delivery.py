@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -12,54 +13,44 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from lake import s3
+from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import ContractError
-from lake.ingest import attempts
-from lake.ingest.files import File, Mark, unchanged
-from lake.ingest.records import bounds, file_facts, formats
-from lake.ingest.records.bounds import Content
-from lake.ingest.records.file_facts import SOURCE, FileOf
-from lake.session import first_line, raise_if_gone
+from lake.ingest import attempts, file_facts, record_frames
+from lake.ingest.files import File, Mark, fault_of, unchanged
+from lake.records.packed import PACKINGS
+from lake.records.reader import RecordReader
+from lake.records.work import FILES, TEXTS, FilePiece, FileTask, TextTask
 from lake.sources import spool
 from lake.sources.spool import Spooled
 from lake.store import put_up
 from lake.store.log import ACCEPTED, REFUSED, REPAIRED
 from lake.store.quarantine import Rejected, mark
 from lake.store.scan import to_frame
-from lake.store.storage import Address, objects
+from lake.store.storage import Address
 from lake.store.storage.objects import Object
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RECORDS: Final = pa.schema(
-    [("_file", pa.string()), ("_block", pa.int64()), ("_seq", pa.int64()), ("_raw", pa.string())]
-)
-FACTS: Final = pa.schema([("_file", pa.string()), ("_facts", pa.string())])
-LINE_BITS: Final = 40  # a record's position is its file's rank followed by this many bits of line number
-LINE: Final = re.compile(r":[0-9]+$")
-_PLACE: Final = re.compile(r"\b(?:file|s3a?):/\S+?(?=\.?(?:\s|$))")
+POSITION_BITS: Final = 40
+"""A record's position is its file's rank followed by this many bits of its place in the file."""
+LINE: Final = re.compile(r":[0-9]+(\.[0-9]+)?$")
 ACCEPTS: Final = "accepted:"
 FETCHES: Final = "source:"
 CLOSES: Final = "idle at "
 GIVE_UP: Final = "lake ingest {stream} --give-up, which makes the batch empty, then lake rebuild --all"
+PACKED: Final = dict.fromkeys((*PACKINGS, ".parquet", ".avro"), 20)
+PACKED_SPOOL: Final = 6
+"""Assumed ratios of unpacked to stored size: of these kinds of files, and of what a source has read."""
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where the records of one `_file` come from; `source` names it.
-
-    `base`: added to a record's line it gives the position of the record in its batch, the same whenever that is made
-    again; the `base` itself is the position of the file as a whole. `first_line` is the line of its first record, 0
-    where `source` names the one record itself.
-    """
-
-    base: int
-    source: str
-    first_line: int = 1
+def unpacked_bytes(name: str, size: int) -> int:
+    """Return the assumed size of the records in a file, or in what a source has read, of `size` bytes."""
+    return size * (PACKED_SPOOL if name.startswith(FETCHES) else PACKED.get(Path(name).suffix.lower(), 1))
 
 
 @dataclass(frozen=True)
@@ -76,7 +67,7 @@ class QuarantineEvent:
 
 
 class Delivery(Protocol):
-    """What one batch reads. Its records have the columns that `formats` describes."""
+    """What one batch reads."""
 
     @property
     def keeps_rejects(self) -> bool:
@@ -86,22 +77,23 @@ class Delivery(Protocol):
     def faults(self) -> Iterable[tuple[str, str]]:
         """(source, detail) of what could not be read at all."""
 
-    def records(self, spark: SparkSession) -> DataFrame:
-        """Every record."""
+    @property
+    def size(self) -> int:
+        """Return the assumed size of its records in bytes."""
 
-    def files_of_records(self) -> Iterable[FileOf]:
-        """The files of the records."""
+    def read(self, reader: RecordReader) -> pa.Table:
+        """Read its records in this process."""
 
-    def origin(self, address: str) -> Origin:
-        """Where the records with this `_file` come from."""
+    def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
+        """Return its records as Spark's tasks read them; see `lake.records.work` for the columns."""
 
     def marks(self, refused: set[int]) -> list[Mark]:
-        """What the log's progress remembers when all records were taken but those with a `_seq` in `refused`."""
+        """What the log's progress remembers when all records were taken but those at the positions `refused`."""
 
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
         """What `batch` says of records that are, or were, in quarantine, but for those that it parses and refuses.
 
-        `refused`: the `_seq` of records that it does not take.
+        `refused`: the positions of records that it does not take.
         """
 
     def close(self) -> None:
@@ -113,8 +105,11 @@ class Delivery(Protocol):
     def settled(self) -> Delivery:
         """Itself, or what is left without the files that changed while they were read."""
 
-    def without_broken(self, spark: SparkSession) -> Delivery:
-        """Itself, or what is left when each file that Spark fails to read is put among the faults."""
+    def without(self, faults: Mapping[int, str]) -> Delivery:
+        """Itself, or what is left when the files whose positions begin there are put among the faults."""
+
+    def only(self, ranks: Container[int]) -> Delivery:
+        """Return what reads its files with these ranks alone; itself if it has no files."""
 
 
 @dataclass(frozen=True)
@@ -142,19 +137,11 @@ class Files:
         folder: Path | Address | None = None,
         repaired: Mapping[str, str] = MappingProxyType({}),
     ) -> Files:
-        """`files`, looked into for faults under `contract`; with `folder`, links out of it are one."""
-        names = () if contract.envelope else [name for field in contract.fields for name in field.names]
+        """`files`, those left out that cannot be opened; with `folder`, links out of it are not followed."""
         files = tuple(files)
         died = attempts.suspects(settings, contract.name)
-        faults = {file: died[file.mark].fault for file in files if file.mark in died and died[file.mark].fault}
-        read = [file.mark for file in files if file not in faults]
-        objects.look_into(file.path for file in files if isinstance(file.path, Object) and file.size)
-        with attempts.at_work(settings, contract.name, read, done=False):
-            for file in files:
-                faults[file] = faults.get(file) or formats.fault_of(
-                    file, folder=folder, names=names, record_bytes=settings.record_bytes, options=contract.csv
-                )
-                faults[file] = faults[file] or formats.fault_of_columns(file.path, contract)
+        faults = {file: died[file.mark].fault for file in files if file.mark in died}
+        faults |= {file: fault_of(file, folder=folder) for file in files if not faults.get(file)}
         return cls(settings, contract, files, {file: faults[file] for file in files if faults[file]}, repaired)
 
     @property
@@ -165,50 +152,44 @@ class Files:
     def good(self) -> list[File]:
         return [file for file in self.files if file not in self.bad]
 
-    def records(self, spark: SparkSession) -> DataFrame:
-        return self._records(spark, self.good)
+    @property
+    def size(self) -> int:
+        return sum(unpacked_bytes(file.path.name, file.size) for file in self.good)
 
-    def _records(self, spark: SparkSession, files: Iterable[File]) -> DataFrame:
-        paths = {path: self._told(path) for path in (self._staged[file] for file in files if file.size)}
-        return formats.records(spark, paths, self.contract.csv, record_bytes=self.settings.record_bytes)
+    def read(self, reader: RecordReader) -> pa.Table:
+        contents = {str(file.path): file.path for file in self.good}
+        task = replace(self._task(reader), open=lambda path: contents[path].open("rb"))
+        paths = [str(file.path) for file in self.good if file.size]
+        files = pa.RecordBatch.from_arrays(
+            [pa.array(paths, pa.string()), pa.nulls(len(paths), pa.binary())], schema=FILES
+        )
+        return pa.Table.from_batches(task(iter([files])), task.schema)
 
-    def _told(self, path: Content) -> str:
-        """What Spark is told to read."""
-        return formats.spelled(path) if isinstance(path, Object) else str(self._up.get(path, path))
+    def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
+        task, files = self._task(reader), [file for file in self.good if file.size]
+        if not record_frames.opens_files(self.settings, files):
+            up = self._up
+            addresses = {
+                file: file.path if isinstance(file.path, Object) else up.get(file.path, file.path) for file in files
+            }
+            pieces = {str(address): task.pieces[str(file.path)] for file, address in addresses.items()}
+            task = replace(task, pieces=pieces)
+            return record_frames.read(record_frames.contents(spark, addresses.values()), task)
+        return record_frames.read(record_frames.of_files(spark, files), task)
+
+    def _task(self, reader: RecordReader) -> FileTask:
+        pieces = {}
+        for rank, file in enumerate(self.files):
+            facts = file_facts.texts(self.contract, Path(file.name).name, file.mtime)
+            pieces[str(file.path)] = FilePiece(rank << POSITION_BITS, file.name, file.path.name, facts)
+        return FileTask(reader, self.contract.csv, pieces)
 
     @cached_property
     def _up(self) -> Mapping[Path, Address]:
         """Where Spark reads files that only this machine has."""
-        staged = (path for file, path in self._staged.items() if file.size)
-        return put_up.put_up(self.settings, [path for path in staged if isinstance(path, Path)])
-
-    def files_of_records(self) -> Iterator[FileOf]:
-        return ((path.name, Path(file.name).name, file.mtime) for file, path in self._staged.items())
-
-    @cached_property
-    def _staged(self) -> Mapping[File, Content]:
-        """A path of its own for every good file; where records tell facts of their files, also a name of its own."""
-        contract, apart = self.contract, bool(file_facts.fields_of(self.contract))
-        return {
-            file: formats.stage(self.settings, file, contract.csv, stream=contract.name, apart=apart)
-            for file in self.good
-        }
-
-    def origin(self, address: str) -> Origin:
-        return self._origins[formats.place_of(address)]
-
-    @cached_property
-    def _origins(self) -> Mapping[str, Origin]:
-        return {
-            str(path if isinstance(path, Object) else self._up.get(path, path)): Origin(
-                rank << LINE_BITS, file.name, 2 if self._is_headed(file) else 1
-            )
-            for rank, file in enumerate(self.files)
-            if (path := self._staged.get(file)) is not None
-        }
-
-    def _is_headed(self, file: File) -> bool:
-        return formats.format_of(file.path) == "csv" and not self.contract.csv.columns
+        return put_up.put_up(
+            self.settings, [file.path for file in self.good if file.size and isinstance(file.path, Path)]
+        )
 
     def marks(self, refused: set[int]) -> list[Mark]:
         return [*(file.mark for file in self.files), *((mark, 0, 0) for _, mark in self._dismissed)]
@@ -216,9 +197,9 @@ class Files:
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterator[QuarantineEvent]:
         rank = {file.name: rank for rank, file in enumerate(self.files)}
         for number, file in enumerate(self.bad, 1):
-            yield QuarantineEvent(rank[file.name] << LINE_BITS, file.name, mark(batch, number), REFUSED)
+            yield QuarantineEvent(rank[file.name] << POSITION_BITS, file.name, mark(batch, number), REFUSED)
         for number, (name, was) in enumerate(self._dismissed, 1):
-            yield QuarantineEvent((rank[name] + 1 << LINE_BITS) - number, name, was, REPAIRED)
+            yield QuarantineEvent((rank[name] + 1 << POSITION_BITS) - number, name, was, REPAIRED)
 
     @property
     def _dismissed(self) -> list[tuple[str, str]]:
@@ -226,10 +207,8 @@ class Files:
         return [(name, mark) for mark, name in sorted(self.repaired.items()) if name in good]
 
     def close(self) -> None:
-        if "_up" in self.__dict__:  # what was never read has put nothing up, or aside
+        if "_up" in self.__dict__:  # what was never read has put nothing up
             put_up.take_down(self._up.values())
-        if "_staged" in self.__dict__:
-            formats.unstage(self.settings, self._staged.values())
 
     def parts(self) -> Iterator[Files]:
         return (replace(self, files=(file,), bad={}) for file in self.good)
@@ -238,31 +217,35 @@ class Files:
         same = unchanged(self.files)
         return self if same == self.files else replace(self, files=same, bad=_only(self.bad, same))
 
-    def without_broken(self, spark: SparkSession) -> Files:
-        broken = {file: self._failure(spark, file) for file in self.good}
-        return replace(self, bad={**self.bad, **{file: fault for file, fault in broken.items() if fault}})
+    def without(self, faults: Mapping[int, str]) -> Files:
+        new = {self.files[position >> POSITION_BITS]: fault for position, fault in faults.items()}
+        return replace(self, bad=_only({**self.bad, **new}, self.files))
 
-    def _failure(self, spark: SparkSession, file: File) -> str:
-        """What Spark says when it reads all of `file`, "" if it can."""
-        try:
-            self._records(spark, [file]).selectExpr("max(length(_raw))").collect()
-        except Exception as error:
-            raise_if_gone(error)
-            if isinstance(file.path, Object) and (fault := s3.unread(error, str(file.path))):
-                raise fault from error
-            cause: BaseException | None = error
-            while cause is not None:
-                if bounds.TOO_LONG in str(cause):
-                    most = bounds.line_bytes(self.settings.record_bytes)
-                    return f"{bounds.OVERSIZED}a column of more than {most:,} characters"
-                cause = getattr(cause, "cause", None)
-            said = _PLACE.sub(lambda _: file.path.name, first_line(error))  # the same wherever the file is
-            return f"cannot be read: {said[:300]}"
-        return ""
+    def only(self, ranks: Container[int]) -> Files:
+        return self.without({rank << POSITION_BITS: "" for rank, _ in enumerate(self.files) if rank not in ranks})
+
+
+class Fileless:
+    """A delivery that reads no files, and nothing of which can change or be left out."""
+
+    def close(self) -> None:
+        pass
+
+    def parts(self) -> tuple[()]:
+        return ()
+
+    def settled(self) -> Self:
+        return self
+
+    def without(self, faults: Mapping[int, str]) -> Self:
+        return self
+
+    def only(self, ranks: Container[int]) -> Self:
+        return self
 
 
 @dataclass(frozen=True)
-class Replayed:
+class Replayed(Fileless):
     """Quarantined records, put to their log once more in their order. Those that fail again stay where they are.
 
     Where they are a `whole`, the batch that they were before, none may fail: `marks` raises ContractError. `failed` is
@@ -270,6 +253,7 @@ class Replayed:
     name was changed, in nanoseconds, where that is known.
     """
 
+    contract: Contract
     rows: tuple[Rejected, ...]
     whole: bool = False
     faults: tuple[tuple[str, str], ...] = ()
@@ -277,29 +261,27 @@ class Replayed:
     failed: dict[int, tuple[str, str]] = field(default_factory=dict, compare=False)
     times: Mapping[tuple[int, str], int] = field(default_factory=dict, compare=False)
 
-    def records(self, spark: SparkSession) -> DataFrame:
-        columns = [[row.mark for row in self.rows], [0] * len(self.rows), list(range(len(self.rows)))]
-        records = to_frame(spark, pa.table([*columns, [row.raw for row in self.rows]], schema=RECORDS))
-        if not any(row.facts for row in self.rows):
-            return records
-        facts = pa.table([columns[0], [row.facts for row in self.rows]], schema=FACTS)
-        facts_of = to_frame(spark, facts).selectExpr("_file", f"from_json(_facts, 'map<string,string>') AS {SOURCE}")
-        return records.join(facts_of, "_file")
+    @property
+    def size(self) -> int:
+        return sum(len(row.raw) for row in self.rows)
 
-    def files_of_records(self) -> Iterator[FileOf]:
-        for row in self.rows:
-            file = LINE.sub("", row.source)
-            yield row.mark, Path(file).name, self.times.get((row.batch, file))
+    def read(self, reader: RecordReader) -> pa.Table:
+        task = TextTask(reader)
+        return pa.Table.from_batches(task(iter(self._texts.to_batches())), task.schema)
 
-    def close(self) -> None:
-        pass
+    def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
+        return record_frames.read(record_frames.of_texts(spark, self._texts), TextTask(reader))
 
-    def origin(self, address: str) -> Origin:
-        return self._origins[address]
+    @property
+    def _texts(self) -> pa.Table:
+        columns = [[*map(_position, self.rows)], [row.source for row in self.rows], [row.raw for row in self.rows]]
+        return pa.table([*columns, [self._facts(row) for row in self.rows]], schema=TEXTS)
 
-    @cached_property
-    def _origins(self) -> Mapping[str, Origin]:
-        return {row.mark: Origin((row.batch << 31 | row.number) << 1, row.source, 0) for row in self.rows}
+    def _facts(self, row: Rejected) -> list[tuple[str, str]]:
+        file = LINE.sub("", row.source)
+        of_file = file_facts.texts(self.contract, Path(file).name, self.times.get((row.batch, file)))
+        facts = json.loads(row.facts) if row.facts else {}
+        return [(name, text) for name, text in {**facts, **of_file}.items() if text is not None]
 
     def marks(self, refused: set[int]) -> list[Mark]:
         if self.whole and refused:
@@ -308,25 +290,25 @@ class Replayed:
                 f"a batch of {stream} cannot be read again: {len(refused)} of its records break the contract",
                 fix=f"restore the contract under which they were ingested; or {GIVE_UP.format(stream=stream)}",
             )
-        return [row.fingerprint for seq, row in enumerate(self.rows) if seq not in refused]
+        return [row.fingerprint for row in self.rows if _position(row) not in refused]
 
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterator[QuarantineEvent]:
-        for seq, row in enumerate(self.rows):
-            if seq not in refused:
-                yield QuarantineEvent(self.origin(row.mark).base + 1, row.source, row.mark, REPAIRED)
+        for row in self.rows:
+            if _position(row) not in refused:
+                yield QuarantineEvent(_position(row) + 1, row.source, row.mark, REPAIRED)
 
-    def parts(self) -> tuple[()]:
-        return ()
+    def fail(self, failures: Mapping[int, tuple[str, str]]) -> None:
+        """Note which of its records fail, by position, with reason and detail."""
+        numbers = {_position(row): number for number, row in enumerate(self.rows)}
+        self.failed.update({numbers[position]: why for position, why in failures.items()})
 
-    def settled(self) -> Replayed:
-        return self
 
-    def without_broken(self, spark: SparkSession) -> Replayed:
-        return self
+def _position(row: Rejected) -> int:
+    return (row.batch << 31 | row.number) << 1
 
 
 @dataclass(frozen=True)
-class Fetched:
+class Fetched(Fileless):
     """What a source has read for one stream; see lake.sources.spool."""
 
     settings: Settings
@@ -352,24 +334,27 @@ class Fetched:
     def _file(self) -> Path:
         return self.spooled.file(self.stream)
 
-    def records(self, spark: SparkSession) -> DataFrame:
-        if not self._file.exists():
-            return to_frame(spark, RECORDS.empty_table())
-        return formats.spooled(spark, str(self._up.get(self._file, self._file)))
+    @property
+    def size(self) -> int:
+        [(name, size, *_)] = self.marks(set())
+        return unpacked_bytes(name, size)
+
+    def read(self, reader: RecordReader) -> pa.Table:
+        task = TextTask(reader)
+        batches = pq.ParquetFile(self._file).iter_batches() if self._file.exists() else ()
+        return pa.Table.from_batches(task(spool.as_texts(each, self.spooled.source) for each in batches), task.schema)
+
+    def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
+        address = str(self._up.get(self._file, self._file))
+        return record_frames.read(record_frames.of_spool(spark, address, self.spooled.source), TextTask(reader))
 
     @cached_property
     def _up(self) -> Mapping[Path, Address]:
         return put_up.put_up(self.settings, [self._file])
 
-    def files_of_records(self) -> Iterable[FileOf]:
-        return ()
-
     def close(self) -> None:
         if "_up" in self.__dict__:
             put_up.take_down(self._up.values())
-
-    def origin(self, address: str) -> Origin:
-        return Origin(0, f"{self.spooled.source}:", 0)
 
     def marks(self, refused: set[int]) -> list[Mark]:
         size = self._file.stat().st_size if self._file.exists() else 0
@@ -378,45 +363,22 @@ class Fetched:
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
         return ()
 
-    def parts(self) -> tuple[()]:
-        return ()
 
-    def settled(self) -> Fetched:
-        return self
-
-    def without_broken(self, spark: SparkSession) -> Fetched:
-        return self
-
-
-class Recordless:
+class Recordless(Fileless):
     """A batch without records, which says something about the log itself."""
 
     keeps_rejects = True
     faults: tuple[tuple[str, str], ...] = ()
+    size = 0
 
-    def records(self, spark: SparkSession) -> DataFrame:
-        return to_frame(spark, RECORDS.empty_table())
+    def read(self, reader: RecordReader) -> pa.Table:
+        return TextTask(reader).schema.empty_table()
 
-    def files_of_records(self) -> Iterable[FileOf]:
-        return ()
-
-    def close(self) -> None:
-        pass
-
-    def origin(self, address: str) -> Origin:
-        raise KeyError(address)
+    def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
+        raise NotImplementedError  # it has no size
 
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
         return ()
-
-    def parts(self) -> tuple[()]:
-        return ()
-
-    def settled(self) -> Self:
-        return self
-
-    def without_broken(self, spark: SparkSession) -> Self:
-        return self
 
 
 @dataclass(frozen=True)
@@ -455,3 +417,16 @@ class Closing(Recordless):
 
 def _only(bad: Mapping[File, str], files: Iterable[File]) -> dict[File, str]:
     return {file: bad[file] for file in files if file in bad}
+
+
+def records_of(
+    spark: SparkSession, settings: Settings, contract: Contract, delivery: Delivery, *, texts: bool = False
+) -> DataFrame:
+    """Return the records of `delivery` as `lake.records.work` describes them: read in this process if they are few.
+
+    With `texts`, accepted records have their `_raw` too.
+    """
+    reader = RecordReader(contract, settings.record_bytes, all_texts=texts)
+    if delivery.size <= cost.READ_BYTES:
+        return to_frame(spark, delivery.read(reader))
+    return delivery.frame(spark, reader)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.contracts.contract import Contract
-from lake.contracts.event_id import literal
 from lake.contracts.fields import Field
+from lake.records.lacking import masks, optional_fields
+from lake.records.unknown import by_names, known_paths, unknown_paths
 from lake.store.log import LogHead
 from lake.text import counted
 
@@ -24,17 +26,14 @@ NAMES: Final = 20
 """How many unknown fields are named, those of most records first."""
 NAME_LENGTH: Final = 60
 REPORTED: Final = frozenset({"report", "warn"})
-LACKS: Final = "_lacks"
-BITS: Final = 62
-"""Fields that one column of `masks` tells of."""
 
 
 @dataclass(frozen=True)
 class Drift:
     """Drift up to a batch: `records` since batch `since` have fields that the contract does not know.
 
-    `unknown` counts records by such a field, empty if names may be personal. All records have the fields `always`, some
-    have the fields `sometimes`; `vanished` are the others, each with the first batch without it.
+    `unknown` counts records by the path of such a field, empty if names may be personal. All records have the fields
+    `always`, some have the fields `sometimes`; `vanished` are the others, each with the first batch without it.
     """
 
     records: int = 0
@@ -48,7 +47,7 @@ class Drift:
     def of(cls, head: LogHead, contract: Contract) -> Drift:
         """Return the drift that a log records, without what its contract knows or declares no more."""
         data: Mapping[str, Any] = head.position.data.get("drift", {})
-        known = {name for field in contract.fields for name in field.names}
+        known = known_paths(contract.fields)
         optional = {field.name for field in optional_fields(contract)}
         told = data.get("unknown", {})
         unknown = {name: count for name, count in told.items() if name not in known}
@@ -112,30 +111,6 @@ class Drift:
                 yield f"no record since batch {batch} has {name}, which all had before"
 
 
-def optional_fields(contract: Contract) -> list[Field]:
-    """Return the fields that a record may lack."""
-    if contract.envelope:
-        return []
-    return [field for field in contract.fields if not field.is_fact and (field.nullable or field.has_default)]
-
-
-def masks(contract: Contract) -> dict[str, list[Field]]:
-    """Return the columns of records that have a bit for each optional field which a record lacks: {column: fields}."""
-    fields = optional_fields(contract)
-    return {f"{LACKS}{n}": fields[n : n + BITS] for n in range(0, len(fields), BITS)}
-
-
-def mask(fields: Iterable[Field], keys: str) -> str:
-    """Return SQL of the bits of those of `fields` whose names are not among `keys`."""
-    bits = (f"if({lacks(field, keys)}, {1 << n}L, 0L)" for n, field in enumerate(fields))
-    return " | ".join(bits)
-
-
-def lacks(field: Field, keys: str) -> str:
-    """Return SQL of whether none of the names of `field` is among `keys`."""
-    return f"NOT arrays_overlap({keys}, array({', '.join(map(literal, field.names))}))"
-
-
 def named(fields: Iterable[Field], bits: int) -> set[str]:
     """Return the names of those of `fields` whose bit is set."""
     return {field.name for n, field in enumerate(fields) if bits >> n & 1}
@@ -146,7 +121,7 @@ def after(before: Drift, batch: int, contract: Contract, parsed: DataFrame, tall
     import pyarrow.compute as pc
 
     extras = int(pc.sum(tally["extras"]).as_py() or 0) if contract.unknown in REPORTED else 0
-    names = _unknown(parsed) if extras and not contract.sealed else {}
+    names = _unknown(parsed, contract) if extras and not contract.sealed else {}
     drift = before.with_unknown(batch, extras, names)
     for column, fields in masks(contract).items():
         some, every = 0, -1
@@ -158,8 +133,11 @@ def after(before: Drift, batch: int, contract: Contract, parsed: DataFrame, tall
     return drift
 
 
-def _unknown(parsed: DataFrame) -> dict[str, int]:
-    names = parsed.where("_reason IS NULL").selectExpr("explode(json_object_keys(_extra)) AS name")
+def _unknown(parsed: DataFrame, contract: Contract) -> dict[str, int]:
+    from lake.store.versions import by_python  # with Arrow
+
+    paths = by_python("array<string>", partial(unknown_paths, by_names(contract.fields)), ["_extra"])
+    names = parsed.where("_reason IS NULL").select(paths.alias("paths")).selectExpr("explode(paths) AS name")
     short = names.selectExpr(f"left(name, {NAME_LENGTH}) AS name").groupBy("name").count()
     rows = short.orderBy("count", "name", ascending=[False, True]).limit(NAMES).toArrow()
     return {row["name"]: row["count"] for row in rows.to_pylist()}

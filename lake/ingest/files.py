@@ -21,6 +21,8 @@ from lake.errors import DeclarationError, Unavailable
 from lake.store.storage import Address, objects
 from lake.store.storage.objects import Object
 
+Content = Path | Object
+"""A file of this machine, or an object of a bucket."""
 FOLDER: Final = "make it a folder that this user may read"
 PARTIAL: Final = (".tmp", ".part", ".partial", ".crdownload")
 SECOND: Final = 10**9
@@ -29,9 +31,14 @@ Mark = tuple[str, int, int, *tuple[str, ...]]
 """What progress remembers of a file: its name, its size, its time of change in nanoseconds; of an object, its tag."""
 
 
+def in_range(mtime: int) -> int:
+    """Return a time of change in nanoseconds, or the nearest that 64 bits hold: those of the years 1677 to 2262."""
+    return max(-(1 << 63), min(mtime, (1 << 63) - 1))
+
+
 def mark_of(noted: Mapping[str, Any]) -> Mark:
-    """A mark as the commit of a batch has it."""
-    mark = noted["path"], noted["size"], noted["mtime"]
+    """Return a mark of what the commit of a batch has."""
+    mark = noted["path"], noted["size"], in_range(noted["mtime"])
     return (*mark, noted["tag"]) if noted.get("tag") else mark
 
 
@@ -50,7 +57,7 @@ class File:
     """
 
     name: str
-    path: Path | Object
+    path: Content
     size: int
     mtime: int
     seen: tuple[int, ...] = field(default=(), repr=False)
@@ -70,7 +77,10 @@ class File:
             now, target = self.path.lstat(), _target(self.path)
         except OSError:
             return False
-        return (now.st_size, now.st_mtime_ns) == (self.size, self.mtime) and self.seen in {(), _seen(now, target)}
+        return (now.st_size, in_range(now.st_mtime_ns)) == (self.size, self.mtime) and self.seen in {
+            (),
+            _seen(now, target),
+        }
 
 
 def unchanged(files: Iterable[File]) -> tuple[File, ...]:
@@ -81,6 +91,23 @@ def unchanged(files: Iterable[File]) -> tuple[File, ...]:
         return tuple(file for file in files if file.unchanged())
     same = dict(zip(of_bucket, objects.unchanged(of_bucket), strict=True))
     return tuple(f for f in files if (same[f.path] if isinstance(f.path, Object) else f.unchanged()))
+
+
+def fault_of(file: File, *, folder: Path | Address | None = None) -> str:
+    """Return why `file` cannot be opened as records; "" if it can. With `folder`, no link may lead out of it."""
+    from lake.records.files import format_of, unknown_format  # which need pyarrow, and status does not
+
+    path = file.path
+    if isinstance(path, Path):
+        try:
+            outside = isinstance(folder, Path) and not Path(os.path.realpath(path)).is_relative_to(folder.resolve())
+            if path.is_symlink() and outside:  # of a loop, itself
+                return "a symbolic link out of the landing folder"
+            if not path.is_file():
+                return "not a regular file"
+        except OSError as error:
+            return str(error.strerror)
+    return "" if format_of(path.name) else unknown_format()
 
 
 def in_folder(folder: Path, stream: str) -> list[File]:
@@ -95,14 +122,24 @@ def in_folder(folder: Path, stream: str) -> list[File]:
             fix="make it a folder, or set `landing` to the folder with the files",
         )
     try:
-        entries = [entry for entry in os.scandir(folder) if _wanted(entry)]
+        return list(_files(stream, [entry for entry in os.scandir(folder) if _wanted(entry)]))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise Unavailable(
             f"the landing folder of {stream} cannot be read: {error.strerror}", where=str(folder), fix=FOLDER
         ) from None
-    return list(_files(stream, entries))
+
+
+def folders_in(folder: Path | Address) -> list[str]:
+    """Return the names of the sub-folders of a landing folder that are not hidden, nor empty."""
+    with suppress(OSError):
+        if isinstance(folder, Path):
+            entries = [entry for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+            return sorted(printable(one.name) for one in entries if _is_named(one.name) and os.listdir(one.path))
+        names = [entry.name.rstrip("/") for entry in folder.list() if entry.name.endswith("/")]
+        return sorted(printable(name) for name in names if _is_named(name))
+    return []
 
 
 def in_bucket(folder: Address, stream: str) -> list[File]:
@@ -125,7 +162,7 @@ def in_bucket(folder: Address, stream: str) -> list[File]:
 
 def of_object(name: str, one: Object) -> File:
     """An object as a file called `name`."""
-    return File(name, one, one.size, one.time * SECOND, tag=one.tag)
+    return File(name, one, one.size, in_range(one.time * SECOND), tag=one.tag)
 
 
 def printable(name: str) -> str:
@@ -219,7 +256,7 @@ def _files(stream: str, entries: Sequence[os.DirEntry[str]]) -> Iterator[File]:
         except FileNotFoundError:
             continue
         name = f"{stream}/{printable(entry.name)}"
-        yield File(name, Path(entry.path), status.st_size, status.st_mtime_ns, _seen(status, target))
+        yield File(name, Path(entry.path), status.st_size, in_range(status.st_mtime_ns), _seen(status, target))
 
 
 def _target(file: Path | os.DirEntry[str]) -> os.stat_result | None:

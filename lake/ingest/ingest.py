@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contract, sound_contracts
@@ -20,12 +20,12 @@ from lake.ingest.append import BatchCounts, append, unread
 from lake.ingest.delivery import Files
 from lake.ingest.from_source import copy_again, drain, give_up_lost
 from lake.ingest.idle import silences
+from lake.process import fault_of
 from lake.progress import step
-from lake.session import started
+from lake.session import first_line, started
 from lake.sources.declared import names as source_names
 from lake.sources.declared import sound_sources
 from lake.store import delta
-from lake.store.damage import blamed
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import CUTS
 from lake.store.ledger.runs import failing
@@ -35,6 +35,9 @@ from lake.store.stored_log import THREADS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+TRACE: Final = "lake ingest STREAM --debug shows the stack trace"
 
 
 class _SparkNeeded(Exception):
@@ -87,7 +90,7 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     streams = {contract.name for contract in chosen}
     silent = silences(settings, chosen, declared, now) if not faults else []
     done: dict[str, BatchCounts] = {}
-    failures: list[LakeError] = []
+    failures: list[Exception] = []
     failed: set[str] = set()
     nothing: list[str] = []
     work = _of_landing_files(settings, spark, session, chosen, batches=batches, now=now)
@@ -118,15 +121,23 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
         except _NoSession as error:
             raise error.why from error.why.__cause__
         except Exception as error:
-            fault = error if isinstance(error, LakeError) else blamed(settings, error)
-            if fault is None:
-                raise
+            fault = fault_of(error, settings)
             failed.add(subject)
-            (on_failure or (lambda _, error: failures.append(error)))(subject, fault)
+            if on_failure is None:
+                failures.append(fault or error)
+            else:
+                on_failure(subject, fault or _unexpected(error))
     runs.nothing_to_do(settings, "ingest", nothing)
     if failures:
-        raise failures[0] if len(failures) == 1 else type(failures[0])("\n".join(map(str, failures)))
+        several = len(failures) > 1 and all(isinstance(failure, LakeError) for failure in failures)
+        raise type(failures[0])("\n".join(map(str, failures))) if several else failures[0]
     return done
+
+
+def _unexpected(error: Exception) -> LakeError:
+    fault = LakeError(f"unexpected error: {first_line(error)}", fix=f"{TRACE}; the other streams are ingested")
+    fault.__cause__ = error
+    return fault
 
 
 def _of_landing_files(  # noqa: PLR0913  as `ingest` has them
@@ -238,6 +249,7 @@ def _landed(
     stream, log = contract.name, Log(settings, contract.name)
     delta.look_at([log.path, *(book.location(settings).path for book in (landing.LANDED, CUTS))])
     listed = {file.mark: file.size for file in landing.listing(settings, stream)}
+    landing.warn_of_folders(settings, stream)
 
     def deliver(head: LogHead) -> Files | None:
         waiting = listed.keys() - landing.landed(log)

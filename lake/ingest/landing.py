@@ -7,6 +7,7 @@ that a reader needs not walk the whole history; it is repaired from the log, so 
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -15,8 +16,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from lake import file_modes
 from lake.config import Settings, in_store
-from lake.ingest.files import File, Mark, archived, in_bucket, in_folder, mark_of, move, printable
+from lake.ingest.files import File, Mark, archived, folders_in, in_bucket, in_folder, in_range, mark_of, move, printable
 from lake.store import delta
 from lake.store.book import Book
 from lake.store.log import Log
@@ -61,7 +63,7 @@ class Taken:
 def pending(settings: Settings, stream: str, marks: set[Mark]) -> list[File]:
     """The landing files of `stream` that are among `marks`, by name: as many as one batch may take.
 
-    Hidden files, folders and files still being written under a partial name (`.tmp`, `.part` …) are passed over.
+    Hidden files, sub-folders and files still being written under a partial name (`.tmp`, `.part` …) are passed over.
     """
     taken: list[File] = []
     size = 0
@@ -99,7 +101,7 @@ def at_hand(settings: Settings, path: Path, *, name: str = "") -> File:
     whole = path.resolve()
     status = whole.stat()
     named = whole.relative_to(settings.project) if whole.is_relative_to(settings.project) else whole
-    return File(name or printable(str(named)), whole, status.st_size, status.st_mtime_ns)
+    return File(name or printable(str(named)), whole, status.st_size, in_range(status.st_mtime_ns))
 
 
 def landed(log: Log, *, upto: float = math.inf) -> set[Mark]:
@@ -211,7 +213,31 @@ def archive(settings: Settings, stream: str, marks: set[Mark]) -> None:
     target = folder(settings, settings.archive, stream)
     for file in listing(settings, stream):
         if file.mark in marks and not (isinstance(file.path, Path) and file.path.is_symlink()):
-            move(file, target)
+            try:
+                move(file, target)
+            except FileNotFoundError:  # moved or deleted since it was listed
+                continue
+            except OSError as error:
+                logging.getLogger("lake").warning("%s stays in the landing folder: %s", file.name, error.strerror)
+
+
+def ignored_folders(settings: Settings, stream: str) -> list[str]:
+    """Return the sub-folders of the landing folder of `stream` whose files are not read."""
+    return folders_in(folder(settings, settings.landing, stream))
+
+
+def warn_of_folders(settings: Settings, stream: str) -> None:
+    """Warn of sub-folders with files, once: `.lake/folders` has those that were reported. A bucket is not listed."""
+    if in_store(settings.landing):
+        return
+    names = ignored_folders(settings, stream)
+    reported = file_modes.scratch(settings, "folders") / stream
+    before = reported.read_text("utf-8").splitlines() if reported.exists() else []
+    if new := [name for name in names if name not in before]:
+        words = "%s: files in sub-folders of its landing folder are not read: %s; move them up"
+        logging.getLogger("lake").warning(words, stream, ", ".join(new))
+    if names != before:
+        reported.write_text("\n".join(names), "utf-8")
 
 
 def _newer(log: Log, last: int) -> Iterator[dict[str, Any]]:
@@ -228,7 +254,7 @@ def _newer(log: Log, last: int) -> Iterator[dict[str, Any]]:
             for file in data["files"]:
                 yield {
                     "batch": data["batch"],
-                    **{name: file[name] for name in ("path", "size", "mtime")},
+                    **dict(zip(("path", "size", "mtime"), mark_of(file), strict=False)),
                     **{"at": data["at"], "contract": data["contract"], "ordered": data.get("ordered", False)},
                     **{"content": content, "tag": file.get("tag")},
                 }

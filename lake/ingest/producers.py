@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lake.contracts.contract import Contract
-from lake.contracts.reasons import Reason
-from lake.ingest.delivery import Delivery
-from lake.ingest.records.debezium import CONTROL
-from lake.ingest.records.parse import PUNCTUATION
+from lake.contracts.reasons import CONTROL, PUNCTUATION, Reason
 from lake.quoting import SPARK, quoted
 from lake.store.scan import to_frame
 
@@ -29,9 +26,7 @@ def times(records: DataFrame, contract: Contract) -> dict[str, datetime]:
     return dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
-def refused(
-    parsed: DataFrame, contract: Contract, names: Collection[str], delivery: Delivery, record_bytes: int
-) -> DataFrame | None:
+def refused(parsed: DataFrame, contract: Contract, names: Collection[str]) -> DataFrame | None:
     """`parsed` with the records refused that are of more producers than the contract takes; None where all are taken.
 
     Those that are `names` stay. Of the others the first by name are taken, so that a batch made again takes the same.
@@ -50,15 +45,13 @@ def refused(
     if first.num_rows <= free:
         return None
     taken = F.broadcast(to_frame(spark, _names([*names, *first.column(0).to_pylist()[:free]])))
-    texts = delivery.records(spark).select("_seq", F.expr(f"left(_raw, {record_bytes})").alias("_text"))
-    many = heard.join(taken, "_producer", "left_anti").select("_seq", "_producer").join(texts, "_seq")
+    many = heard.join(taken, "_producer", "left_anti").select("_position", "_producer")
     detail = F.expr(f"concat(_producer, ' is not among the {limit} producers that the horizon waits for')")
     is_many = F.col("_producer").isNotNull()
-    judged = parsed.join(many, "_seq", "left").withColumns(
+    judged = parsed.join(many, "_position", "left").withColumns(
         {
             "_reason": F.when(is_many, str(Reason.TOO_MANY_PRODUCERS)).otherwise(F.col("_reason")),
             "_detail": F.when(is_many, detail).otherwise(F.col("_detail")),
-            "_raw": F.when(is_many, F.col("_text")).otherwise(F.col("_raw")),
             "_bucket": F.when(~is_many, F.col("_bucket")),
         }
     )

@@ -1,12 +1,13 @@
-"""Reading a delivery: parsed under its contract and tallied, once; what cannot be read is put aside or named."""
+"""Reading a delivery: read under its contract and tallied, once; what cannot be read is put aside or named."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,21 +15,22 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import Contract
+from lake.contracts.reasons import BLANK, CONTROL, Reason
 from lake.errors import ContractError, DeclarationError, LakeError, Unavailable
 from lake.ingest import attempts, producers
 from lake.ingest.batch import NO_EVENTS, Batch
-from lake.ingest.delivery import RECORDS, Delivery
-from lake.ingest.drift import LACKS
+from lake.ingest.delivery import Delivery, records_of
+from lake.ingest.event_columns import with_event_columns
 from lake.ingest.horizon import Horizon
-from lake.ingest.records import file_facts, quick_parse
-from lake.ingest.records.debezium import CONTROL
-from lake.ingest.records.parse import BLANK, parse
+from lake.records.lacking import LACKS
+from lake.records.reader import RecordReader
 from lake.session import Gone, gone, job_failure, raise_if_gone
-from lake.store.log import BROADCAST, LogHead
+from lake.store.log import LogHead
 from lake.store.scan import to_frame
+
+IS_FILE: Final = f"_reason = '{Reason.FILE}'"
 
 
 @contextmanager
@@ -42,7 +44,7 @@ def reading(  # noqa: PLR0913  what a batch is made of
     now: datetime,
     ordered: bool = True,
 ) -> Iterator[Batch]:
-    """`delivery` read and parsed once: what cannot be read is put among its faults, what changed meanwhile left out."""
+    """`delivery` read once: what cannot be read is put among its faults, what changed meanwhile left out."""
     reader = Reader(spark, settings, contracts[-1], head, now)
     failed = ""
     try:
@@ -54,13 +56,14 @@ def reading(  # noqa: PLR0913  what a batch is made of
                     raise
                 except Exception as error:  # PySparkException, or what the gateway to the JVM makes of a failed job
                     raise_if_gone(error)
-                    left: Delivery = delivery.without_broken(spark)
+                    left: Delivery = delivery.settled()
                     if left == delivery:
                         if failed:  # twice
                             raise reader.fault(delivery, failed, job_failure(error)) from error
                         failed = job_failure(error)
                 else:
                     left = delivery.settled()
+                    left = left.without(reader.file_faults(parsed, tally)) if left == delivery else left
                     if left == delivery:
                         break
                 reader.drop()
@@ -85,24 +88,26 @@ class Reader:
     kept: list[DataFrame] = field(default_factory=list)
 
     def read(self, delivery: Delivery) -> tuple[DataFrame, pa.Table]:
-        """The records of a delivery as `parse` gives them, and their tally."""
-        records, files = delivery.records(self.spark), delivery.files_of_records()
-        records = file_facts.with_facts(self.spark, records, self.contract, files)
-        few = sum(size for _, size, *_ in delivery.marks(set())) <= cost.CAREFUL_BYTES
-        if not few and quick_parse.may_read(self.contract, delivery.files_of_records()):
-            parsed, tally = self._quickly(records)
-        else:
-            parsed, tally = self._carefully(records)
+        """The records of a delivery, see `with_event_columns`, and their tally."""
+        parsed = self._keep(self._finished(records_of(self.spark, self.settings, self.contract, delivery)))
+        tally = _tally(parsed)
         if self.contract.horizon is None:
             return parsed, tally
         seen = Horizon.of(self.head, self.contract).producers
-        fewer = producers.refused(parsed, self.contract, seen, delivery, self.settings.record_bytes)
+        fewer = producers.refused(parsed, self.contract, seen)
         if fewer is None:
             return parsed, tally
         fewer = self._keep(fewer)
         tally = _tally(fewer)
         self.drop(but=fewer)
         return fewer, tally
+
+    def file_faults(self, parsed: DataFrame, tally: pa.Table) -> dict[int, str]:
+        """Return why files could not be read, by the position at which each begins."""
+        if not pc.sum(tally["files"]).as_py():
+            return {}
+        rows = parsed.where(IS_FILE).select("_position", "_detail").toArrow().to_pylist()
+        return {row["_position"]: row["_detail"] for row in rows}
 
     def fault(self, delivery: Delivery, first: str, second: str) -> LakeError:
         """Return the error for a delivery whose reading failed twice, with these messages.
@@ -114,9 +119,10 @@ class Reader:
         what = f"Spark fails to read a batch of {stream}: {second}"
         if re.sub(r"[0-9]+", "", first) != re.sub(r"[0-9]+", "", second):
             return Unavailable(what, fix="try again, if need be with a smaller `batch_files`")
-        none = to_frame(self.spark, pa.table([["none"], [0], [0], [""]], schema=RECORDS))
         try:
-            self._checked(parse, file_facts.with_facts(self.spark, none, self.contract, ())).collect()
+            schema = RecordReader(self.contract, self.settings.record_bytes).schema
+            none = pa.Table.from_pylist([{"_reason": str(Reason.UNPARSEABLE)}], schema)
+            self._finished(to_frame(self.spark, none)).collect()
         except Exception as error:
             raise_if_gone(error)
             what = f"Spark fails to evaluate the contract of {stream}: {job_failure(error)}"
@@ -136,25 +142,10 @@ class Reader:
             delivery.close()
         return False
 
-    def _quickly(self, records: DataFrame) -> tuple[DataFrame, pa.Table]:
-        tried = self._keep(self._checked(quick_parse.quick, records))
-        tally = _tally(tried)
-        is_left = pc.less(pc.fill_null(tally["_bucket"], 0), BROADCAST)
-        if not pc.any(is_left).as_py():
-            facts = file_facts.columns(self.contract)
-            return tried.select(*(column for column in tried.columns if column not in facts)), tally
-        parsed, more = self._carefully(tried.where(quick_parse.LEFT).select(*records.columns))
-        both = tried.where(f"NOT {quick_parse.LEFT}").select(*parsed.columns).unionByName(parsed)
-        return both, pa.concat_tables([tally.filter(pc.invert(is_left)), more])
-
-    def _carefully(self, records: DataFrame) -> tuple[DataFrame, pa.Table]:
-        parsed = self._keep(self._checked(parse, records))
-        return parsed, _tally(parsed)
-
-    def _checked(self, read: Callable[..., DataFrame], records: DataFrame) -> DataFrame:
+    def _finished(self, records: DataFrame) -> DataFrame:
         try:
-            parsed = read(records, self.contract, now=self.now, record_bytes=self.settings.record_bytes)
-            parsed.schema  # noqa: B018  over Connect, a plan is looked at only when it is asked about
+            finished = with_event_columns(records, self.contract, now=self.now)
+            finished.schema  # noqa: B018  over Connect, a plan is looked at only when it is asked about
         except AnalysisException as error:
             raise DeclarationError(
                 f"Spark cannot parse the time, broadcast or punctuation expression of {self.contract.name}:"
@@ -162,7 +153,7 @@ class Reader:
                 where=self.contract.where,
                 fix="use Spark SQL over the fields of the contract",
             ) from None
-        return parsed
+        return finished
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         self.kept.append(frame.repartition("_bucket").persist())
@@ -182,18 +173,18 @@ def _drop(kept: DataFrame) -> None:
 
 
 def _tally(parsed: DataFrame) -> pa.Table:
-    """By block of a file and bucket: `first` _seq, `lines`, of these `read`, `refused`, `control`; `latest` time.
+    """By bucket: how many records are `read`, of these `refused`, `control`, `textless`; `files` that are not.
 
     `numbers` events have numbers for text, one of them in the fields `numbers_in`.
     """
     return (
-        parsed.groupBy("_file", "_block", "_bucket")
+        parsed.groupBy("_bucket")
         .agg(
-            F.min("_seq").alias("first"),
-            F.count("*").alias("lines"),
             F.expr(f"count_if(_reason IS DISTINCT FROM '{BLANK}')").alias("read"),
             F.expr(f"count_if(_reason NOT IN ({NO_EVENTS}))").alias("refused"),
             F.expr(f"count_if(_reason = '{CONTROL}')").alias("control"),
+            F.expr(f"count_if({IS_FILE})").alias("files"),
+            F.expr(f"count_if(_raw IS NULL AND _reason NOT IN ({NO_EVENTS}))").alias("textless"),
             F.expr("max(_time) FILTER (WHERE _reason IS NULL)").alias("latest"),
             F.expr("count(_numbers) FILTER (WHERE _reason IS NULL)").alias("numbers"),
             F.expr("max(_numbers) FILTER (WHERE _reason IS NULL)").alias("numbers_in"),

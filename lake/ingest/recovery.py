@@ -21,11 +21,10 @@ from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract
 from lake.errors import DeclarationError, LakeError, StorageError
-from lake.ingest import landing
+from lake.ingest import file_facts, landing
 from lake.ingest.delivery import FETCHES, GIVE_UP, Acceptance, Closing, Delivery, Fetched, Files, Replayed
 from lake.ingest.files import File, Mark, mark_of
 from lake.ingest.landing import Taken
-from lake.ingest.records import file_facts
 from lake.store import quarantine, side_tables, torn
 from lake.store.ledger import contract_versions
 from lake.store.locks.epochs import must_hold
@@ -66,7 +65,7 @@ def delivery_of(settings: Settings, contract: Contract, taken: Taken) -> Deliver
     """
     if quarantine.is_mark(taken.marks[0][0]):
         rows = _rejected(settings, contract.name, taken)
-        return Replayed(rows, whole=True, times=times_of(settings, contract, rows))
+        return Replayed(contract, rows, whole=True, times=times_of(settings, contract, rows))
     if accepted := Acceptance.of(taken.marks[0]):
         return accepted
     if closing := Closing.of(taken.marks[0]):

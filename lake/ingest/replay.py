@@ -217,7 +217,7 @@ class _Replaying:
             if not left:
                 return None
             keep(self.settings, self.contract.name, head.batch + 1, left)
-            tried.append(Replayed(left, times=times_of(self.settings, self.contract, left)))
+            tried.append(Replayed(self.contract, left, times=times_of(self.settings, self.contract, left)))
             return tried[-1]
 
         return deliver

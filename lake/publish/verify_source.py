@@ -26,11 +26,13 @@ from lake.engine.verify import Verdict, first_differences
 from lake.errors import DeclarationError
 from lake.evaluation.compare import compare
 from lake.evaluation.inputs import HIDDEN, Inputs, event_order
+from lake.ingest import record_frames
+from lake.ingest.event_columns import with_event_columns
 from lake.ingest.from_source import delivering
-from lake.ingest.records import file_facts, formats
-from lake.ingest.records.parse import parse
 from lake.project import Project
 from lake.publish.cut import cut
+from lake.records.reader import RecordReader
+from lake.records.work import TextTask
 from lake.sources import spool
 from lake.sources.declared import Declared, sound_sources
 from lake.sources.source import Exact, Record
@@ -132,15 +134,16 @@ def _events(spark: SparkSession, settings: Settings, contract: Contract, file: s
     """The rows as events of the stream's log would be. Raises DeclarationError where some break the contract."""
     if not file:
         return event_order(log.empty(spark, contract).drop(*HIDDEN))
-    records = file_facts.with_facts(spark, formats.spooled(spark, file), contract, ())
-    parsed = parse(records, contract, now=datetime.now(UTC), record_bytes=settings.record_bytes)
-    for refused in parsed.where("_reason IS NOT NULL").select("_at", "_reason", "_detail").limit(1).collect():
+    reader = RecordReader(contract, settings.record_bytes)
+    texts = record_frames.of_spool(spark, file, contract.name)
+    parsed = with_event_columns(record_frames.read(texts, TextTask(reader)), contract, now=datetime.now(UTC))
+    for refused in parsed.where("_reason IS NOT NULL").select("_source", "_reason", "_detail").limit(1).collect():
         raise DeclarationError(
             f"{contract.name}: a row of its source breaks the contract: {refused['_reason']}, {refused['_detail']}",
-            where=refused["_at"],
+            where=refused["_source"],
             fix="correct the row, or the contract: lake quarantine list shows those that came as changes",
         )
-    own = {"_batch": "0L", "_arrival": "_seq", "_offset": "_seq", "_source": "_at"}
+    own = {"_batch": "0L", "_arrival": "_position", "_offset": "_position"}
     types = {name: kind for name, kind in log.types(contract).items() if name not in HIDDEN}
     made = [f"cast({own.get(name, f'`{name}`' if name in parsed.columns else 'NULL')} AS {kind}) AS `{name}`"
             for name, kind in types.items()]  # fmt: skip

@@ -41,6 +41,8 @@ REMOTE: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse.sshfs", "fuse.s3fs"}
 )
 
+PACKAGES: Final = ("duckdb", "pyarrow", "pandas", "msgspec", "avro")
+"""Packages that executors need."""
 CAUSE: Final = re.compile(r"^(?!\s*at ).*((Error|Exception)\b.*:|\[[A-Z_]+\]|error=\d+)")
 """A line of Spark's that says what went wrong, among those of its stacks."""
 LOG_STORE_OF_S3: Final = "spark.delta.logStore.s3.impl"
@@ -302,27 +304,26 @@ def _another(theirs: str) -> str:
 def _executors(spark: SparkSession) -> Finding:
     """The Python in which executors run functions of jobs, by running one there."""
 
-    def asked(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:  # pickled by value: no executor has lake
+    def versions(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:  # pickled by value: no executor has lake
         import platform
+        from importlib import import_module
 
-        import duckdb
-        import pandas
         import pyarrow
 
         for _ in batches:
-            found = f"Python {platform.python_version()}, duckdb {duckdb.__version__}, pyarrow {pyarrow.__version__}"
-            row = {"found": [found]}
-            yield pyarrow.RecordBatch.from_pydict(row | {"pandas": [pandas.__version__]})
+            found = ", ".join(f"{name} {import_module(name).__version__}" for name in PACKAGES)
+            yield pyarrow.RecordBatch.from_pydict({"found": [f"Python {platform.python_version()}, {found}"]})
 
     try:
-        found = spark.range(1).mapInArrow(asked, "found string, pandas string").head()
+        found = spark.range(1).mapInArrow(versions, "found string").head()
     except Exception as error:
         reason = next((line for line in reversed(str(error).splitlines()) if CAUSE.search(line)), first_line(error))
         minor = ".".join(map(str, sys.version_info[:2]))
-        fix = f'"spark.pyspark.python" has to be a Python {minor} with duckdb, pyarrow and pandas, on every executor'
+        packages = ", ".join(PACKAGES)
+        fix = f'"spark.pyspark.python" has to be a Python {minor} on every executor, with {packages}'
         return Finding("executors", reason.strip(), fix)
     assert found is not None
-    return Finding("executors", f"{found['found']}, pandas {found['pandas']}")
+    return Finding("executors", found["found"])
 
 
 def _committing(spark: SparkSession, settings: Settings) -> Iterator[Finding]:

@@ -92,6 +92,9 @@ def _about(status: Status, stream: Stream) -> Iterator[str]:
         yield f"horizon  {_holding(status, stream, stream.horizon)}"
     for line in stream.drift.lines():
         yield f"drift    {stream.name}: {printable(line)}: lake schemas"
+    if stream.folders:
+        names = ", ".join(stream.folders)
+        yield f"warning  {stream.name}: files in sub-folders of its landing folder are not read: {names}"
     if stream.missing:
         yield f"missing  {stream.name}: {stream.missing}: lake log {stream.name} --missing"
     if stream.divided:

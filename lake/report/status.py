@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -64,7 +64,8 @@ class Stream:
     `divided`: which of the refused ones are missing from transactions that logs have the rest of;
     `horizon`: who holds it back, where the contract names producers and one of them is behind the greatest event time;
     `missing`: what should have come and has not; `held`: why what is made of it is not published; `accepted`: up to
-    which batch refusals are, and why; `drift`: how its records differ from the contract.
+    which batch refusals are, and why; `drift`: how its records differ from the contract;
+    `folders`: the sub-folders of its landing folder, whose files are not read.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Stream:
     held: str | None = None
     accepted: Mapping[str, Any] = field(default_factory=dict)
     drift: Drift = field(default_factory=Drift)
+    folders: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -352,6 +354,7 @@ def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run |
         held=str(held) if held else None,
         accepted=head.accepted,
         drift=Drift.of(head, project.contracts[walk.stream]),
+        folders=landing.ignored_folders(settings, walk.stream),
     )
 
 

@@ -18,10 +18,9 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
-from lake.ingest import landing
+from lake.ingest import file_facts, landing
 from lake.ingest.delivery import Acceptance, Closing
 from lake.ingest.files import File, mark_of
-from lake.ingest.records import file_facts
 from lake.store import delta, quarantine, small
 from lake.store.log import Log
 from lake.store.scan import Scan

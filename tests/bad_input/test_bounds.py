@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from lake import cli
 from lake.config import Settings, load_settings
-from lake.ingest.records import bounds
 from lake.ingest.replay import waiting
+from lake.records.packed import line_bytes
 from lake.store import small
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
@@ -34,7 +34,7 @@ def lay_out(project: Path, record_bytes: int, size: int) -> dict[str, str]:
     (landing / "hostile/c.csv").write_bytes(hostile.table(records))
     (landing / "hostile/d.parquet").write_bytes(hostile.parquet(records))
     bad = {}
-    for what, name, data in hostile.files(bounds.line_bytes(record_bytes)):
+    for what, name, data in hostile.files(line_bytes(record_bytes)):
         (landing / "hostile" / name).write_bytes(data)
         bad[name] = what
     return bad

@@ -138,7 +138,7 @@ def take_in(folder: Path, area: str, contract: Mapping[str, Any], spark: SparkSe
     bytes_ = {name: file.read_bytes() for name, file in files.items() if file.is_file() and not file.is_fifo()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli.Shell, "spark", spark)
-        patch.setattr(cost, "CAREFUL_BYTES", 0)  # what can be is read quickly, and the rest with care
+        patch.setattr(cost, "READ_BYTES", 0)  # by tasks of Spark
         patch.setattr(sys, "argv", ["lake", "ingest", "--project", str(folder)])
         code = cli._run()
     settings = load_settings(folder)

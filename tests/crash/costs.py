@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
-from lake.ingest.records import bounds
 from lake.ingest.replay import waiting
+from lake.records.packed import EXPANSION, OVERSIZED, line_bytes
 from lake.session import start
 from lake.store.log import Log
 from tests.bad_input import hostile
@@ -80,7 +80,7 @@ class Target:
         if Log(self.settings, "sound").head().batch == sound:
             faults.append("the other stream stood still")
         if attack.refused is None:
-            if [row.detail.startswith(bounds.OVERSIZED) for row in rows] != [True]:
+            if [row.detail.startswith(OVERSIZED) for row in rows] != [True]:
                 faults.append(f"in quarantine: {[row.detail[:100] for row in rows]}")
         elif read != attack.records or len(rows) < attack.refused or any(not row.reason for row in rows):
             faults.append(f"{read} of {attack.records} read, {len(rows)} of at least {attack.refused} refused")
@@ -99,7 +99,7 @@ def records(chance: random.Random) -> Iterator[Attack]:
         write = {"csv": hostile.table, "parquet": hostile.parquet}.get(form, hostile.lines)
         data = write(many) if form != "changes" else hostile.lines(many, write=hostile.change)
         stored = gzip.compress(data) if form.endswith(".gz") else data
-        if form.endswith(".gz") and len(data) > max(bounds.EXPANSION * len(stored), bounds.line_bytes(1 << 20)):
+        if form.endswith(".gz") and len(data) > max(EXPANSION * len(stored), line_bytes(1 << 20)):
             continue
         refused = times if hostile.must_be_refused(what) else 0
         name = "x.jsonl" if form == "changes" else f"x.{form}"
@@ -118,7 +118,7 @@ def main() -> None:
         target = Target(Path(home))
         files = [
             Attack(what, "hostile", name, data, len(data))
-            for what, name, data in hostile.files(bounds.line_bytes(target.settings.record_bytes))
+            for what, name, data in hostile.files(line_bytes(target.settings.record_bytes))
         ]
         end = time.monotonic() + 60 * given.minutes
         generated = records(random.Random(given.seed))

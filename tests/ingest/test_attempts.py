@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JNetworkError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from lake import cli
 from lake.config import Settings, load_settings
@@ -17,6 +18,7 @@ from lake.ingest import attempts
 from lake.ingest.delivery import Files
 from lake.ingest.files import File, Mark
 from lake.ingest.replay import waiting
+from lake.records.reader import RecordReader
 from lake.session import Gone
 from lake.store.log import Log
 from tests.shop import declare
@@ -97,14 +99,14 @@ def test_a_file_that_ends_the_jvm_goes_to_quarantine_and_nothing_else_waits_for_
     for name in ("a", "bomb", "c"):
         land("readings", f"{name}.jsonl", reading(name))
     land("sound", "a.jsonl", reading())
-    records = Files.records
+    read = Files.read
 
-    def deadly(files: Files, session: SparkSession) -> DataFrame:
+    def deadly(files: Files, reader: RecordReader) -> pa.Table:
         if any("bomb" in file.name for file in files.good):
             raise Py4JNetworkError("Answer from Java side is empty")
-        return records(files, session)
+        return read(files, reader)
 
-    monkeypatch.setattr(Files, "records", deadly)
+    monkeypatch.setattr(Files, "read", deadly)
     monkeypatch.setattr(cli.Shell, "spark", spark)
     monkeypatch.setattr(sys, "argv", ["lake", "ingest", "--project", str(project.project)])
     said = []
@@ -121,6 +123,6 @@ def test_a_file_that_ends_the_jvm_goes_to_quarantine_and_nothing_else_waits_for_
     assert (row.source, row.reason) == ("readings/bomb.jsonl", "file")
     assert row.detail == "the JVM or the process ended while it read this file, 2 times"
     land("readings", "bomb.jsonl", reading("new"), reading("newer"))
-    monkeypatch.setattr(Files, "records", records)
+    monkeypatch.setattr(Files, "read", read)
     assert cli._run() == 0
     assert Log(project, "readings").head().batch == 4

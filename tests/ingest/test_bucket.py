@@ -13,19 +13,20 @@ import pytest
 
 from lake import s3
 from lake.config import Settings, load_settings
-from lake.contracts.contract import load_contracts
+from lake.contracts.contract import Contract, load_contract, load_contracts
 from lake.errors import DeclarationError, Unavailable
 from lake.ingest import files, landing
+from lake.ingest.delivery import Files
 from lake.ingest.files import File
-from lake.ingest.records import formats
+from lake.records.reader import RecordReader
 from lake.report import doctor
 from lake.sources.http_files import Folder
 from lake.store.storage import Address, object_store, objects
 from lake.store.storage.objects import Object
 from tests.checks import present
-from tests.ingest.every_file import CONTRACTS, FIELDS
+from tests.ingest.every_file import CONTRACTS
 from tests.ingest.every_file import files as every
-from tests.shop import declare
+from tests.shop import contract, declare
 from tests.store.memory import Bucket
 
 URL: Final = "s3://acme/landing"
@@ -34,6 +35,12 @@ AT: Final = 1_700_000_000
 
 class Died(Exception):
     """Where a process ends."""
+
+
+def read(project: Settings, contract: Contract, file: File) -> list[dict[str, object]]:
+    """The records of one file, or the row that says why there are none."""
+    rows: list[dict[str, object]] = Files(project, contract, (file,)).read(RecordReader(contract, 10_000)).to_pylist()
+    return rows
 
 
 @pytest.fixture
@@ -63,21 +70,11 @@ def test_of_every_file_the_same_is_seen_and_staged(project: Settings, inside: Se
         file.write_bytes(content)
         os.utime(file, (AT, AT))
         put(bucket, name, content)
-    for stream, contract in load_contracts(project).items():
+    for stream, about in load_contracts(project).items():
         ours, theirs = landing.listing(project, stream), landing.listing(inside, stream)
         assert [(one.name, one.size, one.mtime) for one in ours] == [(one.name, one.size, one.mtime) for one in theirs]
         for local, remote in zip(ours, theirs, strict=True):
-            both, csv = (local, remote), contract.csv
-            faults = [formats.fault_of(one, names=FIELDS, record_bytes=10_000, options=csv) for one in both]
-            assert faults[0] == faults[1], local.name
-            if faults[0] or not local.size:
-                continue
-            staged = [formats.stage(project, one, contract.csv, stream=stream) for one in (local, remote)]
-            contents = [one.read_bytes() for one in staged]
-            assert contents[0] == contents[1], local.name
-            kinds = [(formats.format_of(one), formats.is_document(one)) for one in staged]
-            assert kinds[0] == kinds[1], local.name
-            formats.unstage(project, staged)
+            assert read(project, about, local) == read(inside, about, remote), local.name
 
 
 def test_an_object_is_read_as_a_file_is_by_few_requests(bucket: Bucket, tmp_path: Path) -> None:
@@ -112,13 +109,15 @@ def test_what_is_no_landing_file_is_passed_over(inside: Settings, bucket: Bucket
 
 
 def test_an_object_that_was_put_again_within_the_second_is_another(inside: Settings, bucket: Bucket) -> None:
+    declare(inside, contract("orders", {"id": "long"}))
     put(bucket, "orders/a.jsonl", b'{"id": 1}\n')
     [before] = landing.listing(inside, "orders")
     put(bucket, "orders/a.jsonl", b'{"id": 2}\n')
     [after] = landing.listing(inside, "orders")
     assert (before.mark[:3], before.unchanged(), after.unchanged()) == (after.mark[:3], False, True)
     assert landing.pending(inside, "orders", {before.mark}) == []
-    assert formats.fault_of(before).startswith("[Errno"), "it is not read in the place of the other"
+    with pytest.raises(FileNotFoundError):  # it is not read in the place of the other
+        read(inside, load_contract(inside, "orders"), before)
     assert files.unchanged([before, after]) == (after,)
 
 
@@ -255,6 +254,7 @@ def test_a_file_that_is_put_back_where_it_landed_is_found_again(inside: Settings
 def test_a_store_that_does_not_answer_is_no_fault_of_a_file(
     inside: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    declare(inside, contract("orders", {"id": "long"}))
     put(bucket, "orders/a.jsonl")
     [file] = landing.listing(inside, "orders")
 
@@ -263,7 +263,7 @@ def test_a_store_that_does_not_answer_is_no_fault_of_a_file(
 
     monkeypatch.setattr(bucket, "part_of", away)
     with pytest.raises(Unavailable):
-        formats.fault_of(file)
+        read(inside, load_contract(inside, "orders"), file)
 
 
 @pytest.mark.parametrize(

@@ -124,11 +124,11 @@ def test_ingest_rejects_records_on_which_an_expression_raises(tmp_path: Path, co
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.long
-@pytest.mark.parametrize("careful_bytes", [0, cost.CAREFUL_BYTES])
+@pytest.mark.parametrize("read_bytes", [0, cost.READ_BYTES])
 def test_rejection_is_the_same_in_all_slicings(
-    careful_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    read_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cost, "CAREFUL_BYTES", careful_bytes)
+    monkeypatch.setattr(cost, "READ_BYTES", read_bytes)
     lakehouse, told, chance = project(tmp_path, RAISING), [*records(RAISING)], random.Random(7)
     chance.shuffle(told)
     for part in (told[:20], told[20:21], told[21:]):
@@ -175,11 +175,11 @@ def test_replay_takes_records_in_after_the_contract_is_corrected(tmp_path: Path,
 
 
 def test_ingest_names_the_file_of_a_failure_that_repeats(tmp_path: Path, commands: Commands) -> None:
-    """The failure is made: of the record with 31 characters, outside of what is evaluated with care."""
+    """The failure is made: of the record with the id 10, outside of what is evaluated with care."""
     lakehouse = declare(empty(tmp_path), contract("happened", {"id": "int", "day": "date"}, broadcast="id > 9"))
     for number in (1, 10, 2):
         lakehouse.land("happened", {"id": number, "day": "2024-01-01"})
-    raising = {"lake.contracts.expressions.TRUE": "cast(string(1 / (length(_raw) - 31)) AS binary)"}
+    raising = {"lake.contracts.expressions.TRUE": "cast(string(1 / (id - 10)) AS binary)"}
     done = commands.lake("ingest", at=lakehouse, tuned=raising)
     assert (done.code, "(happened/000002.jsonl)" in done.err) == (1, True), done.err
 

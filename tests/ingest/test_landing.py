@@ -25,7 +25,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.ingest import landing
 from lake.ingest.append import append, append_files, keep_stdin
 from lake.ingest.delivery import Files
-from lake.ingest.records import formats
+from lake.ingest.files import fault_of
 from lake.store import quarantine, small
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
@@ -224,7 +224,7 @@ def test_what_is_no_file_of_the_folder_is_never_opened(
     (folder / "chain.jsonl").symlink_to(folder / "up.jsonl")
     (folder / "loop.jsonl").symlink_to(folder / "loop.jsonl")
     (folder / "folder.jsonl").symlink_to(tmp_path)
-    found = {file.name: formats.fault_of(file, folder=folder) for file in landing.listing(project, "readings")}
+    found = {file.name: fault_of(file, folder=folder) for file in landing.listing(project, "readings")}
     out = "a symbolic link out of the landing folder"
     assert found == {
         "readings/chain.jsonl": out,
@@ -235,18 +235,6 @@ def test_what_is_no_file_of_the_folder_is_never_opened(
         "readings/socket.jsonl": "not a regular file",
         "readings/up.jsonl": out,
     }
-
-
-def test_names_of_one_checksum_are_staged_apart(project: Settings, land: Land) -> None:
-    """CRC-32 of names is easily made equal; then one file would be read in the place of the other."""
-    staged = set()
-    for name in ("plumless \n.jsonl", "buckeroo \n.jsonl"):
-        os.utime(land("readings", name, "{}"), ns=(1, 1))
-    for file in landing.listing(project, "readings"):
-        link = formats.stage(project, file)
-        assert Path(str(link)).resolve() == file.path
-        staged.add(link)
-    assert len(staged) == 2
 
 
 @pytest.mark.parametrize("swapped", ["file", "link", "target"])

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from lake import cost
 from lake.config import Settings, SparkSettings
 from lake.contracts.contract import load_contracts
 from lake.ingest.delivery import Files
 from lake.ingest.fsck import check
 from lake.ingest.ingest import ingest
+from lake.records.reader import RecordReader
 from lake.session import MIN_PARTITIONS, PARTS, _parts
 from lake.store import quarantine
 from lake.store.log import Log
@@ -59,13 +61,14 @@ def refused(project: Settings) -> list[tuple[str, int]]:
 
 def with_other_cores(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
     """Executors come and go: at each reading there are other cores than at that before."""
-    read, cores = Files.records, cycle(["3", "7", "1", "11"])
+    read, cores = Files.frame, cycle(["3", "7", "1", "11"])
 
-    def records(files: Files, session: SparkSession) -> DataFrame:
+    def frame(files: Files, session: SparkSession, reader: RecordReader) -> DataFrame:
         spark.conf.set("spark.sql.leafNodeDefaultParallelism", next(cores))
-        return read(files, session)
+        return read(files, session, reader)
 
-    monkeypatch.setattr(Files, "records", records)
+    monkeypatch.setattr(cost, "READ_BYTES", 0)
+    monkeypatch.setattr(Files, "frame", frame)
 
 
 @pytest.mark.long

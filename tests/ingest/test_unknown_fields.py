@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from lake.cli import lake
 from lake.config import Settings
 from lake.contracts.contract import load_contract
-from lake.ingest.records.unknown_fields import UnknownField, sealed_events, unknown_fields
+from lake.ingest.unknown_fields import UnknownField, sealed_events, unknown_fields
 from lake.store.log import Log
 from tests import shop
 from tests.warehouse import commit
@@ -78,11 +78,46 @@ def test_lake_schemas_tells_them(carried: Settings) -> None:
     at = lines.index("  unknown field 'GATE' in 1 event; the log keeps its values")
     assert lines[at + 1] == '    add to the field \'gate\', if it is that one: "aliases": ["GATE"]'
     [told] = json.loads(answer("--json"))
-    assert told["unknown"][0] == {"name": "n", "events": 3, "line": added, "like": ""}
+    assert told["unknown"][0] == {"name": "n", "events": 3, "line": added, "like": "", "record": ""}
     assert told["sealed"] == 0
     [rows] = Path(str(Log(carried, "things").path)).glob("*.parquet")
     rows.write_bytes(b"damaged")
     assert json.loads(answer("--json"))[0]["unknown"] == []
+
+
+def test_members_of_nested_fields_are_named_by_their_path(project: Settings) -> None:
+    point = {"type": "record", "name": "point", "fields": [{"name": "x", "type": "long"}]}
+    fields: dict[str, Any] = {
+        "id": "long",
+        "at": (point, {"aliases": ["place"]}),
+        "path": {"type": "array", "items": "point"},
+        "named": {"type": "map", "values": {"type": "array", "items": "point"}},
+    }
+    shop.declare(project, shop.contract("things", fields))
+    extras: list[dict[str, Any]] = [
+        {"at": {"y": 1}, "path": {"0": {"y": 1, "a.b": 2}, "7": {"y": 2.5}}},
+        {"place": {"y": 1}, "named": {"k.1": {"2": {"z": {}}}}},
+        {"at": {"x": 1, "y": "b", "X": 1}, "path": [{"x": 1}, {"x": 2, "y": 3}]},  # as they were before they were known
+        {"path": {"3": {"y": None}}, "other": {"y": 1}},
+    ]
+    texts = ", ".join(f"('{json.dumps(extra)}')" for extra in extras)
+    log = Log(project, "things")
+    commit(log.path, f"SELECT 1::BIGINT AS id, _extra::VARCHAR AS _extra FROM (VALUES {texts}) t(_extra)")
+    found = {field.name: field for field in unknown_fields(project, load_contract(project, "things"))}
+    assert {name: (field.record, field.events) for name, field in found.items()} == {
+        "path[].y": ("path[]", 3),
+        "at.y": ("at", 2),
+        "at.X": ("at", 1),
+        "named[][].z": ("named[][]", 1),
+        "other": ("", 1),
+        "path[].a.b": ("path[]", 1),
+        "place.y": ("place", 1),
+    }
+    assert json.loads(found["path[].y"].line)["type"] == ["null", "double"]
+    assert {name for name, field in found.items() if not field.line} == {"at.X", "named[][].z", "other", "path[].a.b"}
+    done = CliRunner().invoke(lake, ["schemas", "--project", str(project.project)])
+    added = '{"name": "y", "type": ["null", "string"], "default": null, "doc": "…"}'
+    assert f"    add to the record at of things: {added}" in done.stdout.splitlines()
 
 
 def test_what_is_sealed_is_counted_and_not_named(project: Settings) -> None:

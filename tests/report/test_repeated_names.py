@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -37,12 +38,10 @@ def another_key(_: Settings) -> list[str]:
 
 
 def an_expression_that_spark_cannot_parse(project: Settings) -> list[str]:
-    def read(*_: object, **__: object) -> DataFrame:
-        raise AnalysisException("syntax error")
-
     reader = Reader(cast("Any", None), project, orders(time="at at"), cast("Any", None), NOW)
-    with pytest.raises(LakeError) as fault:
-        reader._checked(read, cast("DataFrame", None))
+    wrong = patch("lake.ingest.reading.with_event_columns", side_effect=AnalysisException("syntax error"))
+    with wrong, pytest.raises(LakeError) as fault:
+        reader._finished(cast("DataFrame", None))
     return [f"lake: orders: {fault.value}"]
 
 

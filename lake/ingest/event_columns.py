@@ -1,0 +1,94 @@
+"""SQL of what an event has beside its fields: its time, bucket and id; and the checks that need these."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from lake.contracts import expressions
+from lake.contracts.contract import Contract
+from lake.contracts.event_id import bucket, identity, literal, quoted
+from lake.contracts.reasons import CONTROL, PUNCTUATION, Reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+EARLIEST, LATEST = "0001-01-01", "9999-12-31 23:59:59.999999"
+FACTS: Final = "_facts"
+
+
+def with_event_columns(records: DataFrame, contract: Contract, *, now: datetime) -> DataFrame:
+    """Return `records` that are read under `contract` with `_time`, `_bucket` and `_id`, the last checks made.
+
+    `_reason` and `_detail` are null for accepted records. Only the others keep `_facts`.
+    """
+    sound = "_reason IS NULL"
+    evaluated = records.selectExpr("*", f"{_time(contract, sound)} AS _time", *expressions.outcomes(contract, sound))
+    cases = " ".join(
+        f"WHEN {test} THEN struct('{reason}' AS _reason, {detail} AS _detail)"
+        for test, reason, detail in _checks(contract, now)
+    )
+    earlier = "WHEN _reason IS NOT NULL THEN struct(_reason, _detail)"
+    judged = evaluated.selectExpr("*", f"CASE {earlier} {cases} END AS _refusal")
+    own = {"_reason": "_refusal._reason", "_detail": "_refusal._detail"}
+    own |= {FACTS: f"CASE WHEN _refusal IS NOT NULL THEN {FACTS} END"}
+    return judged.selectExpr(
+        *(f"{own[name]} AS {name}" if name in own else quoted(name) for name in records.columns),
+        "_time",
+        f"CASE WHEN _refusal IS NULL THEN {_bucket(contract)} END AS _bucket",
+        f"{'cast(NULL AS string)' if contract.identity == 'position' else identity(contract)} AS _id",
+    )
+
+
+def _checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, str]]:
+    """Yield (test, reason, detail) in the order in which they are made."""
+    punctuates = expressions.holds(contract, expressions.PUNCTUATION)
+    keyless = f"({expressions.holds(contract, expressions.BROADCAST)} OR {punctuates})"
+    for column, (name, condition) in expressions.conditions(contract).items():
+        yield f"{column} IS NULL", Reason.EXPRESSION, _raised(name, condition, contract)
+    if contract.time is not None and expressions.is_expression(contract.time):
+        yield expressions.time_raises(contract), Reason.EXPRESSION, _raised("time", contract.time, contract)
+    for name in contract.key:
+        yield f"{quoted(name)} IS NULL AND NOT {keyless}", Reason.NULL_KEY, literal(name)
+    if contract.sealed:
+        subject = contract.subject or ""
+        yield f"{quoted(subject)} IS NULL AND NOT {keyless}", Reason.NULL_SUBJECT, literal(subject)
+    if contract.time is None:
+        return
+    yield "_time IS NULL", Reason.NULL_TIME, literal(contract.time)
+    years = f"_time NOT BETWEEN timestamp '{EARLIEST}' AND timestamp '{LATEST}'"
+    yield years, Reason.EXPRESSION, literal(f"time: {contract.time} is not in the years 1 to 9999")
+    latest = f"timestamp '{(now + contract.max_ahead).isoformat()}'"
+    words = literal(f" is more than {contract.max_ahead} ahead of its arrival")
+    yield f"_time > {latest}", Reason.AHEAD, f"concat(_time, {words})"
+    if contract.horizon is not None and contract.horizon.punctuation:
+        producer = contract.horizon.producer
+        yield f"{punctuates} AND {quoted(producer)} IS NULL", Reason.MISSING, literal(producer)
+        yield punctuates, CONTROL, literal(PUNCTUATION)
+
+
+def _raised(name: str, expression: str, contract: Contract) -> str:
+    """SQL of what is reported of a record on which an expression raises, with the values that it is about."""
+    words = set(re.findall(r"\w+", expression))
+    values = (
+        f"concat({literal(f'{field.name} ')}, coalesce(left(cast({quoted(field.name)} AS string), 100), 'null'))"
+        for field in contract.fields
+        if field.name in words
+    )
+    failed = literal(f"{name}: {expression} cannot be evaluated; ")
+    return f"concat({failed}, concat_ws(', ', {', '.join(values) or literal('')}))"
+
+
+def _bucket(contract: Contract) -> str:
+    return f"CASE WHEN {expressions.holds(contract, expressions.BROADCAST)} THEN -1 ELSE {bucket(contract)} END"
+
+
+def _time(contract: Contract, sound: str) -> str:
+    """SQL of an event's time, by the receiver's clock where the contract names it; null beyond the years of SQL."""
+    time = expressions.time(contract, sound)
+    if contract.clock is None:
+        return time
+    late = f"{quoted(contract.clock.received)} - {quoted(contract.clock.sent)}"
+    return f"try_add({time}, coalesce({late}, {expressions.NO_TIME}))"

@@ -1,0 +1,119 @@
+"""Fields that events of a log carry and the contract does not know: how many events, and how to declare each.
+
+The log keeps them as JSON in `_extra`: a field that is added to the contract has its values from before, and so has a
+member of a nested one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+
+from lake.config import Settings
+from lake.contracts.contract import Contract
+from lake.contracts.fields import Field
+from lake.records.unknown import Unknown, by_names, unknown_members
+from lake.store import small
+from lake.store.log import Log
+
+TYPES: Final = {"BIGINT": "long", "UBIGINT": "long", "DOUBLE": "double", "BOOLEAN": "boolean", "VARCHAR": "string"}
+NESTED: Final = {"ARRAY", "OBJECT"}
+QUERY: Final = """
+    SELECT json_structure(_extra) AS shape, count(*)::BIGINT AS events FROM t
+    WHERE _extra IS NOT NULL AND json_valid(_extra) GROUP BY ALL ORDER BY ALL"""
+SEALED: Final = "SELECT count(*)::BIGINT AS events FROM t WHERE _extra <> '' AND NOT json_valid(_extra)"
+
+
+@dataclass(frozen=True)
+class UnknownField:
+    """A field that `events` carry, or a member of one; `line` is what declares it, "" of what is nested.
+
+    `record` is the path of the field that the line belongs into, "" for the record itself. `like` is the contract's
+    field whose name is nearly the same, which it may be under another name; else "".
+    """
+
+    name: str
+    events: int
+    line: str
+    like: str
+    record: str = ""
+
+
+def unknown_fields(settings: Settings, contract: Contract) -> list[UnknownField]:
+    """The fields that events of the log carry and the contract of now does not know, those of most events first.
+
+    None is known of events whose `_extra` is sealed: see `sealed_events`.
+    """
+    known = by_names(contract.fields)
+    events: Counter[str] = Counter()
+    kinds: dict[str, set[str]] = {}
+    found: dict[str, Unknown] = {}
+    for row in small.rows(Log(settings, contract.name).path, QUERY):
+        unknown = {each.path: each for each in unknown_members(json.loads(row["shape"]), known)}
+        found |= unknown
+        events.update(dict.fromkeys(unknown, row["events"]))
+        for path, each in unknown.items():
+            kinds.setdefault(path, set()).add(_kind(each.value))
+    return [
+        _unknown_field(found[path], count, kinds[path])
+        for path, count in sorted(events.items(), key=lambda item: (-item[1], item[0]))
+    ]
+
+
+def _kind(structure: Any) -> str:
+    """The type of a value by its structure, as DuckDB has it."""
+    if isinstance(structure, str):
+        return "OBJECT" if structure == "JSON" else structure  # which is of one without members
+    return "OBJECT" if isinstance(structure, dict) else "ARRAY"
+
+
+def _unknown_field(unknown: Unknown, events: int, kinds: Collection[str]) -> UnknownField:
+    name, record = unknown.keys[-1], unknown.path.removesuffix(unknown.keys[-1]).removesuffix(".")
+    names = {name for field in unknown.beside for name in field.names}
+    line = _declared(name, kinds, {name.lower() for name in names}, is_member=bool(record))
+    return UnknownField(unknown.path, events, line, "" if record else _like(name, names, unknown.beside), record)
+
+
+def sealed_events(settings: Settings, contract: Contract) -> int:
+    """How many events carry something that the contract of then did not know, sealed with what is personal of them."""
+    if not contract.sealed:
+        return 0
+    [counted] = small.rows(Log(settings, contract.name).path, SEALED) or [{"events": 0}]
+    events: int = counted["events"]
+    return events
+
+
+def _declared(name: str, kinds: Collection[str], taken: set[str], *, is_member: bool) -> str:
+    """A field of a contract that reads what records call `name`; "" where it is nested, or its name would clash.
+
+    A member of a field is read under its own name alone.
+    """
+    if NESTED & set(kinds):
+        return ""
+    own = re.sub(r"[^A-Za-z0-9_]", "_", name).lstrip("_") or "field"
+    own = f"field_{own}" if own[0].isdigit() else own
+    if own.lower() in taken or (is_member and own != name):
+        return ""
+    field: dict[str, Any] = {"name": own, "type": ["null", _type(kinds)], "default": None, "doc": "…"}
+    return json.dumps(field | ({} if own == name else {"aliases": [name]}), ensure_ascii=False)
+
+
+def _type(kinds: Iterable[str]) -> str:
+    """The type of values of these kinds; text where they are of several."""
+    types = {TYPES.get(kind, "string") for kind in kinds if kind != "NULL"}
+    if types == {"long", "double"}:
+        return "double"
+    return types.pop() if len(types) == 1 else "string"
+
+
+def _like(name: str, names: Collection[str], fields: Iterable[Field]) -> str:
+    """The field that is nearly called so."""
+    by_case = {spelling.lower(): spelling for spelling in sorted(names)}
+    close = get_close_matches(name.lower(), by_case, n=1, cutoff=0.75)
+    spelling = by_case[close[0]] if close else ""
+    return next((field.name for field in fields if spelling in field.names), "")
