@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
-from lake.contracts.strict import NotTaken
 from lake.decide.committed import Accepted, Committed, KeyState, folded
 from lake.decide.rule import Key, Rule
 from lake.errors import DeclarationError, Refused, StorageError
 from lake.kinds.reducer import Refusal
+from lake.records.single import NotTaken
 from lake.sources.http import Declared, place
 
 MOST_EVENTS: Final = 1_000_000
@@ -102,10 +102,9 @@ class Decider:
     _known: dict[str, set[int] | None] = field(default_factory=dict)
     _events: int = 0
 
-    def command(self, stream: str, text: str, facts: Mapping[str, str], *, record_bytes: int) -> Command:
-        """A record as an event. Raises NotTaken, also where the log's parser might take it."""
-        values = self.rules[stream].reader.values(text, facts, record_bytes=record_bytes, now=datetime.now(UTC))
-        return Command(stream, values)
+    def command(self, stream: str, text: bytes, facts: Mapping[str, str]) -> Command:
+        """Return a record as an event. Raise NotTaken if the log would refuse it."""
+        return Command(stream, self.rules[stream].values(text, facts, now=datetime.now(UTC)))
 
     def begin(self) -> None:
         """Reads what is acknowledged and in no log yet. Raises DeclarationError where that was not decided on."""
@@ -250,7 +249,7 @@ class Decider:
             for ordinal, (stream, text, facts) in enumerate(records):
                 if stream in self.rules:
                     try:
-                        command = self.command(stream, text, facts, record_bytes=len(text) * 4)
+                        command = self.command(stream, text.encode("utf-8", "surrogatepass"), facts)
                     except NotTaken as error:
                         raise DeclarationError(
                             f"{stream} accepts decided events only, and an undecided event is pending: {error}",

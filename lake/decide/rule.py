@@ -7,7 +7,8 @@ was decided on. So what a source declares in `decide` is refused unless
 - the table is a Fold of exactly this log, by the contract's key, in the order of the log;
 - its step is in Python, as this process runs the very code that Spark's workers do;
 - its function chooses columns, and makes none;
-- every record can be read strictly (lake.contracts.strict), and has the id of its request in its contract's id.
+- every record is an event of one key, which nothing but itself decides on; and has the id of its request in its
+  contract's id.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ import pyarrow as pa
 from lake.config import Settings
 from lake.contracts import evolution, origins
 from lake.contracts.contract import Contract
-from lake.contracts.strict import StrictReader, unreadable
+from lake.contracts.reasons import Reason
+from lake.contracts.upcast import upcast_fields
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest import landing
@@ -33,6 +35,7 @@ from lake.kinds.fold import Fold
 from lake.kinds.reducer import REFUSED, Folding, Forms, PythonReducer, Refusal
 from lake.kinds.sql.sql_types import arrow_type
 from lake.project import Project
+from lake.records.single import EXTRA, NotTaken, SingleReader
 from lake.sources.declared import sound_sources
 from lake.sources.http import Declared
 from lake.store.ledger import contract_versions
@@ -40,6 +43,9 @@ from lake.store.log import Log
 
 ID: Final = ("http", "id")
 Key = tuple[Any, ...]
+TIMES: Final = ("date", "timestamp")
+FLOATS: Final = ("float", "double")
+"""Types of which two values may be the same and not equal."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class Rule:
     project: Project
     declaration: Declaration
     contract: Contract
-    reader: StrictReader
+    reader: SingleReader
     folding: Folding
     columns: tuple[str, ...]
 
@@ -57,13 +63,23 @@ class Rule:
     def stream(self) -> str:
         return self.contract.name
 
+    def values(self, text: bytes, facts: Mapping[str, str], *, now: datetime) -> dict[str, Any]:
+        """Return the value of each field of an event that arrives `now`, and EXTRA. Raise NotTaken."""
+        values, contract = self.reader.values(text, facts), self.contract
+        if contract.time is not None:
+            at = values[contract.time]
+            moment = at if isinstance(at, datetime) else datetime(at.year, at.month, at.day, tzinfo=UTC)
+            if moment > now + contract.max_ahead:
+                raise NotTaken(Reason.AHEAD, f"{moment} is more than {contract.max_ahead} ahead of its arrival")
+        return values
+
     def key(self, values: Mapping[str, Any]) -> Key:
         """The key of an event with these values."""
         return tuple(values[name] for name in self.contract.key)
 
     def id(self, values: Mapping[str, Any]) -> Key:
         """By what an event that is sent again is known, within its key."""
-        return tuple(values[name] for name in self.contract.id)
+        return tuple(_canonical(values[name]) for name in self.contract.id)
 
     @cached_property
     def compared(self) -> tuple[str, ...]:
@@ -72,7 +88,7 @@ class Rule:
 
     def content(self, values: Mapping[str, Any]) -> bytes:
         """Return a digest of these values that is the same for equal values, read from a record or from a log."""
-        text = repr([_canonical(values[name]) for name in self.compared])
+        text = repr([_canonical(values.get(name)) for name in (*self.compared, EXTRA)])
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
     @cached_property
@@ -84,15 +100,21 @@ class Rule:
         return self.folding.next(before, {name: values[name] for name in self.columns}, self._forms)
 
 
-def _canonical(value: Any) -> object:
-    """A value in the one spelling of all that are equal to it."""
+def _canonical(value: Any) -> Any:
+    """Return the one form of all values that are equal to this one; it can be hashed."""
     match value:
         case Decimal():
             return value.as_integer_ratio()
         case float():
             return value + 0.0  # no negative zero
-        case datetime():
-            return value.astimezone(UTC) if value.tzinfo else value
+        case datetime() if value.tzinfo:
+            return value.astimezone(UTC)
+        case dict():
+            return _canonical(tuple(value.items()))
+        case list() | tuple():
+            is_map = isinstance(value, list) and value and isinstance(value[0], tuple)
+            items = map(_canonical, value)
+            return tuple(sorted(items) if is_map else items)
     return value
 
 
@@ -119,7 +141,31 @@ def _rule(project: Project, stream: str, table: str) -> Rule:
     types = pa.schema([(name, arrow_type(kind)) for name, kind in fields])
     reducer = fold.reducer
     folding = Folding(fold.key, columns, reducer.start, reducer.step, types, types)
-    return Rule(project, declaration, contract, StrictReader(contract), folding, columns)
+    single = SingleReader(contract, project.settings.record_bytes)
+    return Rule(project, declaration, contract, single, folding, columns)
+
+
+def _undecidable(contract: Contract) -> Iterator[str]:
+    """Yield why events of a contract cannot be decided on before they are in the log."""
+    for what, is_declared in (
+        (f"its records are {contract.envelope} messages", contract.envelope),
+        ("it has broadcasts", contract.broadcast),
+        ("it corrects clocks", contract.clock),
+        ("it declares `horizon`: events from producers beyond its limit are refused", contract.horizon),
+        ("its records are rows of dumps", contract.dump),
+        ("it declares `upcast`: events of older versions would be decided on as they were", contract.upcast),
+        ("it has personal fields: forgetting a person would change what was decided", contract.personal),
+    ):
+        if is_declared:
+            yield what
+    types = {field.name: field.type for field in contract.fields}
+    if contract.time is not None and types.get(contract.time) not in TIMES:
+        yield f"its time, {contract.time}, is not a field of type timestamp or date"
+    for field in contract.fields:
+        if field.name in contract.key and (field.nested or field.type in FLOATS):
+            yield f"field {field.name} of the key is of type {field.type}"
+        elif field.is_fact and field.path[0] not in {"http", "cloudevents"}:
+            yield f"field {field.name} is taken from {'.'.join(field.path)}, which nothing by HTTP has"
 
 
 def _faults(project: Project, source: Declared, stream: str, table: str) -> Iterator[DeclarationError]:
@@ -128,7 +174,7 @@ def _faults(project: Project, source: Declared, stream: str, table: str) -> Iter
         yield DeclarationError(f"no table {table!r}", where=source.where, fix=did_you_mean(table, project.tables))
     else:
         yield from _faults_of_table(declaration, contract)
-    for what in unreadable(contract):
+    for what in _undecidable(contract):
         yield DeclarationError(
             f"{stream} cannot be decided: {what}", where=contract.where, fix="take it out of decide, or change that"
         )
@@ -231,10 +277,17 @@ def _other_ways(project: Project, source: Declared, stream: str) -> Iterator[Dec
 
 
 def _former(settings: Settings, contract: Contract) -> Iterator[DeclarationError]:
-    """Fields that the log has in other columns than their own."""
+    """Fields that the log has in other columns than their own, or that are upcast."""
     versions = evolution.with_current(tuple(contract_versions.versions(settings, contract.name)), contract)
     places = origins.origins(versions)
+    upcast = upcast_fields(contract.upcast, contract.fields)
     for field in contract.fields:
+        if field in upcast:
+            yield DeclarationError(
+                f"{contract.name} cannot be decided: {field.name} of older events is upcast",
+                where=f"{contract.file}:{field.line}",
+                fix="publish a new stream for what is decided",
+            )
         if {origin.column for found in places[field.name] for origin in found} - {"", field.name}:
             yield DeclarationError(
                 f"{contract.name} cannot be decided: its log has older events with {field.name} under another name"

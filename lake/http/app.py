@@ -16,7 +16,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from lake.config import Settings
-from lake.contracts.breaches import Breaches
 from lake.contracts.contract import Contract
 from lake.decide.decider import Decider
 from lake.errors import LakeError, did_you_mean
@@ -32,6 +31,7 @@ from lake.http.editions import Editions
 from lake.http.pressure import LOOK_SECONDS, Pressure, Rate
 from lake.http.problems import Problem
 from lake.http.taken import Taken, Took
+from lake.records.single import SingleReader
 from lake.sources.http import Declared
 from lake.sources.http_files import Writer
 
@@ -62,12 +62,11 @@ class Intake:
         self.pressure = Pressure(self.declared.folder, self.declared.limits)
         self.rates = {stream: Rate(self.declared.limits.rate) for stream in self.declared.streams}
         self.headers = {stream: named_headers(self.contracts[stream]) for stream in self.declared.streams}
-        self.breaches = {
-            stream: Breaches(self.contracts[stream])
+        self.readers = {
+            stream: SingleReader(self.contracts[stream], self.settings.record_bytes)
             for stream in self.declared.streams
             if self.declared.check and stream not in self.decides
         }
-        self.looks: Mapping[str, bodies.Look] = {stream: found.seem_none for stream, found in self.breaches.items()}
 
     def stop(self) -> None:
         """Has those who wait for an edition answered now. Called by a signal, while the server runs."""
@@ -88,11 +87,7 @@ class Intake:
             hint = did_you_mean(stream, self.rates)
             raise Problem("no-stream", f"no stream {stream!r} here; {hint}")
         waits = _waits(request)
-        options = {
-            "named": self.headers[stream],
-            "look": self.looks.get(stream, bodies.unseen),
-            **self._held_to(received),
-        }
+        options = {"named": self.headers[stream], **self._held_to(received)}
 
         def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[Record]]:
             signed(stream)
@@ -108,7 +103,7 @@ class Intake:
             raise Problem("no-token", "no token for any stream")
 
         def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[Record]]:
-            options = {"named": self.headers, "looks": self.looks, **self._held_to(received)}
+            options = {"named": self.headers, **self._held_to(received)}
             by_stream = bodies.of_several(body, request.headers, **options)
             for stream in by_stream:
                 signed(stream)
@@ -160,7 +155,7 @@ class Intake:
                 self._must_decide(by_stream, decides)
                 for stream, records in by_stream.items():
                     self.rates[stream].take(len(records))
-                must_fit(by_stream, self.breaches, record_bytes=self.settings.record_bytes)
+                must_fit(by_stream, self.readers)
                 by_stream = {stream: records for stream, records in by_stream.items() if records}
                 if decides:
                     decided, put = await self.deciding.decide(by_stream, expected(headers))
@@ -265,7 +260,7 @@ class Intake:
         self.commits, self.ending = Commits(self.writer), asyncio.Event()
         self.editions = Editions(self.settings, self.declared.name)
         if self.decider is not None:
-            self.deciding = Deciding(self.decider, self.commits, self.settings.record_bytes, begun=True)
+            self.deciding = Deciding(self.decider, self.commits, begun=True)
         self.pressure.seen(*await asyncio.to_thread(self.pressure.look))
         looking = asyncio.create_task(self._look())
         try:

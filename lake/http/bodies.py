@@ -19,9 +19,8 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final
 
 from lake.contracts.fields import FACTS_OF
@@ -44,22 +43,14 @@ SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a request: its text, and the facts about it that contracts may name; whether it is seen to be
-    `right` by its contract.
-    """
+    """One record of a request: its text, and the facts about it that contracts may name."""
 
     text: str
     facts: Mapping[str, str]
-    right: bool = False
 
-
-Look = Callable[[str, Mapping[str, Any]], bool]
-"""Whether a record, as text and as `whole` has it, is right by its contract; it may be so without being seen."""
-
-
-def unseen(text: str, record: Mapping[str, Any]) -> bool:
-    """A look that sees nothing."""
-    return False
+    @property
+    def utf8(self) -> bytes:
+        return self.text.encode("utf-8", "surrogatepass")
 
 
 class _Oversized(NotJson):
@@ -74,9 +65,8 @@ def records(  # noqa: PLR0913  a request, and what it is held to
     record_bytes: int,
     max_records: int,
     named: Iterable[str] = (),
-    look: Look = unseen,
 ) -> list[Record]:
-    """The records of a body; the headers that are `named` are facts of each, `look` sees which are right.
+    """The records of a body; the headers that are `named` are facts of each.
 
     Raises Problem, which names the first bad records, where any is bad: then none is taken.
     """
@@ -105,8 +95,8 @@ def records(  # noqa: PLR0913  a request, and what it is held to
         raise Problem("wrong-type", fix)
     parts = _good(parsed, record_bytes, max_records)
     if kind in {EVENT, EVENTS}:
-        return [_cloud_event(part, number, facts) for number, part in enumerate(parts, 1)]
-    return _identified([(text, look(text, record)) for text, record in parts], headers, facts)
+        return [_cloud_event(text, number, facts) for number, text in enumerate(parts, 1)]
+    return _identified(parts, headers, facts)
 
 
 def of_several(  # noqa: PLR0913  a request, and what it is held to
@@ -117,7 +107,6 @@ def of_several(  # noqa: PLR0913  a request, and what it is held to
     record_bytes: int,
     max_records: int,
     named: Mapping[str, Iterable[str]],
-    looks: Mapping[str, Look] = MappingProxyType({}),
 ) -> dict[str, list[Record]]:
     """The records of each stream in a body {stream: [record, …] or record, …}. Raises Problem as `records` does.
 
@@ -140,8 +129,7 @@ def of_several(  # noqa: PLR0913  a request, and what it is held to
         room = max_records - sum(map(len, by_stream.values()))
         limits = {"received": received, "record_bytes": record_bytes, "max_records": room}
         try:
-            look = looks.get(name, unseen)
-            by_stream[name] = records(part.encode(), headers, named=named[name], look=look, **limits)  # type: ignore[arg-type]
+            by_stream[name] = records(part.encode(), headers, named=named[name], **limits)  # type: ignore[arg-type]
         except Problem as problem:
             if problem.kind == "too-long":
                 raise Problem("too-long", f"more than {max_records:,} records", max_records=max_records) from None
@@ -177,15 +165,16 @@ def _each(text: str, *, many: bool) -> Iterator[tuple[str, Any]]:
         yield text.strip(SPACES), None
 
 
-def _good(parsed: Iterator[tuple[str, Any]], record_bytes: int, max_records: int) -> list[tuple[str, Any]]:
-    """The records with what they are as objects. Raises Problem that names the bad ones."""
-    good, bad, number = list[tuple[str, Any]](), list[dict[str, Any]](), 0
+def _good(parsed: Iterator[tuple[str, Any]], record_bytes: int, max_records: int) -> list[str]:
+    """Return the texts of the records. Raise Problem that names the bad ones."""
+    good, bad, number = list[str](), list[dict[str, Any]](), 0
     try:
         for number, (text, value) in enumerate(parsed, 1):
             if number > max_records:
                 raise Problem("too-long", f"more than {max_records:,} records", max_records=max_records)
             try:
-                good.append((text, _object(text, value, record_bytes)))
+                _must_be_object(text, value, record_bytes)
+                good.append(text)
             except NotJson as error:
                 reason = Reason.OVERSIZED if isinstance(error, _Oversized) else Reason.UNPARSEABLE
                 bad.append({"record": number, "reason": str(reason), "detail": str(error)})
@@ -200,16 +189,15 @@ def _good(parsed: Iterator[tuple[str, Any]], record_bytes: int, max_records: int
     raise Problem(kind, detail, reason=first["reason"], errors=bad[:SHOWN])
 
 
-def _object(text: str, value: Any, record_bytes: int) -> dict[str, Any]:
+def _must_be_object(text: str, value: Any, record_bytes: int) -> None:
     if len(text) > record_bytes:
         raise _Oversized(f"longer than {record_bytes:,} characters")
     value = whole(text) if value is None else value
     if not isinstance(value, dict):
         raise NotJson("it is not a JSON object")
-    return value
 
 
-def _identified(each: list[tuple[str, bool]], headers: Mapping[str, str], facts: Mapping[str, str]) -> list[Record]:
+def _identified(texts: list[str], headers: Mapping[str, str], facts: Mapping[str, str]) -> list[Record]:
     own = facts.get("cloudevents.id")
     sent = own or headers.get("webhook-id") or headers.get("idempotency-key", "")
     if sent.startswith('"') and sent.endswith('"') and len(sent) > 2 and not own:
@@ -217,17 +205,14 @@ def _identified(each: list[tuple[str, bool]], headers: Mapping[str, str], facts:
     if len(sent) > LONGEST_ID:
         raise Problem("wrong-request", f"an id of more than {LONGEST_ID:,} characters")
     if not sent:
-        return [Record(text, facts, right) for text, right in each]
-    if len(each) == 1:
-        return [Record(text, {**facts, "http.id": sent}, right) for text, right in each]
-    return [
-        Record(text, {**facts, "http.id": f"{sent}:{number}"}, right) for number, (text, right) in enumerate(each, 1)
-    ]
+        return [Record(text, facts) for text in texts]
+    if len(texts) == 1:
+        return [Record(text, {**facts, "http.id": sent}) for text in texts]
+    return [Record(text, {**facts, "http.id": f"{sent}:{number}"}) for number, text in enumerate(texts, 1)]
 
 
-def _cloud_event(part: tuple[str, Any], number: int, facts: Mapping[str, str]) -> Record:
+def _cloud_event(text: str, number: int, facts: Mapping[str, str]) -> Record:
     """The data of a CloudEvent in structured mode, as its text has it."""
-    text, _ = part
     parts = dict(pairs := list(members(text)))
     if len(parts) < len(pairs):
         raise _event_problem(number, "a CloudEvent with an attribute twice")

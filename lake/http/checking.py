@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lake.contracts.breaches import Breaches
-from lake.contracts.strict import NotTaken
 from lake.http.bodies import SHOWN, Record
 from lake.http.problems import Problem
+from lake.records.single import NotTaken, SingleReader
 
 
-def must_fit(by_stream: Mapping[str, Sequence[Record]], breaches: Mapping[str, Breaches], *, record_bytes: int) -> None:
-    """Raises Problem where any record would be refused by the log of its stream, if that is one of `breaches`."""
-    bad = list[dict[str, Any]]()
-    for stream in by_stream.keys() & breaches.keys():
-        must_be_none = breaches[stream].must_be_none
-        for number, record in enumerate(by_stream[stream], 1):
-            if record.right:
-                continue
-            try:
-                must_be_none(record.text, record.facts, record_bytes=record_bytes)
-            except NotTaken as error:
-                bad.append(bad_record(stream, number, error))
+def must_fit(by_stream: Mapping[str, Sequence[Record]], readers: Mapping[str, SingleReader]) -> None:
+    """Raise Problem if the log of a stream that has a reader would refuse any of its records."""
+    bad = [
+        bad_record(stream, index + 1, error)
+        for stream in by_stream.keys() & readers.keys()
+        for index, error in readers[stream].refused([(each.utf8, each.facts) for each in by_stream[stream]])
+    ]
     if bad:
         raise breach(bad)
 

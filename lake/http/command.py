@@ -17,7 +17,6 @@ from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
 from lake.config import Settings
-from lake.contracts.breaches import Breaches
 from lake.contracts.contract import Contract, known_stream, load_contracts
 from lake.decide.decider import Decider
 from lake.decide.rule import rules
@@ -33,6 +32,7 @@ from lake.http.problems import KINDS, Problem
 from lake.http.server import address_of, must_be_installed
 from lake.ingest.standing import intake_writer
 from lake.project import load
+from lake.records.single import SingleReader
 from lake.sources.declared import decided_by
 from lake.sources.http import Declared
 from lake.sources.http_files import Writer
@@ -118,14 +118,14 @@ async def _here(settings: Settings, declared: Declared, writer: Writer, events: 
     project = load(settings)
     commits = Commits(writer)
     decider = Decider(declared, rules(project, declared), looks_up=True)
-    deciding = Deciding(decider, commits, settings.record_bytes)
+    deciding = Deciding(decider, commits)
     try:
         by_stream = _records_of(settings, declared, events)
         if not any(by_stream.values()):
             raise Problem("unparseable", "there is no record")
-        checked = {stream: Breaches(project.contracts[stream]) for stream in by_stream if stream not in decider.rules}
         if declared.check:
-            must_fit(by_stream, checked, record_bytes=settings.record_bytes)
+            others = by_stream.keys() - decider.rules.keys()
+            must_fit(by_stream, {each: SingleReader(project.contracts[each], settings.record_bytes) for each in others})
         await deciding.begin()
         decided, put = await deciding.decide(by_stream, expected(events.headers))
     finally:

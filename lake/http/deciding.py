@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lake.contracts.strict import NotTaken
 from lake.decide.decider import NEW, Command, Decided, Decider, Expected, NotAllowed, Outdated
 from lake.decide.rule import Key
 from lake.errors import DeclarationError, LakeError, Refused
@@ -21,6 +20,7 @@ from lake.http.checking import bad_record, breach
 from lake.http.commits import Commits, Place
 from lake.http.problems import Problem
 from lake.kinds.grouped_map import WorkerFault, fault_of
+from lake.records.single import NotTaken
 from lake.sources.http import place
 
 RETRY_SECONDS: Final = 10.0
@@ -33,7 +33,6 @@ class Deciding:
 
     decider: Decider
     commits: Commits
-    record_bytes: int
     begun: bool = False
     _failures: int = 0
     _beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -84,7 +83,7 @@ class Deciding:
         for number in decided:
             stream, record = every[number]
             try:
-                commands.append(self.decider.command(stream, record.text, record.facts, record_bytes=self.record_bytes))
+                commands.append(self.decider.command(stream, record.utf8, record.facts))
             except NotTaken as error:
                 nth = sum(other == stream for other, _ in every[: number + 1])
                 bad.append(bad_record(stream, nth, error))

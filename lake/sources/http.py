@@ -15,7 +15,7 @@
     free_bytes = 1073741824           bytes that the disk must have left
     body_seconds = 30                 within which a body must have come
     check = false                     a record that breaks its contract is taken too, and goes to quarantine; default:
-                                      it is refused (see lake.contracts.breaches)
+                                      it is refused (see lake.records.reader)
     [decide]
     orders = "order_state"            events of the stream are decided by this Fold before they are taken; they come
                                       by this source alone, by POST …?decide and lake append --decide (lake.decide)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
-from lake.contracts.strict import Number
+from lake.records.given import Number
 
 SPACE: Final = re.compile(r"[ \t\r\n]*")
 SPACES: Final = " \t\r\n"
@@ -30,24 +30,38 @@ def _whole(digits: str) -> int:
 
 _SCAN: Final = json.JSONDecoder(parse_int=_whole, parse_float=Number, parse_constant=_constant)
 """Numbers may be of any length: whole ones of many digits are BEYOND, and others remain text."""
+_LOOSE: Final = json.JSONDecoder(parse_int=_whole, parse_float=Number)
+"""Takes NaN and Infinity too."""
 
 
-def scanned(text: str, at: int = 0) -> tuple[Any, int]:
-    """The value that begins at a place, its numbers as `_SCAN` has them, and where it ends. Raises NotJson."""
+def scanned(text: str, at: int = 0, *, loose: bool = False) -> tuple[Any, int]:
+    """Return the value that begins at a place, and where it ends. Raise NotJson.
+
+    Numbers are as `_SCAN` has them. With `loose`, NaN and Infinity are values.
+    """
     try:
-        return _SCAN.raw_decode(text, at)
+        return (_LOOSE if loose else _SCAN).raw_decode(text, at)
     except RecursionError:
         raise NotJson("nested too deeply") from None
     except json.JSONDecodeError as error:
         raise NotJson(f"{error.msg} at character {error.pos}") from None
 
 
-def whole(text: str) -> Any:
-    """The one value that a text without spaces around is, its numbers as `_SCAN` has them. Raises NotJson."""
-    value, end = scanned(text)
+def whole(text: str, *, loose: bool = False) -> Any:
+    """Return the one value that a text without spaces around is, as `scanned` has it. Raise NotJson."""
+    value, end = scanned(text, loose=loose)
     if end != len(text):
         raise NotJson(f"Extra data at character {end}")
     return value
+
+
+def is_json(text: str) -> bool:
+    """Return whether a text without spaces around is one value of JSON."""
+    try:
+        whole(text)
+    except NotJson:
+        return False
+    return True
 
 
 def members(text: str) -> Iterator[tuple[str, str]]:
@@ -56,7 +70,7 @@ def members(text: str) -> Iterator[tuple[str, str]]:
     while text[at] != "}":
         name, at = scanned(text, at)
         at = after_space(text, after_space(text, at) + 1)
-        _, end = scanned(text, at)
+        _, end = scanned(text, at, loose=True)
         yield name, text[at:end]
         at = after_space(text, end)
         if text[at] == ",":

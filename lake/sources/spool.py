@@ -157,6 +157,13 @@ def _maps(facts: Mapping[str, pa.Array], length: int) -> pa.Array:
     return pa.MapArray.from_arrays(offsets, table["name"].combine_chunks(), table["text"].combine_chunks())
 
 
+def as_texts(records: pa.RecordBatch, source: str) -> pa.RecordBatch:
+    """Return `records` of a file as texts at their positions: the place of each follows the name of `source`."""
+    where = pc.binary_join_element_wise(f"{source}:", records.column("_at"), "")
+    columns = [records.column("_seq"), where, *(records.column(name) for name in ("_raw", "_facts"))]
+    return pa.RecordBatch.from_arrays(columns, names=["_position", "_source", "_raw", "_facts"])
+
+
 @contextmanager
 def spooling(settings: Settings, source: str) -> Iterator[Writer]:
     """A spool for what `source` reads next; what a reader that died left of one is cleared."""

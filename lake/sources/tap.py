@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -33,7 +34,8 @@ from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
-from lake.sources.json_text import NotJson, members, whole
+from lake.records.given import NO_CHARACTER
+from lake.sources.json_text import NotJson, is_json, members, whole
 from lake.sources.source import Lag, Progress, Record, Spool
 
 KEYS: Final = ("command", "every", "records", "streams")
@@ -46,6 +48,10 @@ PATIENCE: Final = 10.0
 """Seconds that a tap has to end when it is told to."""
 IGNORED: Final = ("SCHEMA", "ACTIVATE_VERSION")
 FACTS: Final = ("time_extracted", "version")
+NAMES_STREAM: Final = re.compile(r'"stream"\s*:\s*"([^"\\]*)"')
+BROKEN_BYTE: Final = re.compile("[\udc80-\udcff]")
+SHOWN: Final = 200
+"""Characters of a line that a message quotes."""
 
 
 @dataclass(frozen=True)
@@ -211,28 +217,50 @@ class _Run:
 
     def _messages(self) -> Iterator[tuple[str, dict[str, str]]]:
         """The messages to come: type, and the texts of the members."""
-        assert self._process.stdout is not None
-        while line := self._process.stdout.readline(LONGEST):
+        while line := self._next_line():
             self._line += 1
+            text = BROKEN_BYTE.sub(NO_CHARACTER, line.decode("utf-8", "surrogateescape")).strip()
+            if not text:
+                continue
             try:
-                text = line.decode("utf-8").strip()
-                parts = dict(members(text)) if isinstance(whole(text), dict) else {}
+                parts = dict(members(text)) if isinstance(whole(text, loose=True), dict) else {}
                 kind = json.loads(parts.get("type", "null"))
-            except (NotJson, UnicodeDecodeError):
-                parts, kind = {}, None
-            wanted = {"RECORD": {"stream", "record"}, "STATE": {"value"}}.get(kind, set())
-            if kind not in {*IGNORED, "RECORD", "STATE"} or not wanted <= parts.keys():
-                if not line.strip():
-                    continue
+            except NotJson:
                 if not line.endswith(b"\n") and self._process.wait():
                     return  # it died in the middle of a line
-                raise DeclarationError(
-                    f"line {self._line} of the output of {self._tap.command[0]} is not a known Singer message"
-                    + (f": {kind}" if isinstance(kind, str) else ""),
-                    where=self._tap.where,
-                    fix="run it by itself: its stdout must have SCHEMA, RECORD and STATE alone, a line each",
-                )
+                yield "RECORD", {"stream": self._stream_named_in(text), "record": text}
+                continue
+            wanted = {"RECORD": {"stream", "record"}, "STATE": {"value"}}.get(kind, set())
+            is_known = kind in {*IGNORED, "RECORD", "STATE"} and wanted <= parts.keys()
+            if not is_known or (kind == "STATE" and not is_json(parts["value"])):
+                raise self._fault("is not a known Singer message", text)
             yield kind, parts
+
+    def _next_line(self) -> bytes:
+        """Return the next line; of one that is longer than LONGEST, its beginning."""
+        output = self._process.stdout
+        assert output is not None
+        line = rest = output.readline(LONGEST)
+        while len(rest) == LONGEST and not rest.endswith(b"\n"):
+            rest = output.readline(LONGEST)
+        return line if line is rest else line + b"\n"
+
+    def _stream_named_in(self, text: str) -> str:
+        """Return the name, as JSON, of the stream that refuses a line which is no JSON: the one that it names, or the
+        tap's only one.
+        """
+        named = NAMES_STREAM.search(text)
+        name = named[1] if named and named[1] in self._names else None
+        if name is None and len(self._names) > 1:
+            raise self._fault("is not JSON", text)
+        return json.dumps(name if name is not None else next(iter(self._names)))
+
+    def _fault(self, what: str, text: str) -> DeclarationError:
+        return DeclarationError(
+            f"line {self._line} of the output of {self._tap.command[0]} {what}: {text[:SHOWN]}",
+            where=self._tap.where,
+            fix="run it by itself: its stdout must have SCHEMA, RECORD and STATE alone, a line each",
+        )
 
     def _row(self, parts: Mapping[str, str]) -> tuple[str, str, str, dict[str, str]]:
         """Stream, text, place and facts of a RECORD."""

@@ -78,7 +78,7 @@ class Teller:
         ids = [id] if len(entries) == 1 else [f"{id}:{number}" for number in range(1, len(entries) + 1)]
         commands = list[Command]()
         for entry, each in zip(entries, ids, strict=True):
-            commands.append(self.decider.command("entries", text(entry), {FACTS: each}, record_bytes=1000))
+            commands.append(self.decider.command("entries", text(entry).encode(), {FACTS: each}))
         for stream, keys in self.decider.missing(commands).items():
             self.decider.put(stream, self.decider.read(stream, keys))
         assert not self.decider.missing(commands)
@@ -228,7 +228,7 @@ def test_many_at_once_on_a_disk_that_fails_never_have_a_refused_event_in_the_log
 
     async def run() -> None:
         commits = Commits(writer)
-        deciding = Deciding(bank.decider(), commits, 1000)
+        deciding = Deciding(bank.decider(), commits)
         number = 0
         for burst in bursts:
             number += 100
@@ -278,7 +278,7 @@ def test_what_was_decided_by_events_that_the_disk_did_not_take_fails_with_them(t
 
     async def run() -> list[str]:
         commits = Commits(writer)
-        deciding = Deciding(bank.decider(), commits, 1000)
+        deciding = Deciding(bank.decider(), commits)
 
         async def told(cents: int, id: str) -> str:
             try:
@@ -395,13 +395,13 @@ def test_an_id_that_is_used_again_with_another_value_of_a_field_is_refused(tmp_p
 
     def ask(decider: Decider, value: str) -> bool:
         body = f'{{"account": 1, "amount": "1.00", "extra_{name}": {value}}}'
-        command = decider.command("entries", body, {FACTS: "a"}, record_bytes=1000)
+        command = decider.command("entries", body.encode(), {FACTS: "a"})
         return decider.decide([command], lambda _: "web:1:0", 1).again
 
     decider = Decider(declared, {"entries": found["entries"]})
     decider.begin()
-    first = decider.command("entries", f'{{"account": 1, "amount": "1.00", "extra_{name}": {same[0]}}}', {FACTS: "a"},
-                            record_bytes=1000)  # fmt: skip
+    body = f'{{"account": 1, "amount": "1.00", "extra_{name}": {same[0]}}}'
+    first = decider.command("entries", body.encode(), {FACTS: "a"})
     assert not decider.missing([first])
     assert [ask(decider, value) for value in same] == [False, *[True] * (len(same) - 1)]
     for value in others:

@@ -105,7 +105,7 @@ def test_a_request_that_is_sent_again_is_answered_as_before(http: Http) -> None:
     assert teller.ask((3, "-1.00"), id="later").json()["again"] is False
 
 
-def test_what_is_not_read_strictly_or_not_decided_on_is_told(http: Http) -> None:
+def test_server_refuses_a_record_that_breaks_its_contract_or_that_nothing_decides_on(http: Http) -> None:
     teller = Teller(http, 400)
     status, kind, detail = problem(teller.ask((1, "1.00"), (1, "1.001")))
     assert (status, kind) == (400, "not-by-contract")

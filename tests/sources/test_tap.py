@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.records.single import NotTaken, SingleReader
 from lake.sources.declared import sound_sources
 from lake.sources.source import Progress
 from lake.sources.tap import TapSource, on_the_line
@@ -143,9 +144,9 @@ def test_rows_behind_the_last_state_of_a_tap_that_ends_well_are_delivered(projec
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("hello\n", "line 3 of the output of .* is not a known Singer message"),
-        ('{"type": "RECORD"}\n', "is not a known Singer message: RECORD"),
-        ('{"type": "BATCH", "stream": "s", "manifest": []}\n', "is not a known Singer message: BATCH"),
+        ("7\n", "line 3 of the output of .* is not a known Singer message: 7"),
+        ('{"type": "RECORD"}\n', "is not a known Singer message: .*RECORD"),
+        ('{"type": "BATCH", "stream": "s", "manifest": []}\n', "is not a known Singer message: .*BATCH"),
         ('["RECORD"]\n', "line 3"),
         ('{"type": "RECORD", "stream": "t", "record": {}}\n', "rows of 't', which no stream takes"),
         ('{"type": "STATE", "value": NaN}\n', "line 3"),
@@ -157,6 +158,51 @@ def test_what_is_no_message_stops_it_and_what_was_before_is_kept(project: Settin
     assert (deliveries, state(at)) == ([[1]], {"row": 1})
     assert isinstance(fault, DeclarationError)
     assert re.search(told, str(fault))
+
+
+CUT = '{"type": "RECORD", "stream": "s", "record": {"number": 7}'
+LINES = {
+    '{"type": "RECORD", "stream": "s", "record": {"number": NaN}}': '{"number": NaN}',
+    CUT: CUT,
+    "INFO hello": "INFO hello",
+    "{\\": "{\\",
+}
+"""Lines that are no JSON, and the text of the record that is refused for each."""
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_tap_delivers_a_line_that_is_no_json_as_a_record_that_is_refused(project: Settings, line: str) -> None:
+    steps = ("row", 1), ("line", f"{line}\n"), ("row", 2), ("state", 2)
+    for source in (
+        tap(project, *steps),
+        on_the_line(project, "tap_rows", "rows", [sys.executable, FAKE, str(project.path("script.json"))]),
+    ):
+        taken = Kept()
+        assert state(source.read(None, taken)) == {"row": 2}
+        source.close()
+        assert [record.text for _, record in taken.records] == ['{"number": 1}', LINES[line], '{"number": 2}']
+        with pytest.raises(NotTaken, match="unparseable: not one JSON object"):
+            SingleReader(load_contracts(project)["rows"], 1000).values(LINES[line].encode(), {})
+
+
+def test_tap_of_several_streams_names_the_line_that_belongs_to_none(project: Settings) -> None:
+    lines = '{"type": "RECORD", "stream": "s", "record": {\nINFO hello\n'
+    source, taken = tap(project, ("line", lines), streams="rows = 's'\nothers = 'o'"), Kept()
+    with pytest.raises(DeclarationError, match=r"line 2 of the output of .* is not JSON: INFO hello"):
+        source.read(None, taken)
+    source.close()
+
+
+def test_tap_delivers_bytes_that_are_no_text_as_a_record_that_is_refused(project: Settings) -> None:
+    script = project.path("tap.py")
+    line = b'{"type": "RECORD", "stream": "s", "record": {"number": "\xff"}}\n'
+    script.write_text(f"import sys\nsys.stdout.buffer.write({line!r})\n")
+    source, taken = on_the_line(project, "tap_rows", "rows", [sys.executable, str(script)]), Kept()
+    source.read(None, taken)
+    source.close()
+    [(_, record)] = taken.records
+    with pytest.raises(NotTaken, match="unparseable: U\\+FFFF, which is no character"):
+        SingleReader(load_contracts(project)["rows"], 1000).values(record.text.encode(), {})
 
 
 def test_streams_schemas_facts_and_digits(project: Settings) -> None:

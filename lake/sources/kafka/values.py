@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,8 +21,9 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
-from lake.contracts import avro_json
 from lake.errors import DeclarationError, LakeError, Unavailable, install
+from lake.records import avro_values, json_value
+from lake.records.given import Given
 from lake.sources.kafka.options import Options
 
 if TYPE_CHECKING:
@@ -35,7 +37,6 @@ Decode: TypeAlias = Callable[[bytes, Headers], str]
 PREFIX_BYTES: Final = {0: 5, 1: 17}
 FORBIDDEN: Final = (401, 403)
 UNKNOWN: Final = 404
-NEEDED: Final = ("fastavro", "httpx")
 
 
 class UndecodableError(Exception):
@@ -102,7 +103,6 @@ class Avro:
         from confluent_kafka.schema_registry import dual_schema_id_deserializer
         from confluent_kafka.schema_registry.serde import SchemaId
         from confluent_kafka.serialization import SerializationContext
-        from fastavro import schemaless_reader
 
         schema_id = SchemaId("AVRO")
         try:
@@ -110,26 +110,41 @@ class Avro:
             payload = dual_schema_id_deserializer(value, context, schema_id)
         except Exception as error:  # whatever the library makes of bytes without a prefix
             raise UndecodableError(f"not in the wire format of a schema registry ({error})") from None
-        schema, make = self._registry.reader(schema_id.guid or schema_id.id)
+        decode, data = self._registry.decoder(schema_id.guid or schema_id.id), payload.read()
         try:
-            datum = schemaless_reader(payload, schema, None)
-            rest = len(payload.read())
-            text = json.dumps(make(datum), ensure_ascii=False, allow_nan=False)
+            given, end = decode(data, 0)
+            text = json.dumps(_as_json(given), ensure_ascii=False)
         except Exception as error:  # whatever the library makes of bytes that are not of the schema
             raise UndecodableError(
                 f"not of the schema {schema_id.guid or schema_id.id} ({type(error).__name__}: {error})"
             ) from None
-        if rest:
-            raise UndecodableError(f"{rest} bytes more than the schema {schema_id.guid or schema_id.id} has")
+        if end < len(data):
+            raise UndecodableError(f"{len(data) - end} bytes more than the schema {schema_id.guid or schema_id.id} has")
         return text
 
 
+def _as_json(given: Given) -> Given:
+    """Return a value of Avro as JSON has it: decimals, times, bytes and floats that are not finite as texts."""
+    match given:
+        case dict():
+            return {name: _as_json(part) for name, part in given.items()}
+        case list():
+            return [_as_json(part) for part in given]
+        case avro_values.NotText():
+            raise ValueError("a string is not valid UTF-8")
+        case bool() | int() | None:
+            return given
+        case float() if math.isfinite(given):
+            return given
+    return json_value.plain(given)
+
+
 class Registry:
-    """A schema registry, asked by Confluent's own client; what it answers is kept for one delivery."""
+    """Schema registry, read by Confluent's own client. Its answers are cached for one delivery."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self._readers: dict[object, tuple[Any, avro_json.Make] | UndecodableError] = {}
+        self._decoders: dict[object, avro_values.Decode | UndecodableError] = {}
         self._opened: SchemaRegistryClient | None = None
 
     def close(self) -> None:
@@ -145,9 +160,9 @@ class Registry:
         return self._opened
 
     def _connected(self) -> SchemaRegistryClient:
-        if missing := [package for package in NEEDED if find_spec(package) is None]:
+        if find_spec("httpx") is None:
             raise DeclarationError(
-                f"Avro needs {' and '.join(missing)}, which the extra `kafka` installs",
+                "Avro needs httpx, which the extra `kafka` installs",
                 where=self.options.where,
                 fix=install("kafka"),
             )
@@ -166,17 +181,17 @@ class Registry:
             what = f"the registry's client refuses a setting: {self.options.redacted(str(error))}"
             raise DeclarationError(what, where=self.options.where, fix="correct it in [registry]") from None
 
-    def reader(self, key: object) -> tuple[Any, avro_json.Make]:
-        """The schema `key` (an id or a GUID) as fastavro reads plain values by it, and what makes JSON of them."""
-        if key not in self._readers:
+    def decoder(self, key: object) -> avro_values.Decode:
+        """Return the decoder of values of the schema `key` (an id or a GUID)."""
+        if key not in self._decoders:
             try:
-                self._readers[key] = self._parsed(self._schema(key))
+                self._decoders[key] = self._parsed(self._schema(key))
             except UndecodableError as error:
-                self._readers[key] = error
-        reader = self._readers[key]
-        if isinstance(reader, UndecodableError):
-            raise reader
-        return reader
+                self._decoders[key] = error
+        decode = self._decoders[key]
+        if isinstance(decode, UndecodableError):
+            raise decode
+        return decode
 
     def _schema(self, key: object) -> Schema:
         if isinstance(key, int):
@@ -206,26 +221,24 @@ class Registry:
         what = f"the schema registry does not answer: {reason}"
         return Unavailable(what, where=where, fix="try again when it does; is its url right?")
 
-    def _parsed(self, schema: Schema) -> tuple[Any, avro_json.Make]:
+    def _parsed(self, schema: Schema) -> avro_values.Decode:
         import avro.errors
         import avro.name
         import avro.schema
-        from fastavro import parse_schema
 
         if schema.schema_type not in {None, "AVRO"}:
             raise UndecodableError(f"its schema is {schema.schema_type}, not Avro")
         texts = [json.loads(text) for text in self._with_references(schema)]
-        names, plain = avro.name.Names(), dict[str, Any]()
+        names = avro.name.Names()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", avro.errors.IgnoredLogicalType)
-                meant = [avro.schema.make_avsc_object(text, names) for text in texts][-1]
-            parsed = [parse_schema(avro_json.without_logical_types(text), plain) for text in texts][-1]
-        except Exception as error:  # whatever the libraries make of a schema that is none
+                parsed = [avro.schema.make_avsc_object(text, names) for text in texts][-1]
+        except Exception as error:  # whatever the library makes of a schema that is none
             raise UndecodableError(f"its schema cannot be read ({error})") from None
-        if avro_json.is_endless(meant):
+        if avro_values.is_endless(parsed):
             raise UndecodableError("its schema has arrays of values without a size")
-        return parsed, avro_json.maker(meant)
+        return avro_values.decoder(parsed)
 
     def _with_references(self, schema: Schema, visited: set[tuple[str, int]] | None = None) -> Iterable[str]:
         """The texts of the schemas that `schema` refers to, each before it is needed, and its own."""

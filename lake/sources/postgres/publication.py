@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, LiteralString
 
 from lake.contracts.contract import Contract
-from lake.contracts.fields import Field
+from lake.contracts.fields import UNCHANGED, Field
 from lake.errors import DeclarationError, did_you_mean
 from lake.sources.postgres.options import Options
 from lake.sources.postgres.server import quoted_name
@@ -177,6 +177,7 @@ def faults(tables: Mapping[str, Table], lacking: Sequence[str], options: Options
 def _unlike(table: Table, contract: Contract) -> Iterator[tuple[str, str]]:
     """How a table is not what a contract says: (what, fix)."""
     columns = {column.name: column for column in table.columns}
+    says_unchanged = any(field.path == UNCHANGED for field in contract.fields)
     names_text = f"published columns: {', '.join(columns)}"
     for field in contract.fields:
         names = _row_columns(field)
@@ -186,7 +187,8 @@ def _unlike(table: Table, contract: Contract) -> Iterator[tuple[str, str]]:
                 f"no published column {field.name!r}, which the contract requires",
                 f"publish it, name it in the field's aliases, or let the field be null ({names_text})",
             )
-        if present is not None and present.large and table.identity != "f" and _cannot_say_unknown(field):
+        is_omitted = present is not None and present.large and table.identity != "f" and not says_unchanged
+        if present is not None and is_omitted and _cannot_say_unknown(field):
             yield (
                 f"an update may omit the column {present.name!r}, and a field of type {field.type} cannot express that",
                 f"ALTER TABLE {table.schema}.{table.name} REPLICA IDENTITY FULL",
