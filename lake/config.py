@@ -125,8 +125,8 @@ class Settings:
     bucket of the same store;
     `keys` is the file with the encryption keys of personal data, by default `keys.sqlite` beside the warehouse, or
     `postgresql://HOST/DATABASE` for several hosts, with what libpq reads: PGPASSWORD, ~/.pgpass;
-    `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine, and the
-    whole file if a line is sixteen times as long;
+    `batch_files` and `batch_bytes` bound one batch; a JSON record longer than `record_bytes` goes to quarantine,
+    and the whole file if a line is sixteen times as long;
     `lease_seconds` is how long a writer waits for another; Spark commits a diff of more than `small_diff_rows` rows;
     DuckDB holds up to `client_memory` bytes of this process, and puts what is more into files in `.lake`.
     `tables_at_once` is how many tables are processed in parallel, sharing the driver's memory. `lake maintain`

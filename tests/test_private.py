@@ -16,9 +16,7 @@ from pyspark.sql import SparkSession
 from lake import file_modes, serve
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError
-from lake.ingest import landing
 from lake.ingest.append import keep_stdin
-from lake.ingest.records import formats
 from lake.read.sql import reader
 from lake.session import embedded_conf, properties
 from lake.store.locks import activity
@@ -96,8 +94,6 @@ def test_scratch_is_for_its_owner(project: Settings, land: Callable[..., Path], 
         stream.seek(0)
         keep_stdin(project, stream)
     land("readings", "sp ace.jsonl", "{}")
-    [file] = landing.listing(project, "readings")
-    formats.stage(project, file)
     with properties(project, {"spark.a": "b"}) as written:
         assert mode(written) == 0o600
     assert not written.exists()

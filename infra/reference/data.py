@@ -35,7 +35,8 @@ def contracts() -> Iterator[str]:
     yield "## Formats of times\n"
     yield (
         "A letter twice, as in `dd`, is a number of two digits; once, of one or two. Text stands in quotes, as in "
-        "`'T'`; what may be absent, in brackets. Months are in English.\n\n| letter | meaning |\n|---|---|"
+        "`'T'`; what may be absent, in brackets, which do not nest. Months are in English.\n\n"
+        "| letter | meaning |\n|---|---|"
     )
     said = said_of("format", written_form.LETTERS)
     yield from (f"| `{name}` | {said[name]} |" for name in said)

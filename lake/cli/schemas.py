@@ -82,9 +82,12 @@ def _unknown(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"  unknown field {field['name']!r} in {counted(field['events'], 'event')}; the log keeps its values"
         if field["like"]:
             yield f'    add to the field {field["like"]!r}, if it is that one: "aliases": [{json.dumps(field["name"])}]'
+        place = (
+            f"the record {field['record']} of {row['stream']}" if field["record"] else f"the fields of {row['stream']}"
+        )
         if field["line"]:
-            yield f"    add to the fields of {row['stream']}: {field['line']}"
+            yield f"    add to {place}: {field['line']}"
         elif not field["like"]:
-            yield f"    add to the fields of {row['stream']}: one with its type; it is nested, or its name is taken"
+            yield f"    add to {place}: one with its type; it is nested, or its name is taken"
     if row["sealed"]:
         yield f"  {counted(row['sealed'], 'event')} carry unknown fields that are sealed with what is personal"

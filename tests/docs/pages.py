@@ -95,4 +95,6 @@ def shown(value: Any) -> str:
             return f"{value:%Y-%m-%d %H:%M:%S}".removesuffix(":00")
         case date():
             return value.isoformat()
+        case bytes() | bytearray():
+            return value.hex()
     return str(value)

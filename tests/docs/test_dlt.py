@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from lake import project
 from lake.config import Settings
 from lake.ingest import landing
-from lake.ingest.records import formats
+from lake.ingest.files import fault_of
 from lake.pipeline import run
 from lake.store import small
 from lake.store.log import Log
@@ -61,7 +61,7 @@ def test_dlt_lands_a_file_of_rows_whose_lists_are_whole(shop: Settings) -> None:
     assert [(row["order_id"], row["items"]) for row in rows] == [(1, [{"sku": "A", "pieces": 2}]), (2, [])]
     assert all(row["_dlt_id"] and row["_dlt_load_id"] for row in rows)
     listed = landing.listing(shop, "orders")
-    assert [(each.name, formats.fault_of(each)) for each in listed] == [(f"orders/{file.name}", "")]
+    assert [(each.name, fault_of(each)) for each in listed] == [(f"orders/{file.name}", "")]
 
 
 @pytest.mark.long
