@@ -16,6 +16,7 @@ import pyarrow as pa
 from lake.contracts.fields import Field
 from lake.contracts.written_form import PLAIN
 from lake.records.columns import arrow_type
+from lake.records.debezium_values import converter
 from lake.records.given import Given, Number, Wrong
 from lake.records.unknown import object_of
 from lake.records.values import Reader, reader
@@ -61,7 +62,11 @@ def _first(read: Reader, carried: Mapping[str, Given], names: Sequence[str]) -> 
 
 
 def _reader(member: Member) -> Reader:
-    return _or_none(reader(member.field)) if member.before is None else _lacking_reader(member.before, member.field)
+    if member.before is not None:
+        return _lacking_reader(member.before, member.field)
+    convert = converter(member.field, {}) if member.field.encoding else None
+    read = reader(member.field)
+    return _or_none(read if convert is None else lambda given: read(convert(given)))
 
 
 def _or_none(read: Reader) -> Reader:
