@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -157,9 +158,9 @@ class Files:
         return sum(unpacked_bytes(file.path.name, file.size) for file in self.good)
 
     def read(self, reader: RecordReader) -> pa.Table:
-        contents = {str(file.path): file.path for file in self.good}
+        contents = {os.fsencode(str(file.path)): file.path for file in self.good}
         task = replace(self._task(reader), open=lambda path: contents[path].open("rb"))
-        paths = [str(file.path) for file in self.good if file.size]
+        paths = [record_frames.encoded(file.path) for file in self.good if file.size]
         files = pa.RecordBatch.from_arrays(
             [pa.array(paths, pa.string()), pa.nulls(len(paths), pa.binary())], schema=FILES
         )
@@ -172,7 +173,10 @@ class Files:
             addresses = {
                 file: file.path if isinstance(file.path, Object) else up.get(file.path, file.path) for file in files
             }
-            pieces = {str(address): task.pieces[str(file.path)] for file, address in addresses.items()}
+            pieces = {
+                os.fsencode(str(address)): task.pieces[os.fsencode(str(file.path))]
+                for file, address in addresses.items()
+            }
             task = replace(task, pieces=pieces)
             return record_frames.read(record_frames.contents(spark, addresses.values()), task)
         return record_frames.read(record_frames.of_files(spark, files), task)
@@ -181,7 +185,7 @@ class Files:
         pieces = {}
         for rank, file in enumerate(self.files):
             facts = file_facts.texts(self.contract, Path(file.name).name, file.mtime)
-            pieces[str(file.path)] = FilePiece(rank << POSITION_BITS, file.name, file.path.name, facts)
+            pieces[os.fsencode(str(file.path))] = FilePiece(rank << POSITION_BITS, file.name, file.path.name, facts)
         return FileTask(reader, self.contract.csv, pieces)
 
     @cached_property

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote_from_bytes
 
 import pyarrow as pa
 
 from lake.config import Settings
-from lake.ingest.files import File
+from lake.ingest.files import Content, File
 from lake.kinds.grouped_map import pickled
 from lake.records.work import FILES, TEXTS, FileTask, TextTask
 from lake.session import shares_disk
@@ -52,9 +54,14 @@ def of_files(spark: SparkSession, files: Sequence[File]) -> DataFrame:
         begins = not tasks or size > TASK_BYTES
         tasks.append(tasks[-1] + begins if tasks else 0)
         size = file.size if begins else size
-    columns = [[str(file.path) for file in files], pa.nulls(len(files), pa.binary()), tasks]
+    columns = [[encoded(file.path) for file in files], pa.nulls(len(files), pa.binary()), tasks]
     rows = to_frame(spark, pa.table(columns, schema=FILES.append(pa.field("task", pa.int32()))))
     return rows.repartitionById(tasks[-1] + 1, "task").drop("task")
+
+
+def encoded(path: Content) -> str:
+    """Return the address of a file, percent-encoded: its bytes may be no text."""
+    return quote_from_bytes(os.fsencode(str(path)))
 
 
 def contents(spark: SparkSession, addresses: Iterable[Address | Object | Path]) -> DataFrame:

@@ -9,6 +9,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pyarrow as pa
@@ -27,12 +28,12 @@ TEXTS: Final = pa.schema(
 )
 """Columns that a TextTask reads: texts of records, their places, and the facts that their source reports."""
 FILES: Final = pa.schema([("path", pa.string()), ("content", pa.binary())])
-"""Columns that a FileTask reads: files, with their content if `path` cannot be opened."""
+"""Columns that a FileTask reads: files by their addresses, percent-encoded; with the content if it cannot be opened."""
 AT_ONCE: Final = 10_000
 """Texts that are read together."""
 
 
-def _open(path: str) -> BinaryIO:
+def _open(path: bytes) -> BinaryIO:
     return open(path, "rb")
 
 
@@ -102,12 +103,12 @@ class TextTask:
 
 @dataclass(frozen=True)
 class FileTask:
-    """Read files as records of a contract, those of `pieces` by their path."""
+    """Read files as records of a contract, those of `pieces` by their address."""
 
     reader: RecordReader
     csv: CsvOptions
-    pieces: Mapping[str, FilePiece]
-    open: Callable[[str], BinaryIO] = _open
+    pieces: Mapping[bytes, FilePiece]
+    open: Callable[[bytes], BinaryIO] = _open
 
     @property
     def schema(self) -> pa.Schema:
@@ -118,9 +119,10 @@ class FileTask:
         """Yield the records of the files in `batches` of FILES. A file that cannot be read is a row with its fault."""
         for batch in batches:
             for path, content in zip(*(batch.column(name).to_pylist() for name in FILES.names), strict=True):
-                piece = self.pieces[path]
+                address = unquote_to_bytes(path)
+                piece = self.pieces[address]
                 try:
-                    with self.open(path) if content is None else io.BytesIO(content) as stream:
+                    with self.open(address) if content is None else io.BytesIO(content) as stream:
                         yield from self._records(piece, stream)
                 except Exception as error:
                     if not is_of_content(error):
