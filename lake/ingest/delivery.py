@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,22 +15,22 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lake import cost
+from lake import cost, s3
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.errors import ContractError
+from lake.errors import ContractError, LakeError
 from lake.ingest import attempts, file_facts, record_frames
-from lake.ingest.files import File, Mark, fault_of, unchanged
+from lake.ingest.files import Content, File, Mark, fault_of, unchanged
 from lake.records.packed import PACKINGS
 from lake.records.reader import RecordReader
-from lake.records.work import FILES, TEXTS, FilePiece, FileTask, TextTask
+from lake.records.work import TEXTS, FilePiece, FileTask, TextTask
 from lake.sources import spool
 from lake.sources.spool import Spooled
 from lake.store import put_up
 from lake.store.log import ACCEPTED, REFUSED, REPAIRED
 from lake.store.quarantine import Rejected, mark
 from lake.store.scan import to_frame
-from lake.store.storage import Address
+from lake.store.storage import Address, objects
 from lake.store.storage.objects import Object
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 POSITION_BITS: Final = 40
 """A record's position is its file's rank followed by this many bits of its place in the file."""
-LINE: Final = re.compile(r":[0-9]+(\.[0-9]+)?$")
+LINE: Final = re.compile(r":[0-9]+$")
 ACCEPTS: Final = "accepted:"
 FETCHES: Final = "source:"
 CLOSES: Final = "idle at "
@@ -106,6 +105,9 @@ class Delivery(Protocol):
     def settled(self) -> Delivery:
         """Itself, or what is left without the files that changed while they were read."""
 
+    def fault_of_store(self, error: Exception) -> LakeError | None:
+        """Return the error to raise if Spark cannot read its files wherever they are, as `error` shows."""
+
     def without(self, faults: Mapping[int, str]) -> Delivery:
         """Itself, or what is left when the files whose positions begin there are put among the faults."""
 
@@ -158,42 +160,36 @@ class Files:
         return sum(unpacked_bytes(file.path.name, file.size) for file in self.good)
 
     def read(self, reader: RecordReader) -> pa.Table:
-        contents = {os.fsencode(str(file.path)): file.path for file in self.good}
-        task = replace(self._task(reader), open=lambda path: contents[path].open("rb"))
-        paths = [record_frames.encoded(file.path) for file in self.good if file.size]
-        files = pa.RecordBatch.from_arrays(
-            [pa.array(paths, pa.string()), pa.nulls(len(paths), pa.binary())], schema=FILES
-        )
-        return pa.Table.from_batches(task(iter([files])), task.schema)
+        files = self._with_content
+        objects.look_into(file.path for file in files if isinstance(file.path, Object))
+        contents = {record_frames.address_of(file.path): file.path for file in files}
+        task = replace(self._task(reader), open=lambda address: contents[address].open("rb"))
+        return record_frames.here(task, record_frames.paths(files).to_batches())
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
-        task, files = self._task(reader), [file for file in self.good if file.size]
-        if not record_frames.opens_files(self.settings, files):
-            up = self._up
-            addresses = {
-                file: file.path if isinstance(file.path, Object) else up.get(file.path, file.path) for file in files
-            }
-            pieces = {
-                os.fsencode(str(address)): task.pieces[os.fsencode(str(file.path))]
-                for file, address in addresses.items()
-            }
-            task = replace(task, pieces=pieces)
-            return record_frames.read(record_frames.contents(spark, addresses.values()), task)
-        return record_frames.read(record_frames.of_files(spark, files), task)
+        if record_frames.opens_files(self.settings, self._with_content):
+            return record_frames.read(record_frames.of_files(spark, self._with_content), self._task(reader))
+        contents = record_frames.contents(spark, [self._up.get(file.path, file.path) for file in self._with_content])
+        return record_frames.read(contents, self._task(reader, self._up))
 
-    def _task(self, reader: RecordReader) -> FileTask:
+    @property
+    def _with_content(self) -> list[File]:
+        return [file for file in self.good if file.size]
+
+    def _task(self, reader: RecordReader, elsewhere: Mapping[Content, Address] = MappingProxyType({})) -> FileTask:
+        """Return what reads its files; some may be read `elsewhere`."""
         pieces = {}
         for rank, file in enumerate(self.files):
             facts = file_facts.texts(self.contract, Path(file.name).name, file.mtime)
-            pieces[os.fsencode(str(file.path))] = FilePiece(rank << POSITION_BITS, file.name, file.path.name, facts)
+            address = record_frames.address_of(elsewhere.get(file.path, file.path))
+            pieces[address] = FilePiece(rank << POSITION_BITS, file.name, file.path.name, facts)
         return FileTask(reader, self.contract.csv, pieces)
 
     @cached_property
-    def _up(self) -> Mapping[Path, Address]:
+    def _up(self) -> Mapping[Content, Address]:
         """Where Spark reads files that only this machine has."""
-        return put_up.put_up(
-            self.settings, [file.path for file in self.good if file.size and isinstance(file.path, Path)]
-        )
+        local = [file.path for file in self._with_content if isinstance(file.path, Path)]
+        return dict(put_up.put_up(self.settings, local).items())
 
     def marks(self, refused: set[int]) -> list[Mark]:
         return [*(file.mark for file in self.files), *((mark, 0, 0) for _, mark in self._dismissed)]
@@ -221,6 +217,10 @@ class Files:
         same = unchanged(self.files)
         return self if same == self.files else replace(self, files=same, bad=_only(self.bad, same))
 
+    def fault_of_store(self, error: Exception) -> LakeError | None:
+        first = next((file.path for file in self.good if isinstance(file.path, Object)), None)
+        return s3.unread(error, str(first)) if first else None
+
     def without(self, faults: Mapping[int, str]) -> Files:
         new = {self.files[position >> POSITION_BITS]: fault for position, fault in faults.items()}
         return replace(self, bad=_only({**self.bad, **new}, self.files))
@@ -240,6 +240,9 @@ class Fileless:
 
     def settled(self) -> Self:
         return self
+
+    def fault_of_store(self, error: Exception) -> None:
+        pass
 
     def without(self, faults: Mapping[int, str]) -> Self:
         return self
@@ -270,8 +273,7 @@ class Replayed(Fileless):
         return sum(len(row.raw) for row in self.rows)
 
     def read(self, reader: RecordReader) -> pa.Table:
-        task = TextTask(reader)
-        return pa.Table.from_batches(task(iter(self._texts.to_batches())), task.schema)
+        return record_frames.here(TextTask(reader), self._texts.to_batches())
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
         return record_frames.read(record_frames.of_texts(spark, self._texts), TextTask(reader))
@@ -344,9 +346,8 @@ class Fetched(Fileless):
         return unpacked_bytes(name, size)
 
     def read(self, reader: RecordReader) -> pa.Table:
-        task = TextTask(reader)
         batches = pq.ParquetFile(self._file).iter_batches() if self._file.exists() else ()
-        return pa.Table.from_batches(task(spool.as_texts(each, self.spooled.source) for each in batches), task.schema)
+        return record_frames.here(TextTask(reader), (spool.as_texts(each, self.spooled.source) for each in batches))
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
         address = str(self._up.get(self._file, self._file))
@@ -376,7 +377,7 @@ class Recordless(Fileless):
     size = 0
 
     def read(self, reader: RecordReader) -> pa.Table:
-        return TextTask(reader).schema.empty_table()
+        return record_frames.here(TextTask(reader), ())
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
         raise NotImplementedError  # it has no size

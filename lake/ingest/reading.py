@@ -56,6 +56,8 @@ def reading(  # noqa: PLR0913  what a batch is made of
                     raise
                 except Exception as error:  # PySparkException, or what the gateway to the JVM makes of a failed job
                     raise_if_gone(error)
+                    if fault := delivery.fault_of_store(error):
+                        raise fault from error
                     left: Delivery = delivery.settled()
                     if left == delivery:
                         if failed:  # twice

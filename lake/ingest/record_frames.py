@@ -54,14 +54,24 @@ def of_files(spark: SparkSession, files: Sequence[File]) -> DataFrame:
         begins = not tasks or size > TASK_BYTES
         tasks.append(tasks[-1] + begins if tasks else 0)
         size = file.size if begins else size
-    columns = [[encoded(file.path) for file in files], pa.nulls(len(files), pa.binary()), tasks]
-    rows = to_frame(spark, pa.table(columns, schema=FILES.append(pa.field("task", pa.int32()))))
+    rows = to_frame(spark, paths(files).append_column("task", pa.array(tasks, pa.int32())))
     return rows.repartitionById(tasks[-1] + 1, "task").drop("task")
 
 
-def encoded(path: Content) -> str:
-    """Return the address of a file, percent-encoded: its bytes may be no text."""
-    return quote_from_bytes(os.fsencode(str(path)))
+def paths(files: Sequence[File]) -> pa.Table:
+    """Return the addresses of `files`: columns FILES, without content."""
+    addresses = [quote_from_bytes(address_of(file.path)) for file in files]
+    return pa.table([addresses, pa.nulls(len(files), pa.binary())], schema=FILES)
+
+
+def address_of(path: Content | Address) -> bytes:
+    """Return the bytes by which a FileTask knows a file; they may be no text."""
+    return os.fsencode(str(path))
+
+
+def here(task: FileTask | TextTask, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Return what `task` reads of `batches` in this process."""
+    return pa.Table.from_batches(task(iter(batches)), task.schema)
 
 
 def contents(spark: SparkSession, addresses: Iterable[Address | Object | Path]) -> DataFrame:
