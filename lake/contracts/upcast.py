@@ -37,7 +37,9 @@ class Step(NamedTuple):
     @property
     def applies(self) -> str:
         """Return SQL of whether an event passes the step."""
-        return f"_version IN {self.versions}".replace(",)", ")") if self.versions else f"_version <= {self.version}"
+        if self.versions:
+            return f"_version IN ({', '.join(map(str, self.versions))})"
+        return f"_version <= {self.version}"
 
 
 def steps_of(declared: Mapping[str, Mapping[str, str]]) -> tuple[Step, ...]:

@@ -27,7 +27,6 @@ from lake.config import Settings
 from lake.contracts import evolution, origins
 from lake.contracts.contract import Contract
 from lake.contracts.reasons import Reason
-from lake.contracts.upcast import upcast_fields
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest import landing
@@ -277,17 +276,10 @@ def _other_ways(project: Project, source: Declared, stream: str) -> Iterator[Dec
 
 
 def _former(settings: Settings, contract: Contract) -> Iterator[DeclarationError]:
-    """Fields that the log has in other columns than their own, or that are upcast."""
+    """Fields that the log has in other columns than their own."""
     versions = evolution.with_current(tuple(contract_versions.versions(settings, contract.name)), contract)
     places = origins.origins(versions)
-    upcast = upcast_fields(contract.upcast, contract.fields)
     for field in contract.fields:
-        if field in upcast:
-            yield DeclarationError(
-                f"{contract.name} cannot be decided: {field.name} of older events is upcast",
-                where=f"{contract.file}:{field.line}",
-                fix="publish a new stream for what is decided",
-            )
         if {origin.column for found in places[field.name] for origin in found} - {"", field.name}:
             yield DeclarationError(
                 f"{contract.name} cannot be decided: its log has older events with {field.name} under another name"

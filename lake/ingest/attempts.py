@@ -61,8 +61,8 @@ def few(settings: Settings, stream: str, files: list[File]) -> list[File]:
 
 
 @contextmanager
-def at_work(settings: Settings, stream: str, marks: Iterable[Mark], *, done: bool = True) -> Iterator[None]:
-    """Notes that `marks` are read while the block runs; with `done`, they are read then, and above suspicion.
+def at_work(settings: Settings, stream: str, marks: Iterable[Mark]) -> Iterator[None]:
+    """Notes that `marks` are read while the block runs; they are read then, and above suspicion.
 
     Raises Gone, which names them, where the session is lost.
     """
@@ -82,9 +82,7 @@ def at_work(settings: Settings, stream: str, marks: Iterable[Mark], *, done: boo
             fix=f"try again: fewer files are read at once then, and a file that alone ends the JVM goes to quarantine; "
             f"{lost.fix}",
         ) from error
-    _write(
-        path, [], {mark: suspect for mark, suspect in suspected.items() if suspect.fault or not done or mark not in now}
-    )
+    _write(path, [], {mark: suspect for mark, suspect in suspected.items() if suspect.fault or mark not in now})
 
 
 def _path(settings: Settings, stream: str) -> Path:

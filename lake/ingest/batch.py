@@ -23,12 +23,12 @@ from lake.ingest import completeness, drift, producers, refusals
 from lake.ingest.deduplication import NONE, Search, Verdict
 from lake.ingest.delivery import POSITION_BITS, Closing, Delivery, QuarantineEvent, records_of
 from lake.ingest.drift import Drift
+from lake.ingest.event_columns import FACTS
 from lake.ingest.horizon import Horizon
 from lake.ingest.personal import BLANKED, extras, sealable, shown
 from lake.kinds.floats import with_one_zero
 from lake.store.log import BROADCAST, REFUSAL, LogHead
 
-FACTS: Final = "_facts"
 NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"  # nothing is wrong with them
 REJECT: Final = ("_position", "_reason", "_detail", "_raw", "_source", "_facts")
 

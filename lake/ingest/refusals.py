@@ -66,7 +66,7 @@ def delivered(rows: DataFrame, contract: Contract) -> DataFrame:
     """Events of a log with how they were delivered: see lake.kinds.snapshots."""
     from pyspark.sql import functions as F
 
-    file = "regexp_replace(_source, ':[0-9]+([.][0-9]+)?$', '')"
+    file = "regexp_replace(_source, ':[0-9]+$', '')"
     own = f"cast({quoted(contract.dump, SPARK)} as string)" if contract.dump else "cast(null as string)"
     event = "'refusal', cast(null as string), 'id', cast(null as string)"
     return rows.withColumn(DELIVERED, F.expr(f"named_struct('file', {file}, 'dump', {own}, {event})"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Final
 
@@ -16,15 +16,13 @@ import pyarrow.compute as pc
 from lake.contracts import literals
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
-from lake.contracts.written_form import PLAIN
 from lake.records import json_value
 from lake.records.columns import arrow_type, column
 from lake.records.given import ABSENT, Given, Number, listed
-from lake.records.values import shown
+from lake.records.values import given_default, shown
 
 NUMBERS: Final = (Number, int, float, Decimal)
 NO_VALUE: Final = frozenset({type(None), msgspec.UnsetType})
-TIMES: Final = ("date", "timestamp")
 NOT_TEXT: Final = "is a number, and the contract wants text"
 _COUNT: Final = re.compile(r'"format": "epoch-(millis|micros|nanos)"')
 _BY_FORM: Final = re.compile(r' \("(?:format|hour24|decimal|thousands)": [^()]* would read it\)')
@@ -187,9 +185,8 @@ def _default(declared: Field) -> tuple[pa.Array | None, str]:
     """Return a column of the default, and why it is no value of the field's type; None if there is no default."""
     if declared.default is None:
         return None, ""
-    is_number = declared.type.startswith(TIMES) and re.fullmatch("-?[0-9]+", declared.default)
-    given = Number(declared.default) if is_number else declared.default
-    values, wrong = column(replace(declared, form=PLAIN), [given])
+    plain, given = given_default(declared)
+    values, wrong = column(plain, [given])
     return values, wrong.get(0, "")
 
 

@@ -6,20 +6,17 @@ by name, the items of an array by index, the values of a map by key.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lake.contracts.fields import Field
-from lake.contracts.written_form import PLAIN
 from lake.records.columns import arrow_type
 from lake.records.debezium_values import converter
-from lake.records.given import Given, Number, Wrong
+from lake.records.given import Given, Wrong
 from lake.records.unknown import object_of
-from lake.records.values import Reader, reader
+from lake.records.values import Reader, given_default, reader
 
 if TYPE_CHECKING:
     from lake.contracts.origins import Member
@@ -27,11 +24,8 @@ if TYPE_CHECKING:
 
 def default_of(field: Field) -> object:
     """Return the value of a field's default; None if it has none, or if it is not of the type."""
-    text = field.default
-    if text is None:
-        return None
-    is_count = field.type.startswith(("date", "timestamp")) and re.fullmatch("-?[0-9]+", text)
-    return _or_none(reader(replace(field, form=PLAIN)))(Number(text) if is_count else text)
+    plain, given = given_default(field)
+    return None if given is None else _or_none(reader(plain))(given)
 
 
 def read_members(

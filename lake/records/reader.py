@@ -38,13 +38,14 @@ class RecordReader:
 
     With `all_texts`, records that are not refused have their text too.
 
-    `facts` are the fields that are not in records: their texts are given beside them. `names` are those that fields
-    have in records.
+    `fact_keys` has the fields that are not in records, each with the key under which its text is given beside them.
+    `names` are those that fields have in records.
     """
 
     def __init__(self, contract: Contract, record_bytes: int, *, all_texts: bool = False) -> None:
         self.record_bytes, self._all_texts = record_bytes, all_texts
-        self.facts = tuple(field for field in contract.fields if field.is_fact)
+        facts = (field for field in contract.fields if field.is_fact)
+        self.fact_keys = {field.name: field.name if field.of_file else ".".join(field.path) for field in facts}
         self._messages = MessageDecoder(Envelope.of(contract)) if contract.envelope else None
         self._readers = tuple(FieldReader(field, in_envelope=self._messages is not None) for field in contract.fields)
         self._declared = tuple(field for field in contract.fields if not field.is_fact)

@@ -39,7 +39,6 @@ class SingleReader(RecordReader):
         super().__init__(contract, record_bytes)
         self._of_record = [one for one in self._readers if not one.field.is_fact]
         self._singles = [(one.field.name, _Single(one)) for one in self._readers]
-        self._facts_by = {one.name: one.name if one.of_file else ".".join(one.path) for one in self.facts}
         self._needed = tuple(_needed(contract))
 
     def values(self, text: bytes, facts: Mapping[str, str]) -> dict[str, Any]:
@@ -53,7 +52,7 @@ class SingleReader(RecordReader):
                 return {}
             raise NotTaken(*members.broken[0])
         refusals = Refusals()
-        given: dict[str, Sequence[Given]] = {name: [facts.get(fact, ABSENT)] for name, fact in self._facts_by.items()}
+        given: dict[str, Sequence[Given]] = {name: [facts.get(fact, ABSENT)] for name, fact in self.fact_keys.items()}
         given |= {one.field.name: one.given(members.columns, 1, refusals) for one in self._of_record}
         extra = self._extra(members, refusals)
         if self._refuses_missing:
@@ -83,7 +82,7 @@ class SingleReader(RecordReader):
         return dict(self._singles)[name].default
 
     def _refused_at_once(self, records: Sequence[tuple[bytes, Mapping[str, str]]]) -> Iterator[tuple[int, NotTaken]]:
-        facts = {name: [each.get(fact) for _, each in records] for name, fact in self._facts_by.items()}
+        facts = {name: [each.get(fact) for _, each in records] for name, fact in self.fact_keys.items()}
         table = self.read(Lines(range(len(records)), [text for text, _ in records]), facts)
         reasons, details = table["_reason"], table["_detail"]
         found: dict[int, tuple[str, str]] = {

@@ -6,10 +6,12 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from typing import Final, TypeAlias
 
 from lake.contracts.fields import Field
+from lake.contracts.written_form import PLAIN
 from lake.records import hints, time_format, times
 from lake.records.given import ABSENT, NO_CHARACTER, Given, Number, Wrong
 from lake.records.json_value import has_surrogates, parsed, plain
@@ -24,6 +26,13 @@ TRUTHS: Final = {
     **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
     **dict.fromkeys(("false", "f", "no", "n", "0"), False),
 }
+
+
+def given_default(field: Field) -> tuple[Field, Given]:
+    """Return the default of a field as a record would have it, and the field that reads it: without a form."""
+    text, is_time = field.default, field.type.startswith(("date", "timestamp"))
+    is_count = text is not None and is_time and re.fullmatch("-?[0-9]+", text)
+    return replace(field, form=PLAIN), Number(text) if is_count else text
 
 
 def shown(given: Given) -> str:

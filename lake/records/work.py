@@ -6,12 +6,11 @@ An executor has no `lake`: a task goes there with the modules of this package, b
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 from urllib.parse import unquote_to_bytes
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -50,28 +49,6 @@ class FilePiece:
     facts: Mapping[str, str | None] = field(default_factory=dict)
 
 
-class _Places:
-    """Positions and sources of a file's records: of several on one line, the second has the source `name`:line.2."""
-
-    def __init__(self, piece: FilePiece) -> None:
-        self._piece, self._place, self._nth, self._position = piece, -1, 1, -1
-
-    def of(self, places: Sequence[int]) -> tuple[pa.Array, pa.Array]:
-        """Return those of the records that follow, at these places."""
-        lines, base, name = np.asarray(places, np.int64), self._piece.base, self._piece.name
-        if lines.size and lines[0] > max(self._position, self._place) and (np.diff(lines) > 0).all():
-            self._place = self._position = int(lines[-1])
-            texts = pa.array(lines).cast(pa.string())
-            return pa.array(lines + base), pc.binary_join_element_wise(f"{name}:", texts, "")
-        positions, sources = list[int](), list[str]()
-        for place in lines.tolist():
-            self._nth = self._nth + 1 if place == self._place else 1
-            self._place, self._position = place, max(place, self._position + 1)
-            positions.append(base + self._position)
-            sources.append(f"{name}:{place}" + (f".{self._nth}" if self._nth > 1 else ""))
-        return pa.array(positions, pa.int64()), pa.array(sources, pa.string())
-
-
 @dataclass(frozen=True)
 class TextTask:
     """Read texts as records of a contract."""
@@ -91,11 +68,9 @@ class TextTask:
 
     def _read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         texts = batch.column("_raw").cast(pa.large_binary()).to_pylist()
-        facts = [dict(each or ()) for each in batch.column("_facts").to_pylist()]
-        of_fields = {
-            one.name: [each.get(one.name if one.of_file else ".".join(one.path)) for each in facts]
-            for one in self.reader.facts
-        }
+        keys = self.reader.fact_keys
+        facts = [dict(each or ()) for each in batch.column("_facts").to_pylist()] if keys else []
+        of_fields = {name: [each.get(key) for each in facts] for name, key in keys.items()}
         table = self.reader.read(Lines(range(batch.num_rows), texts), of_fields)
         read = _with_places(table, batch.column("_position"), batch.column("_source"))
         yield from read.append_column(self.schema.field("_facts"), batch.column("_facts")).to_batches()
@@ -130,13 +105,14 @@ class FileTask:
                     yield self._fault(piece, words(error))
 
     def _records(self, piece: FilePiece, stream: BinaryIO) -> Iterator[pa.RecordBatch]:
-        places, reader = _Places(piece), self.reader
+        reader = self.reader
         parts = read_file(stream, piece.file, self.csv, record_bytes=reader.record_bytes, declared=reader.names)
         for part in parts:
             reader.check_columns(part)
             facts = {name: [text] * len(part.places) for name, text in piece.facts.items()}
-            positions, sources = places.of(part.places)
-            yield from _with_places(reader.read(part, facts), positions, sources).to_batches()
+            table = reader.read(part, facts)
+            sources = pc.binary_join_element_wise(f"{piece.name}:", table["_seq"].cast(pa.string()), "")
+            yield from _with_places(table, pc.add(table["_seq"], piece.base), sources).to_batches()
 
     def _fault(self, piece: FilePiece, detail: str) -> pa.RecordBatch:
         row = {"_position": piece.base, "_source": piece.name, "_reason": str(Reason.FILE), "_detail": detail}
@@ -148,6 +124,6 @@ def _schema(reader: RecordReader) -> pa.Schema:
     return pa.schema([*places, *(each for each in reader.schema if each.name != "_seq")])
 
 
-def _with_places(table: pa.Table, positions: pa.Array, sources: pa.Array) -> pa.Table:
+def _with_places(table: pa.Table, positions: pa.ChunkedArray, sources: pa.ChunkedArray) -> pa.Table:
     rows = table.drop_columns(["_seq"])
     return rows.add_column(0, "_source", sources).add_column(0, "_position", positions)

@@ -47,7 +47,7 @@ ERASURES: Final = Book(
 BOOKS: Final = (VOIDS, ERASURES)
 """They share their numbers."""
 Place = tuple[int, int, int]
-LINE: Final = ":[0-9]+([.][0-9]+)?$"
+LINE: Final = ":[0-9]+$"
 """What a `_source` has after the name of its file."""
 
 

@@ -205,7 +205,7 @@ def test_reader_reads_facts_of_files_and_sources() -> None:
         _optional("day", {"type": "int", "logicalType": "date"}) | {"from": "file.name", "pattern": "_([0-9-]+)"},
         {"name": "part", "type": "int", "from": "kafka.partition"},
     )
-    assert [field.name for field in reader.facts] == ["day", "part"]
+    assert [*reader.fact_keys] == ["day", "part"]
     facts = {"day": ["2024-01-02", None, "x"], "part": ["7", None, "8"]}
     rows = reader.read(Lines(range(3), [b'{"id":1,"part":"x"}'] * 3), facts).to_pylist()
     assert [row["_detail"] for row in rows] == [None, "part", "day: x is not date"]

@@ -101,7 +101,7 @@ def test_single_reader_gives_what_columns_give(name: str) -> None:
     single._needed = ()  # which columns do not have
     texts = [MAKERS[name](chance).encode("utf-8", "surrogatepass") for _ in range(RECORDS)]
     facts = [FACTS | {"http.id": f"é {number}"} for number in range(RECORDS)]
-    by_name = {field.name: [each[".".join(field.path)] for each in facts] for field in single.facts}
+    by_name = {name: [each[key] for each in facts] for name, key in single.fact_keys.items()}
     table = single.read(Lines(range(RECORDS), texts), by_name)
     fields, reasons = [reader.field.name for reader in single._readers], set[str]()
     for text, of, row in zip(texts, facts, table.to_pylist(), strict=True):
