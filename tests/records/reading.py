@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from lake.contracts.csv_options import UNSAID, CsvOptions
 from lake.records import csv_text, json_text
@@ -53,3 +53,18 @@ def file_records(
     data: bytes, name: str, options: CsvOptions = UNSAID, *, declared: Collection[str] = ()
 ) -> list[Record | str]:
     return outcome(read_file(io.BytesIO(data), name, options, record_bytes=RECORD_BYTES, declared=declared))
+
+
+def outcomes(read: Callable[[bytes], object], data: bytes, step: int, *, masks: Sequence[int]) -> dict[str, int]:
+    """Return how often `data` is read and refused if every `step`th byte is changed by each of `masks`."""
+    counts = {"read": 0, "refused": 0}
+    for at in range(0, len(data), step):
+        for mask in masks:
+            damaged = bytearray(data)
+            damaged[at] ^= mask
+            try:
+                read(bytes(damaged))
+                counts["read"] += 1
+            except FileFault:
+                counts["refused"] += 1
+    return counts
