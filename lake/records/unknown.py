@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lake.contracts.fields import Field
 from lake.records.given import Given
-from lake.records.json_value import encode, parsed
+from lake.records.json_members import encoder
+from lake.records.json_value import parsed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,14 +121,7 @@ def _rest(text: str | None, fields: Mapping[str, Field]) -> str | None:
         for key in unknown.keys[:-1]:
             within = within.setdefault(key, {})
         within[unknown.keys[-1]] = unknown.value
-    return encode(_sorted(left)) if left else None
-
-
-def _sorted(value: Given) -> Given:
-    """A value whose objects have their members in the order of their names."""
-    if isinstance(value, dict):
-        return {name: _sorted(value[name]) for name in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value
+    return encoder().encode(left).decode() if left else None
 
 
 def object_of(text: str | None) -> Mapping[str, Given]:

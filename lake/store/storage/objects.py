@@ -38,13 +38,6 @@ class Tagged(Protocol):
 
 
 @dataclass(frozen=True)
-class Size:
-    """What is asked of the status of a file."""
-
-    st_size: int
-
-
-@dataclass(frozen=True)
 class Object:
     """The object at `address`, as it was listed. It has what `pathlib.Path` has of a file that is only read.
 
@@ -82,9 +75,6 @@ class Object:
     @property
     def suffixes(self) -> list[str]:
         return PurePosixPath(self.name).suffixes
-
-    def stat(self) -> Size:
-        return Size(self.size)
 
     def unchanged(self) -> bool:
         """Whether it is there still, and is what it was."""
