@@ -1,62 +1,8 @@
-"""Contracts: `schemas/<stream>.avsc` says what an event of a stream is.
+"""Contracts: `schemas/<stream>.avsc`, an Avro record schema whose attribute `lake` has the facts of a stream.
 
-A contract is an Avro record schema named after its file. Fields have docs, defaults, `aliases` (former names) and
-the logical types decimal, date, timestamp-micros/-millis (UTC), local-timestamp-…, uuid. A field may add
-
-    "unit": "minutes"            what its number counts
-    "minimum": 0, "maximum": 9   inclusive bounds; a value outside goes to quarantine
-    "personal": true             data about a person: encrypted in the log under that person's key; see `encryption.py`
-    "text_only": true            a number for this text goes to quarantine; else it is taken as it is written, and told
-    "transport": true            says how an event came, not what it is: a re-delivery may differ in it
-    "format", "pivot", "hour24", "decimal", "thousands"   how its text is written; see `written_form.py`
-    "from": "file.name"          a fact of the file that a record is in: its name, of which a regular expression
-                                 `pattern` takes a part, or its time of change, "file.time". It is `transport` unless it
-                                 is of the key, the id, the time or the dump, or says "transport": false
-    "from": "kafka.key"          a fact of the source that a record came by, as its how-to lists them; `transport` alike
-
-and the record a `lake` object with the project's facts:
-
-    "key":      ["carrier"]      the events of one key are totally ordered; decides the bucket
-    "id":       ["carrier", …]   with key and event time, what makes an event that event; "content" = all its fields;
-                                 absent = its position in the source
-    "time":     "departed_at"    event time: a timestamp or date field, or a SQL expression over fields; may be absent
-    "buckets":  8                number of partitions of the log
-    "max_ahead": "1 day"         an event time further ahead of its arrival goes to quarantine
-    "max_refused": {"share": 0.1, "records": 20}   what is made of the stream is not published while of all records that
-                                 no edition has yet more than this share, and more than so many, are refused (as above
-                                 where it says nothing; {"share": 1} lets all pass)
-    "subject":  "customer"       the field that says whose the personal fields are
-    "broadcast": "op = 'TRUNCATE'"   SQL condition for events that have no key and touch all keys
-    "dump":     "taken_on"       the field that says of which full dump a record is, where records are rows of such:
-                                 then a record that is refused holds back the deletes of its own dump alone, and not
-                                 those of every dump in its file
-    "clock":    {"sent": "sent_at", "received": "received_at"}   two fields with the time at which the record was sent,
-                                 by the producer's clock and by the first receiver's: the event time is corrected by
-                                 what lies between them, and jobs read it as `_time`; the field keeps the uncorrected
-                                 one, and what an event is goes by that
-    "complete": {"producer": "device", "number": "seq", "every": "1 day"}   what tells that events are missing: a
-                                 number that goes up by one with each event of a producer, an event in each span of time
-    "horizon":  {"producer": "device", "punctuation": "kind = 'alive'", "idle": "2 hours", "limit": 10000}   whose
-                                 events are waited for: an event is late by how far it is behind the least time that a
-                                 producer has told, instead of the greatest of all; see `lake.ingest.horizon`. A record
-                                 that meets `punctuation` is no event: its producer says that nothing before its time
-                                 comes any more. A producer of whom nothing came for `idle` is waited for no longer; no
-                                 more than `limit` are waited for at once, and records of others are refused
-    "unknown":  "refuse"         what becomes of records with fields that the contract does not know: "refuse" sends
-                                 them to quarantine. Else the log keeps the fields, and lake run and lake status report
-                                 them: those that are new, or with "warn" in each batch; with "keep" none
-    "missing":  "refuse"         sends records that lack a declared field to quarantine, even if it has a default or may
-                                 be null, and files of CSV or Parquet without a column for it. Else they are taken, and
-                                 a field that all records had and those of a batch do not have is reported
-    "csv":      {"delimiter": ";", …}   how CSV files are written; see `csv_options.py`
-    "upcast":   {"1": {"energy": "energy * 1000"}}   how an event of an older version becomes one of the next; see
-                                 `upcast.py`
-    "envelope": "debezium"       change messages of a database's table; see `lake.records.debezium` for this, and
-    "table":    "shop.orders"    for the fields' attributes `from` and `encoding`
-    "placeholder": "…"           the connector's unavailable.value.placeholder, if it is not Debezium's default
-
-Key, id, event time, buckets, subject, broadcast and dump never change once a log has been written, but that a dump may
-be added; see `evolution.py` for what may.
+The page "Contracts" of the reference states every attribute (its words are in `infra/reference/words.toml`). Key, id,
+event time, clock, buckets, subject, broadcast and dump never change once a log has been written, except that a dump may
+be added: events are placed in the log by them. See `evolution.py` for changes that are allowed.
 """
 
 from __future__ import annotations
