@@ -11,7 +11,6 @@ NotText, a date beyond Python's calendar a text: no field reads these, so their 
 from __future__ import annotations
 
 import struct
-import uuid
 from collections.abc import Callable
 from datetime import UTC
 from decimal import Context, Decimal
@@ -31,6 +30,7 @@ from avro.schema import (
 
 from lake.records import times
 from lake.records.given import Given
+from lake.records.json_value import uuid_text
 
 Decode: TypeAlias = Callable[[bytes, int], tuple[Given, int]]
 
@@ -150,12 +150,8 @@ def _of_bytes(schema: Schema, read: Decode, size: int | None) -> Decode:
     if logical == "decimal" and isinstance(scale, int):
         return partial(_converted, read, partial(_decimal, scale))
     if logical == "uuid" and size == UUID_BYTES:
-        return partial(_converted, read, _uuid)
+        return partial(_converted, read, uuid_text)
     return read
-
-
-def _uuid(data: bytes) -> str:
-    return str(uuid.UUID(bytes=data))
 
 
 def _decimal(scale: int, data: bytes) -> Decimal | str:

@@ -8,6 +8,7 @@ from base64 import b64encode
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Final, NoReturn
+from uuid import UUID
 
 import msgspec
 
@@ -115,6 +116,11 @@ def plain(value: Given) -> str:  # noqa: PLR0911 one type after the other
         case msgspec.UNSET:
             return ""
     return encode(value)
+
+
+def uuid_text(data: bytes) -> str:
+    """Return the text of a UUID of 16 bytes."""
+    return str(UUID(bytes=data))
 
 
 def has_surrogates(text: str) -> bool:

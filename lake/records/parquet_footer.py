@@ -20,11 +20,6 @@ ROW_GROUPS: Final = 4
 CHUNKS, GROUP_BYTES, GROUP_ROWS = 1, 2, 3
 CHUNK_METADATA, CHUNK_ENCRYPTION = 3, 8
 VALUES, CHUNK_BYTES = 5, 6
-BINARY, STRUCT = 8, 12
-BOOLEANS, INTEGERS, LISTS = (1, 2), (4, 5, 6), (9, 10)
-SIZES: Final = {1: 1, 2: 1, 3: 1, 7: 8}
-"""Bytes of booleans in lists, of bytes and of doubles."""
-LONG_LIST: Final = 15
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,7 @@ def row_groups(stream: BinaryIO) -> list[RowGroup]:
     stream.seek(size - END_BYTES)
     length = int.from_bytes(stream.read(4), "little")
     stream.seek(size - END_BYTES - length)
-    footer, _ = _struct(stream.read(length), 0)
+    footer = _CompactProtocol(stream.read(length)).struct()
     return [_row_group(group) for group in _structs(footer[ROW_GROUPS])]
 
 
@@ -78,64 +73,54 @@ def _structs(value: Thrift) -> list[Fields]:
     return [part for part in value if isinstance(part, dict)]
 
 
-def _struct(data: bytes, at: int) -> tuple[Fields, int]:
-    """Return the fields by their numbers of the struct in `data` that begins `at`, and where it ends.
+class _CompactProtocol:
+    """Source: https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md"""
 
-    Source: https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
-    """
-    fields: Fields = {}
-    number = 0
-    while head := data[at]:
-        at += 1
-        if head >> 4:
-            number += head >> 4
-        else:
-            number, at = _signed(data, at)
-        if head & 15 in BOOLEANS:
-            fields[number] = head & 15 == 1
-        else:
-            fields[number], at = _value(data, at, head & 15)
-    return fields, at + 1
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
 
+    def struct(self) -> Fields:
+        fields: Fields = {}
+        number = 0
+        while head := self._byte():
+            number = number + (head >> 4) if head >> 4 else self._signed()
+            is_boolean = head & 15 in {1, 2}
+            fields[number] = head & 15 == 1 if is_boolean else self._value(head & 15)
+        return fields
 
-def _value(data: bytes, at: int, kind: int) -> tuple[Thrift, int]:
-    if kind in INTEGERS:
-        return _signed(data, at)
-    if kind == STRUCT:
-        return _struct(data, at)
-    if kind in LISTS:
-        return _list(data, at)
-    if kind == BINARY:
-        size, at = _varint(data, at)
-        return data[at : at + size], at + size
-    if kind in SIZES:
-        return data[at : at + SIZES[kind]], at + SIZES[kind]
-    raise FileFault(f"a footer with a value of the unknown kind {kind}")
+    def _value(self, kind: int) -> Thrift:
+        match kind:
+            case 1 | 2 | 3:  # a byte, or a boolean in a list
+                return self._bytes(1)
+            case 4 | 5 | 6:
+                return self._signed()
+            case 7:  # a double
+                return self._bytes(8)
+            case 8:
+                return self._bytes(self._varint())
+            case 9 | 10:
+                head = self._byte()
+                size = self._varint() if head >> 4 == 15 else head >> 4
+                return [self._value(head & 15) for _ in range(size)]
+            case 12:
+                return self.struct()
+        raise FileFault(f"a footer with a value of the unknown kind {kind}")
 
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
 
-def _list(data: bytes, at: int) -> tuple[Thrift, int]:
-    head, at = data[at], at + 1
-    size = head >> 4
-    if size == LONG_LIST:
-        size, at = _varint(data, at)
-    parts: list[Thrift] = []
-    for _ in range(size):
-        part, at = _value(data, at, head & 15)
-        parts.append(part)
-    return parts, at
+    def _bytes(self, size: int) -> bytes:
+        self._at += size
+        return self._data[self._at - size : self._at]
 
+    def _signed(self) -> int:
+        number = self._varint()
+        return (number >> 1) ^ -(number & 1)
 
-def _signed(data: bytes, at: int) -> tuple[int, int]:
-    number, at = _varint(data, at)
-    return (number >> 1) ^ -(number & 1), at
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        number |= (byte & 127) << shift
-        if byte < 128:
-            return number, at
-        shift += 7
+    def _varint(self) -> int:
+        number = shift = 0
+        while (byte := self._byte()) > 127:
+            number |= (byte & 127) << shift
+            shift += 7
+        return number | byte << shift

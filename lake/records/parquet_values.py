@@ -11,7 +11,6 @@ is stored is given.
 from __future__ import annotations
 
 import struct
-import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC
 from functools import partial
@@ -25,7 +24,7 @@ import pyarrow.parquet as pq
 
 from lake.records import times
 from lake.records.given import Given, listed
-from lake.records.json_value import plain
+from lake.records.json_value import plain, uuid_text
 from lake.records.parquet_bounds import as_pairs, is_list
 from lake.records.times import NANOS
 
@@ -63,7 +62,7 @@ def converter(kind: pa.DataType, columns: Iterator[pq.ColumnSchema], on_loss: On
 def _of_extension(kind: pa.BaseExtensionType, columns: Iterator[pq.ColumnSchema], on_loss: OnLoss) -> Convert:
     if kind == pa.uuid():
         next(columns)
-        return lambda array: _each(array.storage, _uuid)
+        return lambda array: _each(array.storage, uuid_text)
     stored = converter(kind.storage_type, columns, on_loss)
     return lambda array: stored(array.storage)
 
@@ -75,7 +74,7 @@ def _of_struct(kind: pa.StructType, columns: Iterator[pq.ColumnSchema], on_loss:
     def structs(array: pa.Array) -> list[Given]:
         members = [listed(part(array.field(i))) for i, part in enumerate(parts)]
         rows = [dict(zip(names, row, strict=True)) for row in zip(*members, strict=True)]
-        return [row if valid else None for row, valid in zip(rows, _valid(array), strict=True)]
+        return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
 
     return structs
 
@@ -96,7 +95,6 @@ def _maps(key: Convert, item: Convert, array: pa.Array) -> list[Given]:
 
 
 def _map(pairs: Given) -> Given:
-    """Return the map of `pairs`, or a text if a key is there twice."""
     if not isinstance(pairs, list):
         return None
     members = {str(pair[0]): pair[1] for pair in pairs if isinstance(pair, list)}
@@ -133,12 +131,7 @@ def _text(data: bytes) -> str | bytes:
         return data
 
 
-def _uuid(data: bytes) -> str:
-    return str(uuid.UUID(bytes=data))
-
-
 def _interval(data: bytes) -> str:
-    """Return a duration of ISO 8601."""
     months, days, millis = struct.unpack("<III", data)
     return f"P{months}M{days}DT{millis // 1_000}.{millis % 1_000:03}S"
 
@@ -147,24 +140,8 @@ def _each(array: pa.Array, convert: Callable[..., Given]) -> list[Given]:
     return [None if value is None else convert(value) for value in array.to_pylist()]
 
 
-def _same(array: pa.Array) -> Values:
-    return array
-
-
-def _integers(array: pa.Array) -> Values:
-    return array.cast(pa.int64())
-
-
 def _unsigned(array: pa.Array) -> Values:
     return array.cast(pa.int64()) if (pc.max(array).as_py() or 0) <= MAX_INT else array.to_pylist()
-
-
-def _floats(array: pa.Array) -> Values:
-    return array.cast(pa.string()).cast(pa.float64())
-
-
-def _halves(array: pa.Array) -> Values:
-    return _each(array, lambda value: float(str(np.float16(value))))
 
 
 def _days(array: pa.Array) -> Values:
@@ -204,9 +181,8 @@ def _others(array: pa.Array) -> Values:
     """Convert decimals, and what no rule is for: to texts."""
     kind = array.type
     if pa.types.is_decimal(kind):
-        return (
-            array.cast(pa.decimal128(kind.precision, kind.scale)) if kind.precision <= PRECISION else array.to_pylist()
-        )
+        is_long = kind.precision > PRECISION
+        return array.to_pylist() if is_long else array.cast(pa.decimal128(kind.precision, kind.scale))
     if pa.types.is_duration(kind):
         return array.cast(pa.int64())
     return [str(value) if value.is_valid else None for value in array]
@@ -217,18 +193,15 @@ def _is_within(counts: pa.Array, first: int, last: int) -> bool:
     return bounds["min"] is None or bool(first <= bounds["min"] and bounds["max"] <= last)
 
 
-def _valid(array: pa.Array) -> list[bool]:
-    valid: list[bool] = array.is_valid().to_pylist()
-    return valid
-
-
-_OF_BYTES: Final = {"UUID": _uuid, "INTERVAL": _interval}
+_OF_BYTES: Final = {"UUID": uuid_text, "INTERVAL": _interval}
 _CONVERTERS: Final = {
-    **dict.fromkeys((pa.bool_(), pa.int64(), pa.float64()), _same),
-    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32()), _integers),
+    **dict.fromkeys((pa.bool_(), pa.int64(), pa.float64()), lambda array: array),
+    **dict.fromkeys(
+        (pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32()), lambda array: array.cast(pa.int64())
+    ),
     pa.uint64(): _unsigned,
-    pa.float32(): _floats,
-    pa.float16(): _halves,
+    pa.float32(): lambda array: array.cast(pa.string()).cast(pa.float64()),
+    pa.float16(): lambda array: _each(array, lambda value: float(str(np.float16(value)))),
     pa.date32(): _days,
     pa.null(): lambda array: array.to_pylist(),
 }
