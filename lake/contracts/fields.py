@@ -12,7 +12,7 @@ import avro.schema
 
 from lake import quoting
 from lake.contracts import literals
-from lake.contracts.written_form import PLAIN, Form, form_of
+from lake.contracts.written_form import PLAIN, Form, form_of, wrong_field
 from lake.errors import DeclarationError, did_you_mean
 
 PRIMITIVES: Final[Mapping[str, str]] = {
@@ -145,22 +145,18 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
     extra: Mapping[str, Any] = field.other_props
     unknown = sorted(set(extra) - ATTRIBUTES)
     if unknown:
-        raise DeclarationError(
-            f"field {field.name!r} has an unknown attribute {unknown[0]!r}",
-            fix=did_you_mean(unknown[0], ATTRIBUTES | AVRO),
-        )
+        fix = did_you_mean(unknown[0], ATTRIBUTES | AVRO)
+        raise wrong_field(field.name, f"has an unknown attribute {unknown[0]!r}", fix)
     bounds = {end: _bound(field.name, ddl, end, extra[end]) for end in ("minimum", "maximum") if end in extra}
     _must_be_apart(field.name, ddl, bounds)
     for flag in ("personal", "transport", "text_only"):
         if not isinstance(extra.get(flag, False), bool):
             raise DeclarationError(f"field {field.name!r}: invalid {flag} {extra[flag]!r}", fix="use true or false")
     if extra.get("text_only") and ddl != "string":
-        raise DeclarationError(
-            f"field {field.name!r} of type {ddl} cannot be text_only", fix="text_only is for strings"
-        )
+        raise wrong_field(field.name, f"of type {ddl} cannot be text_only", "text_only is for strings")
     symbols = tuple(schema.symbols) if schema.type == "enum" else ()
     if schema.type == "enum" and not symbols:
-        raise DeclarationError(f"field {field.name!r} is an enum without symbols", fix="list its symbols")
+        raise wrong_field(field.name, "is an enum without symbols", "list its symbols")
     if field.has_default:
         _must_fit(field.name, ddl, nullable, symbols, field.default)
     path = _path(field.name, extra["from"]) if "from" in extra else ()
@@ -201,7 +197,6 @@ def _unwrap(schema: Any) -> tuple[Any, bool]:
 
 
 def _typed(name: str, schema: Any) -> Field:
-    """The value `name` of an Avro schema, with its type and what it is made of."""
     schema, nullable = _unwrap(schema)
     match schema.type:
         case "array":
@@ -221,30 +216,24 @@ def _typed(name: str, schema: Any) -> Field:
 
 
 def _ddl(schema: Any) -> str:
-    """The Spark type of an Avro schema that is not nested."""
     logical = schema.get_prop("logicalType")
     if schema.type in {"bytes", "fixed"} and logical == "decimal":
         precision, scale = schema.get_prop("precision"), schema.get_prop("scale") or 0
         if not isinstance(precision, int) or not 0 <= scale <= precision <= 38:
-            raise DeclarationError(
-                f"decimal({precision}, {scale}) is not a valid type", fix="use 0 <= scale <= precision <= 38"
-            )
+            fix = "use 0 <= scale <= precision <= 38"
+            raise DeclarationError(f"decimal({precision}, {scale}) is not a valid type", fix=fix)
         return f"decimal({precision},{scale})"
     if logical is None:
         return PRIMITIVES[schema.type]
     if (schema.type, logical) not in LOGICAL:
-        types = [f"{kind} {name}" for kind, name in LOGICAL] + ["bytes decimal"]
-        raise DeclarationError(
-            f"logical type {logical!r} of {schema.type!r} is not supported", fix=f"known: {', '.join(types)}"
-        )
+        fix = f"known: {', '.join([f'{kind} {name}' for kind, name in LOGICAL])}, bytes decimal"
+        raise DeclarationError(f"logical type {logical!r} of {schema.type!r} is not supported", fix=fix)
     return LOGICAL[schema.type, logical]
 
 
 def _bound(field: str, ddl: str, end: str, value: Any) -> str:
     if not ddl.startswith(ORDERED) or ddl == "timestamp_ntz":
-        raise DeclarationError(
-            f"field {field!r} of type {ddl} cannot have a {end}", fix="bounds are for numbers and times"
-        )
+        raise wrong_field(field, f"of type {ddl} cannot have a {end}", "bounds are for numbers and times")
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise DeclarationError(f"field {field!r}: invalid {end} {value!r}", fix="write a number, or a time as text")
     if literals.read(ddl, str(value)) is None:
@@ -262,19 +251,14 @@ def _must_be_apart(field: str, ddl: str, bounds: Mapping[str, str]) -> None:
 
 
 def _must_fit(field: str, ddl: str, nullable: bool, symbols: Sequence[str], default: Any) -> None:
-    """Raises DeclarationError where a default could not stand for an absent value."""
     what = f"the default of field {field!r} is {json.dumps(default)}"
     if default is None and not nullable:
-        raise DeclarationError(
-            f"{what}, but the field is not nullable", fix='make its type ["null", …], or give a value'
-        )
-    if default is None:
-        return
-    if symbols and default not in symbols:
-        raise DeclarationError(
-            f"{what}, which is not one of {', '.join(symbols)}", fix=did_you_mean(str(default), symbols)
-        )
-    if not literals.fits(ddl, default):
+        fix = 'make its type ["null", …], or give a value'
+        raise DeclarationError(f"{what}, but the field is not nullable", fix=fix)
+    if default is not None and symbols and default not in symbols:
+        fix = did_you_mean(str(default), symbols)
+        raise DeclarationError(f"{what}, which is not one of {', '.join(symbols)}", fix=fix)
+    if default is not None and not literals.fits(ddl, default):
         raise DeclarationError(f"{what}, which is not a valid {ddl}", fix=literals.example(ddl))
 
 
@@ -286,36 +270,29 @@ def _aliases(field: str, given: Any) -> tuple[str, ...]:
 
 def _path(field: str, given: Any) -> tuple[str, ...]:
     if not isinstance(given, str) or not re.fullmatch(r"[^.'\"\\\[\]]+(\.[^.'\"\\\[\]]+)*", given):
-        raise DeclarationError(
-            f"field {field!r} has an invalid path: {given!r}", fix='write a path such as "op" or "source.lsn"'
-        )
+        raise wrong_field(field, f"has an invalid path: {given!r}", 'write a path such as "op" or "source.lsn"')
     return tuple(given.split("."))
 
 
 def _pattern(field: str, path: tuple[str, ...], given: Any) -> str:
-    """What a pattern, which is for the name of a file, takes: its group, else all that it matches."""
     if path != (FILE, "name"):
-        raise DeclarationError(f"field {field!r} has a pattern", fix='patterns are for "from": "file.name"')
+        raise wrong_field(field, "has a pattern", 'patterns are for "from": "file.name"')
     try:
         groups = re.compile(given).groups
     except (re.error, TypeError, RecursionError, OverflowError) as error:
-        raise DeclarationError(
-            f"field {field!r} has an invalid pattern {given!r}: {error}", fix=r'write one such as "_(\d{8})\.csv"'
-        ) from None
+        what = f"has an invalid pattern {given!r}: {error}"
+        raise wrong_field(field, what, r'write one such as "_(\d{8})\.csv"') from None
     if groups > 1:
-        raise DeclarationError(
-            f"field {field!r} has a pattern of {groups} groups", fix="put one group around the part; others are (?:…)"
-        )
+        fix = "put one group around the part; others are (?:…)"
+        raise wrong_field(field, f"has a pattern of {groups} groups", fix)
     return str(given)
 
 
 def _encoding(field: str, ddl: str, given: Any) -> str:
     encodings = ENCODINGS.get(ddl.partition("(")[0], ())
     if given not in encodings:
-        raise DeclarationError(
-            f"field {field!r} of type {ddl} has an invalid encoding: {given!r}",
-            fix=did_you_mean(str(given), encodings) if encodings else "encodings are for decimals, times and bytes",
-        )
+        fix = did_you_mean(str(given), encodings) if encodings else "encodings are for decimals, times and bytes"
+        raise wrong_field(field, f"of type {ddl} has an invalid encoding: {given!r}", fix)
     return str(given)
 
 

@@ -46,6 +46,7 @@ OPEN: Final = (*("y", "M", "d", "D", "DD", "H", "h", "m", "s"), *("S" * digits f
 """Runs of letters that stand for more or fewer digits."""
 PIVOT: Final = 2000
 LAST_PIVOT: Final = 9900
+SIGNS: Final = ("decimal", "thousands")
 DECIMALS: Final = (".", ",")
 THOUSANDS: Final = (".", ",", "'", "\u2019", " ", "\u00a0", "\u202f", "_")
 PARTS: Final = re.compile(r"(?P<text>'[^']*')|(?P<letters>([A-Za-z])\3*)|(?P<other>[^A-Za-z'])")
@@ -86,32 +87,30 @@ class Form:
 PLAIN: Final = Form()
 
 
+def wrong_field(field: str, what: str, fix: str) -> DeclarationError:
+    """Return the error of a `field` whose declaration is wrong, without a place."""
+    return DeclarationError(f"field {field!r} {what}", fix=fix)
+
+
 def form_of(field: str, ddl: str, attributes: Mapping[str, Any]) -> Form:
     """The form that the attributes of `field`, of the type `ddl`, declare. Raises DeclarationError, without a place."""
     kind = ddl.partition("(")[0].removesuffix("_ntz")
-    for name, kinds, what in (
-        ("format", TIMES, "dates and times"),
-        ("decimal", NUMBERS, "numbers"),
-        ("thousands", NUMBERS, "numbers"),
-        ("pivot", TIMES, "dates and times"),
-        ("hour24", TIMES, "dates and times"),
-    ):
+    of_times, of_numbers = dict.fromkeys(("format", "pivot", "hour24"), TIMES), dict.fromkeys(SIGNS, NUMBERS)
+    for name, kinds in (of_times | of_numbers).items():
+        what = "dates and times" if kinds is TIMES else "numbers"
         if name in attributes and kind not in kinds:
-            raise DeclarationError(f"field {field!r} of type {ddl} cannot have a {name}", fix=f"{name} is for {what}")
+            raise wrong_field(field, f"of type {ddl} cannot have a {name}", f"{name} is for {what}")
     if kind in TIMES:
         text = _format(field, attributes["format"]) if "format" in attributes else ""
         return Form(text, pivot=_pivot(field, text, attributes), hour24=_hour24(field, ddl, text, attributes))
     form = Form(decimal=attributes.get("decimal", "."), thousands=attributes.get("thousands", ""))
     for name, sign, allowed in (("decimal", form.decimal, DECIMALS), ("thousands", form.thousands, ("", *THOUSANDS))):
         if sign not in allowed:
-            raise DeclarationError(
-                f"field {field!r} has an invalid {name}: {sign!r}", fix=f"use one of {', '.join(map(repr, allowed))}"
-            )
+            fix = f"use one of {', '.join(map(repr, allowed))}"
+            raise wrong_field(field, f"has an invalid {name}: {sign!r}", fix)
     if form.decimal == form.thousands:
         other = next(sign for sign in DECIMALS if sign != form.thousands)
-        raise DeclarationError(
-            f"field {field!r} has {form.thousands!r} for both decimal and thousands", fix=f'add "decimal": "{other}"'
-        )
+        raise wrong_field(field, f"has {form.thousands!r} for both decimal and thousands", f'add "decimal": "{other}"')
     return form
 
 
@@ -121,12 +120,11 @@ def _format(field: str, given: Any) -> str:
     fault = next(_faults(given), "") if isinstance(given, str) else "not text"
     if fault:
         fix = did_you_mean(given, EPOCHS) if str(given).startswith("epoch") else EXAMPLE
-        raise DeclarationError(f"field {field!r} has an invalid format {given!r}: {fault}", fix=fix)
+        raise wrong_field(field, f"has an invalid format {given!r}: {fault}", fix)
     return str(given)
 
 
 def _ambiguous(parts: list[re.Match[str]]) -> Iterator[str]:
-    """Report two numbers of one or two digits without a sign between them."""
     open_run = ""
     for part in parts:
         run, sign = part["letters"], part["other"]
@@ -141,26 +139,20 @@ def _ambiguous(parts: list[re.Match[str]]) -> Iterator[str]:
 def _pivot(field: str, text: str, attributes: Mapping[str, Any]) -> int:
     pivot = attributes.get("pivot", PIVOT)
     if isinstance(pivot, bool) or not isinstance(pivot, int) or not 1 <= pivot <= LAST_PIVOT:
-        raise DeclarationError(
-            f"field {field!r} has an invalid pivot: {pivot!r}",
-            fix=f"write the first of the hundred years that yy is one of, from 1 to {LAST_PIVOT}",
-        )
+        fix = f"write the first of the hundred years that yy is one of, from 1 to {LAST_PIVOT}"
+        raise wrong_field(field, f"has an invalid pivot: {pivot!r}", fix)
     if "pivot" in attributes and "yy" not in runs(text):
-        raise DeclarationError(
-            f"field {field!r} has a pivot, and no year of two digits", fix='write a format with yy, as "dd/MM/yy"'
-        )
+        raise wrong_field(field, "has a pivot, and no year of two digits", 'write a format with yy, as "dd/MM/yy"')
     return pivot
 
 
 def _hour24(field: str, ddl: str, text: str, attributes: Mapping[str, Any]) -> bool:
     hour24 = attributes.get("hour24", False)
     if not isinstance(hour24, bool):
-        raise DeclarationError(f"field {field!r} has an invalid hour24: {hour24!r}", fix="use true or false")
+        raise wrong_field(field, f"has an invalid hour24: {hour24!r}", "use true or false")
     has_hour = any(run[0] == "H" for run in runs(text)) if text else ddl != "date"
     if hour24 and not has_hour:
-        raise DeclarationError(
-            f"field {field!r} has hour24, and no hour of a day", fix='write a format with H, as "yyyy-MM-dd HH:mm"'
-        )
+        raise wrong_field(field, "has hour24, and no hour of a day", 'write a format with H, as "yyyy-MM-dd HH:mm"')
     return hour24
 
 
@@ -170,7 +162,6 @@ def runs(text: str) -> list[str]:
 
 
 def _faults(given: str) -> Iterator[str]:
-    """What is wrong with a format."""
     parts = list(PARTS.finditer(given))
     if "".join(part[0] for part in parts) != given:
         yield "a quote is not closed"
