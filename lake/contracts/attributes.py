@@ -83,7 +83,6 @@ def _of_part(part: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
 
 
 def _nearly(name: str, names: set[str]) -> str:
-    """The known name that `name` resembles, "" for none."""
     by_case = {each.lower(): each for each in sorted(names)}
     close = get_close_matches(name.lower(), by_case, n=1, cutoff=NEARLY)
     return by_case[close[0]] if close else ""

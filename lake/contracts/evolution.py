@@ -229,7 +229,6 @@ def _nested_faults(path: str, before: Field, now: Field) -> Iterator[tuple[str, 
 
 
 def _container(field: Field) -> str:
-    """`array`, `map` or `struct`; empty for a value that is not nested."""
     return field.type.partition("<")[0] if field.nested else ""
 
 
@@ -276,13 +275,11 @@ def _wider(before: str, now: str) -> bool:
 
 
 def _digits(decimal: str) -> tuple[int, int]:
-    """Precision and scale of a decimal type."""
     precision, scale = map(int, re.findall(r"\d+", decimal))
     return precision, scale
 
 
 def _line_of(contract: Contract, locations: set[str]) -> str:
-    """The line of the field that Avro's schema resolution names by its number."""
     numbers = [int(n) for location in locations for n in re.findall(r"fields/(\d+)", location.replace("//", "/"))]
     line = contract.fields[numbers[0]].line if numbers else 1
     return f"{contract.file}:{line}"

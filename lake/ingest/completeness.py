@@ -110,7 +110,6 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[Numbers]:
 
 
 def _between(runs: Iterable[tuple[str | None, int, int]]) -> Iterator[Numbers]:
-    """The numbers missing between runs of the same producer."""
     by_producer: dict[str | None, list[event_times.Run]] = {}
     for producer, first, last in runs:
         by_producer.setdefault(producer, []).append((first, last))

@@ -245,7 +245,6 @@ def _wanted(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_named(name: str) -> bool:
-    """Whether a name is a landing file's: not hidden, nor that of one which is still being written."""
     return not name.startswith((".", "_")) and not name.lower().endswith(PARTIAL)
 
 
@@ -260,7 +259,6 @@ def _files(stream: str, entries: Sequence[os.DirEntry[str]]) -> Iterator[File]:
 
 
 def _target(file: Path | os.DirEntry[str]) -> os.stat_result | None:
-    """What a link leads to, where it leads anywhere."""
     if not file.is_symlink():
         return None
     with suppress(OSError):

@@ -170,7 +170,6 @@ def _since(heads: Sequence[LogHead], since: str) -> tuple[int | None, list[str]]
 
 
 def _numbers(settings: Settings, log_report: LogReport) -> list[str]:
-    """What is wrong with the numbers of batches and offsets, ids, watermarks, counts."""
     path = Log(settings, log_report.stream).path
     upto = log_report.head.batch if log_report.head else 0
     buckets = small.rows(path, HOLES)

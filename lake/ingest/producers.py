@@ -59,7 +59,6 @@ def refused(parsed: DataFrame, contract: Contract, names: Collection[str]) -> Da
 
 
 def _names(names: Collection[str]) -> pa.Table:
-    """One column, `_producer`."""
     return pa.table({"_producer": pa.array(sorted(names), pa.string())})
 
 
@@ -69,5 +68,4 @@ def _field(contract: Contract) -> str:
 
 
 def _name(contract: Contract) -> str:
-    """SQL of the text that names a record's producer."""
     return f"cast({quoted(_field(contract), SPARK)} AS string)"

@@ -66,7 +66,6 @@ def unknown_fields(settings: Settings, contract: Contract) -> list[UnknownField]
 
 
 def _kind(structure: Any) -> str:
-    """The type of a value by its structure, as DuckDB has it."""
     if isinstance(structure, str):
         return "OBJECT" if structure == "JSON" else structure  # which is of one without members
     return "OBJECT" if isinstance(structure, dict) else "ARRAY"
@@ -104,7 +103,6 @@ def _declared(name: str, kinds: Collection[str], taken: set[str], *, is_member: 
 
 
 def _type(kinds: Iterable[str]) -> str:
-    """The type of values of these kinds; text where they are of several."""
     types = {TYPES.get(kind, "string") for kind in kinds if kind != "NULL"}
     if types == {"long", "double"}:
         return "double"
@@ -112,7 +110,6 @@ def _type(kinds: Iterable[str]) -> str:
 
 
 def _like(name: str, names: Collection[str], fields: Iterable[Field]) -> str:
-    """The field that is nearly called so."""
     by_case = {spelling.lower(): spelling for spelling in sorted(names)}
     close = get_close_matches(name.lower(), by_case, n=1, cutoff=0.75)
     spelling = by_case[close[0]] if close else ""

@@ -45,7 +45,6 @@ def unordered(project: Project, streams: Iterable[str]) -> Iterator[str]:
 
 
 def _partitions(project: Project, source: Declared) -> Mapping[str, Decided]:
-    """The streams that come from several partitions of the source."""
     progress = standing(project.settings, source.name, source.streams).progress
     with closing(source.open()) as reader:
         if progress is None or not isinstance(reader, Partitioned):

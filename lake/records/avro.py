@@ -94,8 +94,6 @@ def parse(text: str) -> avro.schema.Schema:
 
 
 class _Records:
-    """Records that are yielded together, as rows of values."""
-
     def __init__(self, schema: avro.schema.RecordSchema) -> None:
         self._names = [field.name for field in schema.fields]
         self._decoders = [decoder(field.type) for field in schema.fields]
@@ -219,7 +217,6 @@ def _zstandard(data: bytes) -> bytes:
 
 
 def _snappy(data: bytes) -> bytes:
-    """Unpack a block of Snappy, which begins with its size and ends with a checksum of what it unpacks to."""
     packed, checksum = data[:-CHECKSUM_BYTES], data[-CHECKSUM_BYTES:]
     size = shift = 0
     for byte in packed[:5]:

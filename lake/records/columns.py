@@ -156,7 +156,6 @@ def _instants(texts: pa.Array, pattern: str) -> pa.Array:
 
 
 def _matching(texts: pa.Array, pattern: str) -> pa.Array:
-    """Return `texts` with null in place of those that do not match."""
     matches = pc.match_substring_regex(texts, pattern)
     return texts if pc.all(matches).as_py() is not False else pc.if_else(matches, texts, None)
 
@@ -240,7 +239,6 @@ def _completed(field: Field, given: Sequence[Given], quick: pa.Array) -> tuple[p
 
 
 def _one_by_one(read: Reader, name: str, given: Sequence[tuple[int, Given]]) -> tuple[list[Value], dict[int, str]]:
-    """Return the values, and by index the details of what is refused. Equal texts are read once."""
     values: list[Value] = []
     wrong: dict[int, str] = {}
     known: dict[str, Value] = {}

@@ -108,8 +108,6 @@ def _pattern(*alternatives: str) -> re.Pattern[str]:
 
 
 class _CarefulReading:
-    """One record that is read field by field."""
-
     def __init__(self, reader: FieldReader, lines: Sequence[str], ends: Sequence[str], first: int) -> None:
         self._reader = reader
         self._lines, self._ends, self._first = lines, ends, first

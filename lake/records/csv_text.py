@@ -200,7 +200,6 @@ def _end_of_lines(text: str) -> int:
 
 
 def _divided(text: str, *, is_plain: bool) -> tuple[list[str], list[str]]:
-    """Return the lines of a text and their ends."""
     returns = text.count("\r")
     if returns and text.count("\r\n") == returns == text.count("\n"):
         lines, ends = text.split("\r\n"), ["\r\n"]

@@ -163,7 +163,6 @@ class Envelope:
             return Opened(verdict=refused.verdict)
 
     def _check(self, op: str, change: Row) -> None:
-        """Raise Refused if a change is not one that the contract takes."""
         if self.contract.table and not f".{(table := _table(change))}".endswith(f".{self.contract.table}"):
             raise Refused(Reason.OTHER_TABLE, table or "source names no table")
         if op == "t":
@@ -217,7 +216,6 @@ def _is_column(path: tuple[str, ...]) -> bool:
 
 
 def _change(payload: Given) -> tuple[str, Row]:
-    """Return the op of a change and the change. Raise Refused if a payload is none."""
     if payload is None:
         raise Refused(CONTROL, "tombstone")
     change = payload if isinstance(payload, dict) else {}
@@ -233,7 +231,6 @@ def _change(payload: Given) -> tuple[str, Row]:
 
 
 def _control(change: Row) -> str:
-    """Return the kind of a message about no row; "" if it is none that is known."""
     if change.get("status") in ("BEGIN", "END"):
         return "transaction"
     if any(name in change for name in ("ddl", "tableChanges", "historyRecord")):
@@ -242,7 +239,6 @@ def _control(change: Row) -> str:
 
 
 def _table(change: Row) -> str:
-    """Return database.schema.table of a change, without those that it does not name."""
     source = change.get("source")
     names = [source.get(name) for name in ("db", "schema", "table")] if isinstance(source, dict) else []
     return ".".join([name if type(name) is str else plain(name) for name in names if name is not None])

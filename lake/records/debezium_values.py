@@ -76,7 +76,6 @@ def members(schema: Schema) -> dict[str, Schema]:
 
 
 def _as_texts(schema: Schema) -> Field:
-    """Return the field that takes all single values of a column as texts."""
     match schema.get("type"):
         case "struct" if _semantic(schema) != VARIABLE:
             parts = (replace(_as_texts(member), name=name) for name, member in members(schema).items())
@@ -103,7 +102,6 @@ def _scale(schema: Schema) -> int | None:
 
 
 def _variable(given: Given) -> str:
-    """Return the digits of {"scale": …, "value": base64}. Raises ValueError."""
     if not isinstance(given, dict):
         raise ValueError(given)
     return unscaled(given.get("value"), whole(given.get("scale")))

@@ -101,7 +101,6 @@ def _texts(
 
 
 def _divided(part: Lines | Rows) -> Iterator[Lines | Rows]:
-    """Yield a part in parts of at most RECORDS records."""
     if len(part.places) <= RECORDS:
         yield part
         return

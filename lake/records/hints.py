@@ -81,7 +81,6 @@ def _ways(field: Field, text: str) -> Iterator[tuple[str, Field]]:
 
 
 def _formats(text: str) -> Iterator[str]:
-    """Yield formats that texts of this shape may have."""
     count = re.fullmatch(r"-?([0-9]+)(?:\.[0-9]+)?", text)
     if count and (unit := EPOCHS.get(len(count[1]))):
         yield unit

@@ -197,7 +197,6 @@ class _Scanner:
             self._take_broken(at, broken.at)
 
     def _end_of_record(self, at: int) -> int:
-        """Return where the object or array ends that begins at `at`; raise Broken or Incomplete."""
         data, start, closing = self._data, at, bytearray()
         while True:
             here = _gap(TO_STRUCTURE, data, at)
@@ -219,7 +218,6 @@ class _Scanner:
             at = here + 1
 
     def _end_of_scalar(self, at: int) -> int:
-        """Return where an item that is no object and no array ends; raise Broken or Incomplete."""
         end = _gap(SCALAR, self._data, at)
         if end == len(self._data) and not self._is_last:
             raise Incomplete(at)
@@ -252,7 +250,6 @@ class _Scanner:
             self._take(self._at, end)
 
     def _end_of_line(self, at: int, start: int | None = None) -> int:
-        """Return where the line of `at` ends, its line end included."""
         found = LINE_END.search(self._data, at)
         is_whole = found and (found[0] != b"\r" or found.end() < len(self._data))
         if found and (is_whole or self._is_last):

@@ -140,7 +140,6 @@ def _check_characters(text: str) -> None:
 
 
 def _depth(value: Given) -> int:
-    """Return how deep lists and objects are in each other."""
     depth, level = 0, [value]
     while level := [one for one in level if isinstance(one, list | dict)]:
         depth += 1

@@ -194,7 +194,6 @@ class RecordReader:
 
 
 def _as_json(value: Given) -> Given:
-    """Return a typed value of a file as JSON has it. Raise NotJson if JSON cannot have it."""
     try:
         return read_json(json_value.encode(value).encode("utf-8", "surrogatepass"))
     except RecursionError:
@@ -229,7 +228,6 @@ def _bits(size: int, lacking: Sequence[Sequence[int]]) -> pa.Array:
 
 
 def _sparse(size: int, texts: Mapping[int, str]) -> pa.Array:
-    """Return a column of texts that few records have."""
     if not texts:
         return pa.nulls(size, pa.string())
     column: list[str | None] = [None] * size

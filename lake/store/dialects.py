@@ -44,15 +44,12 @@ class Spark:
         return origin.before is not None and origin.before.name in origin.contract.sealed
 
     def carried(self, member: Member) -> str:
-        """The value of a member of `_extra`."""
         return self._columns[member]
 
     def first(self, values: Sequence[tuple[bool, str]]) -> str:
-        """The first of `values` that is not null."""
         return f"coalesce({', '.join(value for _, value in values)})"
 
     def default(self, of: Field, field: Field) -> str:
-        """The default of the field `of`."""
         from lake.records.members import default_of  # with Arrow
 
         if field.nested:
@@ -101,42 +98,33 @@ class Spark:
         return self.cast(self.array([self.literal(part, each) for each in value]), field)
 
     def scalar(self, field: Field, value: Any) -> str:
-        """A value that is not nested."""
         if isinstance(value, bytes):
             return f"unhex('{value.hex()}')"
         text = value.isoformat() if hasattr(value, "isoformat") else str(value)
         return self.cast(self.quoted(text), field)
 
     def name(self, name: str) -> str:
-        """An identifier."""
         return quoting.quoted(name, self.quote)
 
     def quoted(self, text: str) -> str:
-        """A text."""
         return quoting.literal(text, self.quote)
 
     def cast(self, value: str, field: Field) -> str:
-        """A value as the type of `field`."""
         return f"cast({value} AS {field.type})"
 
     def text(self, value: str) -> str:
-        """A value as text."""
         return f"cast({value} AS string)"
 
     def member(self, value: str, part: Field) -> str:
-        """A member of a record."""
         return f"{value}.{self.name(part.name)}"
 
     def struct(self, parts: Mapping[str, str]) -> str:
-        """A record."""
         return f"named_struct({', '.join(f'{self.quoted(name)}, {value}' for name, value in parts.items())})"
 
     def array(self, items: Sequence[str]) -> str:
-        """A list of values."""
         return f"array({', '.join(items)})"
 
     def map(self, pairs: Sequence[tuple[str, str]]) -> str:
-        """A map of keys to values."""
         return f"map({', '.join(part for pair in pairs for part in pair)})"
 
     def key(self, item: str, at: str, *, of_map: bool) -> str:
@@ -158,7 +146,6 @@ class DuckDB(Spark):
     quote = DUCKDB
 
     def is_sealed(self, origin: Origin) -> bool:
-        """Nothing is opened."""
         return False
 
     def first(self, values: Sequence[tuple[bool, str]]) -> str:
@@ -170,23 +157,18 @@ class DuckDB(Spark):
         return f"CASE WHEN {sealed} THEN {before} ELSE {value} END" if any(carried for carried, _ in values) else value
 
     def cast(self, value: str, field: Field) -> str:
-        """A value as the type of `field`."""
         return f"CAST({value} AS {type_of(field)})"
 
     def text(self, value: str) -> str:
-        """A value as text."""
         return f"CAST({value} AS VARCHAR)"
 
     def struct(self, parts: Mapping[str, str]) -> str:
-        """A record."""
         return f"struct_pack({', '.join(f'{self.name(name)} := {value}' for name, value in parts.items())})"
 
     def array(self, items: Sequence[str]) -> str:
-        """A list of values."""
         return f"[{', '.join(items)}]"
 
     def map(self, pairs: Sequence[tuple[str, str]]) -> str:
-        """A map of keys to values."""
         return f"MAP {{{', '.join(f'{key}: {value}' for key, value in pairs)}}}"
 
     def key(self, item: str, at: str, *, of_map: bool) -> str:
@@ -194,7 +176,6 @@ class DuckDB(Spark):
         return f"{item}.key" if of_map else self.text(f"{at} - 1")
 
     def each(self, value: str, item: str, at: str, body: str, *, of_map: bool) -> str:
-        """A list, or a map, with `body` in place of each item."""
         if not of_map:
             return f"list_transform({value}, lambda {item}, {at}: {body})"
         entry = f"struct_pack(k := {item}.key, v := {body})"
