@@ -37,7 +37,7 @@ def judge_frame(
     held = ", ".join(f"CASE WHEN {test} THEN {number} END" for number, test in enumerate(tests))
     names = sorted({name for expectation in expectations for name in expectation.columns or ()})
     held = f"list_filter([{held}], lambda number: number IS NOT NULL)"
-    tested = rows.withColumn("held by", evaluated(rows, held, names, "array<int>"))
+    tested = rows.withColumn("held by", evaluated(held, names, "array<int>"))
     count = [F.count_if(F.array_contains("held by", number)) for number in range(len(tests))]
     found = tested.agg(*(column.alias(str(number)) for number, column in enumerate(count))).first()
     findings = []

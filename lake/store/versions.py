@@ -71,17 +71,24 @@ def _evaluated(
     """The struct of the upcast fields: by the second query, which names what fails, only if the first fails."""
     import duckdb
 
+    try:
+        made = by_duckdb(f"FROM {queries[0]}", read, columns)
+        failed = pa.nulls(made.num_rows, pa.string())
+    except duckdb.Error:
+        made = by_duckdb(f"FROM {queries[1]}", read, columns)
+        failed = made[FAILED].combine_chunks().cast(pa.string())
+    arrays = [made[name].combine_chunks().cast(kind) for name, kind in types.items()]
+    return pa.StructArray.from_arrays([*arrays, failed], names=[*types, FAILED])
+
+
+def by_duckdb(sql: str, names: Sequence[str], columns: Sequence[pa.Array]) -> pa.Table:
+    """Return what DuckDB's `sql` makes of `rows`, the `columns` called `names`, in a worker of Spark."""
+    import duckdb
+
     with duckdb.default_connection().cursor() as con:
         con.execute("SET threads = 1; SET TimeZone = 'UTC'; SET enable_progress_bar = false")
-        con.register("rows", pa.Table.from_arrays(list(columns), list(read)))
-        try:
-            made = con.sql(f"FROM {queries[0]}").to_arrow_table()
-            failed = pa.nulls(made.num_rows, pa.string())
-        except duckdb.Error:
-            made = con.sql(f"FROM {queries[1]}").to_arrow_table()
-            failed = made[FAILED].combine_chunks().cast(pa.string())
-        arrays = [made[name].combine_chunks().cast(kind) for name, kind in types.items()]
-    return pa.StructArray.from_arrays([*arrays, failed], names=[*types, FAILED])
+        con.register("rows", pa.Table.from_arrays(list(columns), list(names)))
+        return con.sql(sql).to_arrow_table()
 
 
 def by_python(type_: str, work: Callable[..., pa.Array], columns: Iterable[str]) -> Column:
