@@ -21,7 +21,7 @@ import pyarrow as pa
 from lake.records.avro_values import decoder, has_no_bytes, is_endless, map_of, parts, read_bytes, read_long
 from lake.records.faults import is_of_content, words
 from lake.records.given import ABSENT, FileFault, Given, Rows
-from lake.records.packed import EXPANSION, OVERSIZED, expands, fault_of_columns, line_bytes
+from lake.records.packed import EXPANSION, OVERSIZED, check_columns, expands, line_bytes
 
 BLOCK_BYTES: Final = 200 << 20
 """The most bytes that a block may unpack to."""
@@ -48,8 +48,10 @@ class _Container:
     sync: bytes
     begin: int
 
-    def blocks(self) -> Iterator[tuple[int, bytes]]:
+    def blocks(self, record_bytes: int) -> Iterator[tuple[int, bytes]]:
         """Yield each block's number of records and their bytes. Raises an exception for a block that is broken."""
+        file_bytes = self.stream.seek(0, 2)
+        left = max(line_bytes(record_bytes), EXPANSION * file_bytes)
         self.stream.seek(self.begin)
         while head := self.stream.read(2 * LONG_BYTES):
             count, at = read_long(head, 0)
@@ -62,28 +64,29 @@ class _Container:
                 raise ValueError(f"a block of {size} bytes ends after {len(data)}")
             if self.stream.read(SYNC_BYTES) != self.sync:
                 raise ValueError("a block does not end with the file's marker")
-            yield count, self.unpack(data)
+            records = self.unpack(data)
+            left -= len(records)
+            if left < 0:
+                raise FileFault(expands(file_bytes))
+            yield count, records
 
 
 def read(stream: BinaryIO, *, record_bytes: int) -> Iterator[Rows]:
     """Yield the records of an Avro container file, all its columns, even if there are no records.
 
     If the file is broken, its last record is broken, with the fault as its detail. Raises FileFault if the header
-    cannot be read, or the blocks are too large when they are unpacked.
+    cannot be read, or as soon as the blocks are too large when they are unpacked.
     """
-    size = stream.seek(0, 2)
     stream.seek(0)
     try:
         container = _opened(stream)
-        if _expands(container, max(line_bytes(record_bytes), EXPANSION * size)):
-            raise FileFault(expands(size))
     except FileFault:
         raise
     except Exception as error:  # the libraries raise any for bytes that are no header
         if not is_of_content(error):
             raise
         raise FileFault(f"not an Avro container file that can be read: {_words(error)}") from error
-    yield from _Records(container.schema).of(container.blocks())
+    yield from _Records(container.schema).of(container.blocks(record_bytes))
 
 
 def parse(text: str) -> avro.schema.Schema:
@@ -106,6 +109,8 @@ class _Records:
         try:
             for count, data in blocks:
                 yield from self._of_block(count, data)
+        except FileFault:
+            raise
         except Exception as error:  # bytes that are no records raise any
             if not is_of_content(error):
                 raise
@@ -150,8 +155,7 @@ def _opened(stream: BinaryIO) -> _Container:
         raise ValueError(f"its codec {codec!r} is none of {', '.join(UNPACK)}")
     if not isinstance(schema, avro.schema.RecordSchema):
         raise FileFault(f"an Avro file of {schema.type} values: records are read")
-    if fault := fault_of_columns(_values_of(schema, {})):
-        raise FileFault(fault)
+    check_columns(_values_of(schema, {}))
     if has_no_bytes(schema) or is_endless(schema):
         raise FileFault("an Avro file with records or arrays of values without a size")
     begin = end + SYNC_BYTES
@@ -166,22 +170,6 @@ def _text(value: object) -> str:
     return value.decode()
 
 
-def _expands(container: _Container, most: int) -> bool:
-    """Return whether the blocks, up to one that is broken, unpack to more than `most` bytes."""
-    taken = 0
-    try:
-        for _, data in container.blocks():
-            taken += len(data)
-            if taken > most:
-                return True
-    except FileFault:
-        raise
-    except Exception as error:  # of a broken block, which is reported after the records before it
-        if not is_of_content(error):
-            raise
-    return False
-
-
 def _values_of(schema: avro.schema.Schema, counts: dict[int, int]) -> int:
     """Return how many values one of it has; an array's items, and what is within itself, count once."""
     if id(schema) not in counts:
@@ -194,26 +182,6 @@ def _words(error: Exception) -> str:
     if isinstance(error, IndexError | struct.error):
         return "the bytes end within a value"
     return words(error)
-
-
-def _plain(data: bytes) -> bytes:
-    return data
-
-
-def _deflate(data: bytes) -> bytes:
-    return _bounded(zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, BLOCK_BYTES + 1))
-
-
-def _bzip2(data: bytes) -> bytes:
-    return _bounded(bz2.BZ2Decompressor().decompress(data, BLOCK_BYTES + 1))
-
-
-def _xz(data: bytes) -> bytes:
-    return _bounded(lzma.LZMADecompressor().decompress(data, BLOCK_BYTES + 1))
-
-
-def _zstandard(data: bytes) -> bytes:
-    return _bounded(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read(BLOCK_BYTES + 1))
 
 
 def _snappy(data: bytes) -> bytes:
@@ -243,10 +211,10 @@ def _too_large() -> FileFault:
 
 
 UNPACK: Final[Mapping[str, Unpack]] = {
-    "null": _plain,
-    "deflate": _deflate,
+    "null": lambda data: data,
+    "deflate": lambda data: _bounded(zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, BLOCK_BYTES + 1)),
     "snappy": _snappy,
-    "zstandard": _zstandard,
-    "bzip2": _bzip2,
-    "xz": _xz,
+    "zstandard": lambda data: _bounded(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read(BLOCK_BYTES + 1)),
+    "bzip2": lambda data: _bounded(bz2.BZ2Decompressor().decompress(data, BLOCK_BYTES + 1)),
+    "xz": lambda data: _bounded(lzma.LZMADecompressor().decompress(data, BLOCK_BYTES + 1)),
 }

@@ -18,15 +18,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
-from avro.schema import (
-    ArraySchema,
-    EnumSchema,
-    FixedSchema,
-    MapSchema,
-    RecordSchema,
-    Schema,
-    UnionSchema,
-)
+from avro.schema import ArraySchema, EnumSchema, FixedSchema, MapSchema, RecordSchema, Schema, UnionSchema
 
 from lake.records import times
 from lake.records.given import Given
@@ -180,24 +172,11 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
     return (number >> 1) ^ -(number & 1), at
 
 
-def _null(data: bytes, at: int) -> tuple[None, int]:
-    return None, at
-
-
 def _boolean(data: bytes, at: int) -> tuple[bool, int]:
     byte = data[at]
     if byte > 1:
         raise ValueError(f"a boolean that is {byte}")
     return byte == 1, at + 1
-
-
-def _float(data: bytes, at: int) -> tuple[float, int]:
-    """Decode the shortest decimal that the 32 bits stand for."""
-    return float(str(np.float32(struct.unpack_from("<f", data, at)[0]))), at + 4
-
-
-def _double(data: bytes, at: int) -> tuple[float, int]:
-    return struct.unpack_from("<d", data, at)[0], at + 8
 
 
 def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
@@ -267,9 +246,9 @@ def _block(data: bytes, at: int) -> tuple[int, int]:
 
 
 _PRIMITIVES: Final[dict[str, Decode]] = {
-    "null": _null,
+    "null": lambda _, at: (None, at),
     "boolean": _boolean,
-    "float": _float,
-    "double": _double,
+    "float": lambda data, at: (float(str(np.float32(struct.unpack_from("<f", data, at)[0]))), at + 4),
+    "double": lambda data, at: (struct.unpack_from("<d", data, at)[0], at + 8),
     "string": _string,
 }

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from lake.contracts.csv_options import CsvOptions
-from lake.records.csv_fields import BLANKS, FieldReader
+from lake.records.csv_fields import BLANKS, FieldReader, Record
 from lake.records.given import ABSENT, NO_CHARACTER, FileFault
-from lake.records.packed import fault_of_columns
+from lake.records.packed import check_columns
 
 SEPARATOR: Final = re.compile('("?)sep=([^"])\\1', re.IGNORECASE)
 """A first line by which spreadsheets know the delimiter."""
@@ -54,8 +54,7 @@ def read_header(
             raise FileFault("a header, and the contract says that there is none")
         return Header(options.columns, len(options.columns), first, fields)
     text = fields.delimiter.join(found_names)[:SHOWN]
-    _check(record.fault, found_names, text, options.encoding)
-    _check_not_twice(found_names, text, declared)
+    _check(record, found_names, text, options.encoding, declared)
     if declared and not {*found_names} & {*declared}:
         way = _way_out(lines, first, fields, declared)
         raise FileFault(f"a header without a field of the contract: {text} ({way})")
@@ -72,20 +71,16 @@ def _unskipped(lines: Sequence[str], first: int, skip: int | str, blanks: str) -
     return first
 
 
-def _check(fault: str, names: Sequence[str], text: str, encoding: str) -> None:
+def _check(record: Record, names: Sequence[str], text: str, encoding: str, declared: Collection[str]) -> None:
     if NO_CHARACTER in text:
         raise FileFault(f"a header that is not valid {encoding or 'UTF-8'}")
     if "\0" in text:
         raise FileFault("a header with a zero byte")
-    if fault:
-        raise FileFault(f"a header that cannot be read: {fault}: {text}")
+    if record.fault:
+        raise FileFault(f"a header that cannot be read: {record.fault}: {text}")
     if not any(names):
         raise FileFault(f"a header without names: {text}")
-    if fault := fault_of_columns(len(names)):
-        raise FileFault(fault)
-
-
-def _check_not_twice(names: Sequence[str], text: str, declared: Collection[str]) -> None:
+    check_columns(len(names))
     for name in names:
         if name in declared and names.count(name) > 1:
             raise FileFault(f"a header that names the field {name} twice: {text}")

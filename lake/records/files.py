@@ -43,7 +43,7 @@ def _suffixes(name: str) -> tuple[str, str]:
 def read_file(
     stream: BinaryIO, name: str, csv: CsvOptions, *, record_bytes: int, declared: Collection[str] = ()
 ) -> Iterator[Lines | Rows]:
-    """Yield the records of a file in parts; FileFault if it cannot be read, or not on.
+    """Yield the records of a file in parts; FileFault if it cannot be read, or not on: then none of them counts.
 
     `stream` can be moved in. `declared` are the names and former names of the contract's fields: a CSV header has one
     of them, and none twice.
@@ -78,26 +78,15 @@ def _parts(
 def _texts(
     stream: BinaryIO, name: str, csv: CsvOptions, record_bytes: int, declared: Collection[str]
 ) -> Iterator[Lines | Rows]:
-    """Yield the records of a file of text. What is packed or large is read to its end before the first of them."""
     suffix, packing = _suffixes(name)
-
-    def source() -> Unpacked:
-        return Unpacked(stream, PACKINGS.get(packing, ""), record_bytes=record_bytes)
-
-    first = source()
-    head, is_small = first.head, first.is_small
+    source = Unpacked(stream, PACKINGS.get(packing, ""), record_bytes=record_bytes)
     if TEXTS[suffix] == "json":
-        check_encoding(head, "", option="")
-        if not is_small:
-            for _ in json_text.read(source()):
-                pass
-        yield from json_text.read(source())
+        check_encoding(source.head, "", option="")
+        yield from json_text.read(source)
         return
-    check_encoding(head, csv.encoding, option=ENCODING)
-    if not is_small:
-        source().check_lines()
+    check_encoding(source.head, csv.encoding, option=ENCODING)
     is_tabs = suffix == ".tsv" and not csv.declared_delimiter
-    yield from csv_text.read(source(), replace(csv, declared_delimiter="\t") if is_tabs else csv, declared)
+    yield from csv_text.read(source, replace(csv, declared_delimiter="\t") if is_tabs else csv, declared)
 
 
 def _divided(part: Lines | Rows) -> Iterator[Lines | Rows]:

@@ -53,23 +53,22 @@ def expands(size: int) -> str:
     return f"{OVERSIZED}unpacked, its {size:,} bytes are more than {EXPANSION} times as many"
 
 
-def fault_of_columns(count: int) -> str:
-    """Return why a file with `count` columns is refused, "" if it is not."""
-    return f"{OVERSIZED}{count:,} columns, limit {COLUMNS:,}" if count > COLUMNS else ""
+def check_columns(count: int) -> None:
+    """Raise FileFault for a file with `count` columns if these are too many."""
+    if count > COLUMNS:
+        raise FileFault(f"{OVERSIZED}{count:,} columns, limit {COLUMNS:,}")
 
 
 class Unpacked:
     """Bytes of a seekable file, unpacked by `packing` ("" for none).
 
-    `head` is what they begin with, `most` how many a line may have; a small file has no more. FileFault if a packed
-    file expands too much.
+    `head` is what they begin with, `most` how many a line may have. FileFault if a packed file expands too much.
     """
 
     def __init__(self, stream: BinaryIO, packing: str, *, record_bytes: int, chunk_bytes: int = CHUNK) -> None:
         self.most = line_bytes(record_bytes)
         self._size = stream.seek(0, 2)
         stream.seek(0)
-        self.is_small = not packing and self._size <= self.most
         self._stream, self._chunk_bytes = _opened(stream, packing), chunk_bytes
         self._left = max(self.most, EXPANSION * self._size)
         self.head = self._read(HEAD)
@@ -80,16 +79,6 @@ class Unpacked:
             yield self.head[start : start + self._chunk_bytes]
         while data := self._read(self._chunk_bytes):
             yield data
-
-    def check_lines(self) -> None:
-        """Read all bytes; raise FileFault if a line is too long."""
-        run = 0
-        for chunk in self.chunks():
-            ends = [at for end in (b"\n", b"\r") for at in (chunk.find(end), chunk.rfind(end)) if at >= 0]
-            longest = run + (min(ends) if ends else len(chunk))
-            run = len(chunk) - max(ends) - 1 if ends else longest
-            if longest > self.most:
-                raise FileFault(f"{OVERSIZED}a line of more than {self.most:,} bytes")
 
     def _read(self, size: int) -> bytes:
         data = self._stream.read(size)

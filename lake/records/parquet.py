@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 from lake.records.given import FileFault, Rows
 from lake.records.parquet_bounds import Bounds, unpacked_bytes
 from lake.records.parquet_footer import RowGroup, row_groups
-from lake.records.parquet_values import Convert, converter
+from lake.records.parquet_values import converter
 
 AT_ONCE: Final = 10_000
 BYTES_AT_ONCE: Final = 8 << 20
@@ -21,60 +22,39 @@ BYTES_AT_ONCE: Final = 8 << 20
 def read(stream: BinaryIO, name: str, *, declared: Collection[str] = (), record_bytes: int) -> Iterator[Rows]:
     """Yield the records of the Parquet file `name`, all its columns, even if there are no records.
 
-    The file is decoded before the first is yielded: if it is damaged, the library's error is raised and no record is
-    taken. Raises FileFault if it is too large when it is unpacked, or has one of `declared` twice.
+    Raises the library's error if the file is damaged, FileFault if it is too large when it is unpacked, or has one of
+    `declared` twice.
     """
-    yield from _ParquetFile(stream, name, declared, record_bytes).rows()
+    bounds = Bounds(stream.seek(0, 2), record_bytes)
+    stream.seek(0)
+    schema = pq.read_metadata(stream).schema
+    columns = [schema.column(i) for i in range(len(schema))]
+    groups = row_groups(stream)
+    bounds.check_footer(columns, groups)
+    stream.seek(0)
+    file = pq.ParquetFile(
+        stream,
+        read_dictionary=bounds.dictionaries(columns, groups),
+        coerce_int96_timestamp_unit="us",
+        page_checksum_verification=True,
+        pre_buffer=False,
+    )
 
+    @cache
+    def warn(path: str) -> None:
+        message = "%s: the column %s has nanoseconds: its times are cut to microseconds"
+        logging.getLogger("lake").warning(message, name, path)
 
-class _ParquetFile:
-    def __init__(self, stream: BinaryIO, name: str, declared: Collection[str], record_bytes: int) -> None:
-        self._name = name
-        bounds = Bounds(stream.seek(0, 2), record_bytes)
-        stream.seek(0)
-        schema = pq.read_metadata(stream).schema
-        self._columns = [schema.column(i) for i in range(len(schema))]
-        groups = row_groups(stream)
-        _check(bounds.fault_of_footer(self._columns, groups))
-        stream.seek(0)
-        self._file = pq.ParquetFile(
-            stream,
-            read_dictionary=bounds.dictionaries(self._columns, groups),
-            coerce_int96_timestamp_unit="us",
-            page_checksum_verification=True,
-            pre_buffer=False,
-        )
-        self._at_once = _rows_at_once(groups)
-        self._names = _names(self._file.schema_arrow.names, declared)
-        for piece in self._pieces():
-            _check(bounds.fault_of(piece))
-        self._cut = set[str]()
-
-    def rows(self) -> Iterator[Rows]:
-        """Yield its records."""
-        stored = iter(self._columns)
-        converters = [converter(column.type, stored, self._warn) for column in self._file.schema_arrow]
-        number = 0
-        for piece in self._pieces():
-            yield self._rows(piece, converters, number + 1)
-            number += piece.num_rows
-        if not number:
-            yield Rows((), {name: [] for name in self._names})
-
-    def _rows(self, piece: pa.RecordBatch, converters: Sequence[Convert], first: int) -> Rows:
-        columns = [convert(column) for convert, column in zip(converters, piece.columns, strict=True)]
-        return Rows(range(first, first + piece.num_rows), dict(zip(self._names, columns, strict=True)))
-
-    def _pieces(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._file.iter_batches(batch_size=self._at_once):
-            yield from _pieces(batch)
-
-    def _warn(self, path: str) -> None:
-        if path not in self._cut:
-            self._cut.add(path)
-            logging.getLogger("lake").warning(
-                "%s: the column %s has nanoseconds: its times are cut to microseconds", self._name, path
-            )
+    names, stored, first = _names(file.schema_arrow.names, declared), iter(columns), 1
+    converters = [converter(column.type, stored, warn) for column in file.schema_arrow]
+    for batch in file.iter_batches(batch_size=_rows_at_once(groups)):
+        for piece in _pieces(batch):
+            bounds.check(piece)
+            values = [convert(column) for convert, column in zip(converters, piece.columns, strict=True)]
+            yield Rows(range(first, first + piece.num_rows), dict(zip(names, values, strict=True)))
+            first += piece.num_rows
+    if first == 1:
+        yield Rows((), {name: [] for name in names})
 
 
 def _rows_at_once(groups: Sequence[RowGroup]) -> int:
@@ -105,8 +85,3 @@ def _names(columns: Sequence[str], declared: Collection[str]) -> list[str]:
             raise FileFault(f"two columns of one name: {column}")
         names[name] = None
     return [*names]
-
-
-def _check(fault: str) -> None:
-    if fault:
-        raise FileFault(fault)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lake.records.given import FileFault
-from lake.records.packed import EXPANSION, OVERSIZED, expands, fault_of_columns, line_bytes
+from lake.records.packed import EXPANSION, OVERSIZED, check_columns, expands, line_bytes
 from lake.records.parquet_footer import Chunk, RowGroup
 
 ROWS: Final = 1_000_000
@@ -31,23 +31,23 @@ class Bounds:
         self.most = max(self.longest, EXPANSION * size)
         self._unpacked = 0
 
-    def fault_of_footer(self, columns: Sequence[pq.ColumnSchema], groups: Sequence[RowGroup]) -> str:
-        """Return why a file of these is refused before it is decoded, "" if it is not."""
-        if fault := fault_of_columns(len(columns)):
-            return fault
+    def check_footer(self, columns: Sequence[pq.ColumnSchema], groups: Sequence[RowGroup]) -> None:
+        """Raise FileFault if a file of these costs too much to decode."""
+        check_columns(len(columns))
         largest = max((group.bytes for group in groups), default=0)
         if largest > ROW_GROUP:
-            return f"{OVERSIZED}a row group of {largest:,} bytes, limit {ROW_GROUP:,}"
+            raise FileFault(f"{OVERSIZED}a row group of {largest:,} bytes, limit {ROW_GROUP:,}")
         values = [sum(chunk.values for chunk in chunks) for chunks in _by_column(columns, groups)]
         rows = max(sum(group.rows for group in groups), *values, 0)
         if rows > max(ROWS, ROWS_A_BYTE * self.size):
-            return f"{OVERSIZED}{rows:,} values in a column of a file of {self.size:,} bytes"
+            raise FileFault(f"{OVERSIZED}{rows:,} values in a column of a file of {self.size:,} bytes")
         lengths = [max(column.length or 0, 0) for column in columns]  # 0 unless values have a fixed one
         if max(lengths, default=0) > self.longest:
-            return f"{OVERSIZED}a column of {max(lengths):,} bytes a value"
+            raise FileFault(f"{OVERSIZED}a column of {max(lengths):,} bytes a value")
         fixed = sum(length * count for length, count in zip(lengths, values, strict=True))
         unpacked = sum(group.bytes for group in groups)
-        return expands(self.size) if max(unpacked, fixed) > self.most else ""
+        if max(unpacked, fixed) > self.most:
+            raise FileFault(expands(self.size))
 
     def dictionaries(self, columns: Sequence[pq.ColumnSchema], groups: Sequence[RowGroup]) -> list[str]:
         """Return the columns of texts or bytes that may be long, or unpack to too much."""
@@ -59,12 +59,13 @@ class Bounds:
                 paths.append(column.path)
         return paths
 
-    def fault_of(self, piece: pa.RecordBatch) -> str:
-        """Return why a file is refused that has `piece` besides those before it, "" if it is not."""
+    def check(self, piece: pa.RecordBatch) -> None:
+        """Raise FileFault if a file costs too much that has `piece` besides those before it."""
         if piece.num_rows == 1 and sum(map(unpacked_bytes, piece.columns)) > self.longest:
-            return f"{OVERSIZED}a record of more than {self.longest:,} bytes"
+            raise FileFault(f"{OVERSIZED}a record of more than {self.longest:,} bytes")
         self._unpacked += sum(_bytes(leaf) for column in piece.columns for leaf in leaves(column) if _is_shared(leaf))
-        return expands(self.size) if self._unpacked > self.most else ""
+        if self._unpacked > self.most:
+            raise FileFault(expands(self.size))
 
 
 def _by_column(columns: Sequence[pq.ColumnSchema], groups: Sequence[RowGroup]) -> list[list[Chunk]]:

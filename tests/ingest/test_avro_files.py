@@ -34,7 +34,8 @@ def test_avro_files_are_landing_files(project: Settings, spark: SparkSession) ->
     content = container(record(**kinds), rows, "deflate", every=2)
     (folder / "a b.avro").write_bytes(content)
     (folder / "again.avro").write_bytes(content[:-25])
-    (folder / "bomb.avro").write_bytes(container(record(**kinds), [row | {"k": "x" * 20_000_000}], "deflate"))
+    late_bomb = [row | {"k": "before it"}, row | {"k": "x" * 20_000_000}]
+    (folder / "bomb.avro").write_bytes(container(record(**kinds), late_bomb, "deflate", every=1))
     (folder / "none.avro").write_bytes(b"Obj\x01")
     (folder / "empty.avro").touch()
     contracts = load_contracts(project)

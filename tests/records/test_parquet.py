@@ -348,13 +348,11 @@ def test_parquet_refuses_a_damaged_file_or_reads_it(step: int, options: dict[str
         assert fault(data[:size])
 
 
-def test_parquet_with_a_damaged_page_gives_no_record() -> None:
+def test_parquet_with_a_damaged_page_is_refused() -> None:
     texts = [str(number) * 9 for number in range(60_000)]
     data = bytearray(written(pa.table({"v": texts}), row_group_size=20_000, write_page_checksum=True))
     data[-40_000] ^= 1
-    stream = read_file(BytesIO(bytes(data)), "a.parquet", UNSAID, record_bytes=1 << 20)
-    with pytest.raises(FileFault, match="CRC"):
-        next(stream)
+    assert "CRC" in fault(bytes(data))
 
 
 def test_parquet_raises_the_error_of_a_storage() -> None:
