@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,57 +66,67 @@ class QuarantineEvent:
     what: str
 
 
-class Delivery(Protocol):
-    """What one batch reads."""
+class Delivery:
+    """What one batch reads; as it is here, it has no files, and nothing of it can change or be left out."""
 
-    @property
-    def keeps_rejects(self) -> bool:
-        """Whether what breaks the contract goes to quarantine: not what is there already."""
+    keeps_rejects = True
+    """Whether what breaks the contract goes to quarantine: not what is there already."""
 
     @property
     def faults(self) -> Iterable[tuple[str, str]]:
         """(source, detail) of what could not be read at all."""
+        return ()
 
     @property
     def size(self) -> int:
         """Return the assumed size of its records in bytes."""
+        return 0
 
     def read(self, reader: RecordReader) -> pa.Table:
         """Read its records in this process."""
+        return record_frames.here(TextTask(reader), ())
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
         """Return its records as Spark's tasks read them; see `lake.records.work` for the columns."""
+        raise NotImplementedError  # it has no size
 
     def marks(self, refused: set[int]) -> list[Mark]:
-        """What the log's progress remembers when all records were taken but those at the positions `refused`."""
+        """Return what the log's progress remembers if all records are taken except those at positions `refused`."""
+        raise NotImplementedError
 
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
         """What `batch` says of records that are, or were, in quarantine, but for those that it parses and refuses.
 
         `refused`: the positions of records that it does not take.
         """
+        return ()
 
     def close(self) -> None:
-        """Removes what was put aside to read it."""
+        """Remove what was put aside to read it."""
 
     def parts(self) -> Iterable[Delivery]:
         """Yield each of its files as a delivery of its own, if it has several."""
+        return ()
 
     def settled(self) -> Delivery:
-        """Itself, or what is left without the files that changed while they were read."""
+        """Return itself, or what is left without the files that changed while they were read."""
+        return self
 
     def fault_of_store(self, error: Exception) -> LakeError | None:
         """Return the error to raise if Spark cannot read its files wherever they are, as `error` shows."""
+        return None
 
     def without(self, faults: Mapping[int, str]) -> Delivery:
-        """Itself, or what is left when the files whose positions begin there are put among the faults."""
+        """Return itself, or what is left when the files whose positions begin there are put among the faults."""
+        return self
 
     def only(self, ranks: Container[int]) -> Delivery:
         """Return what reads its files with these ranks alone; itself if it has no files."""
+        return self
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(Delivery):
     """Files that are read whole; those with a fault are told and counted as one record each.
 
     `repaired`: marks of files that were in quarantine as such, each with the file's name; one that can be read now has
@@ -128,7 +138,6 @@ class Files:
     files: tuple[File, ...]
     bad: Mapping[File, str] = field(default_factory=dict)
     repaired: Mapping[str, str] = field(default_factory=dict)
-    keeps_rejects: bool = True
 
     @classmethod
     def checked(
@@ -229,30 +238,8 @@ class Files:
         return self.without({rank << POSITION_BITS: "" for rank, _ in enumerate(self.files) if rank not in ranks})
 
 
-class Fileless:
-    """A delivery that reads no files, and nothing of which can change or be left out."""
-
-    def close(self) -> None:
-        pass
-
-    def parts(self) -> tuple[()]:
-        return ()
-
-    def settled(self) -> Self:
-        return self
-
-    def fault_of_store(self, error: Exception) -> None:
-        pass
-
-    def without(self, faults: Mapping[int, str]) -> Self:
-        return self
-
-    def only(self, ranks: Container[int]) -> Self:
-        return self
-
-
 @dataclass(frozen=True)
-class Replayed(Fileless):
+class Replayed(Delivery):
     """Quarantined records, put to their log once more in their order. Those that fail again stay where they are.
 
     Where they are a `whole`, the batch that they were before, none may fail: `marks` raises ContractError. `failed` is
@@ -263,10 +250,10 @@ class Replayed(Fileless):
     contract: Contract
     rows: tuple[Rejected, ...]
     whole: bool = False
-    faults: tuple[tuple[str, str], ...] = ()
-    keeps_rejects: bool = False
     failed: dict[int, tuple[str, str]] = field(default_factory=dict, compare=False)
     times: Mapping[tuple[int, str], int] = field(default_factory=dict, compare=False)
+
+    keeps_rejects = False
 
     @property
     def size(self) -> int:
@@ -314,14 +301,12 @@ def _position(row: Rejected) -> int:
 
 
 @dataclass(frozen=True)
-class Fetched(Fileless):
+class Fetched(Delivery):
     """What a source has read for one stream; see lake.sources.spool."""
 
     settings: Settings
     spooled: Spooled
     stream: str
-    keeps_rejects: bool = True
-    faults: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, settings: Settings, stream: str, mark: Mark) -> Fetched | None:
@@ -365,29 +350,9 @@ class Fetched(Fileless):
         size = self._file.stat().st_size if self._file.exists() else 0
         return [(f"{FETCHES}{self.spooled.source}/{self.spooled.number}", size, 0)]
 
-    def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
-        return ()
-
-
-class Recordless(Fileless):
-    """A batch without records, which says something about the log itself."""
-
-    keeps_rejects = True
-    faults: tuple[tuple[str, str], ...] = ()
-    size = 0
-
-    def read(self, reader: RecordReader) -> pa.Table:
-        return record_frames.here(TextTask(reader), ())
-
-    def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
-        raise NotImplementedError  # it has no size
-
-    def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
-        return ()
-
 
 @dataclass(frozen=True)
-class Acceptance(Recordless):
+class Acceptance(Delivery):
     """That all which was refused so far is accepted, with the `reason`."""
 
     reason: str
@@ -405,7 +370,7 @@ class Acceptance(Recordless):
 
 
 @dataclass(frozen=True)
-class Closing(Recordless):
+class Closing(Delivery):
     """That producers are waited for no longer of whom nothing had come for too long `at` that instant."""
 
     at: datetime
