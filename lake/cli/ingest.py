@@ -148,7 +148,7 @@ def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
     Example: lake tap orders -- tap-shop --config shop.json
     """
     shell.load()
-    from lake.ingest.from_tap import append_tapped
+    from lake.ingest.from_source import append_tapped
 
     counts = append_tapped(shell.settings, lambda: shell.spark, stream, command)
     emit_batch(shell, stream, counts)

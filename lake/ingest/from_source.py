@@ -14,21 +14,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lake.config import Settings
-from lake.contracts.contract import Contract
+from lake.contracts.contract import Contract, load_contract
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest.append import BatchCounts, append
 from lake.ingest.delivery import Fetched
 from lake.ingest.standing import Standing, standing
 from lake.progress import step
 from lake.sources import spool
-from lake.sources.declared import Declared, sound_sources
+from lake.sources.declared import Declared, names, sound_sources
 from lake.sources.source import Copying, Progress, Source, Spool
 from lake.sources.spool import Spooled
+from lake.sources.tap import name_on_the_line, on_the_line
+from lake.store.ledger import runs
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
 
@@ -61,6 +63,29 @@ def drain(  # noqa: PLR0913  the last two are for callers that go on, and for te
             on_more(source.name)
         at_work.rows = sum(counts.accepted for counts in work.counts.values())
     return work.counts
+
+
+def append_tapped(
+    settings: Settings, spark: Callable[[], SparkSession], stream: str, command: Sequence[str]
+) -> BatchCounts:
+    """Runs a tap from where its last run ended, and appends all that it gives; the sums of its batches.
+
+    It is the source `tap_<stream>`. Raises DeclarationError where that is declared, or the stream is unknown, and as
+    the tap does.
+    """
+    contract, name = load_contract(settings, stream), name_on_the_line(stream)
+    if name in names(settings):
+        where = f"{settings.sources}/{name}.toml"
+        raise DeclarationError(f"{name} is declared", where=where, fix=f"lake ingest {name}")
+    source = on_the_line(settings, name, stream, command)
+    source.must_be_there()
+    tap = Declared(name, "tap", (stream,), "lake tap", lambda: source)
+    with runs.recording(settings, "tap", stream) as counts:
+        done = drain(settings, spark, {stream: contract}, tap).get(
+            stream, BatchCounts(Log(settings, stream).head().batch)
+        )
+        counts.update(asdict(done))
+    return done
 
 
 @contextmanager

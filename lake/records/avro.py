@@ -19,8 +19,7 @@ import avro.schema
 import pyarrow as pa
 
 from lake.records.avro_values import decoder, has_no_bytes, is_endless, map_of, parts, read_bytes, read_long
-from lake.records.faults import is_of_content, words
-from lake.records.given import ABSENT, FileFault, Given, Rows
+from lake.records.given import ABSENT, FileFault, Given, Rows, is_of_content, words
 from lake.records.packed import EXPANSION, OVERSIZED, check_columns, expands, line_bytes
 
 BLOCK_BYTES: Final = 200 << 20

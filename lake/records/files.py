@@ -8,8 +8,7 @@ from typing import BinaryIO, Final
 
 from lake.contracts.csv_options import CsvOptions
 from lake.records import avro, csv_text, json_text, parquet
-from lake.records.faults import is_of_content, words
-from lake.records.given import FileFault, Given, Lines, Rows
+from lake.records.given import FileFault, Given, Lines, Rows, is_of_content, words
 from lake.records.packed import PACKINGS, Unpacked, check_encoding
 
 TEXTS: Final = {".jsonl": "json", ".json": "json", ".ndjson": "json", ".csv": "csv", ".tsv": "csv"}

@@ -1,4 +1,4 @@
-"""Members of records before they are typed: the types of their values, and records in columns."""
+"""Members of records before they are typed: the types of their values, records in columns, and faults of files."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from lake.errors import LakeError, full, unreached
+
 ABSENT: Final = msgspec.UNSET
 """In the place of a member that a record does not have."""
 NO_CHARACTER: Final = "\uffff"
 """Stands for bytes that are no text, and is no character: a text with it is refused."""
+
+
+LONGEST: Final = 300
+"""Characters of a library's error that a fault has."""
 
 
 class Number(str):
@@ -62,3 +68,17 @@ class FileFault(ValueError):
 
 class Wrong(ValueError):
     """A value that is none of its field's type; its text names the type."""
+
+
+def is_of_content(error: Exception) -> bool:
+    """Return whether a library raised `error` because of the bytes of a file.
+
+    Else its storage does not answer, a disk is full, or the file was deleted.
+    """
+    return not (isinstance(error, FileNotFoundError | LakeError) or unreached(error) or full(error))
+
+
+def words(error: Exception) -> str:
+    """Return the first line of an error's text."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[0][:LONGEST]

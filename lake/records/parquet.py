@@ -1,4 +1,8 @@
-"""Parquet files as columns of records (see `parquet_values` for what is given for each type)."""
+"""Parquet files as columns of records (see `parquet_values` for what is given for each type).
+
+What a file may cost is judged by its metadata, then by the lengths of its texts: a small file may stand for a large
+one, as a text that is stored once in a dictionary may be meant a million times.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,20 @@ from functools import cache
 from typing import BinaryIO, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lake.records.given import FileFault, Rows
-from lake.records.parquet_bounds import Bounds, unpacked_bytes
-from lake.records.parquet_footer import RowGroup, row_groups
-from lake.records.parquet_values import converter
+from lake.records.packed import EXPANSION, OVERSIZED, check_columns, expands, line_bytes
+from lake.records.parquet_footer import Chunk, RowGroup, row_groups
+from lake.records.parquet_values import converter, leaves
 
 AT_ONCE: Final = 10_000
 BYTES_AT_ONCE: Final = 8 << 20
+ROWS: Final = 1_000_000
+"""Rows that a file may have, however small it is."""
+ROWS_A_BYTE: Final = 10
+ROW_GROUP: Final = 1 << 30
 
 
 def read(stream: BinaryIO, name: str, *, declared: Collection[str] = (), record_bytes: int) -> Iterator[Rows]:
@@ -85,3 +94,71 @@ def _names(columns: Sequence[str], declared: Collection[str]) -> list[str]:
             raise FileFault(f"two columns of one name: {column}")
         names[name] = None
     return [*names]
+
+
+class Bounds:
+    """Limits of one file of `size` bytes with records of at most `record_bytes`."""
+
+    def __init__(self, size: int, record_bytes: int) -> None:
+        self.size = size
+        self.longest = line_bytes(record_bytes)
+        self.most = max(self.longest, EXPANSION * size)
+        self._unpacked = 0
+
+    def check_footer(self, columns: Sequence[pq.ColumnSchema], groups: Sequence[RowGroup]) -> None:
+        """Raise FileFault if a file of these costs too much to decode."""
+        check_columns(len(columns))
+        largest = max((group.bytes for group in groups), default=0)
+        if largest > ROW_GROUP:
+            raise FileFault(f"{OVERSIZED}a row group of {largest:,} bytes, limit {ROW_GROUP:,}")
+        values = [sum(chunk.values for chunk in chunks) for chunks in _by_column(columns, groups)]
+        rows = max(sum(group.rows for group in groups), *values, 0)
+        if rows > max(ROWS, ROWS_A_BYTE * self.size):
+            raise FileFault(f"{OVERSIZED}{rows:,} values in a column of a file of {self.size:,} bytes")
+        lengths = [max(column.length or 0, 0) for column in columns]  # 0 unless values have a fixed one
+        if max(lengths, default=0) > self.longest:
+            raise FileFault(f"{OVERSIZED}a column of {max(lengths):,} bytes a value")
+        fixed = sum(length * count for length, count in zip(lengths, values, strict=True))
+        unpacked = sum(group.bytes for group in groups)
+        if max(unpacked, fixed) > self.most:
+            raise FileFault(expands(self.size))
+
+    def dictionaries(self, columns: Sequence[pq.ColumnSchema], groups: Sequence[RowGroup]) -> list[str]:
+        """Return the columns of texts or bytes that may be long, or unpack to too much."""
+        paths = []
+        for column, chunks in zip(columns, _by_column(columns, groups), strict=True):
+            meant = sum(chunk.values * chunk.bytes for chunk in chunks)
+            stored = max((chunk.bytes for chunk in chunks), default=0)
+            if column.physical_type == "BYTE_ARRAY" and (meant > self.most or stored > self.longest):
+                paths.append(column.path)
+        return paths
+
+    def check(self, piece: pa.RecordBatch) -> None:
+        """Raise FileFault if a file costs too much that has `piece` besides those before it."""
+        if piece.num_rows == 1 and sum(map(unpacked_bytes, piece.columns)) > self.longest:
+            raise FileFault(f"{OVERSIZED}a record of more than {self.longest:,} bytes")
+        self._unpacked += sum(_bytes(leaf) for column in piece.columns for leaf in leaves(column) if _is_shared(leaf))
+        if self._unpacked > self.most:
+            raise FileFault(expands(self.size))
+
+
+def _by_column(columns: Sequence[pq.ColumnSchema], groups: Sequence[RowGroup]) -> list[list[Chunk]]:
+    if any(len(group.chunks) != len(columns) for group in groups):
+        raise FileFault(f"a row group without each of its {len(columns):,} columns")
+    return [[group.chunks[i] for group in groups] for i in range(len(columns))]
+
+
+def unpacked_bytes(array: pa.Array) -> int:
+    """Return the bytes of an array if no value of it is shared."""
+    return sum(map(_bytes, leaves(array)))
+
+
+def _is_shared(leaf: pa.Array) -> bool:
+    return bool(pa.types.is_dictionary(leaf.type))
+
+
+def _bytes(leaf: pa.Array) -> int:
+    if not _is_shared(leaf):
+        return int(leaf.nbytes)
+    lengths = pc.binary_length(leaf.dictionary).cast(pa.int64())
+    return pc.sum(lengths.take(leaf.indices)).as_py() or 0

@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 from lake.records import times
 from lake.records.given import Given, listed
 from lake.records.json_value import plain, uuid_text
-from lake.records.parquet_bounds import as_pairs, is_list
 from lake.records.times import NANOS
 
 Values: TypeAlias = "pa.Array | list[Given]"
@@ -191,6 +190,33 @@ def _others(array: pa.Array) -> Values:
 def _is_within(counts: pa.Array, first: int, last: int) -> bool:
     bounds = pc.min_max(counts).as_py()
     return bounds["min"] is None or bool(first <= bounds["min"] and bounds["max"] <= last)
+
+
+def leaves(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield the arrays of values in an array, however deep, without those that no record has."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from leaves(array.storage)
+    elif pa.types.is_struct(kind):
+        yield from (leaf for part in array.flatten() for leaf in leaves(part))
+    elif pa.types.is_map(kind):
+        yield from leaves(as_pairs(array))
+    elif is_list(kind):
+        yield from leaves(array.flatten())
+    else:
+        yield array
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether values of `kind` are lists."""
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    views = (pa.types.is_list_view, pa.types.is_large_list_view)
+    return any(test(kind) for test in (*tests, *views))
+
+
+def as_pairs(maps: pa.MapArray) -> pa.ListArray:
+    """Return maps as lists of structs of a key and an item."""
+    return maps.cast(pa.list_(pa.struct([maps.type.key_field, maps.type.item_field])))
 
 
 _OF_BYTES: Final = {"UUID": uuid_text, "INTERVAL": _interval}

@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 
 from lake.contracts.csv_options import CsvOptions
 from lake.contracts.reasons import Reason
-from lake.records.faults import is_of_content, words
 from lake.records.files import read_file
-from lake.records.given import Lines
+from lake.records.given import Lines, is_of_content, words
 from lake.records.reader import RecordReader
 
 FACTS: Final = pa.map_(pa.string(), pa.string())

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
-from lake.ingest.from_tap import append_tapped
+from lake.ingest.from_source import append_tapped
 from lake.sources.tap import on_the_line
 from lake.store import small
 from lake.store.log import Log
