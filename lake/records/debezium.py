@@ -52,17 +52,6 @@ class Opened:
     verdict: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True)
-class MessageContract:
-    """Part of a contract that its messages are opened by."""
-
-    fields: tuple[Field, ...]
-    key: tuple[str, ...]
-    table: str = ""
-    truncates: bool = False
-    placeholder: str = ""
-
-
 class Placeholder:
     """Mark that Debezium writes for a large value (TOAST) that PostgreSQL did not send, as it did not change.
 
@@ -108,7 +97,7 @@ class Placeholder:
 class Envelope:
     """Opens the messages of a contract. It pickles without what it has cached."""
 
-    def __init__(self, contract: MessageContract) -> None:
+    def __init__(self, contract: Contract) -> None:
         self.contract = contract
         fields = [field for field in contract.fields if field.path != UNCHANGED]
         self._of_row = [field for field in fields if not field.path]
@@ -128,15 +117,7 @@ class Envelope:
         self._schema: Given = ABSENT
         self._columns = Columns({}, self._of_row, self._of_path)
 
-    @classmethod
-    def of(cls, contract: Contract) -> Envelope:
-        """Return the envelope of a contract's messages."""
-        truncates = contract.broadcast is not None
-        return cls(
-            MessageContract(contract.fields, contract.key, contract.table or "", truncates, contract.placeholder)
-        )
-
-    def __reduce__(self) -> tuple[type[Envelope], tuple[MessageContract]]:
+    def __reduce__(self) -> tuple[type[Envelope], tuple[Contract]]:
         return Envelope, (self.contract,)
 
     def open(self, message: Given) -> Opened:
@@ -166,7 +147,7 @@ class Envelope:
         if self.contract.table and not f".{(table := _table(change))}".endswith(f".{self.contract.table}"):
             raise Refused(Reason.OTHER_TABLE, table or "source names no table")
         if op == "t":
-            if not self.contract.truncates:
+            if self.contract.broadcast is None:
                 raise Refused(Reason.ENVELOPE, "a truncate, and the contract declares no broadcast")
         elif not isinstance(change.get(ROWS[op]), dict):
             raise Refused(Reason.ENVELOPE, f"op {op} without a row in {ROWS[op]}")

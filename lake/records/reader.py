@@ -46,7 +46,7 @@ class RecordReader:
         self.record_bytes, self._all_texts = record_bytes, all_texts
         facts = (field for field in contract.fields if field.is_fact)
         self.fact_keys = {field.name: field.name if field.of_file else ".".join(field.path) for field in facts}
-        self._messages = MessageDecoder(Envelope.of(contract)) if contract.envelope else None
+        self._messages = MessageDecoder(Envelope(contract)) if contract.envelope else None
         self._readers = tuple(FieldReader(field, in_envelope=self._messages is not None) for field in contract.fields)
         self._declared = tuple(field for field in contract.fields if not field.is_fact)
         self.names = tuple(name for field in self._declared for name in field.names)

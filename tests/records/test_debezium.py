@@ -97,14 +97,14 @@ def plainly(given: Given) -> Given:
 
 def carefully(contract: Contract, text: bytes) -> Opened:
     try:
-        return Envelope.of(contract).open(read_json(text) if text.strip() else None)
+        return Envelope(contract).open(read_json(text) if text.strip() else None)
     except NotJson as fault:
         return Opened(verdict=(Reason.UNPARSEABLE, str(fault)))
 
 
 def both_ways(contract: Contract, *texts: bytes) -> list[Opened]:
     """The changes in texts, which the quick way and the careful way agree on."""
-    quick = MessageDecoder(Envelope.of(contract)).open(texts)
+    quick = MessageDecoder(Envelope(contract)).open(texts)
     careful = [carefully(contract, text) for text in texts]
     for text, one, other in zip(texts, quick, careful, strict=True):
         assert plainly(dict(one.members)) == plainly(dict(other.members)), text
@@ -306,7 +306,7 @@ def test_a_wrong_declaration_of_unchanged_values_is_refused(
 
 def test_a_schema_is_recognized_only_if_nothing_but_a_payload_follows_it() -> None:
     contract = contract_of(maybe("at", {"type": "long", "logicalType": "timestamp-micros"}), table=None)
-    decoder = MessageDecoder(Envelope.of(contract))
+    decoder = MessageDecoder(Envelope(contract))
     kinds = [{"type": "int64", "name": f"io.debezium.time.{name}"} for name in ("Timestamp", "MicroTimestamp")]
     millis, micros = (described(at=kind) for kind in kinds)
     payload = json.dumps(change("c", after={"id": 1, "at": 1_000}))
@@ -371,7 +371,7 @@ def test_the_quick_way_reads_as_the_careful_one() -> None:
 
 
 def test_an_envelope_and_its_decoder_pickle() -> None:
-    envelope = Envelope.of(CONTRACT)
+    envelope = Envelope(CONTRACT)
     message = change("c", after=ANNE)
     for copy in (pickle.loads(pickle.dumps(envelope)), envelope):
         assert copy.open(message) == envelope.open(message)
@@ -381,6 +381,6 @@ def test_an_envelope_and_its_decoder_pickle() -> None:
 
 
 def test_members_are_absent_where_a_message_has_none() -> None:
-    opened = Envelope.of(CONTRACT).open(change("d", before={"id": 1}))
+    opened = Envelope(CONTRACT).open(change("d", before={"id": 1}))
     assert (opened.members["name"], opened.members["old_email"], opened.members["op"]) == (ABSENT, ABSENT, "d")
     assert opened.lacking == {"name", "email", "tier", "old_email"}

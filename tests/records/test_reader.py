@@ -12,12 +12,10 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from pyspark import cloudpickle
 
-import lake.contracts
-import lake.records
 from lake.contracts.contract import read_contract
 from lake.contracts.reasons import BLANK, CONTROL, Reason
+from lake.kinds.grouped_map import pickled
 from lake.records import json_members
 from lake.records.given import ABSENT, FileFault, Given, Lines, Rows
 from lake.records.reader import RecordReader
@@ -382,14 +380,7 @@ print(reader.read(lines, {}).to_pydict()["_detail"] + changes.read(change, {}).t
     lines = Lines(range(3), [b'{"id":1,"addr":{"x":1},"at":"2024-01-01T00:00:00Z"}', b"{}", b'{"id":1.5,"id":1}'])
     changes = _reader(ID, lake={"envelope": "debezium"})
     change = b'{"schema":{"fields":[]},"payload":{"op":"c","after":{"id":"x"}}}'
-    modules = (lake.records, lake.contracts)
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    try:
-        task = cloudpickle.dumps((reader, lines, changes, Lines([1], [change])))  # type: ignore[no-untyped-call]
-    finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    task = pickled((reader, lines, changes, Lines([1], [change])))
     run = subprocess.run([sys.executable, "-c", script], input=task, capture_output=True, check=True)
     assert run.stdout.decode().strip() == str(
         [None, "id", "not one JSON object: duplicate field name", "id: x is not bigint"]
