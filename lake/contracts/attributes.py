@@ -7,7 +7,7 @@ here is theirs. It is looked for in the contracts of a project alone: what a log
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ def _of_record(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for name in sorted(set(document) - RECORD):
         if name in FACTS:
             yield name, f'{name!r} has no effect next to "lake"', 'move it into "lake": {…}'
-        elif near := _nearly(name, RECORD):
+        elif near := nearly(name, RECORD):
             yield name, f"unknown attribute {name!r} of the record", f"did you mean {near!r}?"
 
 
@@ -61,7 +61,7 @@ def _of_type(schema: Any, field: str) -> Iterator[tuple[str, str]]:
                 f"{name!r} has no effect in the type of field {field!r}",
                 f'move it out, beside the "type" of {field!r}',
             )
-        elif near := _nearly(name, TYPE):
+        elif near := nearly(name, TYPE):
             yield f"unknown attribute {name!r} in the type of field {field!r}", f"did you mean {near!r}?"
     for part in ("type", "items", "values"):
         yield from _of_type(schema.get(part), field)
@@ -77,12 +77,13 @@ def _of_part(part: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
     for name in sorted(set(part) - AVRO - {"unit"}):
         if name in OURS:
             yield f"{name!r} has no effect on {about}", "only fields of the event have it: make the part one of them"
-        elif near := _nearly(name, AVRO | {"unit"}):
+        elif near := nearly(name, AVRO | {"unit"}):
             yield f"unknown attribute {name!r} of {about}", f"did you mean {near!r}?"
     yield from _of_type(part.get("type"), field)
 
 
-def _nearly(name: str, names: set[str]) -> str:
+def nearly(name: str, names: Collection[str]) -> str:
+    """Return the one of `names` that resembles `name`; "" if none does."""
     by_case = {each.lower(): each for each in sorted(names)}
     close = get_close_matches(name.lower(), by_case, n=1, cutoff=NEARLY)
     return by_case[close[0]] if close else ""

@@ -11,10 +11,10 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final
 
 from lake.config import Settings
+from lake.contracts.attributes import nearly
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
 from lake.records.unknown import Unknown, by_names, unknown_members
@@ -110,7 +110,5 @@ def _type(kinds: Iterable[str]) -> str:
 
 
 def _like(name: str, names: Collection[str], fields: Iterable[Field]) -> str:
-    by_case = {spelling.lower(): spelling for spelling in sorted(names)}
-    close = get_close_matches(name.lower(), by_case, n=1, cutoff=0.75)
-    spelling = by_case[close[0]] if close else ""
+    spelling = nearly(name, names)
     return next((field.name for field in fields if spelling in field.names), "")

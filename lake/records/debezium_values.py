@@ -181,9 +181,8 @@ def _nested(field: Field, schema: Schema) -> Convert | None:
     (part,) = field.parts
     if field.type.startswith("map") and schema.get("type") == "struct":
         return _of_members({name: converter(part, member) for name, member in described.items()})
-    is_array = field.type.startswith("array")
-    convert = converter(part, _part(schema, "items" if is_array else "values"))
-    return partial(_items if is_array else _values, convert) if convert else None
+    convert = converter(part, _part(schema, "items" if field.type.startswith("array") else "values"))
+    return partial(_items, convert) if convert else None
 
 
 def _of_members(converts: Mapping[str, Convert | None]) -> Convert | None:
@@ -199,15 +198,12 @@ def _members(parts: Mapping[str, Convert], given: Given) -> Given:
 
 
 def _items(convert: Convert, given: Given) -> Given:
-    values = parsed(given)
-    return [_converted(convert, value) for value in values] if isinstance(values, list) else given
-
-
-def _values(convert: Convert, given: Given) -> Given:
-    values = parsed(given)
-    if not isinstance(values, dict):
-        return given
-    return {name: _converted(convert, value) for name, value in values.items()}
+    match parsed(given):
+        case list(items):
+            return [_converted(convert, item) for item in items]
+        case dict(items):
+            return {key: _converted(convert, item) for key, item in items.items()}
+    return given
 
 
 def _converted(convert: Convert | None, given: Given) -> Given:

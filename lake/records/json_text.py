@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from lake.records.given import FileFault, Lines
@@ -35,20 +36,18 @@ WINDOW: Final = 1 << 16
 """How many bytes are divided into lines at a time."""
 
 
+@dataclass
 class Incomplete(Exception):
     """The bytes at hand do not show where the record, or the line, from `start` on ends."""
 
-    def __init__(self, start: int) -> None:
-        super().__init__()
-        self.start = start
+    start: int
 
 
+@dataclass
 class Broken(Exception):
     """A record cannot be followed to its end; `at` is where that shows."""
 
-    def __init__(self, at: int) -> None:
-        super().__init__()
-        self.at = at
+    at: int
 
 
 def read(source: Unpacked) -> Iterator[Lines]:

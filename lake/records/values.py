@@ -184,36 +184,19 @@ def _date(moment: Callable[[Given], datetime | None], field: Field, given: Given
 
 
 def _nested(field: Field) -> Reader:
-    parts = [(part.name, reader(part)) for part in field.parts]
-    if field.type.startswith("array<"):
-        return lambda given: _items(parsed(given), parts[0][1])
-    if field.type.startswith("map<"):
-        return lambda given: _pairs(parsed(given), parts[0][1])
-    return lambda given: _members(parsed(given), parts)
+    kind, parts = field.type.partition("<")[0], [(part.name, reader(part)) for part in field.parts]
 
-
-def _items(given: Given, item: Reader) -> Value:
-    if not isinstance(given, list):
-        return None
-    try:
-        return [item(each) for each in given]
-    except Wrong:
-        return None
-
-
-def _pairs(given: Given, value: Reader) -> Value:
-    if not isinstance(given, dict) or any(_text(key) is None for key in given):
-        return None
-    try:
-        return [(key, value(each)) for key, each in given.items()]
-    except Wrong:
+    def read(given: Given) -> Value:
+        value = parsed(given)
+        try:
+            if kind == "array" and isinstance(value, list):
+                return [parts[0][1](item) for item in value]
+            if kind == "struct" and isinstance(value, dict):
+                return {name: member(value.get(name)) for name, member in parts}
+            if kind == "map" and isinstance(value, dict) and all(_text(key) is not None for key in value):
+                return [(key, parts[0][1](item)) for key, item in value.items()]
+        except Wrong:
+            pass
         return None
 
-
-def _members(given: Given, parts: list[tuple[str, Reader]]) -> Value:
-    if not isinstance(given, dict):
-        return None
-    try:
-        return {name: member(given.get(name)) for name, member in parts}
-    except Wrong:
-        return None
+    return read
