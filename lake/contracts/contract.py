@@ -36,7 +36,6 @@ class MaxRefused:
     records: int = 20
 
     def exceeded(self, refused: int, of: int) -> bool:
-        """Whether so many refused of so many records are too many."""
         return refused > self.records and refused > self.share * of
 
 
@@ -105,7 +104,6 @@ class Contract:
 
     @property
     def personal(self) -> tuple[str, ...]:
-        """The names of the fields that hold data about a person."""
         return tuple(field.name for field in self.fields if field.personal)
 
     @property

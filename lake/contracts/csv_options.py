@@ -45,7 +45,6 @@ class CsvOptions:
 
     @property
     def delimiter(self) -> str:
-        """The declared delimiter, else a comma."""
         return self.declared_delimiter or ","
 
     @classmethod

@@ -105,9 +105,9 @@ def incompatibilities(new: Contract, old: Contract, between: Sequence[Contract] 
     for field in new.fields:
         befores: list[Field | None] = [origin.before for origin in places[field.name] if origin.before]
         for before in befores or [None]:
-            for fault in _field_faults(field, before, new, old):
+            for what, fix in _field_faults(field, before, new, old):
                 faulty = True
-                yield fault
+                yield DeclarationError(what, where=f"{new.file}:{field.line}", fix=fix)
     names = {origin.name: name for name, found in places.items() for origin in found[:1] if origin.before}
     reader = parse_schema(json.dumps(_with_defaults(json.loads(new.text))), file=new.file)
     writer = parse_schema(_renamed(old, names), file=old.file)
@@ -163,43 +163,31 @@ def former(field: Field, contract: Contract) -> Field | None:
     return next((by_name[name] for name in field.names if name in by_name), None)
 
 
-def _field_faults(field: Field, before: Field | None, new: Contract, old: Contract) -> Iterator[DeclarationError]:
-    where = f"{new.file}:{field.line}"
+def _field_faults(field: Field, before: Field | None, new: Contract, old: Contract) -> Iterator[tuple[str, str]]:
     name = f"{new.name} field {field.name!r}"
     spelt = next((each.name for each in old.fields if each.name.lower() == field.name.lower()), field.name)
     if spelt != field.name:
-        yield DeclarationError(
-            f"{name} was {spelt!r} in {old.file}: the names differ in nothing but case",
-            where=where,
-            fix="restore it, or choose another name: in tables the two would be one column",
-        )
+        fix = "restore it, or choose another name: in tables the two would be one column"
+        yield f"{name} was {spelt!r} in {old.file}: the names differ in nothing but case", fix
         return
     if before is None:
         if not field.has_default:
-            yield DeclarationError(
-                f"{name} is new, and older events have no value for it",
-                where=where,
-                fix='give it a default (null for a type that begins with "null")',
-            )
+            fix = 'give it a default (null for a type that begins with "null")'
+            yield f"{name} is new, and older events have no value for it", fix
         return
     if before.nested and _container(before) == _container(field):
         for member, what, fix in _nested_faults(field.name, before, field):
-            yield DeclarationError(f"{new.name}: {member} {what} in {old.file}", where=where, fix=fix)
+            yield f"{new.name}: {member} {what} in {old.file}", fix
     elif before.type != field.type and (fix := _why_not(before.type, field, new)):
-        yield DeclarationError(f"{name} was {before.type} in {old.file}, and now is {field.type}", where=where, fix=fix)
+        yield f"{name} was {before.type} in {old.file}, and now is {field.type}", fix
     if (before.name in old.sealed) != (field.name in new.sealed):
-        yield DeclarationError(
-            f"{name} {'was' if before.personal else 'was not'} personal in {old.file}",
-            where=where,
-            fix="restore it, or add a new field: what the log holds stays encrypted, or unencrypted, for good",
-        )
+        fix = "restore it, or add a new field: what the log holds stays encrypted, or unencrypted, for good"
+        yield f"{name} {'was' if before.personal else 'was not'} personal in {old.file}", fix
     if before.nullable and not field.nullable:
-        yield DeclarationError(
-            f"{name} could be null in {old.file}, and can no longer", where=where, fix='make it ["null", …] again'
-        )
+        yield f"{name} could be null in {old.file}, and can no longer", 'make it ["null", …] again'
     gone = sorted(set(before.symbols) - set(field.symbols))
     if gone and field.symbols:
-        yield DeclarationError(f"{name} has lost the symbols {', '.join(gone)}", where=where, fix="add them again")
+        yield f"{name} has lost the symbols {', '.join(gone)}", "add them again"
 
 
 def _nested_faults(path: str, before: Field, now: Field) -> Iterator[tuple[str, str, str]]:

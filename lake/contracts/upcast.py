@@ -36,7 +36,6 @@ class Step(NamedTuple):
 
     @property
     def applies(self) -> str:
-        """Return SQL of whether an event passes the step."""
         if self.versions:
             return f"_version IN ({', '.join(map(str, self.versions))})"
         return f"_version <= {self.version}"

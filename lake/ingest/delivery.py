@@ -186,7 +186,6 @@ class Files(Delivery):
         return [file for file in self.good if file.size]
 
     def _task(self, reader: RecordReader, elsewhere: Mapping[Content, Address] = MappingProxyType({})) -> FileTask:
-        """Return what reads its files; some may be read `elsewhere`."""
         pieces = {}
         for rank, file in enumerate(self.files):
             facts = file_facts.texts(self.contract, Path(file.name).name, file.mtime)

@@ -65,7 +65,6 @@ class File:
 
     @property
     def mark(self) -> Mark:
-        """What progress remembers of the file."""
         mark = self.name, self.size, self.mtime
         return (*mark, self.tag) if self.tag else mark
 

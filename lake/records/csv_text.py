@@ -64,7 +64,6 @@ class _Part:
     """How many of the lines are used."""
 
     def text(self, record: int) -> str:
-        """Return a record as it is written."""
         first = self.starts[record]
         behind = self.starts[record + 1] if record + 1 < len(self.starts) else self.used
         return _joined(self.lines[first:behind], self.ends[first : behind - 1])

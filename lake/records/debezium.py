@@ -71,7 +71,6 @@ class Placeholder:
         self._points = {base64.b64encode(bytes.fromhex(point)).decode() for point in GEOMETRIES}
 
     def columns(self, row: dict[str, Given]) -> frozenset[str]:
-        """Return the names of the columns with a placeholder."""
         try:
             if self._texts.isdisjoint(row.values()):
                 return frozenset()
@@ -80,7 +79,6 @@ class Placeholder:
         return frozenset(name for name, given in row.items() if self.is_in(given))
 
     def is_in(self, given: Given) -> bool:
-        """Return whether a value is a placeholder."""
         if isinstance(given, str):
             return given in self._texts
         if isinstance(given, list):

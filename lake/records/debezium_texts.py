@@ -41,7 +41,6 @@ class MessageDecoder:
         return MessageDecoder, (self._envelope,)
 
     def decode(self, texts: Sequence[bytes]) -> Members:
-        """Return the members of changes by field."""
         pieces = (texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE))
         return self._members([change for piece in pieces for change in self.open(piece)])
 

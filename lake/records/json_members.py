@@ -65,7 +65,6 @@ class Decoder:
         return Decoder, (self.names,)
 
     def decode(self, texts: Sequence[bytes]) -> Members:
-        """Return the members of `texts`."""
         records: list[object] = []
         extra: list[dict[str, Given] | None] = [None] * len(texts)
         broken: dict[int, tuple[str, str]] = {}

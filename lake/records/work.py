@@ -56,7 +56,6 @@ class TextTask:
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the columns of what it yields."""
         return _schema(self.reader).append(TEXTS.field("_facts"))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -86,7 +85,6 @@ class FileTask:
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the columns of what it yields."""
         return _schema(self.reader)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -114,7 +114,6 @@ class HttpSource:
             self.declared.folder.remove(int(upto["upto"]))
 
     def lag(self, after: Progress | None) -> Lag:
-        """Of what is acknowledged and not taken in."""
         waiting = self.declared.folder.waiting(_number(after))
         seconds = None if waiting.oldest is None else max(time.time() - waiting.oldest, 0.0)
         return Lag(waiting.events, seconds, waiting.size)
@@ -134,7 +133,6 @@ class HttpSource:
         return {"spool": folder.spool, "upto": later[0] - 1 if later else upto}
 
     def close(self) -> None:
-        """Has nothing open."""
         self._end = None
 
     def _upto(self, after: Progress | None) -> int:

@@ -74,7 +74,6 @@ class Folder:
 
     @classmethod
     def of(cls, settings: Settings, source: str) -> Folder:
-        """That of a source of a project."""
         return cls(settings.landing_path / FOLDER / source)
 
     @property
@@ -90,7 +89,6 @@ class Folder:
         return int(note["upto"]) if note else 0
 
     def groups(self) -> list[Group]:
-        """The groups that are there, in their order."""
         try:
             entries = [(entry, NAME.fullmatch(entry.name)) for entry in os.scandir(self.path)]
         except FileNotFoundError:

@@ -55,7 +55,6 @@ class Spooled:
     at: datetime
 
     def file(self, stream: str) -> Path:
-        """Its records for one stream."""
         return self.folder / f"{stream}{SUFFIX}"
 
 
@@ -67,7 +66,6 @@ class Writer:
     _files: dict[str, _StreamWriter] = field(default_factory=dict)
 
     def put(self, stream: str, record: Record) -> None:
-        """Takes one record for the log of `stream`."""
         self._file(stream).put(record)
 
     def put_many(self, stream: str, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
@@ -87,7 +85,6 @@ class Writer:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams that it is for."""
         return tuple(sorted(self._files))
 
     def close(self) -> None:

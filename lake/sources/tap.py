@@ -120,7 +120,6 @@ class TapSource:
         raise DeclarationError(f"nothing of {self.tap.name} is gone", fix=f"lake ingest {self.tap.name}")
 
     def close(self) -> None:
-        """Ends the tap where it is at work."""
         if self._run is not None:
             self._run.close()
         self._run, self._over, self._fault = None, False, None
@@ -191,7 +190,6 @@ class _Run:
         return True
 
     def close(self) -> None:
-        """Ends the tap."""
         if self._process.poll() is None:
             self._process.terminate()
             try:

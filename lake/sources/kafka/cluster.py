@@ -65,7 +65,6 @@ class Log:
         self.options = options
 
     def log(self, _: int, text: str, *words: object) -> None:
-        """One line, as a debug line."""
         logging.getLogger("lake").debug("librdkafka: %s", self.options.redacted(text % words))
 
 
@@ -111,12 +110,10 @@ class Cluster:
             ) from None
 
     def close(self) -> None:
-        """Lets go of its connections."""
         self._consumer.close()
 
     @property
     def id(self) -> str:
-        """The cluster's id."""
         return str(self._answer(self._admin.describe_cluster(request_timeout=self.options.seconds)).cluster_id)
 
     def topics(self, names: Iterable[str]) -> dict[str, Here]:
@@ -294,7 +291,6 @@ class Cluster:
                 raise self.meant(self.heard if hard and self.heard else reason, about) from None
 
     def meant(self, error: KafkaError, about: str = "") -> LakeError:
-        """What to raise for an error."""
         return meant(error, self.options, about)
 
     def unavailable(self, what: str) -> Unavailable:

@@ -59,7 +59,6 @@ class Taken:
     barriers: tuple[Barrier, ...] = ()
 
     def generation_of(self, partition: int, offset: int) -> int:
-        """The generation of a record."""
         return self.generation + sum(offset >= barrier.get(partition, 0) for barrier in self.barriers)
 
     def limit(self, partition: int) -> int | None:
@@ -98,7 +97,6 @@ class Position:
 
     @property
     def progress(self) -> dict[str, Any]:
-        """The same, as JSON."""
         topics = {
             name: {
                 "id": taken.id,
@@ -112,7 +110,6 @@ class Position:
         return {"cluster": self.cluster, "topics": topics}
 
     def taken(self, topic: str) -> Taken:
-        """What was taken of a topic."""
         return self.topics.get(topic) or Taken("", {})
 
     def behind_barriers(self, new: Iterable[str], here: Mapping[str, Here]) -> Position:

@@ -35,7 +35,6 @@ class Kafka:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams that it has records for."""
         return self.options.streams
 
     @property
@@ -130,7 +129,6 @@ class Kafka:
         return ranges.given_up(self._with_added(self._position(after), here), self.cluster.id, here).progress
 
     def close(self) -> None:
-        """Lets go of connections."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None

@@ -148,7 +148,6 @@ class Registry:
         self._opened: SchemaRegistryClient | None = None
 
     def close(self) -> None:
-        """Lets go of its connections."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None

@@ -29,7 +29,6 @@ class Exported:
     connection: Connection
 
     def rows(self, table: Table) -> Iterator[tuple[str | None, ...]]:
-        """The rows of a table as texts, as they stream in."""
         with self.connection.cursor() as cursor, cursor.copy(f"COPY ({table.query}) TO STDOUT".encode()) as copy:
             yield from copy.rows()
 

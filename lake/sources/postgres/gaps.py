@@ -29,14 +29,12 @@ class Known:
 
     @classmethod
     def of(cls, progress: Progress) -> Known:
-        """What a position says."""
         at = int(datetime.fromisoformat(progress["at"]).timestamp() * 1_000_000)
         facts = {name: progress[name] for name in ("system", "timeline", "era", "slot", "to", "tables")}
         return cls(**facts, begin=progress["from"], at=at)
 
     @property
     def progress(self) -> dict[str, Any]:
-        """As a position is kept."""
         return {
             "system": self.system,
             "timeline": self.timeline,

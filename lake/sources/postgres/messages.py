@@ -93,7 +93,6 @@ class Images:
         )
 
     def whole(self, row: Row) -> str:
-        """All columns of a row."""
         parts = [
             name + ("null" if value is None else placeholder if value is UNCHANGED else write(value))
             for (name, write, placeholder), value in zip(self._columns, row, strict=True)

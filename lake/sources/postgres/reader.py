@@ -69,7 +69,6 @@ class Postgres:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams that it has records for."""
         return tuple(self.options.tables)
 
     @property
@@ -198,7 +197,6 @@ class Postgres:
         return known.moved(shown(begin), place.at).progress
 
     def close(self) -> None:
-        """Lets go of the connection."""
         self._server.close()
 
     def _looked(self) -> tuple[Place, Mapping[str, Table]]:

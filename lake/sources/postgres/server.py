@@ -101,13 +101,11 @@ class Server:
         return self._open
 
     def close(self) -> None:
-        """Lets go of the connection."""
         if self._open is not None:
             self._open.close()
             self._open = None
 
     def rows(self, sql: LiteralString, *parameters: object) -> list[tuple[Any, ...]]:
-        """What a query gives."""
         connection = self.connection
         with self.asking():
             return connection.execute(sql, parameters).fetchall()
@@ -144,7 +142,6 @@ class Server:
         return Place(system, timeline, read_lsn(flushed), database, version, int(at * 1_000_000))
 
     def slot(self, name: str) -> Slot | None:
-        """The slot of this name, if there is one."""
         rows = self.rows(SLOT, name)
         if not rows:
             return None
@@ -157,7 +154,6 @@ class Server:
         return read_lsn(lsn)
 
     def drop_slot(self, name: str) -> None:
-        """Drops a slot."""
         self.rows("SELECT pg_drop_replication_slot(%s)", name)
 
     def advance(self, name: str, upto: str) -> None:

@@ -52,7 +52,6 @@ class Columns:
     _size: int = 0
 
     def put(self, stream: str, text: str, place: str) -> None:
-        """Takes one."""
         waiting = self._waiting.get(stream)
         if waiting is None:
             waiting = self._waiting[stream] = ([], [])
