@@ -102,7 +102,8 @@ class Delivery:
         return ()
 
     def close(self) -> None:
-        """Remove what was put aside to read it."""
+        """Remove what was put aside to read it: what was never read has put nothing up."""
+        put_up.take_down(self.__dict__.get("_up", {}).values())
 
     def parts(self) -> Iterable[Delivery]:
         """Yield each of its files as a delivery of its own, if it has several."""
@@ -213,10 +214,6 @@ class Files(Delivery):
     def _dismissed(self) -> list[tuple[str, str]]:
         good = {file.name for file in self.good}
         return [(name, mark) for mark, name in sorted(self.repaired.items()) if name in good]
-
-    def close(self) -> None:
-        if "_up" in self.__dict__:  # what was never read has put nothing up
-            put_up.take_down(self._up.values())
 
     def parts(self) -> Iterator[Files]:
         return (replace(self, files=(file,), bad={}) for file in self.good)
@@ -340,10 +337,6 @@ class Fetched(Delivery):
     @cached_property
     def _up(self) -> Mapping[Path, Address]:
         return put_up.put_up(self.settings, [self._file])
-
-    def close(self) -> None:
-        if "_up" in self.__dict__:
-            put_up.take_down(self._up.values())
 
     def marks(self, refused: set[int]) -> list[Mark]:
         size = self._file.stat().st_size if self._file.exists() else 0

@@ -22,15 +22,8 @@ if TYPE_CHECKING:
     from lake.contracts.contract import Contract
     from lake.ingest.delivery import QuarantineEvent
 
-SCHEMA: Final = pa.schema(
-    [
-        ("_position", pa.int64()),
-        ("_source", pa.string()),
-        ("_id", pa.string()),
-        (REFUSAL, pa.string()),
-        ("_bucket", pa.int32()),
-    ]
-)
+TEXTS: Final = ("_source", "_id", REFUSAL)
+SCHEMA: Final = pa.schema({"_position": pa.int64(), **dict.fromkeys(TEXTS, pa.string()), "_bucket": pa.int32()})
 
 
 def frame(spark: SparkSession, batch: int, events: Iterable[QuarantineEvent]) -> DataFrame:
