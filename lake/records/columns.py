@@ -171,10 +171,6 @@ def _cast(field: Field, given: Sequence[Given]) -> pa.Array:
     return pa.array(given, arrow_type(field))
 
 
-def _doubles(_: Field, given: Sequence[Given]) -> pa.Array:
-    return pa.array(given, pa.float64())
-
-
 def _singles(_: Field, given: Sequence[Given] | pa.Array) -> pa.Array | None:
     doubles = pa.array(given, pa.float64())
     singles = doubles.cast(pa.float32())
@@ -209,9 +205,9 @@ _TYPED: Final[Mapping[tuple[str, frozenset[type]], _Make]] = {
     ("int", frozenset({int})): _cast,
     ("bigint", frozenset({int})): _cast,
     ("float", frozenset({float})): _singles,
-    ("double", frozenset({int})): _doubles,
-    ("double", frozenset({float})): _doubles,
-    ("double", frozenset({int, float})): _doubles,
+    ("double", frozenset({int})): _cast,
+    ("double", frozenset({float})): _cast,
+    ("double", frozenset({int, float})): _cast,
     ("decimal", frozenset({int})): _cast,
     ("decimal", frozenset({Decimal})): _cast,
     ("date", frozenset({int})): _days,

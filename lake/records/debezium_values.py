@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -224,7 +224,8 @@ class Columns:
     def __init__(self, schema: Schema, of_row: list[Field], of_path: list[Field]) -> None:
         described = members(schema)
         declared = {name: field for field in of_row for name in field.names}
-        self._declared = [*_conversions(declared, described)]
+        converts = {name: converter(field, described.get(name, {})) for name, field in declared.items()}
+        self._declared = [(name, declared[name], convert) for name, convert in converts.items() if convert]
         others = {name: undeclared(column) for name, column in described.items() if name not in declared}
         self._others = {name: convert for name, convert in others.items() if convert}
         at_path: dict[tuple[str, ...], Schema] = {}
@@ -252,14 +253,6 @@ class Columns:
             given = given.get(name, ABSENT) if isinstance(given, dict) else ABSENT
         convert = self._at_paths[field.name]
         return given if convert is None or given is None or given is ABSENT else _of_field(field, convert, given)
-
-
-def _conversions(
-    declared: Mapping[str, Field], described: Mapping[str, Schema]
-) -> Iterator[tuple[str, Field, Convert]]:
-    for name, of_row in declared.items():
-        if convert := converter(of_row, described.get(name, {})):
-            yield name, of_row, convert
 
 
 def _of_field(field: Field, convert: Convert, given: Given) -> Given:

@@ -104,7 +104,8 @@ class FieldReader:
         lacking = _where(given, ABSENT) if msgspec.UnsetType in kinds else []
         numbers = self._numbers(given, kinds)
         if kinds & NO_VALUE:
-            values = self._without_nulls(values, given, lacking, refusals, optional)
+            empty = lacking if self.field.nullable else sorted([*lacking, *_where(given, None)])
+            values = self._filled(values, empty, refusals, optional)
         for index, detail in wrong.items():
             refusals.add(index, Reason.WRONG_TYPE, _with_encodings(detail) if self._in_envelope else detail)
         if self.field.text_only:
@@ -113,16 +114,10 @@ class FieldReader:
         self._check(values, given, refusals)
         return FieldColumn(values, lacking, numbers)
 
-    def _without_nulls(
-        self,
-        values: pa.Array,
-        given: Sequence[Given],
-        lacking: Sequence[int],
-        refusals: Refusals,
-        optional: Collection[int],
+    def _filled(
+        self, values: pa.Array, empty: Sequence[int], refusals: Refusals, optional: Collection[int]
     ) -> pa.Array:
-        """Return `values` with the default for those that lack; refuse records that lack what they must have."""
-        empty = lacking if self.field.nullable else sorted([*lacking, *_where(given, None)])
+        """Return `values` with the default for those that are `empty`; refuse them if there is none."""
         if self.default is not None:
             for index in empty if self.default_fault else ():
                 refusals.add(index, Reason.WRONG_TYPE, self.default_fault)
