@@ -76,7 +76,8 @@ def _or_none(read: Reader) -> Reader:
 def _lacking_reader(before: Field, now: Field) -> Reader:
     """Return the reader of the members that `before` lacks. A member that is not of its type is null."""
     if not now.type.startswith("struct"):
-        return _pairs(_lacking_reader(before.parts[0], now.parts[0]))
+        part = _lacking_reader(before.parts[0], now.parts[0])
+        return lambda given: [(key, part(each)) for key, each in given.items()] if isinstance(given, dict) else None
     known = {part.name: part for part in before.parts}
     readers = {
         part.name: _lacking_reader(known[part.name], part) if part.name in known else _or_none(reader(part))
@@ -86,12 +87,5 @@ def _lacking_reader(before: Field, now: Field) -> Reader:
 
     def read(given: Given) -> object:
         return {name: read(given.get(name)) for name, read in readers.items()} if isinstance(given, dict) else None
-
-    return read
-
-
-def _pairs(part: Reader) -> Reader:
-    def read(given: Given) -> object:
-        return [(key, part(each)) for key, each in given.items()] if isinstance(given, dict) else None
 
     return read

@@ -100,11 +100,8 @@ def unknown_paths(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
     """Return for each `_extra` the paths of its unknown members, each once; null if there are none."""
     import pyarrow as pa
 
-    return pa.array([_paths_in(text, fields) for text in extras.to_pylist()], pa.list_(pa.string()))
-
-
-def _paths_in(text: str | None, fields: Mapping[str, Field]) -> list[str] | None:
-    return sorted({each.path for each in unknown_members(object_of(text), fields)}) or None
+    found = ({each.path for each in unknown_members(object_of(text), fields)} for text in extras.to_pylist())
+    return pa.array([sorted(paths) or None for paths in found], pa.list_(pa.string()))
 
 
 def undeclared(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
