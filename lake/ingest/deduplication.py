@@ -263,7 +263,7 @@ class Search:
             con.register("narrow", self._narrow)
             [[count]] = con.sql(f"SELECT count(*) FROM t WHERE {same}").fetchall()
             share = count / (sum(files["num_records"].to_pylist()) or 1)
-            if share * sum(files["size_bytes"].to_pylist()) > cost.APPENDED_BYTES:
+            if share * sum(files["size_bytes"].to_pylist()) > cost.LOADED_BYTES:
                 return None
             return con.sql(f"SELECT * FROM t WHERE {same} {'' if count else 'LIMIT 0'}").to_arrow_table()
 

@@ -133,7 +133,7 @@ class Writer:
         count, size = (sum(sum(each[column]) for each in sizes) for column in (0, 1))
         position = Position(f"cold:{to.name}", delta.version(to) + 1)
         with delta.read_back(to, position.writer):
-            if not self.always and count <= cost.APPENDED_ROWS and size <= cost.APPENDED_BYTES:
+            if not self.always and count <= cost.APPENDED_ROWS and size <= cost.LOADED_BYTES:
                 rows = few().sort_by([(name, "ascending") for name in self.order])
                 delta.write(to, rows, position, mode="overwrite", schema_mode="merge")
                 return
