@@ -30,8 +30,8 @@ from lake.store.ledger.runs import WAREHOUSE, recording
 from lake.store.locks import activity, lease
 from lake.store.locks.activity import Running
 from lake.store.locks.epochs import must_hold
-from lake.store.standstill import moved
 from lake.store.storage import disk
+from lake.store.table_logs import invalidate
 from lake.store.tables import Table
 from lake.store.upkeep import compaction, leftovers, vacuum
 from lake.store.upkeep.compaction import Compacted, Part
@@ -242,7 +242,7 @@ class _Work:
         if not self.policy.dry_run:
             must_hold(self.project.settings, place.lease)
             disk.remove_table(place.path)
-            moved(place.path)
+            invalidate(place.path)
 
 
 def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:

@@ -41,7 +41,7 @@ from lake.sinks.alerts import sound_alerts
 from lake.sinks.declared import sound_sinks
 from lake.sinks.deliver import deliver
 from lake.sources.declared import names as source_names
-from lake.store.delta import look_at, read_ahead
+from lake.store.delta import prefetch, prefetch_rows
 from lake.store.ledger.checks import CHECKS
 from lake.store.ledger.contract_versions import CONTRACTS
 from lake.store.ledger.cuts import CUTS, Cut, latest_cut
@@ -49,7 +49,7 @@ from lake.store.ledger.editions import EDITIONS, Edition, latest_edition, pinned
 from lake.store.ledger.runs import RUNS, all_booked, booked_aside
 from lake.store.locks import activity, epochs
 from lake.store.log import Log
-from lake.store.standstill import still
+from lake.store.view import view
 from lake.store.warehouse import KINDS, Warehouse
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Cycle:
     undelivered: Mapping[str, LakeError] = field(default_factory=dict)
 
 
+@view()
 @booked_aside()
 def run(
     settings: Settings,
@@ -107,7 +108,7 @@ def run(
             if settings.store:
                 tables = (location.path for location in Warehouse(settings).folders(*KINDS))
                 books = [book.location(settings).path for book in (CHECKS, CONTRACTS, CUTS, RUNS)]
-                read_ahead(tables, books, partial(epochs.look_ahead, settings, "log"))
+                prefetch_rows(tables, books, partial(epochs.prefetch, settings, "log"))
         return spark()
 
     streams, failures = _taken_in(settings, session, project.contracts, tell, more.append, batches, now)
@@ -128,10 +129,10 @@ def has_little(project: Project) -> bool:
     settings = project.settings
     if source_names(settings):
         return False
-    with suppress(Exception), still():  # what cannot be read is told by who needs it
+    with suppress(Exception), view():  # what cannot be read is told by who needs it
         logs = [Log(settings, stream) for stream in project.contracts]
         books = (book.location(settings).path for book in (CUTS, EDITIONS, LANDED))
-        look_at([*books, *(log.path for log in logs)])
+        prefetch([*books, *(log.path for log in logs)])
         at, edition, heads = latest_cut(settings), latest_edition(settings), [log.head() for log in logs]
         if (
             at is None
@@ -173,7 +174,7 @@ def catch_up(
     failure = failure_of(project, lambda: advance_all(Inputs(spark, project, now), tell=note))
     order = list(project.tables)
     advanced.sort(key=lambda done: order.index(done.table))
-    with still():
+    with view():
         pin = pinned(project.settings)
         try:
             edition = publish(project, now, spark, tell, on_held=held.append) if pin is None else None

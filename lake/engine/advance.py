@@ -19,9 +19,9 @@ from lake.evaluation.validate import analyse
 from lake.store import delta
 from lake.store.ledger import runs
 from lake.store.ledger.editions import EDITIONS
-from lake.store.locks.epochs import look_ahead
+from lake.store.locks import epochs
 from lake.store.log import Log
-from lake.store.standstill import still
+from lake.store.view import view
 from lake.store.voids import ERASURES
 
 
@@ -47,13 +47,13 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     return recorded(evaluation, head, began)
 
 
-@still()
+@view()
 def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Advanced], None]) -> list[Advanced]:
     """Brings the named tables (default: all) to the cut, as `after_inputs` orders them."""
     settings = inputs.project.settings
     books = (book.location(settings).path for book in (EDITIONS, ERASURES))
     logs = (Log(settings, stream).path for stream in inputs.cut.batches)
-    delta.look_at([*logs, *books], beside=partial(look_ahead, settings, "table"))
+    delta.prefetch([*logs, *books], beside=partial(epochs.prefetch, settings, "table"))
 
     def work(declaration: Declaration) -> Advanced:
         done = advance(inputs, declaration)

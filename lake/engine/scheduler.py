@@ -10,7 +10,7 @@ from typing import TypeVar
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.store.ledger.runs import booked_aside
-from lake.store.standstill import still
+from lake.store.view import view
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ def after_inputs(tables: Iterable[Declaration], work: Callable[[Declaration], T]
         return work(declaration)
 
     # Tables are handed out in dependency order, so whoever waits for a parent waits for one already at work.
-    with still(), booked_aside(), ThreadPoolExecutor(max_workers=workers, thread_name_prefix="tables") as pool:
+    with view(), booked_aside(), ThreadPoolExecutor(max_workers=workers, thread_name_prefix="tables") as pool:
         for declaration in tables:
             futures[declaration.name] = pool.submit(copy_context().run, wait_and_work, declaration)
     failures = [error for future in futures.values() if (error := future.exception()) is not None]

@@ -31,9 +31,10 @@ from lake.store.locks.epochs import must_hold
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.snapshot import note
-from lake.store.standstill import moved, still
 from lake.store.storage import disk
+from lake.store.table_logs import invalidate
 from lake.store.upkeep import leftovers, truncation
+from lake.store.view import view
 from lake.store.warehouse import Warehouse
 from lake.text import moment
 
@@ -41,7 +42,7 @@ from lake.text import moment
 def purge(project: Project, tell: Callable[[str], None]) -> None:
     """Purges, if people were forgotten since the last purge; postponed while a reader or a pin is in the way."""
     settings = project.settings
-    with still():
+    with view():
         _expire_again(settings)
         since, all_ = erasures.purged(settings), erasures.entries(settings)
     fresh = [erasure for erasure in all_ if erasure.number > since]
@@ -69,7 +70,7 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
         with lease(settings, place.lease):
             must_hold(settings, place.lease)
             disk.remove_table(place.path)
-            moved(place.path)
+            invalidate(place.path)
         tell(f"purge   {place.name}: dropped, no longer in use")
     for stream in sorted(streams):
         _end_quarantine(settings, stream)

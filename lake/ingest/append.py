@@ -41,8 +41,9 @@ from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
 from lake.store.recovery import clear_above, counted_by_cut, last_batch
-from lake.store.standstill import moved
+from lake.store.table_logs import invalidate
 from lake.store.upkeep import compaction
+from lake.store.voids import BOOKS
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -89,8 +90,9 @@ def append(
     log = Log(settings, contract.name)
     with lease(settings, log.lease):
         contracts_book = contract_versions.CONTRACTS.location(settings).path
-        moved(contracts_book)  # whoever held the lease before may have registered one
-        delta.look_at([log.path, contracts_book, *(place.path for place in Warehouse(settings).beside(log.stream))])
+        for path in (contracts_book, *(book.location(settings).path for book in BOOKS)):
+            invalidate(path)  # an earlier holder of the lease may have added to it
+        delta.prefetch([log.path, contracts_book, *(place.path for place in Warehouse(settings).beside(log.stream))])
         head = log.head()
         log.flush_beside()  # a writer that died may have left both to its successor
         log.flush()

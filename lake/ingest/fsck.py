@@ -22,8 +22,8 @@ from lake.store.log import Log, LogHead
 from lake.store.proof import chain
 from lake.store.recovery import lost_batches
 from lake.store.scan import Scan
-from lake.store.standstill import still
 from lake.store.storage import Address
+from lake.store.view import view
 from lake.store.voids import Void, kept_sql
 
 # What is counted distinct is kept in memory whole, what is sorted is not.
@@ -87,7 +87,7 @@ def read_from(batch: LogHead) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)})" if names else ""
 
 
-@still()
+@view()
 def report(settings: Settings, stream: str) -> LogReport:
     """What the log of `stream` holds. Raises DeclarationError for an unknown stream."""
     contract, stored_log = load_contract(settings, stream), Log(settings, stream)

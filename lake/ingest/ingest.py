@@ -26,12 +26,12 @@ from lake.session import first_line, started
 from lake.sources.declared import names as source_names
 from lake.sources.declared import sound_sources
 from lake.store import delta
+from lake.store.bucket_log import THREADS
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import CUTS
 from lake.store.ledger.runs import failing
 from lake.store.log import Log, LogHead
-from lake.store.standstill import still
-from lake.store.stored_log import THREADS
+from lake.store.view import view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,8 +150,8 @@ def _of_landing_files(  # noqa: PLR0913  as `ingest` has them
     now: datetime | None,
 ) -> list[tuple[str, partial[dict[str, BatchCounts]]]]:
     """How the landing files of each stream are taken in. Spark is started if there are any."""
-    with still():
-        delta.look_at(
+    with view():
+        delta.prefetch(
             [landing.LANDED.location(settings).path, *(Log(settings, contract.name).path for contract in chosen)]
         )
         idle = [one for one in chosen if settings.store and not _waits(settings, one.name)]
@@ -236,7 +236,7 @@ def _raise(fault: LakeError) -> dict[str, BatchCounts]:
     raise fault
 
 
-@still()
+@view()
 def _landed(
     settings: Settings,
     spark: Callable[[], SparkSession],
@@ -247,7 +247,7 @@ def _landed(
 ) -> dict[str, BatchCounts]:
     """Batches until nothing is left of what is there now in the landing folder; the counts are their sums."""
     stream, log = contract.name, Log(settings, contract.name)
-    delta.look_at([log.path, *(book.location(settings).path for book in (landing.LANDED, CUTS))])
+    delta.prefetch([log.path, *(book.location(settings).path for book in (landing.LANDED, CUTS))])
     listed = {file.mark: file.size for file in landing.listing(settings, stream)}
     landing.warn_of_folders(settings, stream)
 

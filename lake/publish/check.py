@@ -14,7 +14,7 @@ from lake.gate.suites import load_suites
 from lake.progress import step
 from lake.publish.cut import pick_cut
 from lake.quality.suite import Suite
-from lake.store.standstill import still
+from lake.store.view import view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lake.store.tables import Table
 
 
-@still()
+@view()
 def check(
     project: Project,
     spark: Callable[[], SparkSession],

@@ -51,7 +51,7 @@ def at_cut(project: Project, cut: Cut, names: Iterable[str] = ()) -> dict[str, E
     entries, faults = {}, []
     picked = project.pick(names)
     logs = sorted({stream for declaration in picked for stream in project.logs(declaration)})
-    delta.look_at(
+    delta.prefetch(
         [
             *(project.table(table).path for table in picked),
             *(Log(project.settings, stream).path for stream in logs),

@@ -14,7 +14,8 @@ from lake.store.erasures import heed_destroyed
 from lake.store.ledger.cuts import CUTS, Cut, get_cut, latest_cut, record_cut
 from lake.store.ledger.runs import EDITION, failing
 from lake.store.log import Log, LogHead
-from lake.store.standstill import moved, still
+from lake.store.table_logs import invalidate
+from lake.store.view import view
 from lake.store.voids import BOOKS, voids_head
 
 
@@ -32,15 +33,21 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
 
 def _cut(project: Project, label: str | None) -> Cut:
     settings = project.settings
-    with CUTS.written(settings), still():
-        delta.look_at([CUTS.location(settings).path, *(Log(settings, stream).path for stream in project.contracts)])
+    with CUTS.written(settings), view():
+        logs = [Log(settings, stream).path for stream in project.contracts]
+        for path in logs:
+            invalidate(path)
+        delta.prefetch([CUTS.location(settings).path, *logs])
         latest = latest_cut(settings)
         counted = latest.batches if latest else {}
         heads = _heads(settings, {stream: counted.get(stream, 0) for stream in project.contracts})
         batches = whole(heads, lambda stream: Log(settings, stream).backwards())
         never_back = {stream: max(batch, counted.get(stream, 0)) for stream, batch in batches.items()}
         # After the logs: an event that comes again because another was voided is not to be there without that void.
-        delta.look_at(book.location(settings).path for book in BOOKS)
+        books = [book.location(settings).path for book in BOOKS]
+        for path in books:
+            invalidate(path)
+        delta.prefetch(books)
         return record_cut(settings, never_back, voids_head(settings), label=label)
 
 
@@ -61,8 +68,8 @@ def _heads(settings: Settings, least: Mapping[str, int]) -> dict[str, LogHead]:
 
 def _look_again(logs: Collection[Log]) -> None:
     for log in logs:
-        moved(log.path)
-    delta.look_at(log.path for log in logs)
+        invalidate(log.path)
+    delta.prefetch(log.path for log in logs)
 
 
 def whole(heads: Mapping[str, LogHead], past: Callable[[str], Iterator[LogHead]]) -> dict[str, int]:

@@ -24,13 +24,13 @@ from lake.store.ledger.editions import (
     resume_editions,
 )
 from lake.store.snapshot import note
-from lake.store.standstill import still
+from lake.store.view import view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@still()
+@view()
 def publish(
     project: Project,
     cut: Cut,

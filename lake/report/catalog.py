@@ -10,11 +10,11 @@ from lake.store import delta
 from lake.store.damage import damages
 from lake.store.ledger import editions
 from lake.store.snapshot import columns
-from lake.store.standstill import still
+from lake.store.view import view
 from lake.store.warehouse import Warehouse
 
 
-@still()
+@view()
 def catalogue(project: Project) -> list[dict[str, Any]]:
     """One object a table, in dependency order.
 

@@ -32,8 +32,8 @@ from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.ledger.episodes import Episode
 from lake.store.log import Log, LogHead
 from lake.store.scan import Scan
-from lake.store.standstill import still
 from lake.store.storage import Address
+from lake.store.view import view
 from lake.store.warehouse import Warehouse
 
 T = TypeVar("T")
@@ -185,7 +185,7 @@ class Status:
     """Where the settings name groups."""
 
 
-@still()
+@view()
 def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
     """The current state of `project`, of which the `faults` leave something out."""
     settings = project.settings

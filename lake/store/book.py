@@ -19,7 +19,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.quoting import quoted
 from lake.store import delta, durable, small
 from lake.store.locks.lease import lease
-from lake.store.standstill import still
+from lake.store.view import view
 from lake.store.warehouse import Location, Warehouse
 
 COMPACT_EVERY: Final = 32
@@ -60,7 +60,7 @@ class Book:
         they have the next one.
         """
         while True:
-            with still(), self.written(settings, hosts=False):
+            with view(), self.written(settings, hosts=False):
                 head = self.head(settings)
                 try:
                     self._commit(settings, head.next(), entries(head.txn + 1))

@@ -20,7 +20,7 @@ from lake.errors import LakeError, StorageError, Unavailable
 from lake.session import first_line
 from lake.store import delta
 from lake.store.storage import Address
-from lake.store.stored_log import TableState
+from lake.store.table_log import TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from itertools import islice
@@ -26,12 +26,13 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterP
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from lake import cost
-from lake.errors import StorageError, Unavailable
+from lake.errors import Unavailable
 from lake.session import first_line
-from lake.store.standstill import moved, still
-from lake.store.storage import Address, Entry
-from lake.store.stored_log import THREADS, TableState, Unusual, info_of, stored_log
-from lake.store.torn import commit_file, torn
+from lake.store.bucket_log import THREADS
+from lake.store.storage import Address
+from lake.store.table_log import TableState, metadata_of
+from lake.store.table_logs import invalidate, table_log
+from lake.store.view import view
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,21 +98,16 @@ class Position:
         return {"txnAppId": self.app, "txnVersion": str(self.txn), "userMetadata": self.metadata}
 
 
-def load(path: Address, version: int | None = None) -> DeltaTable:
-    """The table at `path`, at `version` or its newest, to keep and to change. Raises TableNotFoundError."""
-    return DeltaTable(path.url, version=version, storage_options=path.storage.options)
-
-
 def at(path: Address, version: int) -> TableState:
-    """The table at `path` at `version`, to keep and to read. Raises TableNotFoundError."""
-    return load(path, version) if path.storage.may_tear else stored_log(path).state(version)
+    """Return the table at `path` at `version`, to be kept. Raises TableNotFoundError."""
+    return table_log(path).state(version)
 
 
 def create(path: Address, schema: Schema, properties: Mapping[str, str | None], **how: Any) -> None:
     """Makes an empty table, where there is none, with the `properties` and KEEP_LOGS, else as deltalake is told."""
     how |= {"mode": "ignore", "configuration": {**KEEP_LOGS, **properties}}
     try:
-        with _to_write(path) as (url, options):
+        with table_log(path).target() as (url, options):
             DeltaTable.create(url, schema, storage_options=options, **how)
     except TableNotFoundError:  # of commits that were lost, what Spark had written beside them is left
         log = path / "_delta_log"
@@ -119,7 +115,7 @@ def create(path: Address, schema: Schema, properties: Mapping[str, str | None], 
             if entry.name.endswith(".crc"):
                 (log / entry.name).delete()
         DeltaTable.create(path.url, schema, storage_options=path.storage.options, **how)
-        moved(path)
+        invalidate(path)
     except Exception:
         if not exists(path):
             raise
@@ -135,7 +131,7 @@ def write(to: Address | DeltaTable, rows: pa.Table | Table, position: Position, 
     if isinstance(to, DeltaTable):
         write_deltalake(to, rows, **how)
     else:
-        with _to_write(to) as (url, options):
+        with table_log(to).target() as (url, options):
             write_deltalake(url, rows, storage_options=options, **how)
 
 
@@ -161,43 +157,25 @@ def _grouped(rows: int, size: int, compression: str = "SNAPPY", level: int | Non
 
 
 def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
-    """Appends `rows` in one commit without a position, as deltalake is told `how`. Raises as `read_back` does.
+    """Append `rows` in one commit without a position; `how` are options of deltalake. Raises as `read_back` does.
 
-    It is tried once: delta-rs would take its own commit, of which it has got no answer, for that of another, and append
-    the rows a second time.
+    It is tried once: delta-rs would take its own commit, if the answer to it was lost, for one of another writer, and
+    append the rows a second time.
     """
-    writer = new_writer()
+    writer, log = new_writer(), table_log(path)
     properties = CommitProperties(custom_metadata=_anonymous(writer), max_commit_retries=0)
-    with read_back(path, writer), _to_write(path) as (url, options):
-        how |= {"commit_properties": properties, "writer_properties": _grouped(rows.num_rows, rows.nbytes)}
-        write_deltalake(url, rows, mode="append", storage_options=options, **how)
+    how |= {"commit_properties": properties, "writer_properties": _grouped(rows.num_rows, rows.nbytes)}
+    with read_back(path, writer), ExitStack() as stack:
+        if log.newest() is None:
+            url, how["storage_options"] = stack.enter_context(log.target())
+            write_deltalake(url, rows, mode="append", **how)
+        else:
+            write_deltalake(stack.enter_context(log.committing(reads=False)), rows, mode="append", **how)
 
 
-@contextmanager
-def committing(path: Address, *, reads: bool = False) -> Iterator[DeltaTable]:
-    """The table at `path`, for one commit, which `reads` its rows or none of them.
-
-    Raises as `opened` and `StoredLog.commit` do.
-    """
-    if path.storage.may_tear:
-        with writable(path) as table:
-            yield table
-    else:
-        with _to_write(path, reads=reads) as (url, options):
-            yield DeltaTable(url, storage_options=options)
-
-
-@contextmanager
-def _to_write(path: Address, *, reads: bool = False) -> Iterator[tuple[str, dict[str, str] | None]]:
-    """Where one commit to the table at `path` is made, which may read its rows, and what delta-rs is told of it."""
-    with ExitStack() as stack:
-        url, options = path.url, path.storage.options
-        if not path.storage.may_tear:
-            try:
-                url, options = stack.enter_context(stored_log(path).commit(reads=reads)), None
-            except Unusual:
-                stack.callback(moved, path)
-        yield url, options
+def committing(path: Address, *, reads: bool = False) -> AbstractContextManager[DeltaTable]:
+    """Yield the table at `path` for one commit, which `reads` its rows or not. Raises as `TableLog.committing` does."""
+    return table_log(path).committing(reads=reads)
 
 
 @contextmanager
@@ -210,7 +188,7 @@ def changing(
     """
     writer = again.writer if again else new_writer()
     metadata = {"userMetadata": again.metadata} if again else _anonymous(writer)
-    table_at = writable(path) if goes_back else committing(path, reads=True)
+    table_at = table_log(path).writable() if goes_back else committing(path, reads=True)
     with read_back(path, writer), table_at as table:
         yield table, CommitProperties(custom_metadata=metadata)
 
@@ -229,7 +207,7 @@ def read_back(path: Address, writer: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        moved(path)
+        invalidate(path)
         if landed(path, writer):
             return
         if isinstance(error, Beaten):
@@ -243,9 +221,9 @@ def read_back(path: Address, writer: str) -> Iterator[None]:
 
 
 def known_or_moved(path: Address, writer: str) -> None:
-    """Notes that the commit of `writer` is there: the table is looked for again, unless this process has put it up."""
-    if path.storage.may_tear or stored_log(path).own != writer:
-        moved(path)
+    """Have the table looked up again after the commit of `writer`, unless its log knows that commit."""
+    if not table_log(path).knows(writer):
+        invalidate(path)
 
 
 def landed(path: Address, writer: str) -> bool:
@@ -254,7 +232,7 @@ def landed(path: Address, writer: str) -> bool:
     Raises Unavailable where that cannot be read.
     """
     try:
-        return any(_metadata(commit).get("writer") == writer for commit in islice(commits(path), LOOKED_BACK))
+        return any(metadata_of(commit).get("writer") == writer for commit in islice(commits(path), LOOKED_BACK))
     except Exception as error:
         raise Unavailable(
             f"{path.name}: whether a commit is there cannot be read: {first_line(error)}",
@@ -276,89 +254,12 @@ def start(app: str) -> Position:
     return Position(app, 0)
 
 
-_kept: Final[defaultdict[tuple[Address, float], list[tuple[DeltaTable, Entry | None]]]] = defaultdict(list)
-"""The states of tables that nobody has, by address and birth: each with its newest commit as it was then."""
+def opened(path: Address, version: int | None = None) -> AbstractContextManager[TableState]:
+    """Yield the table at `path`, at `version` or its newest, to be read.
 
-
-@contextmanager
-def opened(path: Address, version: int | None = None) -> Iterator[TableState]:
-    """The table at `path`, at `version` or its newest, to be read.
-
-    Raises TableNotFoundError, and LakeError where `version` is that of a commit that was cut short.
+    Raises TableNotFoundError, and StorageError if `version` is that of a commit that was cut short.
     """
-    if not path.storage.may_tear:
-        yield stored_log(path).state(version)
-        return
-    with writable(path, version) as table:
-        yield table
-
-
-@contextmanager
-def writable(path: Address, version: int | None = None) -> Iterator[DeltaTable]:
-    """As `opened`, for all that deltalake does with a table; nobody else has it while the block runs.
-
-    A process keeps the newest state of a table that it saw, and later reads only the commits since: 1 ms however many
-    there are, where opening takes 4 ms after 10 commits and 25 ms after 1,000. Raises as `opened` does.
-    """
-    idle = _kept[path, _born(path)]
-    try:
-        kept = idle.pop()
-    except IndexError:  # none yet, or other threads have them
-        kept = None
-    table, newest = _brought_up(path, *kept) if kept else (_newest(path), None)
-    if path.storage.may_tear:
-        newest = newest or commit_file(path, table.version()).head()
-    if version is not None and version > table.version():
-        must_be_whole(path, version)
-    yield table if version in {None, table.version()} else load(path, version)
-    idle.append((table, newest))
-
-
-def must_be_whole(path: Address, version: int) -> None:
-    """Raises LakeError where the newest commit of the table at `path` is `version`, and was cut short."""
-    if torn(path) == version:
-        raise StorageError(
-            f"{path.name}: the commit of version {version} was cut short, so its rows are unknown",
-            where=str(commit_file(path, version)),
-            fix="restore the file from a backup, or lake run: the next writer commits the version again",
-        )
-
-
-def _newest(path: Address) -> DeltaTable:
-    version = torn(path)
-    if version == 0:
-        raise TableNotFoundError(str(path))
-    return load(path, version and version - 1)
-
-
-def _brought_up(path: Address, table: DeltaTable, newest: Entry | None) -> tuple[DeltaTable, Entry | None]:
-    """`table` with the commits since; opened anew where the last of them was cut short, or `newest`, the last that it
-    had, is gone or was made again. And its newest commit, where that is known.
-    """
-    before = table.version()
-    if path.storage.may_tear:
-        there = newest is not None and commit_file(path, before).head() == newest
-        moved_on = commit_file(path, before + 1).exists()
-    else:
-        there, moved_on = True, stored_log(path).newest() != before
-    if not there:
-        return _newest(path), None
-    if not moved_on:  # deltalake would list the whole log to find that out
-        return table, newest
-    try:
-        table.update_incremental()
-    except DeltaError:
-        return _newest(path), None
-    return (table if table.version() == before or torn(path) is None else _newest(path)), None
-
-
-def _born(path: Address) -> float:
-    """When the table's first commit was made: one that was deleted and made again is another table."""
-    if not path.storage.may_tear:
-        stored_log(path).newest()
-        return stored_log(path).turn
-    first = commit_file(path, 0).head()
-    return first.time if first else 0
+    return table_log(path).opened(version)
 
 
 def exists(path: Address) -> bool:
@@ -388,42 +289,35 @@ def columns(path: Address) -> list[str]:
 
 
 def version(path: Address) -> int:
-    """The newest version of the table at `path`."""
-    with opened(path) as table:
-        return table.version()
+    """Return the newest version of the table at `path`. Raises TableNotFoundError."""
+    log = table_log(path)
+    return log.must_have(log.newest())
 
 
 def newest_version(path: Address) -> int | None:
-    """The newest version of the table at `path`; None where there is no table."""
-    if not path.storage.may_tear:
-        return stored_log(path).newest()
-    try:
-        return version(path)
-    except TableNotFoundError:
-        return None
+    """Return the newest version of the table at `path`; None if there is no table."""
+    return table_log(path).newest()
 
 
 def open_table(path: Address, version: int | None = None) -> TableState | None:
-    """The table at `path`, at `version` or its newest, to keep and to read; None where there is none."""
+    """Return the table at `path`, at `version` or its newest, to be kept; None if there is none."""
     try:
-        if not path.storage.may_tear:
-            return stored_log(path).state(version)
-        return _newest(path) if version is None else load(path, version)
+        return table_log(path).state(version)
     except TableNotFoundError:
         return None
 
 
-def look_at(tables: Iterable[Address], *, whole: bool = False, beside: Callable[[], object] = lambda: None) -> None:
-    """Looks for `tables` that are in a store, all together; where tables stand still, they are known then.
+def prefetch(tables: Iterable[Address], *, whole: bool = False, beside: Callable[[], object] = lambda: None) -> None:
+    """Look up `tables` of a bucket together; the view knows them then.
 
-    Of each its newest commit is read, or its `whole` state. What is `beside` it is called meanwhile.
+    Of each the newest commit is read, or its `whole` state. `beside` is called meanwhile.
     """
 
     def look(path: Address) -> None:
         with suppress(Exception):  # whoever asks for it is told
             next(commits(path), None)
             if whole:
-                stored_log(path).state()
+                table_log(path).state()
 
     with ThreadPoolExecutor(THREADS) as pool:
         for path in tables:
@@ -432,18 +326,19 @@ def look_at(tables: Iterable[Address], *, whole: bool = False, beside: Callable[
         beside()
 
 
-def read_ahead(tables: Iterable[Address], rows: Collection[Address], beside: Callable[[], object]) -> None:
-    """Reads the logs of `tables` that are in a store in the background, and the `rows` of small ones among them: who
-    asks for one finds it read. What is `beside` it is called there.
+def prefetch_rows(tables: Iterable[Address], rows: Collection[Address], beside: Callable[[], object]) -> None:
+    """Read the logs of `tables` of a bucket in the background, and `rows`, the small ones among them.
+
+    `beside` is called there as well.
     """
 
     def work() -> None:
-        with suppress(Exception), still():
+        with suppress(Exception), view():
             there = [*tables]
-            look_at(there, whole=True, beside=beside)
+            prefetch(there, whole=True, beside=beside)
             for path in there:
                 if path in rows:
-                    missing(path, files(stored_log(path).state()), to_read=True)
+                    missing(path, files(table_log(path).state()), to_read=True)
 
     threading.Thread(target=work, name="ahead", daemon=True).start()
 
@@ -500,7 +395,7 @@ def positions(path: Address, app: str) -> Iterator[Position]:
     """
     repeated: list[Position] = []
     for commit in commits(path):
-        data = _metadata(commit)
+        data = metadata_of(commit)
         if data.pop("app", None) == app:
             txn, writer = data.pop("txn"), data.pop("writer", "")
             position = Position(app, txn, data, commit["version"], writer)
@@ -545,10 +440,11 @@ def commits(path: Address) -> Iterator[dict[str, Any]]:
 
     Read one by one: deltalake lists the whole log for them, and reads one that was cut short.
     """
-    newest = newest_version(path)
+    log = table_log(path)
+    newest = log.newest()
     for number in range(-1 if newest is None else newest, -1, -1):
         try:
-            info = _info(path, number)
+            info = log.info(number)
         except FileNotFoundError:  # its past was ended
             return
         yield info | {"version": number}
@@ -556,8 +452,10 @@ def commits(path: Address) -> Iterator[dict[str, Any]]:
 
 def metadata(path: Address, version: int) -> dict[str, Any]:
     """What the commit `version` of the table at `path` carries; {} where it carries nothing, or its past was ended."""
+    log = table_log(path)
+    log.newest()
     try:
-        return _metadata(_info(path, version))
+        return metadata_of(log.info(version))
     except FileNotFoundError:
         return {}
 
@@ -580,22 +478,7 @@ FILE_ACTIONS: Final = frozenset({"add", "remove", "cdc"})
 
 def actions(path: Address, version: int) -> list[tuple[str, dict[str, Any]]]:
     """What the commit `version` does. Raises FileNotFoundError where it is gone."""
-    stored = None if path.storage.may_tear else stored_log(path)
-    content = stored.content(version) if stored else commit_file(path, version).read()
-    return [next(iter(json.loads(line).items())) for line in content.splitlines()]
-
-
-def _info(path: Address, version: int) -> dict[str, Any]:
-    # On this machine one that was cut short is made again, so it is read each time.
-    return info_of(commit_file(path, version).read()) if path.storage.may_tear else stored_log(path).info(version)
-
-
-def _metadata(commit: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        data = json.loads(commit.get("userMetadata") or "{}")
-    except ValueError:
-        return {}
-    return data if isinstance(data, dict) else {}
+    return [next(iter(json.loads(line).items())) for line in table_log(path).content(version).splitlines()]
 
 
 FETCHED: Final = 32

@@ -16,7 +16,7 @@ from lake.store.storage import Address
 if TYPE_CHECKING:
     import duckdb
 
-    from lake.store.stored_log import TableState
+    from lake.store.table_log import TableState
 
 FEED: Final = "feed"
 SIGN: Final = "_feed_sign"

@@ -12,7 +12,7 @@ from lake.quoting import SPARK, quoted
 from lake.session import first_line
 from lake.store import delta
 from lake.store.delta import Position
-from lake.store.standstill import moved
+from lake.store.table_logs import invalidate
 from lake.store.warehouse import Location
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterat
     try:
         yield
     except Exception as error:
-        moved(at.path)
+        invalidate(at.path)
         if delta.landed(at.path, position.writer):
             return
         refused = isinstance(error, delta.Beaten)

@@ -23,9 +23,10 @@ from lake.store.damage import Damage
 from lake.store.delta import Position
 from lake.store.scan import Scan
 from lake.store.side_tables import LAST_BATCH
-from lake.store.standstill import moved, still
 from lake.store.storage import Address
 from lake.store.table_head import TableHead
+from lake.store.table_logs import invalidate
+from lake.store.view import view
 from lake.store.warehouse import Location, Warehouse
 
 
@@ -77,7 +78,7 @@ def commit_nothing(
         *more,
     ]
     text = "".join(json.dumps(action) + "\n" for action in actions)
-    moved(path)
+    invalidate(path)
     try:
         if torn.commit_file(path, newest["version"] + 1).put_if_absent(text.encode()):
             return True
@@ -100,7 +101,7 @@ def clear_above(settings: Settings, stream: str, batch: int) -> None:
                 table.delete(f"_batch > {batch}", commit_properties=properties)
 
 
-@still()
+@view()
 def last_cut(settings: Settings) -> int:
     """The greatest number that a cut has had: editions and tables know those that a damaged book has lost."""
     tables = _tables(settings, Warehouse(settings).book("editions"))
@@ -185,7 +186,7 @@ def counted_by_cut(settings: Settings, stream: str) -> tuple[int, str]:
     return 0, ""
 
 
-@still()
+@view()
 def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
     """The last batch of each stream that a derived table has read, and which table."""
     read: dict[str, tuple[int, str]] = {}
@@ -199,7 +200,7 @@ def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
 
 def _tables(settings: Settings, *books: Location) -> list[Location]:
     tables = [*Warehouse(settings).folders("table")]
-    delta.look_at(table.path for table in (*books, *tables))
+    delta.prefetch(table.path for table in (*books, *tables))
     return tables
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from lake.store.stored_log import TableState
+    from lake.store.table_log import TableState
 
 
 Span: TypeAlias = tuple[int, int]

@@ -29,7 +29,7 @@ from lake.store.delta import (
     write,
 )
 from lake.store.storage import Address
-from lake.store.stored_log import TableState
+from lake.store.table_log import TableState
 
 if TYPE_CHECKING:
     import pyarrow as pa

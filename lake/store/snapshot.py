@@ -17,9 +17,9 @@ from lake.session import first_line
 from lake.store import delta, manifest
 from lake.store.damage import damage
 from lake.store.ledger.editions import Edition
-from lake.store.standstill import still
-from lake.store.stored_log import TableState
 from lake.store.table_head import COMMENT, UNIT
+from lake.store.table_log import TableState
+from lake.store.view import view
 from lake.store.warehouse import Warehouse
 
 # Reader features that change nothing in how a Parquet file is read.
@@ -105,7 +105,7 @@ def note(settings: Settings, edition: Edition) -> None:
     """Has the manifest of `edition`, of a warehouse in a store, say what can be read of it. Nothing fails by it."""
     if not settings.store:
         return
-    with suppress(LakeError, OSError, DeltaError), still():
+    with suppress(LakeError, OSError, DeltaError), view():
         tables = {}
         for name, entry in edition.tables.items():
             with suppress(StorageError):  # told to whoever reads it
@@ -120,7 +120,6 @@ def opened(settings: Settings, name: str, edition: Edition) -> Published:
     """As `published`, by the table's own log."""
     entry = edition.tables[name]
     path = Warehouse(settings).root / entry.path
-    delta.must_be_whole(path, entry.version)
     try:
         table = delta.at(path, entry.version)
     except (DeltaError, OSError, ValueError) as error:

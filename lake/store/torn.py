@@ -48,7 +48,7 @@ def torn(path: Address) -> int | None:
     except FileNotFoundError:
         return None
     newest = max((name for name in names if COMMIT.fullmatch(name)), default=None)
-    return None if newest is None or _complete(path / "_delta_log" / newest) else int(newest[:20])
+    return None if newest is None or is_complete(path / "_delta_log" / newest) else int(newest[:20])
 
 
 def set_aside(path: Address, version: int, *, empty: bool) -> None:
@@ -101,10 +101,10 @@ def _checkpoints(path: Address, version: int) -> list[Path]:
     return list((path / "_delta_log").local.glob(f"{version:020}.checkpoint*"))
 
 
-def _complete(commit: Address) -> bool:
-    """Whether a commit says all that it has to say: whole lines, its transaction, the files that delta-rs counted.
+def is_complete(commit: Address) -> bool:
+    """Return whether a commit is whole: all lines, its transaction, the files that delta-rs counted.
 
-    And whether it is as Spark's checksum beside it says.
+    And whether it agrees with Spark's checksum beside it.
     """
     content = commit.read()
     try:

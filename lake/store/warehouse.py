@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from lake.config import Settings
-from lake.store.standstill import names_in
 from lake.store.storage import Address
+from lake.store.view import names_in
 
 LAYERS: Final = ("silver", "gold")
 Kind = Literal["log", "quarantine", "redeliveries", "table", "book"]
@@ -49,8 +49,9 @@ class Location:
 
     @property
     def lease(self) -> str:
-        """The name under which one writer at a time holds it."""
-        return f"{WRITTEN_AS[self.kind]}.{self.name}"
+        """Return the name of the lease that its only writer holds."""
+        name = "editions" if (self.kind, self.name) == ("book", "numbers") else self.name
+        return f"{WRITTEN_AS[self.kind]}.{name}"
 
     @property
     def app(self) -> str:
@@ -114,7 +115,7 @@ class Warehouse:
         """The tables that are written under a lease; those of a derived table in each layer, which its name lacks."""
         name = lease.partition(".")[2]
         tables = (self.table(layer, name) for layer in LAYERS)
-        locations = [self.log(name), *self.beside(name), *tables, self.book(name)]
+        locations = [self.log(name), *self.beside(name), *tables, self.book(name), self.book("numbers")]
         return [location for location in locations if location.lease == lease]
 
     def folders(self, *kinds: Kind) -> Iterator[Location]:

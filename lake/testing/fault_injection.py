@@ -228,7 +228,7 @@ def _sql(passes: Passes, sql: Callable[..., Any]) -> Callable[..., Any]:
 def _by_hand(passes: Passes) -> None:
     put = LocalFolder.put_if_absent
 
-    def around(folder: LocalFolder, url: str, content: bytes) -> bool:
+    def around(folder: LocalFolder, url: str, content: bytes) -> str | None:
         file = Path(url)
         with passes.around(file.parents[1] if COMMIT.fullmatch(file.name) else None):
             return put(folder, url, content)

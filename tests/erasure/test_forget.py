@@ -41,13 +41,14 @@ from lake.maintenance import Policy, maintain
 from lake.pipeline import catch_up
 from lake.publish.cut import cut, pick_cut
 from lake.read.sql import reader
-from lake.store import delta, erasures, quarantine, small
+from lake.store import erasures, quarantine, small
 from lake.store.keys import KeyStore, open_store
 from lake.store.keys.file import secret_file
 from lake.store.ledger.editions import kept_editions
 from lake.store.locks import activity
 from lake.store.log import Log
 from lake.store.scan import to_frame
+from lake.store.table_logs import forget_all
 from lake.store.upkeep import truncation
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
@@ -327,7 +328,7 @@ def test_editions_that_damage_brings_back_expire_again(shop: Lakehouse, first: s
     forgotten(shop)
     [*_, expiry] = sorted((Warehouse(shop.settings).book("editions").path / "_delta_log").local.glob("*.json"))
     os.truncate(expiry, 100)
-    delta._kept.clear()
+    forget_all()
     assert [each.number for each in kept_editions(shop.settings)] == [3, 2, 1]
     if first == "run":
         shop.run()

@@ -18,8 +18,9 @@ from lake.engine.plan import plan
 from lake.evaluation.evaluation import Evaluation
 from lake.read.shell import Conversation
 from lake.read.sql import reader
-from lake.store import delta, snapshot
+from lake.store import snapshot
 from lake.store.table_head import HANDED_ON, TableHead
+from lake.store.table_log import delta_table
 from lake.testing import Lakehouse
 from tests import shop
 
@@ -199,7 +200,7 @@ def leg(number: int, **more: Any) -> dict[str, Any]:
 def said(lakehouse: Lakehouse, name: str) -> dict[str, str]:
     """What the columns of a table mean, as Delta has it: {column: "comment [unit]"}."""
     table = lakehouse.project.table(lakehouse.project.tables[name])
-    columns = snapshot.columns(delta.load(table.path))
+    columns = snapshot.columns(delta_table(table.path))
     meant = {each.name: f"{each.comment} [{each.unit}]" if each.unit else each.comment for each in columns}
     return {column: meaning.strip() for column, meaning in meant.items() if meaning}
 

@@ -24,6 +24,7 @@ from lake.store.ledger import contract_versions
 from lake.store.log import Log
 from lake.store.proof import chain
 from lake.store.proof.fingerprints import Fingerprint
+from lake.store.table_log import delta_table
 from lake.store.upkeep import compaction
 from tests.shop import contract, declare, empty
 from tests.warehouse import commit
@@ -108,7 +109,7 @@ def test_what_is_kept_is_what_the_whole_log_has_however_it_is_sliced_packed_and_
 def test_files_of_batches_that_are_known_are_not_read_again(tmp_path: Path) -> None:
     settings, reading = declared(tmp_path / "p")
     append(settings, [0.5, 5.5])
-    before = {*delta.files(delta.load(Log(settings, "reading").path))}
+    before = {*delta.files(delta_table(Log(settings, "reading").path))}
     assert [*missing(settings, reading).spans] == by_hand([0.5, 5.5])
     append(settings, [2.5])
     for file in before:

@@ -27,10 +27,11 @@ from lake.project import load
 from lake.publish.cut import cut
 from lake.sources import declared, spool
 from lake.sources.describe import describe, position
-from lake.store import delta, small
+from lake.store import small
 from lake.store.ledger.cuts import record_cut
 from lake.store.ledger.editions import current_edition
 from lake.store.log import Log, LogHead
+from lake.store.table_logs import forget_all
 from lake.testing import Lakehouse
 from tests.shop import contract, declare, empty, job
 from tests.sources.fake import Fake
@@ -128,7 +129,7 @@ def test_a_spool_that_does_not_follow_the_logs_is_told_and_what_is_between_is_re
     before = logged(bank)
     shutil.rmtree(warehouse)
     copy.rename(warehouse)
-    delta._kept.clear()
+    forget_all()
     told = run(bank, spark, "ingest", code=2)
     assert "delivery 5 of bank is on the disk, and the logs have none after 2" in told
     shutil.rmtree(bank.settings.path(f".lake/{spool.FOLDER}/bank"))

@@ -30,6 +30,7 @@ from lake.sources.declared import Declared
 from lake.sources.source import Lag, Source
 from lake.store import delta, small
 from lake.store.log import Log, LogHead
+from lake.store.table_logs import forget_all
 from lake.store.torn import commit_file
 from lake.testing import Commands, Kill, Lakehouse
 from tests.checks import no_spark
@@ -191,7 +192,7 @@ def test_a_lost_batch_says_the_same_of_producers_when_it_is_made_again(
     assert bool(horizon_of(rooms).punctuation) == (closed is None)
     newest = commit_file(log.path, delta.version(log.path)).local
     newest.write_bytes(newest.read_bytes()[:100])  # as a machine that lost its power leaves it
-    delta._kept.clear()
+    forget_all()
     take(rooms, NOON + timedelta(days=3))
     again = [head.position.data for head in log.heads()]
     assert again[-len(before) :] == before
@@ -208,7 +209,7 @@ def test_who_is_killed_at_the_commit_of_a_closing_closes_nobody_twice(
     take(rooms, NOON)
     assert commands.lake("ingest", at=rooms, kill=Kill(f"log.{moment}")).landed
     assert [commands.lake(*words, at=rooms).code for words in (["run"], ["ingest"], ["verify"])] == [0, 0, 0]
-    delta._kept.clear()
+    forget_all()
     said = [head.horizon.get("closed") for head in Log(rooms.settings, "reading").heads()]
     assert said == [["a", "b"], None]
     assert check(rooms.settings, "reading") == []

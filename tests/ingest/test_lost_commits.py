@@ -34,6 +34,7 @@ from lake.store.quarantine import Rejected
 from lake.store.snapshot import published
 from lake.store.storage import Address
 from lake.store.table_head import TableHead
+from lake.store.table_logs import forget_all
 from lake.store.tables import FeedGap
 from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
@@ -56,7 +57,7 @@ def tear(path: Address) -> None:
     """Cuts the newest commit of the table at `path` short."""
     file = commit_file(path, delta.version(path)).local
     file.write_bytes(file.read_bytes()[:100])
-    delta._kept.clear()
+    forget_all()
 
 
 def advanced(shop: Project, name: str, cut: int, **inputs: int) -> TableHead:

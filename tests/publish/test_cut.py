@@ -103,7 +103,7 @@ class Growing:
     time: int = 0
     known: dict[str, LogHead] = field(default_factory=dict)
 
-    def look_at(self, paths: Iterable[str]) -> None:
+    def prefetch(self, paths: Iterable[str]) -> None:
         for stream in paths:
             if stream not in self.known:
                 self.time += next(self.pace, 0)
@@ -111,7 +111,7 @@ class Growing:
 
     def log(self, _: Settings, stream: str) -> Any:
         def head(*_: int) -> LogHead:
-            self.look_at([stream])
+            self.prefetch([stream])
             return self.known[stream]
 
         return SimpleNamespace(stream=stream, path=stream, head=head, must_reach=head)
@@ -142,8 +142,8 @@ def test_logs_that_grow_while_they_are_looked_at_divide_no_delivery(steps: list[
     growing = Growing(model, iter(pace))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cut_module, "Log", growing.log)
-        patch.setattr(cut_module, "moved", growing.moved)
-        patch.setattr(delta, "look_at", growing.look_at)
+        patch.setattr(cut_module, "invalidate", growing.moved)
+        patch.setattr(delta, "prefetch", growing.prefetch)
         heads = cut_module._heads(Settings(project=Path()), dict.fromkeys(STREAMS, 0))
     assert not model.divides(whole(heads, lambda stream: reversed(model.logs[stream])))
 

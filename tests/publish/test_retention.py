@@ -34,6 +34,7 @@ from lake.store.delta import start
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.editions import EditionTable
 from lake.store.table_head import CHANGE, Counts
+from lake.store.table_log import delta_table
 from lake.store.tables import Table
 from lake.store.upkeep import compaction, vacuum
 from lake.store.warehouse import Warehouse
@@ -190,7 +191,7 @@ def test_a_child_that_is_behind_finds_the_changes_since_its_own_position(project
     put(child, 1, inputs={"current_order": 2}, homes={"current_order": "current_order"})
     keep(project)
     assert readable(table) == [2, 3]
-    feed = pa.table(delta.load(table.path).load_cdf(starting_version=3))
+    feed = pa.table(delta_table(table.path).load_cdf(starting_version=3))
     assert sorted(feed.column("_change_type").to_pylist()) == ["delete", "insert"]
     put(table, 4)
     put(child, 2, inputs={"current_order": 4}, homes={"current_order": "current_order"})

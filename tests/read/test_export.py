@@ -26,6 +26,7 @@ from lake.read.export import EXTENSIONS, _whole
 from lake.read.sql import Reader, reader
 from lake.store import commit, delta
 from lake.store.delta import start
+from lake.store.table_log import delta_table
 from lake.store.tables import Table
 from lake.text import FIRST, as_table
 from tests.checks import present
@@ -325,7 +326,7 @@ def test_an_edition_is_exported_as_one_database_with_what_its_columns_mean(proje
 def with_position(table: Table) -> Table:
     """`table`, whose newest commit is its own."""
     position = start(table.app).next(verb="advance", cut=1, inputs={}, counts={})
-    delta.write(table.path, delta.load(table.path).to_pyarrow_table().slice(0, 0), position)
+    delta.write(table.path, delta_table(table.path).to_pyarrow_table().slice(0, 0), position)
     return table
 
 

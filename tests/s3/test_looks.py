@@ -21,7 +21,7 @@ from lake.publish.cut import cut
 from lake.store.ledger import contract_versions
 from lake.store.ledger.cuts import latest_cut
 from lake.store.log import LogHead
-from lake.store.standstill import still
+from lake.store.view import view
 from lake.store.voids import voids_head
 from tests.servers.s3 import S3
 from tests.shop import contract, empty
@@ -73,7 +73,7 @@ def test_a_void_that_comes_while_logs_are_looked_at_counts(
 
     project = load(settings)
     assert (cut(project).voids, latest_cut(settings)) == (0, cut(project))
-    with still():
+    with view():
         assert voids_head(settings) == 0
     monkeypatch.setattr(cut_module, "_heads", meanwhile)
     assert cut(project).voids == 1
@@ -90,7 +90,7 @@ def test_a_contract_that_comes_before_the_lease_of_its_log_is_known_under_it(
     def no_session() -> None:
         pytest.fail("nothing came")
 
-    with still():
+    with view():
         for expected in (0, 1):
             assert append(settings, no_session, load_contracts(settings)["orders"], deliver).read == 0  # type: ignore[arg-type]
             assert found.pop() == expected

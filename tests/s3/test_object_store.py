@@ -26,6 +26,7 @@ from lake.store.storage.object_store import ObjectStore
 from lake.store.storage.objects import Object
 from lake.store.storage.race import lost_races
 from lake.store.storage.ranged import END, WHOLE
+from lake.store.table_log import delta_table
 from lake.store.upkeep import truncation, vacuum
 from lake.store.warehouse import Warehouse
 from tests.processes import free_port
@@ -188,7 +189,7 @@ def test_a_file_that_is_gone_is_named_however_many_there_are(root: Address) -> N
     table = root / "silver/t"
     for number in range(5):
         delta.add(table, numbered(number))
-        files = delta.files(delta.load(table))
+        files = delta.files(delta_table(table))
         assert delta.missing(table, files) == []
         assert delta.missing(root, files) == []
     root.at(files[2]).delete()
@@ -214,7 +215,7 @@ def test_old_versions_are_vacuumed_and_a_past_is_ended(root: Address) -> None:
     assert truncation.end(table) > 0
     assert (numbers(table), delta.head(table, APP) is not None) == ([3], True)
     assert [entry.name for entry in table.list() if entry.name.endswith(".parquet")] == [
-        Path(file).name for file in delta.files(delta.load(table))
+        Path(file).name for file in delta.files(delta_table(table))
     ]
 
 
@@ -222,7 +223,7 @@ def test_a_query_reads_the_files_that_it_may_and_no_other(root: Address) -> None
     table = root / "silver/t"
     for number in range(2):
         delta.add(table, numbered(number))
-    allowed, other = delta.files(delta.load(table))
+    allowed, other = delta.files(delta_table(table))
     con = connect()
     con.execute(f"SET allowed_paths = [{literal(allowed)}]")
     con.execute("SET enable_external_access = false; SET lock_configuration = true")
@@ -246,7 +247,7 @@ def test_many_queries_at_once_read_what_is_there(root: Address) -> None:
     rows = pa.table({"n": range(200_000), "text": [f"text {number}" for number in range(200_000)]})
     delta.add(table, rows)
     assert Scan(table).arrow(["n"], where="n % 50000 = 1").num_rows == 4
-    [file] = delta.files(delta.load(table))
+    [file] = delta.files(delta_table(table))
     query = f"SELECT sum(n), count(DISTINCT text) FROM read_parquet({literal(file)})"
 
     def answer(_: int) -> object:
@@ -261,11 +262,11 @@ def test_many_queries_at_once_read_what_is_there(root: Address) -> None:
 class Overwriting(ObjectStore):
     """A store that takes no notice of If-None-Match."""
 
-    def put_if_absent(self, url: str, content: bytes) -> bool:
+    def put_if_absent(self, url: str, content: bytes) -> str:
         import obstore
 
         obstore.put(self._client, self._key(url), content)
-        return True
+        return ""
 
 
 def test_a_store_that_tells_two_writers_that_they_won_is_found_out(root: Address) -> None:

@@ -39,12 +39,12 @@ class Bucket(Storage):
         found = dict.fromkeys(name if deep or "/" not in name else f"{name.partition('/')[0]}/" for name in names)
         return (replace(self.head(f"{url}/{name}") or Entry("", 0, 0), name=name) for name in found)
 
-    def put_if_absent(self, url: str, content: bytes) -> bool:
+    def put_if_absent(self, url: str, content: bytes) -> str | None:
         self.step()
         if url in self.files:
-            return False
+            return None
         self.files[url], self.times[url] = content, self.at
-        return True
+        return ""
 
     def put(self, url: str, content: bytes) -> None:
         """Puts an object over what there may be."""

@@ -31,6 +31,7 @@ from lake.store.ledger import cuts, editions, runs
 from lake.store.log import Log
 from lake.store.storage import Address, LocalFolder
 from lake.store.table_head import CHANGE, Counts
+from lake.store.table_log import delta_table
 from lake.store.tables import Table
 from lake.store.upkeep import compaction, signpost, truncation
 from lake.store.voids import record as record_void
@@ -117,7 +118,7 @@ class Warehoused:
         describe(self.table, "Other sums.", {"v": {"comment": "what"}})
 
     def create(self) -> None:
-        delta.create(self.table.path.parent / "new", delta.load(self.table.path).schema(), {})
+        delta.create(self.table.path.parent / "new", delta_table(self.table.path).schema(), {})
 
     def skip(self) -> None:
         log = Log(self.settings, "orders")

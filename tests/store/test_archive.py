@@ -36,6 +36,7 @@ from lake.store.ledger.cuts import latest_cut
 from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.storage import LocalFolder
+from lake.store.table_logs import forget_all
 from lake.store.upkeep import cold_parts, compaction, vacuum
 from lake.testing import Commands, Kill, Lakehouse
 from tests import archived
@@ -181,7 +182,7 @@ def test_wherever_it_dies_nothing_is_lost_or_doubled_and_the_next_goes_on(
         shutil.rmtree(settings.project)
         shutil.rmtree(tmp_path / "cold", ignore_errors=True)
         shutil.copytree(tmp_path / "kept", settings.project)
-        delta._kept.clear()
+        forget_all()
         with dying(monkeypatch, at) as done:
             try:
                 run(settings, 4)
@@ -228,7 +229,7 @@ def test_wherever_it_is_killed_the_same_command_ends_what_it_began(settings: Set
                 shutil.rmtree(settings.project)
                 shutil.rmtree(tmp_path / "cold")
                 shutil.copytree(tmp_path / "kept", settings.project)
-                delta._kept.clear()
+                forget_all()
                 killed = commands.lake(*line, "4", at=house, kill=Kill(point, nth))
                 if killed.landed:
                     break
@@ -263,7 +264,7 @@ def test_a_commit_of_a_part_that_was_cut_short_is_made_again(
     os.truncate((first, last)[version], left)
     if version == 0:
         last.unlink()
-    delta._kept.clear()
+    forget_all()
     run(settings, 4)
     assert rows(settings) == before
     assert check(settings, "readings") == []
@@ -377,7 +378,7 @@ def test_what_is_done_to_an_archive_is_found(
     run(settings, 4)
     change, said = HARMS[harm]
     change(max((tmp_path / "cold").rglob("_bucket=*/*.parquet")))
-    delta._kept.clear()
+    forget_all()
     faults = check(settings, "readings")
     assert any(said in found for found in faults), faults
     assert str(tmp_path / "cold") in "".join(faults)

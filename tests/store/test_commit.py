@@ -21,6 +21,7 @@ from lake.store.commit import commit, describe, replace
 from lake.store.delta import Position, start
 from lake.store.scan import Scan, to_frame
 from lake.store.table_head import CHANGE, Counts
+from lake.store.table_log import delta_table
 from lake.store.tables import Table
 from tests.checks import present
 
@@ -98,7 +99,7 @@ def test_a_file_of_which_rows_are_changed_stays_in_small_groups(
     for rows in ([row(day, str(n), n) for n in range(100) for day in DAYS], [row(DAYS[1], "2", 3, "update")]):
         position = position.next(verb="advance", cut=position.txn + 1, inputs={}, counts={})
         position = commit(table, diff(*rows), Counts.of(diff(*rows)), IDENTITY, position)
-        [file] = delta.files(delta.load(table.path))
+        [file] = delta.files(delta_table(table.path))
         with table.path.at(file).open() as content:
             assert 4 < pq.ParquetFile(content).metadata.num_row_groups < 80
 
@@ -162,7 +163,7 @@ def test_replacing_a_table_changes_its_columns_in_one_commit(writer: Writer) -> 
     after = replace(
         writer.table, given, ["code"], following, meanings={"total": {"comment": "of all"}, "n": {"comment": "gone"}}
     )
-    fields = delta.load(writer.table.path).schema().fields
+    fields = delta_table(writer.table.path).schema().fields
     assert {f.name: f.metadata.get("comment") for f in fields} == {"code": None, "total": "of all"}
     assert after.version == before.version + 1
     assert Scan(writer.table.path).arrow().sort_by("total").to_pylist() == rows.to_pylist()
@@ -174,7 +175,7 @@ def test_readers_see_descriptions_and_need_no_reader_features(writer: Writer) ->
     writer.write(row(DAYS[0], "AA", 1))
     describe(writer.table, "Sums.", {"n": {"comment": "how many", "unit": "pieces"}})
     writer.write(row(DAYS[0], "AA", 2, "update"), row(DAYS[1], None, 3))
-    table = delta.load(writer.table.path)
+    table = delta_table(writer.table.path)
     assert table.metadata().description == "Sums."
     assert {f.name: f.metadata for f in table.schema().fields}["n"] == {"comment": "how many", "unit": "pieces"}
     assert table.protocol().min_reader_version == 1
@@ -191,27 +192,27 @@ def test_what_columns_mean_is_said_in_one_commit_that_changes_nothing_else(proje
     one = {"n": {"unit": "boxes"}}
     for meanings, version in ((both, 1), (both, 1), (one, 2), (one, 2)):
         describe(table, "Sums by code.", meanings)
-        described = delta.load(table.path)
+        described = delta_table(table.path)
         assert {f.name: f.metadata for f in described.schema().fields if f.metadata} == meanings
         assert described.metadata().description == "Sums by code."
         assert table.version() == first.version + version
     standing = present(table.position())
     assert (standing.txn, standing.origin, standing.version) == (first.txn, first.version, first.version + 2)
     after = next_commit(table, row(DAYS[0], "AA", 2, "update"), row(DAYS[2], "AA", 5))
-    feed = pa.table(delta.load(table.path).load_cdf(first.version + 1, after.version)).to_pylist()
+    feed = pa.table(delta_table(table.path).load_cdf(first.version + 1, after.version)).to_pylist()
     assert sorted((each["_change_type"], each["n"]) for each in feed) == [
         ("insert", 5), ("update_postimage", 2), ("update_preimage", 1)
     ]  # fmt: skip
-    assert delta.load(table.path).metadata().configuration["delta.enableChangeDataFeed"] == "true"
+    assert delta_table(table.path).metadata().configuration["delta.enableChangeDataFeed"] == "true"
 
 
 def test_a_table_that_another_tool_has_written_to_is_not_described_over_it(project: Settings) -> None:
     table = Table(project, "gold", "sums", "sums")
     table.create(SCHEMA, description="Sums.")
     next_commit(table, row(DAYS[0], "AA", 1))
-    delta.load(table.path).delete("n = 1")
+    delta_table(table.path).delete("n = 1")
     describe(table, "Other sums.", {"n": {"comment": "how many"}})
-    assert delta.load(table.path).metadata().description == "Sums."
+    assert delta_table(table.path).metadata().description == "Sums."
 
 
 def next_commit(table: Table, *rows: dict[str, Any]) -> Position:

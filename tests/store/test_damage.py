@@ -28,6 +28,7 @@ from lake.store.ledger import contract_versions, editions
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log
+from lake.store.table_logs import forget_all
 from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
 from tests.checks import fault, no_spark, present
@@ -161,7 +162,7 @@ def test_a_version_is_not_answered_from_where_its_commit_was_cut_short_at_whatev
     assert command(shop, *query).exit_code == 0
     for count in range(len(lines)):
         file.write_bytes(b"".join(lines[:count]))
-        delta._kept.clear()
+        forget_all()
         result = command(shop, *query)
         assert isinstance(result.exception, LakeError), lines[:count]
         assert "was cut short" in str(result.exception)

@@ -18,6 +18,7 @@ from lake.store.delta import Position
 from lake.store.numbered import only_writer
 from lake.store.scan import Scan
 from lake.store.storage import Address
+from lake.store.table_logs import table_log
 from lake.store.torn import commit_file
 from lake.store.warehouse import Location
 
@@ -66,7 +67,7 @@ def row(n: int) -> pa.Table:
 
 
 def another_writes_meanwhile(at: Location) -> None:
-    with delta.writable(at.path) as table:
+    with table_log(at.path).writable() as table:
         write_deltalake(at.path.url, row(2), mode="append")
         delta.write(table, row(3), Position(APP, 2))
 

@@ -159,7 +159,7 @@ def test_leases_that_were_looked_at_together_are_taken_without_another_look(
         (0, 1, 1),
         (0, 3, 1),
     ):
-        epochs.look_ahead(store, "table")
+        epochs.prefetch(store, "table")
         before = standing(folder(store)).number
         for _ in range(others):
             (folder(store) / f"{before + 1:08}").put_if_absent(b"{}")
@@ -170,9 +170,9 @@ def test_leases_that_were_looked_at_together_are_taken_without_another_look(
         epoch = take(store, seconds=0)
         assert (epoch.number, len(looks), epoch.alive) == (before + 1, expected, clock.at)
         epoch.end()
-    epochs.look_ahead(store, "table")
+    epochs.prefetch(store, "table")
     first = take(store)
-    epochs.look_ahead(store, "table")
+    epochs.prefetch(store, "table")
     with pytest.raises(epochs.Held):
         take(store, seconds=0)
     first.beat()
@@ -186,7 +186,7 @@ def test_of_more_files_than_are_listed_together_none_is_taken_for_the_newest(
     monkeypatch.setattr(epochs, "LISTED", listed)
     for _ in range(2):
         take(store).end()
-    epochs.look_ahead(store, "table")
+    epochs.prefetch(store, "table")
     assert take(store, seconds=0).number == 3
 
 
@@ -208,7 +208,7 @@ def test_a_number_that_was_taken_let_go_and_removed_is_not_taken_again(
     take(store).end()
     put, paused = type(folder(store).storage).put_if_absent, list[str]()
 
-    def late(storage: Any, url: str, content: bytes) -> bool:
+    def late(storage: Any, url: str, content: bytes) -> str | None:
         if not paused:
             paused.append(url)
             for _ in range(3):
@@ -325,7 +325,7 @@ class Host:
             patch.setattr(epochs, "_seen", self.seen)
             patch.setattr(epochs.Keeper, "start", lambda: None)
             if self.world.chance.random() < 0.2:
-                epochs.look_ahead(self.world.store, "table")
+                epochs.prefetch(self.world.store, "table")
             elif self.epoch is None:
                 self._take()
             else:

@@ -30,6 +30,7 @@ from lake.store import delta, log, quarantine, side_tables
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.storage import Address
+from lake.store.table_logs import forget_all
 from lake.store.torn import commit_file, damages
 from lake.store.voids import voided, voids_head
 from lake.store.warehouse import Warehouse
@@ -185,7 +186,7 @@ def tear(path: Address) -> None:
     """Cuts the newest commit of the table at `path` short."""
     file = commit_file(path, delta.version(path)).local
     file.write_bytes(file.read_bytes()[:100])
-    delta._kept.clear()
+    forget_all()
 
 
 def _crash(*_: Any) -> None:
@@ -335,7 +336,7 @@ def test_replay_takes_what_is_mended_exactly_once(
     before, path = events(project, spark), Warehouse(project).log("readings").path
     newest = commit_file(path, delta.version(path)).local
     newest.write_bytes(newest.read_bytes()[:100])  # as a machine that lost its power leaves it
-    delta._kept.clear()
+    forget_all()
     assert take(project, spark).batch == 3
     assert ([*waiting(project)], events(project, spark)) == ([], before)
     assert log_run.check(project, "readings") == []

@@ -32,6 +32,7 @@ from lake.store import delta
 from lake.store.ledger import editions
 from lake.store.log import Log
 from lake.store.proof import chain, fingerprints
+from lake.store.table_logs import forget_all
 from lake.store.torn import commit_file
 from lake.store.upkeep import compaction
 from lake.store.warehouse import Warehouse
@@ -56,7 +57,7 @@ def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakeh
 def shop(calm: Lakehouse, tmp_path: Path) -> Lakehouse:
     """A copy of it, to do with as one likes."""
     shutil.copytree(calm.home, tmp_path, dirs_exist_ok=True)
-    delta._kept.clear()
+    forget_all()
     return Lakehouse(tmp_path / "shop", tmp_path)
 
 
@@ -225,7 +226,7 @@ def forged(shop: Lakehouse) -> None:
         assert old in file.read_text()
         file.write_text(file.read_text().replace(old, new))
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    delta._kept.clear()
+    forget_all()
 
 
 def test_a_commit_that_says_otherwise_than_the_one_before_breaks_the_chain(shop: Lakehouse) -> None:
@@ -234,7 +235,7 @@ def test_a_commit_that_says_otherwise_than_the_one_before_breaks_the_chain(shop:
     file = commit_file(Warehouse(settings).log("orders").path, head.version).local
     file.write_text(file.read_text().replace(head.content["digest"], "0" * 64))
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    delta._kept.clear()
+    forget_all()
     said = log_run.check(settings, "orders")
     assert [each.partition(":")[0] for each in said] == ["batch 1", "batch 2"]
 
@@ -246,7 +247,7 @@ def test_a_log_of_long_ago_is_not_proved_and_nothing_is_wanted_for_it(shop: Lake
         file = commit_file(Warehouse(settings).log("orders").path, head.version).local
         file.write_text(file.read_text().replace('\\"content\\":', '\\"nothing\\":'))
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    delta._kept.clear()
+    forget_all()
     result = command(shop, "log", "orders", "--check")
     assert (result.exit_code, "2 of 2 batches have no recorded fingerprint" in result.stderr) == (0, True)
     assert fault(command(shop, "log", "orders", "--head")).exit_code == 1
@@ -273,7 +274,7 @@ def test_the_chain_survives_a_forget_a_compaction_and_a_batch_that_is_made_again
             file.unlink()
     newest = commit_file(path, position.version).local
     newest.write_bytes(newest.read_bytes()[:100])
-    delta._kept.clear()
+    forget_all()
     ingest(settings, lambda: shop.spark, shop.project.contracts)
     head = Log(settings, "orders").head()
     was, now = head.content["was"], head.content
@@ -320,7 +321,7 @@ def test_an_edition_of_long_ago_says_nothing_of_its_content_and_is_answered_from
     for entry in present(edition).tables.values():
         commit = commit_file(Warehouse(shop.settings).root / entry.path, entry.version).local
         commit.write_text(commit.read_text().replace('\\"content\\":', '\\"nothing\\":'))
-    delta._kept.clear()
+    forget_all()
     assert command(shop, "sql", QUERY).exit_code == 0
     for words in (("sql", QUERY, "--verified"), ("verify", "--edition", "1")):
         result = command(shop, *words)

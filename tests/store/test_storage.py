@@ -30,7 +30,8 @@ ROOMS: Final = (
 TOUCHING: Final = {"os", "shutil", "tempfile", "pathlib", "fcntl"}
 LOCAL: Final = {
     "store/delta.py": "names of files have a beginning in common",
-    "store/stored_log.py": "delta-rs opens a copy of a table's log, which goes at once",
+    "store/bucket_log.py": "delta-rs opens a copy of a table's log, which goes at once",
+    "store/folder_log.py": "it is the folder's own: the newest commit is looked up by its name",
     "store/storage/__init__.py": "the first storage is a local folder",
     "store/storage/object_store.py": "a file of this machine is put into a bucket",
     "store/put_up.py": "so are those that Spark cannot read here",

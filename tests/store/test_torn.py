@@ -26,6 +26,7 @@ from lake.store.ledger.cuts import latest_cut, record_cut
 from lake.store.locks.lease import forget_the_dead, lease
 from lake.store.recovery import fence
 from lake.store.storage import Address
+from lake.store.table_logs import forget_all
 from lake.store.tables import Table
 from lake.store.torn import commit_file, torn
 from lake.store.upkeep import truncation
@@ -69,7 +70,7 @@ def test_a_torn_commit_is_not_there_and_the_next_takes_its_number(project: Setti
     path = cuts(project)
     file = newest(path)
     written(path, left)
-    delta._kept.clear()
+    forget_all()
     assert torn(path) == int(file.stem)
     assert present(latest_cut(project)).number == 2
     assert delta.version(path) == int(file.stem) - 1
@@ -85,7 +86,7 @@ def test_a_torn_entry_about_erasures_does_not_stop_the_next(project: Settings) -
     for _ in range(2):
         erasures.mark_purged(project, number, edition=1, at=NOW)
         written(path, 100)
-        delta._kept.clear()
+        forget_all()
         assert erasures.purged(project) == 0
     assert erasures.record(project, "orders", ["another"], at=NOW) == number + 1
     erasures.mark_purged(project, number + 1, edition=2, at=NOW)
@@ -96,7 +97,7 @@ def test_a_checkpoint_of_a_torn_commit_goes_with_it(project: Settings) -> None:
     path = cuts(project)
     DeltaTable(str(path)).create_checkpoint()
     written(path, 50)
-    delta._kept.clear()
+    forget_all()
     assert present(latest_cut(project)).number == 2
     assert record_cut(project, {"orders": 4}, 0).number == 3
     assert [entry for entry in (path / "_delta_log").list() if "checkpoint" in entry.name] == []
@@ -111,7 +112,7 @@ def test_a_table_whose_past_was_ended_at_a_torn_commit_keeps_its_rows(project: S
     truncation.begin_anew(path, delta.head(path, app), purge=1)
     truncation.end(path)
     written(path, left)
-    delta._kept.clear()
+    forget_all()
     for _ in range(2):
         with lease(project, "table.current_order"):
             assert (delta.head(path, app), delta.standing(path, app).txn) == (None, 3)
@@ -136,7 +137,7 @@ def test_the_first_commit_of_a_table_may_be_torn(project: Settings) -> None:
     for version in range(DeltaTable(str(path)).version(), 0, -1):
         commit_file(path, version).delete()
     written(path, 100)
-    delta._kept.clear()
+    forget_all()
     assert latest_cut(project) is None
     assert record_cut(project, {"orders": 2}, 0).number == 1
 

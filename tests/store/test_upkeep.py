@@ -29,6 +29,7 @@ from lake.store.recovery import put_aside
 from lake.store.scan import Scan
 from lake.store.storage import disk
 from lake.store.table_head import CHANGE, Counts
+from lake.store.table_logs import forget_all, table_log
 from lake.store.tables import FeedGap, Table
 from lake.store.torn import commit_file
 from lake.store.upkeep import compaction, truncation, vacuum
@@ -328,7 +329,7 @@ def test_writers_pack_small_files_once_there_are_many_and_no_sooner(table: Table
 def test_writers_leave_alone_what_another_tool_wrote_last(table: Table) -> None:
     for number in range(100, 100 + compaction.CROWDED):
         change(table, "insert", number)
-    with delta.writable(table.path) as opened:
+    with table_log(table.path).writable() as opened:
         write_deltalake(opened, Scan(table.path).arrow(limit=1), mode="append")
     crowd = files(table)
     compaction.pack_table(table.path, table.position())
@@ -404,7 +405,7 @@ def test_a_compaction_that_turns_out_to_be_cut_short_has_lost_no_row(table: Tabl
     assert files(table) < before
     delete(table, keep=tuple(vacuum.before_newest(table.path)), since=newest)
     commit_file(table.path, newest).local.write_text("{")
-    delta._kept.clear()
+    forget_all()
     put_aside(table.path)
     assert (files(table), numbers(table)) == (before, rows)
 

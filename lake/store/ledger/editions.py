@@ -13,7 +13,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.store import delta, durable
 from lake.store.book import Book, as_state, instant, parsed, unknown
 from lake.store.recovery import last_edition
-from lake.store.standstill import still
+from lake.store.view import view
 from lake.store.warehouse import Warehouse
 
 
@@ -206,8 +206,8 @@ def record_edition(
     definitions or elsewhere than both `tables` and the edition that the caller had `seen` when it began.
     """
     _flush_tables(settings, tables)
-    with EDITIONS.written(settings), still():
-        delta.look_at(book.location(settings).path for book in (EDITIONS, _NUMBERS))
+    with EDITIONS.written(settings), view():
+        delta.prefetch(book.location(settings).path for book in (EDITIONS, _NUMBERS))
         head = EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
         if seen and _made(latest) not in (_made(seen), {name: _maker(table) for name, table in tables.items()}):
@@ -288,11 +288,10 @@ def _goes_back(latest: Edition, edition: Edition) -> bool:
 
 
 def _remember(settings: Settings, number: int) -> None:
-    """Notes beside the book, whose lease the caller holds, that edition `number` was published."""
-    with _NUMBERS.written(settings, hosts=False):
-        head = _NUMBERS.head(settings)
-        if head.data.get("edition", 0) < number:
-            _NUMBERS.add(settings, head, ["edition", number], edition=number)
+    """Record beside the editions, whose lease the caller holds, that edition `number` was published."""
+    head = _NUMBERS.head(settings)
+    if head.data.get("edition", 0) < number:
+        _NUMBERS.add(settings, head, ["edition", number], edition=number)
 
 
 def _made(edition: Edition | None) -> dict[str, tuple[str, str]]:

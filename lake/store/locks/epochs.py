@@ -147,10 +147,10 @@ _seen: Final[dict[str, tuple[Standing, float]]] = {}
 """How leases stood when they were last looked at together, and when that was, by the URLs of their folders."""
 
 
-def look_ahead(settings: Settings, kind: str) -> None:
-    """Lists the leases of a warehouse in a store together, from those of a `kind` on. Nothing fails by it.
+def prefetch(settings: Settings, kind: str) -> None:
+    """List the leases of a warehouse in a bucket together, from those of a `kind` on. Nothing fails by it.
 
-    For EXPIRED seconds, who takes one that was let go need not look for it.
+    For EXPIRED seconds a lease that was released can be taken without a look at it.
     """
     if not settings.store:
         return

@@ -25,7 +25,7 @@ from lake.errors import Busy
 from lake.session import gone
 from lake.store.locks import activity, epochs
 from lake.store.recovery import mend
-from lake.store.standstill import held
+from lake.store.table_logs import holding
 from lake.store.warehouse import Warehouse
 
 NOUNS: Final = {
@@ -75,7 +75,9 @@ def lease(
             _mend(settings, name, died=died and commits)
             ended = commits or not died
             holder.write_text(json.dumps(note))
-        with held(location.path for location in Warehouse(settings).leased(name)) if hosts else nullcontext():
+        # A commit to a bucket on top of an old version is refused; in a folder only the lock prevents it.
+        alone = hosts or not settings.store
+        with holding(location.path for location in Warehouse(settings).leased(name)) if alone else nullcontext():
             yield
     except BaseException as error:
         ended = ended and not (commits and (gone(error) or not isinstance(error, Exception)))

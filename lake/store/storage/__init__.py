@@ -60,8 +60,8 @@ class Storage(Protocol):
         Raises FileNotFoundError where there is nothing.
         """
 
-    def put_if_absent(self, url: str, content: bytes) -> bool:
-        """Writes a file, at once and whole, where there is none; False where there is one, which stays as it is."""
+    def put_if_absent(self, url: str, content: bytes) -> str | None:
+        """Write a file, at once and whole, unless there is one. Return its tag, "" if unknown; None if there is one."""
 
     def put_file(self, url: str, file: Path) -> None:
         """Copies a file of this machine, at once and whole, over what there may be; folders above it are made."""
@@ -104,17 +104,17 @@ class LocalFolder(Storage):
             else:
                 yield Entry(f"{entry.name}/", 0, 0)
 
-    def put_if_absent(self, url: str, content: bytes) -> bool:
+    def put_if_absent(self, url: str, content: bytes) -> str | None:
         file = Path(url)
         whole = file.with_name(f".{file.name}.{token_hex(8)}.tmp")
         whole.write_bytes(content)
         try:
             os.link(whole, file)
         except FileExistsError:
-            return False
+            return None
         finally:
             whole.unlink()
-        return True
+        return ""
 
     def put_file(self, url: str, file: Path) -> None:
         target = Path(url)
@@ -199,7 +199,11 @@ class Address:
         return self.storage.list(self.url, deep=deep, after=after)
 
     def put_if_absent(self, content: bytes) -> bool:
-        """Writes the file, at once and whole, where there is none; False where there is one."""
+        """Write the file, at once and whole, unless there is one. Return whether it was written."""
+        return self.put_tagged(content) is not None
+
+    def put_tagged(self, content: bytes) -> str | None:
+        """As `put_if_absent`. Return the tag of what was written, "" if unknown; None if there is a file."""
         return self.storage.put_if_absent(self.url, content)
 
     def put_file(self, file: Path) -> None:

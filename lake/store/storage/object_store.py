@@ -157,11 +157,7 @@ class ObjectStore(Storage):
             with told(url):  # by name, and only as far as somebody asks
                 found = [_entry(meta, prefix) for meta in next(parts, []) if _is_below(meta, prefix)]
 
-    def put_if_absent(self, url: str, content: bytes) -> bool:
-        return self.put_tagged(url, content) is not None
-
-    def put_tagged(self, url: str, content: bytes) -> str | None:
-        """As `put_if_absent`: the tag of what it wrote, "" where the answer that told it was lost; else None."""
+    def put_if_absent(self, url: str, content: bytes) -> str | None:
         import obstore
 
         writer = token_hex(16)

@@ -33,7 +33,7 @@ from lake.store.warehouse import Location
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lake.store.stored_log import TableState
+    from lake.store.table_log import TableState
 
 PROPERTIES: Final = ("delta.dataSkippingStatsColumns",)
 """What a part has of the log's properties: it is searched as the log is."""

@@ -26,7 +26,7 @@ from lake.store.delta import Position
 from lake.store.numbered import METADATA, session_settings
 from lake.store.snapshot import duckdb_type
 from lake.store.storage import Address
-from lake.store.stored_log import TableState
+from lake.store.table_log import TableState, delta_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -169,7 +169,7 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
 
     The caller holds the lease. Raises as `compact_table` does.
     """
-    version = delta.load(path).version()
+    version = delta_table(path).version()
     options = {
         "spark.databricks.delta.optimize.minFileSize": str(target // 2),
         "spark.databricks.delta.optimize.maxFileSize": str(target),
@@ -207,7 +207,7 @@ def fingerprint(path: Address, table: TableState, files: Sequence[str], where: s
 
 def _proved(path: Address, version: int, *, undo: Callable[[], object]) -> Compacted:
     """What the commits after `version` did: they may have replaced files by others with the same rows, no more."""
-    before, after = delta.load(path, version), delta.load(path)
+    before, after = delta_table(path, version), delta_table(path)
     old, new = set(delta.files(before)), set(delta.files(after))
     gone, come = sorted(old - new), sorted(new - old)
     removed, added = fingerprint(path, before, gone), fingerprint(path, after, come)

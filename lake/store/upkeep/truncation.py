@@ -13,8 +13,9 @@ from typing import Final
 
 from lake.store import delta, durable
 from lake.store.delta import Position
-from lake.store.standstill import moved
 from lake.store.storage import Address
+from lake.store.table_log import delta_table
+from lake.store.table_logs import invalidate
 from lake.store.upkeep import vacuum
 
 CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint.*\.parquet")
@@ -27,9 +28,9 @@ def begin_anew(path: Address, position: Position | None = None, **also: object) 
     """
     with delta.changing(path, _kept(path, position, also) if position else None) as (table, properties):
         table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
-    table = delta.load(path)
+    table = delta_table(path)
     table.create_checkpoint()
-    moved(path)
+    invalidate(path)
     return table.version()
 
 

@@ -18,6 +18,7 @@ from deltalake.exceptions import DeltaError
 
 from lake.store import delta
 from lake.store.storage import Address
+from lake.store.table_log import delta_table
 from lake.store.torn import commit_file
 
 GRACE: Final = timedelta(minutes=1)
@@ -39,7 +40,7 @@ def unneeded(path: Address, *, keep: Iterable[int], since: int, unnamed: timedel
     files are among them.
     """
     # What a commit has removed is named for good, whether its file is still there or not.
-    stale = delta.load(path).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
+    stale = delta_table(path).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
     needed = _needed(path, sorted({*keep, since}), since)
     files = {path / entry.name: entry for entry in path.list(deep=True)}
     gone = {file for name in stale if (file := path / name) not in needed and file in files}
@@ -55,7 +56,7 @@ def _needed(path: Address, keep: Sequence[int], since: int) -> set[Address]:
 
     One walk over the commits, where asking for the files of each version takes 10 ms a version.
     """
-    first, last = delta.load(path, keep[0]), delta.version(path)
+    first, last = delta_table(path, keep[0]), delta.version(path)
     born = {path.at(file): keep[0] for file in delta.files(first)}
     needed = set()
     for version in range(keep[0] + 1, last + 1):
@@ -96,7 +97,7 @@ def before_newest(path: Address) -> list[int]:
     """
     before = delta.version(path) - 1
     try:
-        return [delta.load(path, before).version()] if before >= 0 else []
+        return [delta_table(path, before).version()] if before >= 0 else []
     except DeltaError:  # its past was ended
         return []
 
@@ -104,7 +105,7 @@ def before_newest(path: Address) -> list[int]:
 def checkpoint(path: Address) -> None:
     """Keeps the commits few that opening the table reads one by one."""
     last = path / "_delta_log" / "_last_checkpoint"
-    table = delta.load(path)
+    table = delta_table(path)
     checkpointed = json.loads(last.read())["version"] if last.exists() else 0
     if table.version() - checkpointed >= CHECKPOINT_EVERY:
         table.create_checkpoint()

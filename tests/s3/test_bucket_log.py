@@ -20,13 +20,15 @@ from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
 from lake.errors import Unavailable
-from lake.store import book, delta, small, standstill, stored_log
+from lake.store import book, bucket_log, delta, small
+from lake.store.bucket_log import BucketLog
 from lake.store.damage import blamed
 from lake.store.ledger import runs
 from lake.store.locks.lease import lease
-from lake.store.standstill import still
 from lake.store.storage import Address, Entry, disk, ranged
-from lake.store.stored_log import StoredLog, TableState
+from lake.store.table_log import TableState
+from lake.store.table_logs import invalidate, table_log
+from lake.store.view import view
 from lake.store.warehouse import Warehouse
 from tests.s3.wire import Fault, nth, wired
 from tests.servers.s3 import S3
@@ -76,7 +78,7 @@ def nothing(table: Address, number: int) -> None:
     position = delta.standing(table, APP).next(n=number)
     with delta.committing(table) as current:
         current.create_write_transaction([], "append", current.schema(), commit_properties=position.commit_properties)
-    standstill.moved(table)
+    invalidate(table)
 
 
 def appended_by_another(table: Address, number: int) -> None:
@@ -114,7 +116,7 @@ def merged(table: Address, number: int) -> None:
             .when_not_matched_insert({"n": "s.n", "part": "s.part"})
             .execute()
         )
-    standstill.moved(table)
+    invalidate(table)
 
 
 def past_ended(table: Address, _: int) -> None:
@@ -160,15 +162,15 @@ def told(state: TableState | DeltaTable) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("most", [stored_log.LISTED, 5])
+@pytest.mark.parametrize("most", [bucket_log.LISTED, 5])
 def test_a_table_is_what_delta_rs_says_that_it_is(
     table: Address, seed: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was committed, by whom, at each version that is there still; also of a log too long to be listed, and of
     a table with too many files to be changed in a copy.
     """
-    monkeypatch.setattr(stored_log, "LISTED", most)
-    monkeypatch.setattr(stored_log, "FILES", most)
+    monkeypatch.setattr(bucket_log, "LISTED", most)
+    monkeypatch.setattr(bucket_log, "FILES", most)
     chance = random.Random(seed)
     create(table, 4, partition_by=["part"])
     for number in range(16):
@@ -178,7 +180,7 @@ def test_a_table_is_what_delta_rs_says_that_it_is(
     ended = seed % 2 == 1
     if ended:
         past_ended(table, 0)
-    for log in (stored_log.stored_log(table), StoredLog(table)):
+    for log in (table_log(table), BucketLog(table)):
         for version in range(another(table).version() if ended else 0, another(table).version() + 1):
             by_itself = DeltaTable(table.url, version=version, storage_options=table.storage.options)
             assert told(log.state(version)) == told(by_itself)
@@ -214,12 +216,12 @@ def test_a_change_of_a_table_that_has_lost_a_file_is_refused_as_damage(
 
 def test_within_a_block_tables_stand_still_but_for_own_commits(table: Address) -> None:
     assert not delta.exists(table)
-    with still():
+    with view():
         assert not delta.exists(table)
         appended_by_another(table, 1)
         assert not delta.exists(table)
     assert delta.version(table) == 0
-    with still():
+    with view():
         assert delta.version(table) == 0
         delta.add(table, rows(2))
         assert delta.version(table) == 1
@@ -234,19 +236,19 @@ def test_within_a_block_tables_stand_still_but_for_own_commits(table: Address) -
 def test_what_a_table_was_before_an_own_commit_is_no_knowledge(table: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread looks for a table while another commits to it: what the first has seen is not taken for its state."""
     appended(table, 1)
-    known = stored_log.stored_log(table)
-    listed, looked = StoredLog._listed, list[bool]()
+    known = table_log(table)
+    listed, looked = BucketLog._listed, list[bool]()
 
-    def late(self: StoredLog, after: str = "") -> list[Entry]:
+    def late(self: BucketLog, after: str = "") -> list[Entry]:
         before = [*listed(self, after)]
         if not looked:
             looked.append(True)
-            standstill.moved(table)
+            invalidate(table)
             appended_by_another(table, 2)
         return before
 
-    monkeypatch.setattr(StoredLog, "_listed", late)
-    with still():
+    monkeypatch.setattr(BucketLog, "_listed", late)
+    with view():
         assert known.newest() == 0
         assert known.newest() == 1
 
@@ -264,7 +266,7 @@ def test_threads_share_what_was_looked_for_and_a_lease_looks_again(
             with lease(through, "table.t") if held else nullcontext():
                 return delta.version(seen)
 
-        with still(), ThreadPoolExecutor(2) as pool:
+        with view(), ThreadPoolExecutor(2) as pool:
             first = delta.version(seen)
             appended_by_another(table, 2)
             versions = [pool.submit(copy_context().run, look, n).result() for n in range(3)]
@@ -273,7 +275,7 @@ def test_threads_share_what_was_looked_for_and_a_lease_looks_again(
 
 def test_a_block_of_its_own_within_one_looks_no_more_often(table: Address, s3: S3, settings: Settings) -> None:
     appended(table, 1)
-    with wired(s3.port) as wire, still(), still():
+    with wired(s3.port) as wire, view(), view():
         seen = Warehouse(replace(settings, storage=wire.storage)).root / "silver/t"
         for _ in range(3):
             assert delta.version(seen) == 0
@@ -356,7 +358,7 @@ def test_under_its_lease_a_table_is_looked_for_once_whatever_this_process_commit
         with lease(those, at.lease):
             assert delta.version(at.path) == 3
             disk.remove_table(at.path)
-            standstill.moved(at.path)
+            invalidate(at.path)
             assert not delta.exists(at.path)
 
 
@@ -369,7 +371,7 @@ def test_runs_that_two_hosts_book_at_a_time_are_all_there_and_numbered(
     at = datetime(2026, 1, 2, tzinfo=UTC)
 
     def work(host: Settings) -> None:
-        with still() if stands_still else nullcontext():
+        with view() if stands_still else nullcontext():
             for number in range(8):
                 runs.record_run(host, "advance", f"{host.project.name}-{number}", number, "done", {}, at, 0.0)
 

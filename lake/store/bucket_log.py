@@ -1,4 +1,4 @@
-"""The log of a Delta table in a store, as this process knows it: listed once, and each commit read once.
+"""The log of a Delta table in a bucket: listed once, and each commit read once.
 
 delta-rs by itself reads every commit since the newest checkpoint twice, and once more for a transaction; a checkpoint
 in eleven parts. Here it opens a copy of the log that is made for it on this machine, and removed at once: what it knows
@@ -15,19 +15,19 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
-from lake.store import standstill
+from lake.store import view
 from lake.store.storage import Address, Entry
+from lake.store.table_log import TableLog, TableState, delta_table
 from lake.store.torn import COMMIT, commit_file
 
 if TYPE_CHECKING:
@@ -46,36 +46,6 @@ STATES: Final = 4
 """So many versions of a table are kept open."""
 THREADS: Final = 8
 """So many commits are read at once."""
-KNOWN: Final = 10_000
-"""Of so many commits of a table it is kept what they say of themselves, at most."""
-
-
-class TableState(Protocol):
-    """A table at one version, to be read: what deltalake's DeltaTable has for that."""
-
-    def version(self) -> int:
-        """Which one."""
-
-    def metadata(self) -> Metadata:
-        """Its id, description, partition columns and properties."""
-
-    def protocol(self) -> ProtocolVersions:
-        """Which features it has."""
-
-    def schema(self) -> Schema:
-        """Its columns."""
-
-    def file_uris(self) -> list[str]:
-        """The files that hold its rows, in the form of URLs."""
-
-    def get_add_actions(self, flatten: bool = False) -> Table:
-        """What is known of each file."""
-
-    def count(self) -> int:
-        """How many rows it has."""
-
-    def transaction_version(self, app_id: str) -> int | None:
-        """The newest transaction of an app."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +54,7 @@ class _Copy:
 
     table: DeltaTable
     folder: str
-    log: StoredLog
+    log: BucketLog
 
     def version(self) -> int:
         return self.table.version()
@@ -112,38 +82,16 @@ class _Copy:
 
 
 @dataclass
-class StoredLog:
-    """The log of the table at `path`, which is in a store. Many threads may ask."""
+class BucketLog(TableLog):
+    """The log of a table of which delta-rs opens copies."""
 
-    path: Address
-    turn: int = 0
-    """It grows where the table is another one: it was removed and made again."""
-    own: str = ""
-    """The writer of the newest commit that this process has put up itself."""
     _files: dict[str, Entry] = field(default_factory=dict)
     _contents: dict[int, bytes] = field(default_factory=dict)
-    _infos: dict[int, dict[str, Any]] = field(default_factory=dict)
     _states: dict[int, TableState] = field(default_factory=dict)
-    _lock: RLock = field(default_factory=RLock)
-
-    def newest(self) -> int | None:
-        """The version of the newest commit, looked for now; None where there is no table."""
-        with self._lock:
-            if not standstill.is_known(self.path):
-                before = standstill.moves(self.path)
-                if standstill.is_missing(self.path):
-                    self.forget()
-                else:
-                    self._look()
-                standstill.looked(self.path, before)
-            return max(self._commits, default=None)
 
     def state(self, version: int | None = None) -> TableState:
-        """The table at `version`, or its newest. Raises TableNotFoundError."""
         with self._lock:
-            newest = self.newest()
-            if newest is None:
-                raise TableNotFoundError(self.path.url)
+            newest = self.must_have(self.newest())
             at = newest if version is None else version
             state = self._states.pop(at, None) or self._opened(at)
             self._states[at] = state
@@ -151,17 +99,30 @@ class StoredLog:
                 del self._states[next(iter(self._states))]
             return state
 
-    def info(self, version: int) -> dict[str, Any]:
-        """What a commit says of itself. Raises FileNotFoundError."""
-        with self._lock:
-            if version not in self._infos:
-                if len(self._infos) > KNOWN:
-                    self._infos.clear()
-                self._infos[version] = info_of(self.content(version))
-            return self._infos[version]
+    @contextmanager
+    def opened(self, version: int | None = None) -> Iterator[TableState]:
+        yield self.state(version)
+
+    @contextmanager
+    def writable(self, version: int | None = None) -> Iterator[DeltaTable]:
+        yield delta_table(self.path, version)
+
+    @contextmanager
+    def committing(self, *, reads: bool) -> Iterator[DeltaTable]:
+        with self.target(reads=reads) as (url, options):
+            yield DeltaTable(url, storage_options=options)
+
+    @contextmanager
+    def target(self, *, reads: bool = False) -> Iterator[tuple[str, dict[str, str] | None]]:
+        with ExitStack() as stack:
+            url, options = self.path.url, self.path.storage.options
+            try:
+                url, options = stack.enter_context(self.commit(reads=reads)), None
+            except Unusual:
+                stack.callback(self.invalidate)
+            yield url, options
 
     def content(self, version: int) -> bytes:
-        """A commit. Raises FileNotFoundError."""
         with self._lock:
             content = self._contents.get(version)
             if content is None:
@@ -177,16 +138,14 @@ class StoredLog:
                 for line in self.content(number).splitlines():
                     if line.startswith(b'{"txn"') and (txn := json.loads(line)["txn"])["appId"] == app:
                         return int(txn["version"])
-            return self._by_itself(version).transaction_version(app) if self._base(version) >= 0 else None
+            return delta_table(self.path, version).transaction_version(app) if self._base(version) >= 0 else None
 
     def forget(self) -> None:
-        """Knows nothing of the table any more."""
         with self._lock:
-            self.turn += 1
+            super().forget()
             self._files = {}
             self._states.clear()
             self._contents.clear()
-            self._infos.clear()
 
     @property
     def _commits(self) -> set[int]:
@@ -198,15 +157,22 @@ class StoredLog:
         found = (int(name[:20]) for name in self._files if CHECKPOINT.fullmatch(name))
         return max((number for number in found if number <= version), default=-1)
 
-    def _look(self) -> None:
-        if commits := self._commits:
-            newest = commit_file(self.path, max(commits)).name
-            since = {entry.name: entry for entry in self._listed(after=newest[:20])}
-            if newest in since and _same(since[newest], self._files[newest]):
-                self._files |= since
-                return
+    def _look_up(self) -> int | None:
+        if not self._has_grown():
             self.forget()
-        self._files = {entry.name: entry for entry in self._whole()}
+            self._files = {entry.name: entry for entry in self._whole()}
+        return max(self._commits, default=None)
+
+    def _has_grown(self) -> bool:
+        """List what is newer than the newest commit known. Return whether that is still there."""
+        if not (commits := self._commits):
+            return False
+        newest = commit_file(self.path, max(commits)).name
+        since = {entry.name: entry for entry in self._listed(after=newest[:20])}
+        if newest not in since or not _same(since[newest], self._files[newest]):
+            return False
+        self._files |= since
+        return True
 
     def _whole(self) -> list[Entry]:
         entries = [*islice(self._listed(), LISTED)]
@@ -228,10 +194,7 @@ class StoredLog:
             with self.copy(version) as folder:
                 return _Copy(DeltaTable(str(folder)), str(folder), self)
         except (Unusual, DeltaError, FileNotFoundError):
-            return self._by_itself(version)
-
-    def _by_itself(self, version: int) -> DeltaTable:
-        return DeltaTable(self.path.url, version=version, storage_options=self.path.storage.options)
+            return delta_table(self.path, version)
 
     @contextmanager
     def commit(self, *, reads: bool = False) -> Iterator[str]:
@@ -260,10 +223,9 @@ class StoredLog:
 
     def _put(self, version: int, content: bytes) -> None:
         """Puts up a commit, which is known then without another look. Raises CommitFailedError where there is one."""
-        standstill.moved(self.path)
-        store: Any = self.path.storage
+        self.invalidate()
         file = commit_file(self.path, version)
-        tag = store.put_tagged(file.url, content)
+        tag = file.put_tagged(content)
         if tag is None:
             raise CommitFailedError(f"another writer has committed _delta_log/{file.name} of {self.path.name}")
         with self._lock:
@@ -271,9 +233,8 @@ class StoredLog:
                 return
             self._files[file.name] = Entry(file.name, len(content), 0, tag)
             self._contents[version] = content
-            with suppress(ValueError, AttributeError):
-                self.own = json.loads(info_of(content).get("userMetadata") or "{}").get("writer", "")
-            standstill.committed(self.path)
+            self._newest = max(self._commits)
+            view.know(self.path)
 
     def _fetch(self, folder: Path) -> None:
         """Puts the files of the newest state into the folder of its copy. Raises Unusual for large ones."""
@@ -357,20 +318,3 @@ def _folder(path: Address) -> Iterator[Path]:
 
 def _files_in(folder: Path) -> list[str]:
     return [str(file.relative_to(folder)) for file in sorted(folder.rglob("*")) if file.is_file()]
-
-
-def info_of(content: bytes) -> dict[str, Any]:
-    """What a commit says of itself, from its lines."""
-    infos = (json.loads(line)["commitInfo"] for line in content.splitlines() if line.startswith(b'{"commitInfo"'))
-    return next(infos, {})
-
-
-_logs: Final[dict[str, StoredLog]] = {}
-
-
-def stored_log(path: Address) -> StoredLog:
-    """What this process knows of the log of the table at `path`."""
-    known = _logs.get(path.url)
-    if known is None or known.path.storage != path.storage:
-        known = _logs[path.url] = StoredLog(path)
-    return known

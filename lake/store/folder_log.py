@@ -1,0 +1,125 @@
+"""The log of a Delta table in a folder of this machine, where a commit may have been cut short."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from lake.errors import StorageError
+from lake.store import view
+from lake.store.storage import Entry
+from lake.store.table_log import TableLog, TableState, delta_table
+from lake.store.torn import COMMIT, commit_file, is_complete
+
+
+@dataclass
+class FolderLog(TableLog):
+    """The log of a table whose folder delta-rs reads and writes itself.
+
+    The newest state is kept, and brought up to later commits: 1 ms however many there are, where opening takes 4 ms
+    after 10 commits and 25 ms after 1,000.
+    """
+
+    _head: Entry | None = None
+    _idle: list[DeltaTable] = field(default_factory=list)
+    """States that no reader or writer has."""
+
+    def forget(self) -> None:
+        with self._lock:
+            super().forget()
+            self._head = None
+            self._idle.clear()
+
+    def content(self, version: int) -> bytes:
+        return commit_file(self.path, version).read()
+
+    def _look_up(self) -> int | None:
+        newest = self._newest
+        if newest is None or commit_file(self.path, newest).head() != self._head:
+            self.forget()
+            newest = self._listed()
+            if newest is None:
+                return None
+        else:
+            while commit_file(self.path, newest + 1).exists():
+                newest += 1
+            if newest == self._newest:
+                return newest
+        if not is_complete(commit_file(self.path, newest)):
+            newest -= 1
+        self._head = commit_file(self.path, newest).head() if newest >= 0 else None
+        return newest if newest >= 0 else None
+
+    def _listed(self) -> int | None:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            names = os.listdir((self.path / "_delta_log").url)
+            return max((int(name[:20]) for name in names if COMMIT.fullmatch(name)), default=None)
+        return None
+
+    def opened(self, version: int | None = None) -> AbstractContextManager[TableState]:
+        return self.writable(version)
+
+    @contextmanager
+    def writable(self, version: int | None = None) -> Iterator[DeltaTable]:
+        newest = self.must_have(self.newest())
+        if version is not None and version > newest:
+            self._check_whole(version)
+        if version not in {None, newest}:
+            yield delta_table(self.path, version)
+            return
+        table = self._at(newest)
+        yield table
+        with self._lock:
+            self._idle.append(table)
+
+    def _at(self, newest: int) -> DeltaTable:
+        with self._lock:
+            table = self._idle.pop() if self._idle else None
+        if table is not None and table.version() < newest:
+            try:
+                table.update_incremental()
+            except DeltaError:
+                table = None
+        return table if table is not None and table.version() == newest else delta_table(self.path, newest)
+
+    def _check_whole(self, version: int) -> None:
+        commit = commit_file(self.path, version)
+        if self._listed() == version and not is_complete(commit):
+            raise StorageError(
+                f"{self.path.name}: the commit of version {version} was cut short, so its rows are unknown",
+                where=str(commit),
+                fix="restore the file from a backup, or lake run: the next writer commits the version again",
+            )
+
+    def state(self, version: int | None = None) -> TableState:
+        newest = self.must_have(self.newest())
+        if version is not None and version > newest:
+            self._check_whole(version)
+        return delta_table(self.path, newest if version is None else version)
+
+    @contextmanager
+    def committing(self, *, reads: bool) -> Iterator[DeltaTable]:
+        del reads
+        try:
+            with self.writable() as table:
+                yield table
+        except BaseException:
+            self.invalidate()
+            raise
+        with self._lock:
+            if self._newest is None or table.version() > self._newest:
+                self._newest = table.version()
+                self._head = commit_file(self.path, self._newest).head()
+            view.know(self.path)
+
+    @contextmanager
+    def target(self) -> Iterator[tuple[str, None]]:
+        try:
+            yield self.path.url, None
+        finally:
+            self.invalidate()

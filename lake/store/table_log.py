@@ -1,0 +1,175 @@
+"""The Delta log of a table as this process knows it: its newest version, its commits, and states of the table.
+
+Where it is looked up and how a state is opened is up to the storage: `lake.store.folder_log` reads a folder of this
+machine, `lake.store.bucket_log` a bucket. When it is looked up is up to `lake.store.view`.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from lake.store import view
+from lake.store.storage import Address
+
+if TYPE_CHECKING:
+    from arro3.core import Table
+    from deltalake import Metadata, Schema
+    from deltalake.table import ProtocolVersions
+
+KNOWN: Final = 10_000
+"""Commits of a table whose commit information is cached."""
+
+
+class TableState(Protocol):
+    """A table at one version, to be read: the part of deltalake's DeltaTable for that."""
+
+    def version(self) -> int:
+        """Return the version."""
+
+    def metadata(self) -> Metadata:
+        """Return its id, description, partition columns and properties."""
+
+    def protocol(self) -> ProtocolVersions:
+        """Return its table features."""
+
+    def schema(self) -> Schema:
+        """Return its columns."""
+
+    def file_uris(self) -> list[str]:
+        """Return the files with its rows, as URLs."""
+
+    def get_add_actions(self, flatten: bool = False) -> Table:
+        """Return what its log has of each file."""
+
+    def count(self) -> int:
+        """Return its number of rows."""
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """Return the newest transaction of an app."""
+
+
+@dataclass
+class TableLog(ABC):
+    """The log of the table at `path`. Threads may share it.
+
+    `lookups` counts how often its newest version was looked up in the storage.
+    """
+
+    path: Address
+    lookups: int = 0
+    _newest: int | None = None
+    _infos: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _lock: RLock = field(default_factory=RLock)
+
+    def newest(self) -> int | None:
+        """Return the newest version, looked up unless the view knows it; None if there is no table."""
+        with self._lock:
+            if not view.is_known(self.path):
+                if view.is_missing(self.path):
+                    self.forget()
+                else:
+                    self.lookups += 1
+                    self._newest = self._look_up()
+                view.know(self.path)
+            return self._newest
+
+    def knows(self, writer: str) -> bool:
+        """Return whether the newest version is known, and its commit is the one of `writer`."""
+        with self._lock:
+            known = view.is_known(self.path) and self._newest is not None
+            return known and metadata_of(self.info(self._newest or 0)).get("writer") == writer
+
+    def invalidate(self) -> None:
+        """Have the table looked up again, which may have changed."""
+        with self._lock:
+            view.forget(self.path)
+
+    def forget(self) -> None:
+        """Drop everything known of the table."""
+        with self._lock:
+            self._newest = None
+            self._infos.clear()
+
+    def info(self, version: int) -> dict[str, Any]:
+        """Return the commit information of a commit, as it was when the table was last looked up.
+
+        Raises FileNotFoundError.
+        """
+        with self._lock:
+            info = self._infos.get(version)
+            if info is None:
+                info = info_of(self.content(version))
+                if self._newest is not None and version <= self._newest:
+                    if len(self._infos) > KNOWN:
+                        self._infos.clear()
+                    self._infos[version] = info
+            return info
+
+    @abstractmethod
+    def opened(self, version: int | None = None) -> AbstractContextManager[TableState]:
+        """Yield the table at `version`, by default its newest, to be read. Raises as `writable` does."""
+
+    @abstractmethod
+    def _look_up(self) -> int | None:
+        """Return the newest version in the storage; None if there is no table."""
+
+    @abstractmethod
+    def content(self, version: int) -> bytes:
+        """Return a commit. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def state(self, version: int | None = None) -> TableState:
+        """Return the table at `version`, by default its newest, to be kept. Raises TableNotFoundError."""
+
+    @abstractmethod
+    def writable(self, version: int | None = None) -> AbstractContextManager[DeltaTable]:
+        """Yield the table as delta-rs has it, at `version` or its newest, for this block alone.
+
+        Raises TableNotFoundError, and StorageError if `version` is that of a commit that was cut short.
+        """
+
+    @abstractmethod
+    def committing(self, *, reads: bool) -> AbstractContextManager[DeltaTable]:
+        """Yield the table for one commit by delta-rs, which `reads` its rows or not.
+
+        Raises TableNotFoundError, and CommitFailedError if another writer was first.
+        """
+
+    @abstractmethod
+    def target(self) -> AbstractContextManager[tuple[str, dict[str, str] | None]]:
+        """Yield the URL and the storage options of one commit by delta-rs, which may make the table."""
+
+    def must_have(self, newest: int | None) -> int:
+        """Return `newest`. Raises TableNotFoundError if it is None."""
+        if newest is None:
+            raise TableNotFoundError(self.path.url)
+        return newest
+
+
+def delta_table(path: Address, version: int | None = None) -> DeltaTable:
+    """Return the table at `path` as delta-rs opens it, at `version` or its newest. Raises TableNotFoundError."""
+    return DeltaTable(path.url, version=version, storage_options=path.storage.options)
+
+
+def info_of(content: bytes) -> dict[str, Any]:
+    """Return the commit information of a commit, from its lines."""
+    infos = (json.loads(line)["commitInfo"] for line in content.splitlines() if line.startswith(b'{"commitInfo"'))
+    return next(infos, {})
+
+
+def metadata_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the commit information carries as `userMetadata`, if that is an object."""
+    try:
+        data = json.loads(info.get("userMetadata") or "{}")
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}

@@ -1,0 +1,96 @@
+"""View: what this process knows of the tables of a warehouse during one step of its work.
+
+Within a view the newest version of a table is looked up once, and again after `invalidate`: if this process has
+committed to the table or takes its lease. A table whose lease is held is looked up once for the lease. A commit is
+validated against the storage, never against a view: if another writer was first, its number is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field
+from typing import Final
+
+from lake.store.storage import Address
+
+
+@dataclass
+class View:
+    """Tables looked up, by their URLs, and the names in listed folders of tables, by the folders' URLs."""
+
+    tables: set[str] = field(default_factory=set)
+    folders: dict[str, frozenset[str]] = field(default_factory=dict)
+
+
+_current: Final[ContextVar[View | None]] = ContextVar("_current", default=None)
+leased: Final[dict[str, int]] = {}
+"""How often this process holds the lease of a table, by the table's URL."""
+_leased_view: Final = View()
+"""What is known of leased tables, also outside of a view."""
+
+
+@contextmanager
+def view() -> Iterator[None]:
+    """Run the block, one step of work, with one view; within another view, with that one.
+
+    Threads share it if they are given a copy of the context.
+    """
+    if _current.get() is not None:
+        yield
+        return
+    token = _current.set(View())
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def is_known(path: Address) -> bool:
+    """Return whether the newest version of the table at `path` has been looked up."""
+    view = _current.get()
+    return bool(view and path.url in view.tables) or (path.url in leased and path.url in _leased_view.tables)
+
+
+def is_missing(path: Address) -> bool:
+    """Return whether the folder of the table at `path` has been listed without it."""
+    view = _current.get()
+    return view is not None and path.name not in view.folders.get(path.parent.url, {path.name})
+
+
+def know(path: Address) -> None:
+    """Record that the table at `path` has been looked up."""
+    for view in (_current.get(), _leased_view):
+        if view:
+            view.tables.add(path.url)
+
+
+def forget(path: Address) -> None:
+    """Record that the table at `path` may have changed."""
+    for view in (_current.get(), _leased_view):
+        if view:
+            view.tables.discard(path.url)
+            view.folders.pop(path.parent.url, None)
+
+
+def names_in(folders: Sequence[Address]) -> list[frozenset[str]]:
+    """Return the names in each of `folders` of tables, which may not exist; folders of a bucket are listed together."""
+    if len(folders) < 2 or folders[0].storage.may_tear:
+        return [*map(_names_in, folders)]
+    with ThreadPoolExecutor(len(folders)) as pool:
+        asked = [pool.submit(copy_context().run, _names_in, folder) for folder in folders]
+    return [one.result() for one in asked]
+
+
+def _names_in(folder: Address) -> frozenset[str]:
+    view = _current.get()
+    known = view.folders.get(folder.url) if view else None
+    if known is None:
+        with suppress(FileNotFoundError):
+            known = frozenset(entry.name.removesuffix("/") for entry in folder.list())
+        known = known or frozenset()
+        if view and not folder.storage.may_tear:
+            view.folders[folder.url] = known
+    return known
