@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -233,23 +234,25 @@ def test_within_a_block_tables_stand_still_but_for_own_commits(table: Address) -
     assert numbers(table) == [1, 2, 3]
 
 
-def test_what_a_table_was_before_an_own_commit_is_no_knowledge(table: Address, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread looks for a table while another commits to it: what the first has seen is not taken for its state."""
+def test_lookup_that_began_before_a_commit_is_repeated_after_it(
+    table: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
     appended(table, 1)
     known = table_log(table)
-    listed, looked = BucketLog._listed, list[bool]()
+    listed, invalidation = BucketLog._listed, list[threading.Thread]()
 
     def late(self: BucketLog, after: str = "") -> list[Entry]:
         before = [*listed(self, after)]
-        if not looked:
-            looked.append(True)
-            invalidate(table)
+        if not invalidation:
             appended_by_another(table, 2)
+            invalidation.append(threading.Thread(target=copy_context().run, args=(invalidate, table)))
+            invalidation[0].start()
         return before
 
     monkeypatch.setattr(BucketLog, "_listed", late)
     with view():
         assert known.newest() == 0
+        invalidation[0].join()
         assert known.newest() == 1
 
 
