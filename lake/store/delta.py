@@ -13,7 +13,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from itertools import islice
@@ -122,7 +122,7 @@ def create(path: Address, schema: Schema, properties: Mapping[str, str | None], 
 
 
 def write(to: Address | DeltaTable, rows: pa.Table | Table, position: Position, **how: Any) -> None:
-    """Writes `rows` in one commit, which carries the `position`; appends them, unless deltalake is told `how`.
+    """Write `rows` in one commit, which carries the `position`: append them, unless the options `how` differ.
 
     An error may come of a commit that is there all the same: the caller reads back.
     """
@@ -131,8 +131,18 @@ def write(to: Address | DeltaTable, rows: pa.Table | Table, position: Position, 
     if isinstance(to, DeltaTable):
         write_deltalake(to, rows, **how)
     else:
-        with table_log(to).target() as (url, options):
+        _write(to, rows, how)
+
+
+def _write(path: Address, rows: pa.Table | Table, how: dict[str, Any]) -> None:
+    """Write `rows` on top of the newest version known, which may be none."""
+    log = table_log(path)
+    if log.newest() is None:
+        with log.target() as (url, options):
             write_deltalake(url, rows, storage_options=options, **how)
+    else:
+        with log.committing(reads=False) as table:
+            write_deltalake(table, rows, **how)
 
 
 def in_groups(table: DeltaTable, compression: str = "SNAPPY", level: int | None = None) -> WriterProperties | None:
@@ -162,15 +172,11 @@ def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
     It is tried once: delta-rs would take its own commit, if the answer to it was lost, for one of another writer, and
     append the rows a second time.
     """
-    writer, log = new_writer(), table_log(path)
-    properties = CommitProperties(custom_metadata=_anonymous(writer), max_commit_retries=0)
-    how |= {"commit_properties": properties, "writer_properties": _grouped(rows.num_rows, rows.nbytes)}
-    with read_back(path, writer), ExitStack() as stack:
-        if log.newest() is None:
-            url, how["storage_options"] = stack.enter_context(log.target())
-            write_deltalake(url, rows, mode="append", **how)
-        else:
-            write_deltalake(stack.enter_context(log.committing(reads=False)), rows, mode="append", **how)
+    writer = new_writer()
+    how |= {"commit_properties": CommitProperties(custom_metadata=_anonymous(writer), max_commit_retries=0)}
+    how |= {"mode": "append", "writer_properties": _grouped(rows.num_rows, rows.nbytes)}
+    with read_back(path, writer):
+        _write(path, rows, how)
 
 
 def committing(path: Address, *, reads: bool = False) -> AbstractContextManager[DeltaTable]:

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
-from lake.errors import Unavailable
+from lake.errors import LakeError, Unavailable
 from lake.store import book, bucket_log, delta, small
 from lake.store.bucket_log import BucketLog
 from lake.store.damage import blamed
@@ -46,6 +46,15 @@ def settings(s3: S3, tmp_path: Path) -> Settings:
 @pytest.fixture
 def table(settings: Settings) -> Address:
     return Warehouse(settings).root / "silver/t"
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def any_table(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
+    """A table in either storage."""
+    if request.param == "folder":
+        return Address(str(tmp_path / "w/silver/t"))
+    found: Address = request.getfixturevalue("table")
+    return found
 
 
 def rows(*numbers: int) -> pa.Table:
@@ -165,13 +174,14 @@ def told(state: TableState | DeltaTable) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("most", [bucket_log.LISTED, 5])
 def test_a_table_is_what_delta_rs_says_that_it_is(
-    table: Address, seed: int, most: int, monkeypatch: pytest.MonkeyPatch
+    any_table: Address, seed: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was committed, by whom, at each version that is there still; also of a log too long to be listed, and of
     a table with too many files to be changed in a copy.
     """
     monkeypatch.setattr(bucket_log, "LISTED", most)
     monkeypatch.setattr(bucket_log, "FILES", most)
+    table = any_table
     chance = random.Random(seed)
     create(table, 4, partition_by=["part"])
     for number in range(16):
@@ -181,7 +191,7 @@ def test_a_table_is_what_delta_rs_says_that_it_is(
     ended = seed % 2 == 1
     if ended:
         past_ended(table, 0)
-    for log in (table_log(table), BucketLog(table)):
+    for log in (table_log(table), type(table_log(table))(table)):
         for version in range(another(table).version() if ended else 0, another(table).version() + 1):
             by_itself = DeltaTable(table.url, version=version, storage_options=table.storage.options)
             assert told(log.state(version)) == told(by_itself)
@@ -215,23 +225,50 @@ def test_a_change_of_a_table_that_has_lost_a_file_is_refused_as_damage(
     assert delta.version(table) == 1
 
 
-def test_within_a_block_tables_stand_still_but_for_own_commits(table: Address) -> None:
-    assert not delta.exists(table)
+def test_view_sees_its_own_commits_alone(any_table: Address) -> None:
+    assert not delta.exists(any_table)
     with view():
-        assert not delta.exists(table)
-        appended_by_another(table, 1)
-        assert not delta.exists(table)
-    assert delta.version(table) == 0
+        assert not delta.exists(any_table)
+        appended_by_another(any_table, 1)
+        assert not delta.exists(any_table)
+    assert delta.version(any_table) == 0
     with view():
-        assert delta.version(table) == 0
-        delta.add(table, rows(2))
-        assert delta.version(table) == 1
-        appended_by_another(table, 3)
-        assert delta.version(table) == 1
+        assert delta.version(any_table) == 0
+        delta.add(any_table, rows(2))
+        assert delta.version(any_table) == 1
+        appended_by_another(any_table, 3)
+        assert delta.version(any_table) == 1
         with pytest.raises(Unavailable, match="t took no commit"):
-            delta.add(table, rows(4))
-        assert delta.version(table) == 2
-    assert numbers(table) == [1, 2, 3]
+            delta.add(any_table, rows(4))
+        assert delta.version(any_table) == 2
+    assert numbers(any_table) == [1, 2, 3]
+
+
+def added(table: Address, number: int) -> None:
+    delta.add(table, rows(number))
+
+
+def compacted_or_refused(table: Address, _: int) -> None:
+    with delta.changing(table) as (current, properties):
+        current.optimize.compact(commit_properties=properties)
+
+
+@pytest.mark.parametrize("commit", [added, appended, nothing, merged, overwritten, deleted, compacted_or_refused])
+def test_commit_in_a_view_loses_nothing_if_another_writer_was_first(
+    any_table: Address, commit: Callable[[Address, int], None]
+) -> None:
+    create(any_table, 100)
+    appended(any_table, 1)
+    appended(any_table, 11)
+    with view():
+        before = delta.standing(any_table, APP).txn
+        appended_by_another(any_table, 21)
+        with suppress(LakeError, DeltaError):
+            commit(any_table, 31)
+    transactions = [delta.metadata(any_table, version).get("txn") for version in range(delta.version(any_table) + 1)]
+    assert 21 in numbers(any_table) or commit is deleted
+    assert len({*numbers(any_table)}) == len(numbers(any_table))
+    assert [txn for txn in transactions if txn] == [*range(1, before + 1)]
 
 
 def test_lookup_that_began_before_a_commit_is_repeated_after_it(
