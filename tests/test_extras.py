@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 
+from lake.http.server import PACKAGES
 from lake.sinks import declared as sinks
 from lake.sources import declared as sources
 from tests.warehouse import published
@@ -118,6 +119,10 @@ def test_a_table_for_polars_names_the_extra(tmp_path: Path) -> None:
     published(tmp_path / "shop")
     done = without("polars", tmp_path, POLARS)
     assert 'pip install "headwater[polars] @ file:///' in done.stderr.splitlines()[-1]
+
+
+def test_serve_asks_for_the_packages_of_its_extra() -> None:
+    assert sorted(PACKAGES) == sorted(EXTRAS["serve"])
 
 
 def test_whatever_names_an_extra_names_one_that_there_is() -> None:

@@ -13,9 +13,9 @@ import resource
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lake.config import ServeSettings
 from lake.http.problems import Problem
@@ -35,30 +35,8 @@ WRITE_SECONDS: Final = 30.0
 WRITE_BYTES: Final = 16 << 10
 
 
-class _Cycle(Protocol):
-    response_complete: bool
-    more_body: bool
-
-
-class _Http(Protocol):
-    """The part of uvicorn's protocols, of either parser, that is used here; the cycle is the newest request's."""
-
-    cycle: _Cycle | None
-    body_bytes: int
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
-    def data_received(self, data: bytes) -> None: ...
-    def eof_received(self) -> bool | None: ...
-    def connection_lost(self, exc: Exception | None) -> None: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
-
-
-class _WithoutTrailers(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of two, by what is installed
-    """Uvicorn's protocol; drops trailers, which httptools would add to the headers. Counts bytes of bodies.
-
-    The parser h11 calls none of these methods: it drops trailers, and bounds them, by itself.
-    """
+class HttpWithoutTrailers(HttpToolsProtocol):
+    """Uvicorn's protocol; drops trailers, which httptools would add to the headers. Counts bytes of bodies."""
 
     body_bytes = 0
     _in_body = False
@@ -87,7 +65,7 @@ def protocol(serve: ServeSettings) -> type[asyncio.Protocol]:
 
     class Guarded(Connection):
         def __init__(self, **made: Any) -> None:
-            super().__init__(connections, cast(_Http, _WithoutTrailers(**made)))
+            super().__init__(connections, HttpWithoutTrailers(**made))
 
     return Guarded
 
@@ -144,7 +122,7 @@ class Connection(asyncio.Protocol):
     transport: asyncio.Transport
     address: str = ""
 
-    def __init__(self, connections: Connections, http: _Http) -> None:
+    def __init__(self, connections: Connections, http: HttpWithoutTrailers) -> None:
         self.connections, self.http = connections, http
         self.is_admitted = self.is_refused = self.was_used = False
         self._unanswered = self._between = 0
@@ -165,7 +143,7 @@ class Connection(asyncio.Protocol):
             self._refuse(problem)
             return
         self.is_admitted = True
-        self.http.connection_made(transport)
+        self.http.connection_made(self.transport)
         self._begin_head()
 
     def data_received(self, data: bytes) -> None:
@@ -177,20 +155,16 @@ class Connection(asyncio.Protocol):
         if newest is None or newest.response_complete or not newest.more_body:
             self._unanswered += len(data)
         self.http.data_received(data)
-        if hasattr(self.http, "pipeline"):  # the parser that bounds nothing
-            self._between = 0 if self.http.body_bytes > body_bytes else self._between + len(data)
+        self._between = 0 if self.http.body_bytes > body_bytes else self._between + len(data)
         if self.http.cycle is not newest:
             self.was_used = True
             self._end_head()
-            if len(getattr(self.http, "pipeline", ())) > PIPELINED:
+            if len(self.http.pipeline) > PIPELINED:
                 self._refuse(Problem("too-many", f"more than {PIPELINED} requests wait on a connection"))
         elif self._between > HEAD_BYTES:  # trailers, or what is written beside the size of a chunk
             self._refuse(Problem("long-head", f"more than {HEAD_BYTES:,} bytes"))
         elif self._unanswered > (most := REST_BYTES if self._is_rest_of_body else HEAD_BYTES):
             self._refuse(Problem("long-head", f"more than {most:,} bytes"))
-
-    def eof_received(self) -> bool | None:
-        return None if self.is_refused else self.http.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.discard(self)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from lake.http.app import Intake
 
-PACKAGES: Final = ("starlette", "uvicorn", "standardwebhooks")
+PACKAGES: Final = ("httptools", "starlette", "uvicorn", "uvloop", "standardwebhooks")
 GRACE_SECONDS: Final = 20
 IDLE_SECONDS: Final = 30
 
@@ -125,6 +125,7 @@ def must_be_installed() -> None:
 def _run(app: Starlette, serve: ServeSettings, listening: socket.socket, *, stop: Callable[[], None]) -> None:
     """Serves until a signal comes, which ends the server and not the command."""
     import uvicorn
+    import uvloop
 
     from lake.http.connections import ACCEPTED_AT_ONCE, protocol
 
@@ -145,7 +146,7 @@ def _run(app: Starlette, serve: ServeSettings, listening: socket.socket, *, stop
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    with _passed_over(), asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+    with _passed_over(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(Ending(config).serve([listening]))
 
 

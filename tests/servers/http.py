@@ -13,6 +13,7 @@ import pytest
 
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
+from lake.http.server import PACKAGES
 from lake.sources.declared import sound_sources
 from lake.sources.http import HttpSource
 from lake.sources.source import Progress, Record
@@ -59,7 +60,7 @@ class Http:
 
 def installed() -> None:
     """Skips a test where the extra is not installed."""
-    for package in ("starlette", "uvicorn", "standardwebhooks"):
+    for package in PACKAGES:
         needed(find_spec(package), "the extra `serve` is not installed: make setup")
 
 
