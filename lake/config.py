@@ -76,7 +76,8 @@ class ServeSettings:
 
     `queries_at_once` queries and downloads run at the same time; a query takes at most `query_seconds`,
     `query_memory` bytes of memory and `query_disk` bytes of disk to spill to, and its answer has at most `query_rows`
-    rows and `query_bytes` bytes. A download of a table takes at most `download_seconds`. Delta Sharing calls the
+    rows and `query_bytes` bytes. A download of a table is made within `download_seconds`. Answers are on the disk until
+    they are sent, `answers_bytes` of all readers at most: beyond, the oldest is discarded. Delta Sharing calls the
     project's tables `share`; its addresses of files hold for `link_seconds`, and copies of tables that are made for it,
     without state columns, take at most `copies_bytes`.
     At most `connections` are open, `connections_per_address` of them from one address; when they are reached, one
@@ -91,6 +92,7 @@ class ServeSettings:
     query_memory: int = _number(512 << 20, least=64 << 20)
     query_disk: int = _number(2 << 30, least=0)
     download_seconds: float = _number(3600.0, least=0)
+    answers_bytes: int = _number(10 << 30, least=1)
     link_seconds: float = _number(3600.0, least=1)
     copies_bytes: int = _number(10 << 30, least=0)
     connections: int = _number(1_000, least=1)

@@ -72,7 +72,7 @@ READING: Final[Kinds] = {
     "too-large": (
         422,
         "Answer too large",
-        "Ask for less, by WHERE, LIMIT or GROUP BY; whole tables: GET /tables/<table>.parquet.",
+        "Ask for less, by WHERE, LIMIT or GROUP BY; whole tables: GET /tables/<table>.parquet or Delta Sharing.",
     ),
     "too-much": (422, "Query too large", "It needs more memory or disk than a query may take: ask for less."),
     "too-slow-query": (422, "Query too slow", "It takes longer than a query may: ask for less."),

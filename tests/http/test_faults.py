@@ -20,8 +20,9 @@ from lake.http.problems import Problem
 from lake.http.reading.app import Reading
 from lake.http.reading.asking import whole_body
 from lake.http.reading.faults import problem_of
+from lake.http.reading.kept import KeptAnswers
 from lake.http.reading.shelf import Shelf
-from lake.http.reading.work import IN_MEMORY, Kept
+from lake.http.reading.work import Work
 from lake.sources.http import Limits
 from lake.store.ledger import grants
 from tests.servers.http import installed
@@ -98,10 +99,10 @@ def test_body_that_is_not_complete_is_answered_when_the_server_ends() -> None:
 
 
 def test_answer_that_the_disk_does_not_take_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = Path("/dev/full").open("wb")  # noqa: SIM115  `close` ends it
-    monkeypatch.setattr("tempfile.SpooledTemporaryFile", lambda *_, **__: full)
-    kept = Kept(tmp_path)
+    full = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115  `close` ends it
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda *_, **__: full)
+    answer = KeptAnswers(tmp_path, 100).add(Work())
     with pytest.raises(Problem) as problem:
-        asyncio.run(kept.write(b"x" * (IN_MEMORY + 1)))
-    kept.close()
+        asyncio.run(answer.write(b"x"))
+    answer.close()
     assert problem.value.kind == "disk"

@@ -180,6 +180,15 @@ def test_download_whose_process_is_killed_is_cut_off(tmp_path: Path) -> None:
         until(lambda: ("failed",) in site.reads("outcome"))
 
 
+def test_query_ends_when_its_client_hangs_up(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop", "[tool.lake.serve]\nqueries_at_once = 1\nquery_seconds = 3600\n") as site:
+        with _ask(site, ENDLESS):
+            until(lambda: any(seconds(worker) > 0.5 for worker in workers(site.serving.pid)))
+        assert site.sql("select 1 as one").json() == [{"one": 1}]
+        until(lambda: ("gone",) in site.reads("outcome"))
+
+
 def test_workers_end_with_a_server_that_is_killed(tmp_path: Path) -> None:
     installed()
     project = small(tmp_path / "shop")

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -365,18 +366,6 @@ def test_a_query_beyond_a_limit_is_told_which_and_the_server_goes_on(tmp_path: P
         ] or large.json()["type"].endswith("slow-query")
 
 
-def test_a_query_that_nobody_waits_for_ends(tmp_path: Path) -> None:
-    installed()
-    with served(tmp_path / "shop", "[tool.lake.serve]\nqueries_at_once = 1\n") as site:
-        token = site.reader("all")
-        head = f"POST /sql HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-length: {len(SLOW)}\r\n\r\n"
-        with socket.create_connection(("127.0.0.1", site.serving.port)) as client:
-            client.sendall(f"{head}{SLOW}".encode())
-            until(lambda: (None,) in site.reads("outcome"))
-        assert site.sql("select 1 as one").json() == [{"one": 1}]
-        until(lambda: ("gone",) in site.reads("outcome"))
-
-
 def test_a_download_that_nobody_takes_ends_and_gives_its_thread_back(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop", "[tool.lake.serve]\nqueries_at_once = 1\n") as site:
@@ -411,23 +400,70 @@ def test_a_server_that_is_to_end_ends_though_somebody_takes_nothing_more(tmp_pat
     assert site.reads("outcome") == [("stopping",)]
 
 
-def slowly(answer: httpx.Response, seconds: float) -> None:
-    """Takes an answer, with a pause after its beginning."""
-    for number, _ in enumerate(answer.iter_raw()):
-        time.sleep(0 if number else seconds)
-
-
-def test_a_download_that_takes_too_long_is_cut_off_and_not_taken_for_whole(tmp_path: Path) -> None:
+def test_a_download_that_takes_too_long_is_a_problem(tmp_path: Path) -> None:
     installed()
-    with served(tmp_path / "shop", "[tool.lake.serve]\ndownload_seconds = 10\n") as site:
+    with served(tmp_path / "shop", "[tool.lake.serve]\ndownload_seconds = 0\n") as site:
+        late = site.get("/tables/numbers.csv")
+        assert (kind(late), late.json()["detail"]) == ("too-slow-query", "more than 0 seconds")
+        until(lambda: ("time",) in site.reads("outcome"))
+
+
+@contextmanager
+def slow_download(site: Served) -> Iterator[socket.socket]:
+    """A client that has taken the beginning of a table of two million rows, and takes no more for the time being."""
+    head = f"GET /tables/numbers.csv HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {site.reader('all')}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", site.serving.port)) as client:
+        client.sendall(head.encode())
+        assert client.recv(1000).startswith(b"HTTP/1.1 200")
+        yield client
+
+
+def rest(client: socket.socket) -> bytes:
+    """All that a client is still sent, up to the last chunk or the end of the connection."""
+    text = b""
+    while not text.endswith(b"\r\n0\r\n\r\n") and (part := client.recv(1 << 20)):
+        text += part
+    return text
+
+
+def test_downloads_that_are_taken_slowly_hold_no_slot_of_queries(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop", "[tool.lake.serve]\nqueries_at_once = 1\n") as site:
         append(site.settings, 1000, 2_000_000)
         until(lambda: site.get("/tables").headers["lake-edition"] == "2")
-        headers = {"authorization": f"Bearer {site.reader('all')}"}
-        with httpx.stream("GET", f"{site.serving.url}/tables/numbers.csv", headers=headers) as answer:
-            assert answer.status_code == 200
-            with pytest.raises(httpx.RemoteProtocolError):
-                slowly(answer, 12)
-        until(lambda: ("time",) in site.reads("outcome"))
+        with slow_download(site) as first, slow_download(site) as second:
+            assert site.sql("select 1 as one").json() == [{"one": 1}]
+            assert rest(first).endswith(b"\r\n0\r\n\r\n")
+            assert rest(second).endswith(b"\r\n0\r\n\r\n")
+        until(lambda: site.reads("outcome", "rows").count(("answered", 2_001_000)) == 2)
+
+
+def test_oldest_answer_is_cut_off_when_answers_need_more_disk_than_they_may_take(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop", "[tool.lake.serve]\nanswers_bytes = 60000000\n") as site:
+        append(site.settings, 1000, 2_000_000)
+        until(lambda: site.get("/tables").headers["lake-edition"] == "2")
+        with slow_download(site) as first, slow_download(site) as second:
+            until(lambda: ("room",) in site.reads("outcome"))
+            assert not rest(first).endswith(b"\r\n0\r\n\r\n")
+            assert rest(second).endswith(b"\r\n0\r\n\r\n")
+
+
+def test_an_answer_larger_than_all_answers_may_be_is_refused(tmp_path: Path) -> None:
+    installed()
+    with served(tmp_path / "shop", "[tool.lake.serve]\nanswers_bytes = 1000\n") as site:
+        for large in (site.get("/tables/numbers.csv"), site.sql("from numbers")):
+            assert (kind(large), large.json()["detail"]) == ("too-large", "more than 1,000 bytes")
+
+
+def test_a_download_has_a_length_and_no_chunks_by_http_1_0(site: Served) -> None:
+    request = f"GET /tables/numbers.csv HTTP/1.0\r\nauthorization: Bearer {site.reader('all')}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", site.serving.port)) as client:
+        client.sendall(request.encode())
+        head, _, body = rest(client).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert f"content-length: {len(body)}\r\n".encode() in head
+    assert body == site.get("/tables/numbers.csv").content
 
 
 def test_a_hundred_readers_at_once_are_all_answered_and_all_on_record(site: Served) -> None:

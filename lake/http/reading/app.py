@@ -74,7 +74,7 @@ class Reading:
     def stop(self) -> None:
         """Has what is at work end before the server does. Called by a signal, while the server runs."""
         if self.loop is not None:
-            self.loop.call_soon_threadsafe(self.loop.call_later, STOP_SECONDS, self.desk.queue.stop)
+            self.loop.call_soon_threadsafe(self.loop.call_later, STOP_SECONDS, self.desk.stop)
 
     @asynccontextmanager
     async def living(self) -> AsyncIterator[None]:

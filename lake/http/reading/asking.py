@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from lake.errors import DeclarationError, LakeError
 from lake.http.problems import Problem
@@ -17,8 +17,9 @@ from lake.http.reading.desk import Desk
 from lake.http.reading.download import Download
 from lake.http.reading.faults import problem_of
 from lake.http.reading.forms import MEDIA, asked, form, json_object, parameters
+from lake.http.reading.kept import KeptAnswer, Sent
 from lake.http.reading.query_worker import QueryTask
-from lake.http.reading.work import Kept, Work, while_waited_for
+from lake.http.reading.work import Work, while_waited_for
 from lake.quoting import quoted
 from lake.read.sql import Reader
 from lake.store.ledger.grants import Grant
@@ -75,30 +76,34 @@ class Asking:
             raise Problem("bad-request", f"{both[0]} is given twice, in the address and in the body")
         chosen = {**given, **told}
         kind = form(request, chosen.get("format"))
-        work = Work()
         with self.desk.shelf.held():
             reader = await self.desk.reader(grant, asked(chosen))
-            async with while_waited_for(request, work):
-                return await self._answer(reader, grant, text, kind, work)
+            answer = self.desk.answers.add(Work())
+            try:
+                async with while_waited_for(request, answer.work):
+                    return await self._answer(reader, grant, text, kind, answer)
+            except BaseException:
+                answer.close()
+                raise
 
-    async def _answer(self, reader: Reader, grant: Grant, text: str, kind: str, work: Work) -> Response:
-        edition, serve = reader.edition, self.desk.serve
+    async def _answer(self, reader: Reader, grant: Grant, text: str, kind: str, answer: KeptAnswer) -> Response:
+        edition, serve, work = reader.edition, self.desk.serve, answer.work
         read = Read(grant.name, grant.id, "sql", (), None, edition.number, edition.cut, kind)
-        kept = Kept(self.desk.scratch)
-        task = QueryTask(reader, text, kind, checked=True, rows=serve.query_rows, size=serve.query_bytes)
+        size = min(serve.query_bytes, serve.answers_bytes)
+        task = QueryTask(reader, text, kind, checked=True, rows=serve.query_rows, size=size)
         try:
-            rows = (await self.desk.queue.run(work, task, kept.write, serve.query_seconds))["rows"]
+            rows = (await self.desk.queue.run(work, task, answer.write, serve.query_seconds))["rows"]
         except Problem as problem:
-            kept.close()
             await self.desk.recording.record(replace(read, **work.checked).ended(outcome(problem, work)))
             raise
+        answer.end()
         read = replace(read, **work.checked)
         headers = PRIVATE | of_edition(reader, edition.cut)
-        headers |= {"lake-rows": str(rows), "content-length": str(kept.size)}
+        headers |= {"lake-rows": str(rows), "content-length": str(answer.size)}
         if note := reader.across_cuts(read.tables):
             headers["lake-note"] = note
-        await self.desk.recording.record(read.ended("answered", rows=rows, size=kept.size))
-        return StreamingResponse(kept.blocks(), 200, headers, MEDIA[kind])
+        await self.desk.recording.record(read.ended("answered", rows=rows, size=answer.size))
+        return Sent(answer, kind, headers)
 
 
 def _found(reader: Reader, name: str) -> Published:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from lake import file_modes
 from lake.config import ServeSettings, Settings
 from lake.http.reading.guests import Guests
+from lake.http.reading.kept import KeptAnswers
 from lake.http.reading.query_worker import CopyTask
 from lake.http.reading.recording import Recording
 from lake.http.reading.shelf import Asked, Shelf
@@ -24,7 +25,7 @@ from lake.store.snapshot import Published
 
 @dataclass
 class Desk:
-    """Of one server, on its event loop. `scratch` is where long answers wait to be sent."""
+    """Of one server, on its event loop. `scratch` has what it keeps between its starts."""
 
     settings: Settings
     guests: Guests
@@ -32,13 +33,14 @@ class Desk:
     projected: Projected
     recording: Recording
     queue: Queue
+    answers: KeptAnswers
     scratch: Path
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @classmethod
     def of(cls, settings: Settings, loop: asyncio.AbstractEventLoop) -> Desk:
         """Return a new one for `loop`. Raises OSError if this user may not write to the project."""
-        queue = Queue.of(settings)
+        queue, scratch = Queue.of(settings), file_modes.scratch(settings, "serve")
 
         def copy(reader: Reader, table: Published, folder: Path) -> None:
             running = queue.run(Work(), CopyTask(reader, table.name, folder), _nothing, settings.serve.download_seconds)
@@ -51,7 +53,8 @@ class Desk:
             Projected(settings, copy),
             Recording(Journal(settings)),
             queue,
-            file_modes.scratch(settings, "serve"),
+            KeptAnswers(scratch, settings.serve.answers_bytes),
+            scratch,
         )
 
     @property
@@ -72,8 +75,14 @@ class Desk:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
+    def stop(self) -> None:
+        """End queries, and answers that are not sent yet."""
+        self.queue.stop()
+        self.answers.stop()
+
     async def close(self) -> None:
         """Ends what is at work, and records it."""
+        self.answers.stop()
         await self.queue.close()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.recording.close()

@@ -1,28 +1,28 @@
-"""A whole table on its way to a reader, as it is read: no faster than it is taken, and at most for so long."""
+"""Download of a whole table: sent while it is read, without its query waiting for the client."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
 from lake.http.problems import Problem
 from lake.http.reading.desk import Desk
-from lake.http.reading.forms import MEDIA
+from lake.http.reading.kept import KeptAnswer, Sent
 from lake.http.reading.query_worker import QueryTask
-from lake.http.reading.work import Channel, Ended, Work, while_waited_for
+from lake.http.reading.work import Ended, Work, while_waited_for
 from lake.read.sql import Reader
 from lake.store.ledger.reads import Read
 
 
 @dataclass
 class Download:
-    """What `query` answers, on its way; `read` is its record."""
+    """The answer to `query`, in the format `kind`; `read` is its record."""
 
     desk: Desk
     reader: Reader
@@ -30,77 +30,40 @@ class Download:
     kind: str
     read: Read
     work: Work = field(default_factory=Work)
-    channel: Channel = field(default_factory=Channel)
-    was_read: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    complete: bool = False
     fault: Problem | None = None
-    rows: int | None = None
 
     async def response(self, request: Request, headers: Mapping[str, str]) -> Response:
-        """The answer, once its beginning is there and its record on the disk. Raises Problem where there is none."""
-        self.work.on_stop = self.channel.close
-        self.desk.keep(asyncio.create_task(self._run()))
+        """Return the response once its record is on the disk and the answer has begun. Raises Problem.
+
+        To a client of HTTP/1.0, which knows no chunks, the answer is sent once it is whole: it has a length.
+        """
+        answer, whole = self.desk.answers.add(self.work), request.scope["http_version"] == "1.0"
+        self.desk.keep(asyncio.create_task(self._run(answer)))
         try:
             async with while_waited_for(request, self.work):
-                first = await self._next()
-            if first is None and self.fault is not None:
-                raise self.fault
+                await answer.begun(whole=whole)
             await self.desk.recording.record(self.read)
-        except BaseException:
-            self.end()
+        except BaseException as error:
+            answer.close()
+            if isinstance(error, Ended):
+                raise self.fault or self.work.problem(0) from None
             raise
-        return _Sent(self, self._blocks(first), dict(headers))
+        return Sent(answer, self.kind, {**headers, "content-length": str(answer.size)} if whole else headers)
 
-    def end(self) -> None:
-        """Says that nobody takes more of it."""
-        self.work.stop("gone")
-        self.channel.close()
-        self.ended.set()
-
-    async def _run(self) -> None:
-        """Reads it, waits until it is sent, and records how it ended."""
+    async def _run(self, answer: KeptAnswer) -> None:
+        """Read the table, wait until the answer is sent, and record how it ended."""
+        serve, rows = self.desk.serve, None
+        task = QueryTask(self.reader, self.query, self.kind, size=serve.answers_bytes)
         with self.desk.shelf.held():
             try:
-                task = QueryTask(self.reader, self.query, self.kind)
-                most = self.desk.serve.download_seconds
-                self.rows = (await self.desk.queue.run(self.work, task, self.channel.write, most))["rows"]
+                rows = (await self.desk.queue.run(self.work, task, answer.write, serve.download_seconds))["rows"]
+                answer.end()
             except Problem as problem:
                 self.fault = problem
-            self.was_read.set()
-            await self.channel.end()
-            await self.ended.wait()
-        how = self.work.outcome or ("failed" if self.fault else "answered" if self.complete else "gone")
+                answer.close("failed")
+        await answer.closed.wait()
+        how = self.work.outcome or ("answered" if answer.is_sent else answer.reason)
+        if how == "failed":
+            logging.getLogger("lake").warning("a download of %s ended: %s", self.read.tables[0], self.fault)
         with suppress(Problem):
-            await self.desk.recording.record(self.read.ended(how, rows=self.rows, size=self.channel.size))
-
-    async def _next(self) -> bytes | None:
-        """The next block; None where there is no more, and it is known whether something went wrong."""
-        block = await self.channel.next()
-        if block is None:
-            await self.was_read.wait()
-        return block
-
-    async def _blocks(self, first: bytes | None) -> AsyncIterator[bytes]:
-        block = first
-        while block is not None:
-            yield block
-            block = await self._next()
-        if self.fault is not None:
-            raise Ended(self.fault.detail)
-        self.complete = True
-
-
-class _Sent(StreamingResponse):
-    """The response, which is cut off where its end cannot be read: no reader takes a part for the whole."""
-
-    def __init__(self, download: Download, blocks: AsyncIterator[bytes], headers: Mapping[str, str]) -> None:
-        super().__init__(blocks, 200, headers, MEDIA[download.kind])
-        self.download = download
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            with suppress(Ended, asyncio.CancelledError):  # the latter where the server ends, and nobody took more
-                await super().__call__(scope, receive, send)
-        finally:
-            self.download.end()
+            await self.desk.recording.record(self.read.ended(how, rows=rows, size=answer.size))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from starlette.requests import Request
@@ -27,20 +25,20 @@ LOOK: Final = 0.01
 """Seconds between two looks at a worker's memory: little is allocated meanwhile."""
 GROWTH: Final = 1.5
 """A worker is killed once its resident memory has grown by so many times `query_memory`, at which DuckDB spills."""
-IN_MEMORY: Final = 1 << 20
-"""Bytes of an answer that are kept in memory; beyond, it is on the disk until it has been sent."""
 
 
-class Ended(OSError):
-    """An answer is not written on: nobody takes it."""
+class Ended(Exception):
+    """An answer is closed: nobody takes more of it."""
 
 
 @dataclass(eq=False)
 class Work:
-    """One query: `stop` ends it, for a reason: `time`, `memory`, `gone` or `stopping`. `checked` is what it names."""
+    """One query: `stop` ends it, for a reason: `time`, `memory`, `room`, `gone` or `stopping`.
+
+    `checked` has the tables that it names, and its text without values.
+    """
 
     reason: str = ""
-    on_stop: Callable[[], None] = lambda: None
     checked: Report = field(default_factory=dict)
     worker: WorkerProcess | None = None
     ended: bool = False
@@ -49,7 +47,6 @@ class Work:
         """End the work; its first reason counts."""
         if not self.reason and not self.ended:
             self.reason = reason
-            self.on_stop()
             if self.worker is not None:
                 self.worker.kill()
 
@@ -67,6 +64,8 @@ class Work:
                 return Problem("stopping", "the server ends")
             case "gone":
                 return Problem("bad-request", "nobody waits for the answer")
+            case "room":
+                return Problem("busy", "newer answers need the disk of this one (serve.answers_bytes)", after=10)
         return Problem("too-much", "the query needs more memory (query_memory) than it may take")
 
 
@@ -184,77 +183,6 @@ class Queue:
         except (OSError, WorkerEnded) as error:
             logging.getLogger("lake").warning("no process for a query: %s", error)
             raise Problem("busy", "no process for a query can be started", after=5) from None
-
-
-class Kept:
-    """An answer that is kept until it is whole."""
-
-    def __init__(self, folder: Path) -> None:
-        """An empty one, which goes to `folder` where it is long."""
-        self._file = tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(folder))  # noqa: SIM115  `close` ends it
-        self.size = 0
-
-    async def write(self, block: bytes) -> None:
-        """Add to it. Raises Problem if the disk takes no more."""
-        self.size += len(block)
-        try:
-            if self.size > IN_MEMORY:
-                await asyncio.to_thread(self._store, block)
-            else:
-                self._file.write(block)
-        except OSError as error:
-            raise Problem("disk", f"no place for the answer: {error.strerror}", after=10) from error
-
-    async def blocks(self) -> AsyncIterator[bytes]:
-        """Yield what it has; it is gone afterwards."""
-        self._file.seek(0)
-        try:
-            while block := await asyncio.to_thread(self._file.read, 1 << 18):
-                yield block
-        finally:
-            self._file.close()
-
-    def close(self) -> None:
-        """Let it go."""
-        with suppress(OSError):  # what the disk did not take is written again
-            self._file.close()
-
-    def _store(self, block: bytes) -> None:
-        self._file.write(block)
-        self._file.flush()  # reading it, once the answer has begun, must not write
-
-
-class Channel:
-    """An answer that is sent as it comes, no faster than it is taken."""
-
-    def __init__(self) -> None:
-        self._blocks: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=8)
-        self._closed = False
-        self.size = 0
-
-    async def write(self, block: bytes) -> None:
-        """Pass a block on. Raises Ended if nobody takes it."""
-        if not self._closed:
-            await self._blocks.put(block)
-        if self._closed:
-            raise Ended("gone")
-        self.size += len(block)
-
-    async def end(self) -> None:
-        """Report that there is no more."""
-        if not self._closed:
-            await self._blocks.put(None)
-
-    async def next(self) -> bytes | None:
-        """Return the next block; None if there is no more."""
-        return await self._blocks.get()
-
-    def close(self) -> None:
-        """Take no more: whoever writes gets an error, and the reader the end."""
-        self._closed = True
-        while not self._blocks.empty():
-            self._blocks.get_nowait()
-        self._blocks.put_nowait(None)
 
 
 @asynccontextmanager

@@ -1,0 +1,68 @@
+"""Answers that are kept on the disk until they are sent: their order, their limit, and how they end. No server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lake.http.reading.kept import KeptAnswer, KeptAnswers
+from lake.http.reading.work import Ended, Work
+
+
+async def sent(answer: KeptAnswer) -> bytes:
+    return b"".join([block async for block in answer.blocks()])
+
+
+def test_answer_is_sent_while_it_grows(tmp_path: Path) -> None:
+    async def grow() -> bytes:
+        answer = KeptAnswers(tmp_path, 100).add(Work())
+        taking = asyncio.create_task(sent(answer))
+        for block in (b"one ", b"two ", b"three"):
+            await answer.write(block)
+            await asyncio.sleep(0)
+        answer.end()
+        text = await taking
+        assert answer.is_sent
+        answer.close()
+        return text
+
+    assert asyncio.run(grow()) == b"one two three"
+
+
+def test_oldest_answer_with_bytes_is_closed_when_all_are_over_the_limit(tmp_path: Path) -> None:
+    async def crowd() -> None:
+        answers = KeptAnswers(tmp_path, 10)
+        empty, oldest, newer, newest = (answers.add(Work()) for _ in range(4))
+        for answer in (oldest, newer, newest):
+            await answer.write(b"1234")
+        assert (oldest.reason, oldest.work.reason) == ("room", "room")
+        with pytest.raises(Ended):
+            await sent(oldest)
+        with pytest.raises(Ended):
+            await oldest.write(b"5")
+        for answer in (newer, newest):
+            answer.end()
+            assert await sent(answer) == b"1234"
+        answers.stop()
+        assert (empty.reason, newer.reason) == ("stopping", "stopping")
+
+    asyncio.run(crowd())
+
+
+@pytest.mark.parametrize("wait", [sent, KeptAnswer.begun])
+def test_client_that_waits_for_an_answer_learns_that_it_is_closed(
+    tmp_path: Path, wait: Callable[[KeptAnswer], Coroutine[Any, Any, object]]
+) -> None:
+    async def close() -> None:
+        answer = KeptAnswers(tmp_path, 10).add(Work())
+        waiting = asyncio.create_task(wait(answer))
+        await asyncio.sleep(0)
+        answer.close()
+        with pytest.raises(Ended):
+            await waiting
+
+    asyncio.run(close())
