@@ -28,7 +28,7 @@ from lake.http.commits import RETRY_SECONDS, Commits
 from lake.http.deciding import Deciding, expected
 from lake.http.describe import is_idempotent, named_headers, needs_id
 from lake.http.editions import Editions
-from lake.http.pressure import LOOK_SECONDS, Pressure, Rate
+from lake.http.pressure import LOOK_SECONDS, BodyMemory, Pressure, Rate
 from lake.http.problems import Problem
 from lake.http.taken import Taken, Took
 from lake.records.single import SingleReader
@@ -137,38 +137,35 @@ class Intake:
         Where it `decides`, all of it if it is accepted. It raises Problem where the request may not post to it; for
         `streams`, that is known before the body has come.
         """
-        held, headers = _Held(self.pressure), request.headers
-        with self.pressure.request():
-            try:
-                has_token = {stream: self.access.may_begin(stream, headers) for stream in streams}
-                body = await self._body(request, held)
+        headers = request.headers
+        has_token = {stream: self.access.may_begin(stream, headers) for stream in streams}
+        with self.pressure.request(has_token=all(has_token.values())) as memory:
+            body = await self._body(request, memory)
 
-                def signed(stream: str) -> None:
-                    if not (has_token[stream] if stream in has_token else self.access.may_begin(stream, headers)):
-                        self.access.must_be_signed(stream, headers, body)
+            def signed(stream: str) -> None:
+                if not (has_token[stream] if stream in has_token else self.access.may_begin(stream, headers)):
+                    self.access.must_be_signed(stream, headers, body)
 
-                by_stream = read(body, signed)
-                for stream, records in by_stream.items():
-                    self._must_have_ids(stream, records)
-                if not any(by_stream.values()):
-                    raise Problem("unparseable", "the body has no record")
-                self._must_decide(by_stream, decides)
-                for stream, records in by_stream.items():
-                    self.rates[stream].take(len(records))
-                must_fit(by_stream, self.readers)
-                by_stream = {stream: records for stream, records in by_stream.items() if records}
-                if decides:
-                    decided, put = await self.deciding.decide(by_stream, expected(headers))
-                else:
-                    every = [(stream, each) for stream, records in by_stream.items() for each in records]
-                    decided, put = None, await self.commits.put(every)
-                if put is not None:
-                    self.pressure.kept(len(body))
-                    return Taken(taken.now(by_stream, self.declared.name, put), decided)
-                assert decided is not None
-                return Taken(taken.before(by_stream, decided), decided)
-            finally:
-                held.let_go()
+            by_stream = read(body, signed)
+            for stream, records in by_stream.items():
+                self._must_have_ids(stream, records)
+            if not any(by_stream.values()):
+                raise Problem("unparseable", "the body has no record")
+            self._must_decide(by_stream, decides)
+            for stream, records in by_stream.items():
+                self.rates[stream].take(len(records))
+            must_fit(by_stream, self.readers)
+            by_stream = {stream: records for stream, records in by_stream.items() if records}
+            if decides:
+                decided, put = await self.deciding.decide(by_stream, expected(headers))
+            else:
+                every = [(stream, each) for stream, records in by_stream.items() for each in records]
+                decided, put = None, await self.commits.put(every)
+            if put is not None:
+                self.pressure.kept(len(body))
+                return Taken(taken.now(by_stream, self.declared.name, put), decided)
+            assert decided is not None
+            return Taken(taken.before(by_stream, decided), decided)
 
     def _must_decide(self, by_stream: Mapping[str, list[Record]], decides: bool) -> None:
         of_rules = [stream for stream in by_stream if stream in self.decides]
@@ -189,25 +186,20 @@ class Intake:
             "max_records": limits.max_records,
         }
 
-    async def _body(self, request: Request, held: _Held) -> bytes:
+    async def _body(self, request: Request, memory: BodyMemory) -> bytes:
         """The whole body, unpacked. Raises Problem where it is too long, too slow, or more than memory may have."""
-        most = self.declared.limits.max_body
         packing = request.headers.get("content-encoding", "identity").strip().lower()
         if packing not in {"gzip", "x-gzip", "identity"}:
             raise Problem("wrong-encoding", f"found {packing!r}")
         unpacking = None if packing == "identity" else zlib.decompressobj(31)
-        if unpacking is None and int(request.headers.get("content-length", 0)) > most:
-            raise Problem("too-long", f"more than {most:,} bytes", max_body=most)
-        parts, size = list[bytes](), 0
+        if unpacking is None:
+            memory.check(int(request.headers.get("content-length", 0)))
+        parts = list[bytes]()
         try:
             async with asyncio.timeout(self.declared.limits.body_seconds):
                 async for chunk in request.stream():
-                    part = chunk if unpacking is None else bodies.unpacked(chunk, unpacking, most - size)
-                    size += len(part)
-                    if size > most:
-                        raise Problem("too-long", f"more than {most:,} bytes", max_body=most)
-                    held.more(len(part))
-                    parts.append(part)
+                    parts.append(chunk if unpacking is None else bodies.unpacked(chunk, unpacking, memory.left))
+                    memory.hold(len(parts[-1]))
         except TimeoutError:
             raise Problem("too-slow", f"the body took more than {self.declared.limits.body_seconds} s") from None
         except asyncio.CancelledError:
@@ -278,21 +270,6 @@ class Intake:
                 self.pressure.seen(*await asyncio.to_thread(self.pressure.look))
                 if self.decider is not None:
                     self.decider.taken = await asyncio.to_thread(lambda: self.declared.folder.taken)
-
-
-@dataclass
-class _Held:
-    """Bytes of one request in memory."""
-
-    pressure: Pressure
-    size: int = 0
-
-    def more(self, size: int) -> None:
-        self.pressure.hold(size)
-        self.size += size
-
-    def let_go(self) -> None:
-        self.pressure.held -= self.size
 
 
 def _now() -> str:

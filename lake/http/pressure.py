@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,6 +18,8 @@ LOOK_SECONDS: Final = 1.0
 """Between two looks at the folder: what ingest removed, and what others wrote to the disk."""
 RETRY: Final = 10.0
 SOON: Final = 1.0
+SIGNED: Final = 4
+"""Requests without a token, whose signature is checked once their body is here, have a fourth of what all have."""
 
 
 @dataclass
@@ -46,17 +48,56 @@ class Rate:
 
 
 @dataclass
+class Load:
+    """Requests at work and bytes of their bodies in memory: how many there are, and how many there may be."""
+
+    most_requests: int
+    most_bytes: int
+    requests: int = 0
+    held: int = 0
+
+
+@dataclass
+class BodyMemory:
+    """Memory of one request's body, of at most `most` bytes, counted in each of `loads`."""
+
+    loads: Sequence[Load]
+    most: int
+    size: int = 0
+
+    @property
+    def left(self) -> int:
+        return self.most - self.size
+
+    def check(self, size: int) -> None:
+        """Raise Problem if `size` more bytes are too many for one body."""
+        if size > self.left:
+            raise Problem("too-long", f"more than {self.most:,} bytes", max_body=self.most)
+
+    def hold(self, size: int) -> None:
+        """Count `size` more bytes. Raise Problem if they are too many, for one body or for all together."""
+        self.check(size)
+        if any(load.held + size > load.most_bytes for load in self.loads):
+            raise Problem("too-many", "too many request bytes in flight", after=SOON)
+        for load in self.loads:
+            load.held += size
+        self.size += size
+
+
+@dataclass
 class Pressure:
     """What is at work and what waits. `look` is called now and then, in a thread; all else on the event loop."""
 
     folder: Folder
     limits: Limits
-    requests: int = 0
-    held: int = 0
     waiting: Waiting = field(default_factory=Waiting)
     free: float = math.inf
     added_files: int = 0
     added_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        requests, memory = self.limits.max_requests, self.limits.max_memory
+        self._all, self._signed = Load(requests, memory), Load(max(1, requests // SIGNED), memory // SIGNED)
 
     def look(self) -> tuple[Waiting, float]:
         """What the folder and its disk have now."""
@@ -68,10 +109,15 @@ class Pressure:
         self.waiting, self.free, self.added_files, self.added_bytes = waiting, free, 0, 0
 
     @contextmanager
-    def request(self) -> Iterator[None]:
-        """A request at work. Raises Problem where there are as many as may be, or too much waits on the disk."""
-        if self.requests >= self.limits.max_requests:
-            raise Problem("too-many", f"{self.requests} requests in flight", after=SOON)
+    def request(self, *, has_token: bool = True) -> Iterator[BodyMemory]:
+        """Count a request while the block runs, and yield the memory of its body.
+
+        Raises Problem if there are as many as may be, or too much waits on the disk.
+        """
+        loads = [self._all] if has_token else [self._signed, self._all]
+        for load in loads:
+            if load.requests >= load.most_requests:
+                raise Problem("too-many", f"{load.requests} requests in flight", after=SOON)
         files, size = self.waiting.files + self.added_files, self.waiting.size + self.added_bytes
         if files >= self.limits.backlog_files or size >= self.limits.backlog_bytes:
             raise Problem("backlog", f"{files:,} files of {size:,} bytes have not been ingested", after=RETRY)
@@ -79,17 +125,16 @@ class Pressure:
         if free < self.limits.free_bytes or not free:
             found = f"{free:,.0f} bytes are free, and {self.limits.free_bytes:,} are to be left"
             raise Problem("disk", found, after=RETRY)
-        self.requests += 1
+        limits = self.limits
+        memory = BodyMemory(loads, limits.max_body if has_token else min(limits.max_body, limits.signed_body))
+        for load in loads:
+            load.requests += 1
         try:
-            yield
+            yield memory
         finally:
-            self.requests -= 1
-
-    def hold(self, size: int) -> None:
-        """So many more bytes are in memory. Raises Problem where that is more than may be."""
-        if self.held + size > self.limits.max_memory:
-            raise Problem("too-many", "too many request bytes in flight", after=SOON)
-        self.held += size
+            for load in loads:
+                load.requests -= 1
+                load.held -= memory.size
 
     def kept(self, size: int) -> None:
         """So many bytes of a request went to the disk, in a file at most."""

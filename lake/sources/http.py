@@ -7,6 +7,8 @@
     secret = "env:ORDERS_SECRET"      of Standard Webhooks (`whsec_…`), or a table; a signature is as good as a token
     max_body = 16777216               bytes of a request's body, unpacked
     max_records = 10000               records of a request
+    signed_body = 1048576             bytes of a body without a token: it is read before its signature is checked. Such
+                                      requests have a fourth of max_requests and of max_memory
     max_requests = 256                requests at once
     max_memory = 67108864             bytes of bodies that are not on the disk yet
     rate = 0                          events a second and stream; 0: no limit
@@ -52,6 +54,7 @@ class Limits:
     """What one server takes; see above for the units."""
 
     max_body: int = 16 << 20
+    signed_body: int = 1 << 20
     max_records: int = 10_000
     max_requests: int = 256
     max_memory: int = 64 << 20

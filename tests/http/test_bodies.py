@@ -238,3 +238,21 @@ def test_a_full_disk_is_told_by_what_is_free(tmp_path: Path, free: int, kept: in
     pressure.kept(0 if free else 10)
     with pytest.raises(Problem, match=f"^{told}, and {kept:,} are to be left$"), pressure.request():
         pass
+
+
+def test_requests_without_a_token_leave_most_of_requests_and_memory_to_others(tmp_path: Path) -> None:
+    pressure = Pressure(Folder(tmp_path), Limits(max_requests=8, max_memory=400, signed_body=80))
+    with pressure.request(has_token=False) as first, pressure.request(has_token=False) as second:
+        with pytest.raises(Problem, match="2 requests in flight"), pressure.request(has_token=False):
+            pass
+        with pytest.raises(Problem, match="more than 80 bytes"):
+            first.hold(81)
+        first.hold(80)
+        with pytest.raises(Problem, match="too many request bytes in flight"):
+            second.hold(21)
+        with pressure.request() as other:
+            other.hold(320)
+            with pytest.raises(Problem, match="too many request bytes in flight"):
+                other.hold(1)
+    with pressure.request(has_token=False) as first:
+        first.hold(80)

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from lake.config import Settings
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.http.app import Intake
+from lake.http.pressure import BodyMemory
 from lake.http.problems import Problem
 from lake.http.reading.app import Reading
 from lake.http.reading.asking import whole_body
@@ -92,7 +93,7 @@ def test_body_that_is_not_complete_is_answered_when_the_server_ends() -> None:
         request = Request({"type": "http", "method": "POST", "headers": []}, never)
         await read(whole_body(request, 1))
         intake = SimpleNamespace(declared=SimpleNamespace(limits=Limits()))
-        await read(Intake._body(cast(Intake, intake), request, cast(Any, None)))
+        await read(Intake._body(cast(Intake, intake), request, BodyMemory((), 1)))
 
     begun = asyncio.Event()
     asyncio.run(both())

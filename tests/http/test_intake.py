@@ -220,6 +220,20 @@ def test_a_body_that_its_sender_signed_needs_no_token(http: Http) -> None:
     assert answer.status_code == 401
 
 
+def test_bodies_without_a_token_keep_nobody_out_who_has_one(tmp_path: Path) -> None:
+    unsigned = {"webhook-id": "m", "webhook-timestamp": "1", "webhook-signature": "v1,x", "authorization": "none"}
+    with server(tmp_path, "secret.notes = 'env:HOOK'\nmax_requests = 4\nsigned_body = 100\n", HOOK=SECRET) as http:
+        head, _, body = request(http.serving, "notes", b'{"number": 1}', "application/json", unsigned).partition(b"{")
+        with socket.create_connection(("127.0.0.1", http.serving.port)) as slow:
+            slow.sendall(head + b"{")
+            until(lambda: httpx.post(f"{http.serving.url}/streams/notes", headers=unsigned, json={}).status_code == 503)
+            assert http.post({"number": 1, "text": "x" * 100}, "notes").status_code == 202
+            slow.sendall(body)
+            assert b" 401 " in slow.recv(4096).partition(b"\r\n")[0]
+        long = httpx.post(f"{http.serving.url}/streams/notes", headers=unsigned, json={"text": "x" * 100})
+        assert (long.status_code, long.json()["max_body"]) == (413, 100)
+
+
 def test_tokens_come_from_the_environment_one_a_stream(tmp_path: Path) -> None:
     declared = "token.readings = 'env:READINGS'\ntoken.notes = 'env:NOTES'\n"
     with server(tmp_path, declared, READINGS="alpha", NOTES="beta") as http:
