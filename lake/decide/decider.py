@@ -49,6 +49,9 @@ class NotAllowed(Refused):
 class Reused(Refused):
     """An id was sent before with other content, or only some ids of a request were."""
 
+    def __init__(self, what: str) -> None:
+        super().__init__(what, fix="repeat a request unchanged, or give it a new id")
+
 
 @dataclass(frozen=True)
 class Command:
@@ -169,17 +172,11 @@ class Decider:
         if None not in before:
             known = [accepted for accepted in before if accepted is not None]
             if any(self._content(c) != accepted.content for c, accepted in zip(commands, known, strict=True)):
-                raise Reused(
-                    "events with these ids were accepted before, and these are not the same",
-                    fix="repeat a request unchanged, or give it a new id",
-                )
+                raise Reused("events with these ids were accepted before, and these are not the same")
             places = [accepted.place for accepted in known]
             return Decided(places, self._versions(commands, places), True, rests_on)
         if any(before) or len({(*self._names(c), self._id(c)) for c in commands}) < len(commands):
-            raise Reused(
-                "some of these events have an id that was sent before, or duplicated in this request",
-                fix="repeat a request unchanged, or give it a new id",
-            )
+            raise Reused("some of these events have an id that was sent before, or duplicated in this request")
         if expected.is_stated:
             self._must_be(expected, states)
         new = {key: replace(state, ids={}) for key, state in states.items()}

@@ -13,7 +13,7 @@ was decided on. So what a source declares in `decide` is refused unless
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -83,12 +83,11 @@ class Rule:
     @cached_property
     def compared(self) -> tuple[str, ...]:
         """The fields in which an event that is sent again must not differ."""
-        return tuple(field.name for field in self.contract.fields if not field.transport)
+        return compared(self.contract)
 
     def content(self, values: Mapping[str, Any]) -> bytes:
         """Return a digest of these values that is the same for equal values, read from a record or from a log."""
-        text = repr([_canonical(values.get(name)) for name in (*self.compared, EXTRA)])
-        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        return content(values, self.compared)
 
     @cached_property
     def _forms(self) -> Forms:
@@ -97,6 +96,17 @@ class Rule:
     def next(self, before: Mapping[str, Any] | None, values: Mapping[str, Any]) -> dict[str, Any] | Refusal:
         """What an event with these values makes of its key's state. Raises WorkerFault where the step fails."""
         return self.folding.next(before, {name: values[name] for name in self.columns}, self._forms)
+
+
+def compared(contract: Contract) -> tuple[str, ...]:
+    """Return the fields in which a record that is sent again must not differ."""
+    return tuple(field.name for field in contract.fields if not field.transport)
+
+
+def content(values: Mapping[str, Any], names: Iterable[str]) -> bytes:
+    """Return a digest of the values of these fields, and of EXTRA, that is the same for equal values."""
+    text = repr([_canonical(values.get(name)) for name in (*names, EXTRA)])
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _canonical(value: Any) -> Any:
@@ -144,7 +154,7 @@ def _rule(project: Project, stream: str, table: str) -> Rule:
     return Rule(project, declaration, contract, single, folding, columns)
 
 
-def _undecidable(contract: Contract) -> Iterator[str]:
+def undecidable(contract: Contract) -> Iterator[str]:
     """Yield why events of a contract cannot be decided on before they are in the log."""
     for what, is_declared in (
         (f"its records are {contract.envelope} messages", contract.envelope),
@@ -173,7 +183,7 @@ def _faults(project: Project, source: Declared, stream: str, table: str) -> Iter
         yield DeclarationError(f"no table {table!r}", where=source.where, fix=did_you_mean(table, project.tables))
     else:
         yield from _faults_of_table(declaration, contract)
-    for what in _undecidable(contract):
+    for what in undecidable(contract):
         yield DeclarationError(
             f"{stream} cannot be decided: {what}", where=contract.where, fix="take it out of decide, or change that"
         )

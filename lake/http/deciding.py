@@ -19,6 +19,7 @@ from lake.http.bodies import Record
 from lake.http.checking import bad_record, breach
 from lake.http.commits import Commits, Place
 from lake.http.problems import Problem
+from lake.http.repeated import KeptRecords
 from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.records.single import NotTaken
 from lake.sources.http import place
@@ -75,8 +76,28 @@ class Deciding:
             raise _problem(error) from None
         if outcome.again:
             await self.commits.hold(outcome.rests_on)
+            await self._must_be_repeated(every, dict(zip(decided, outcome.places, strict=True)))
             return outcome, None
         return outcome, await self.commits.put(every, decided=True)
+
+    async def _must_be_repeated(self, every: Sequence[tuple[str, Record]], places: Mapping[int, str]) -> None:
+        """Raise Problem unless the undecided records are those that were kept with the decided ones, at `places`."""
+        declared, project = self.decider.declared, next(iter(self.decider.rules.values())).project
+        nth, at = next(iter(places.items()))
+        number, ordinal = map(int, at.rsplit(":", 2)[1:])
+        others = dict[str, dict[int, Record]]()
+        for each, (stream, record) in enumerate(every):
+            if each not in places:
+                others.setdefault(stream, {})[ordinal - nth + each] = record
+        same = not others or all(at.endswith(f":{place(number, ordinal - nth + n)}") for n, at in places.items())
+        try:
+            for stream, records in others.items():
+                kept = KeptRecords(project, declared, stream, number)
+                same = same and await asyncio.to_thread(kept.have, records)
+        except (LakeError, OSError) as error:
+            raise Problem("undecided", str(error), after=RETRY_SECONDS) from None
+        if not same:
+            raise Problem("sent-before", "the decided events were accepted before, with other records beside them")
 
     def _commands(self, every: Sequence[tuple[str, Record]], decided: Sequence[int]) -> list[Command]:
         commands, bad = list[Command](), list[dict[str, Any]]()

@@ -263,6 +263,32 @@ def test_many_at_once_on_a_disk_that_fails_never_have_a_refused_event_in_the_log
     assert len({event["request"] for event in events}) == len(events)
 
 
+def test_undecided_records_that_differ_from_those_that_wait_are_refused(tmp_path: Path) -> None:
+    bank = Bank(accounts(tmp_path / "bank", 'decide.entries = "account"\n'))
+    writer, first = bank.writer(), Record('{"number": 1, "text": "one"}', {})
+
+    async def run() -> list[str]:
+        commits = Commits(writer)
+        deciding = Deciding(bank.decider(), commits)
+
+        async def ask(*notes: Record, **others: Record) -> str:
+            entry = Record(text((1, 100)), {FACTS: "once"})
+            streams = {"notes": notes, "entries": [entry], **{name: [record] for name, record in others.items()}}
+            try:
+                return "again" if (await deciding.decide(streams, ANYTHING))[0].again else "kept"
+            except Problem as problem:
+                return problem.kind
+
+        second, spelled = Record('{"number": 2}', {}), Record('{"text":"one","number":1}', {})
+        answers = [await ask(first), await ask(spelled), await ask(second), await ask(first, second), await ask()]
+        answers.append(await ask(first, orders=second))
+        await commits.close()
+        return answers
+
+    assert asyncio.run(run()) == ["kept", "again", "sent-before", "sent-before", "again", "sent-before"]
+    writer.close()
+
+
 def test_what_was_decided_by_events_that_the_disk_did_not_take_fails_with_them(tmp_path: Path) -> None:
     bank = Bank(accounts(tmp_path / "bank", 'decide.entries = "account"\n'))
     at_work, go_on = threading.Event(), threading.Event()

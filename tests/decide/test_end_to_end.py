@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from pyspark.sql import SparkSession
 
@@ -20,12 +21,41 @@ from lake.pipeline import run
 from lake.project import load
 from lake.store.scan import Scan
 from tests import intake
-from tests.decide.accounts import accounts
+from tests.decide.accounts import DECIDE, accounts
 from tests.servers.http import Http, installed
 
 
 def entry(account: int, cents: int) -> dict[str, Any]:
     return {"account": account, "amount": str(Decimal(cents).scaleb(-2))}
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_undecided_records_that_differ_from_those_in_the_log_are_refused(tmp_path: Path, spark: SparkSession) -> None:
+    installed()
+    settings = accounts(tmp_path / "bank", DECIDE + "check = false\n")
+    first, wrong = {"number": 1, "text": "żółć", "more": [1]}, {"number": "none"}
+    with intake.serving(settings.project) as serving:
+
+        def ask(*notes: Any, id: str = "once") -> Any:
+            headers = serving.allowed | {"idempotency-key": id}
+            body = {"entries": entry(1, 100), "notes": notes}
+            answer = httpx.post(f"{serving.url}/streams?decide", json=body, headers=headers).json()
+            return answer.get("again", answer.get("type"))
+
+        assert ask(first, wrong) is False
+        assert ask({"number": 7}, id="twice") is False
+        ingest(settings, lambda: spark, load_contracts(settings))
+        assert list(settings.path("landing/.http/web").glob("*.jsonl")) == []
+        assert ask(first, wrong) is True
+        for others in (
+            [first | {"text": None}, wrong],
+            [first | {"more": [2]}, wrong],
+            [first, first],
+            [first, wrong, first],
+        ):
+            assert ask(*others) == "/problems#sent-before"
+        assert ask({"number": 8}, id="twice") == "/problems#sent-before"
 
 
 @pytest.mark.long

@@ -135,6 +135,11 @@ def test_events_of_several_streams_are_all_accepted_or_none_is_kept(http: Http) 
     assert [place[-1] for place in places.values()] == ["0", "1", "2"]
     again = ask("s4", notes={"number": 1}, entries=taken, orders=[paid]).json()
     assert again["tokens"] == {stream: answer["tokens"][stream] for stream in ("entries", "orders")}
+    kept = intake.spooled([*http.settings.path("landing/.http/web").glob("*.jsonl")])
+    for notes in ({"number": 2}, {"number": 1, "text": "more"}, [{"number": 1}, {"number": 2}]):
+        assert problem(ask("s4", notes=notes, entries=taken, orders=[paid]))[:2] == (422, "sent-before")
+        assert problem(ask("s4", entries=taken, orders=[paid], notes=notes))[:2] == (422, "sent-before")
+    assert intake.spooled([*http.settings.path("landing/.http/web").glob("*.jsonl")]) == kept
     assert problem(ask("s5", entries=taken))[:2] == (409, "refused")
     assert problem(ask("s6", entries=[], notes={"number": 1}))[:2] == (400, "wrong-request")
 
