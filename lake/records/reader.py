@@ -187,7 +187,11 @@ class RecordReader:
         raw = {}
         for index in refused:
             values = ((name, column[index]) for name, column in columns.items())
-            record = {name: _written(self._by_names.get(name), value) for name, value in values if value is not ABSENT}
+            record = {
+                name: _written(self._by_names.get(name), value)
+                for name, value in values
+                if value is not ABSENT and (value is not None or name in self._by_names)
+            }
             text = part.broken[index][1] if index in part.broken else json_value.encode(record)
             raw[index] = text.encode("utf-8", "backslashreplace").decode()[: self.record_bytes]
         return raw
