@@ -18,7 +18,7 @@ from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
 from lake.records import json_value
 from lake.records.columns import arrow_type, column
-from lake.records.given import ABSENT, Given, Number, listed
+from lake.records.given import ABSENT, NO_CHARACTER, Given, Number, listed
 from lake.records.values import given_default, shown
 
 NUMBERS: Final = (Number, int, float, Decimal)
@@ -106,7 +106,10 @@ class FieldReader:
         if kinds & NO_VALUE:
             empty = lacking if self.field.nullable else sorted([*lacking, *_where(given, None)])
             values = self._filled(values, empty, refusals, optional)
+        texts = listed(given) if wrong else ()
         for index, detail in wrong.items():
+            if _is_no_text(texts[index]):
+                refusals.add(index, Reason.UNPARSEABLE, json_value.NOT_A_CHARACTER)
             refusals.add(index, Reason.WRONG_TYPE, _with_encodings(detail) if self._in_envelope else detail)
         if self.field.text_only:
             for index in numbers:
@@ -159,6 +162,11 @@ def _with_encodings(detail: str) -> str:
 def is_number(value: Given) -> bool:
     """Return whether a value is a number of JSON or a typed one."""
     return isinstance(value, NUMBERS) and not isinstance(value, bool)
+
+
+def _is_no_text(value: Given) -> bool:
+    """Return whether a text of Parquet or Avro is one for which JSON and CSV refuse their record."""
+    return isinstance(value, str) and NO_CHARACTER in value
 
 
 def _kinds(given: Sequence[Given]) -> set[type]:

@@ -15,6 +15,7 @@ import msgspec
 from lake.records.given import NO_CHARACTER, Given, Number
 
 NOT_ONE: Final = "not one JSON object"
+NOT_A_CHARACTER: Final = "U+FFFF, which is no character"
 DEPTH: Final = 200
 """Levels of lists and objects within each other: fewer than Python's stack can hold."""
 
@@ -134,7 +135,7 @@ def has_surrogates(text: str) -> bool:
 
 def _check_characters(text: str) -> None:
     if NO_CHARACTER in text:
-        raise NotJson("U+FFFF, which is no character")
+        raise NotJson(NOT_A_CHARACTER)
     if has_surrogates(text):
         raise NotJson("unpaired surrogate")
 
