@@ -290,6 +290,23 @@ def test_reader_refuses_bytes_that_are_no_text_again_when_their_row_comes_back()
     assert again["_reason"] == Reason.UNPARSEABLE
 
 
+def test_reader_gives_a_refused_row_the_same_members_when_it_comes_back() -> None:
+    reader = _reader(ID, _optional("v", "string"))
+    [row] = reader.read(Rows([1], {"id": ["x"], "v": [None], "more": [None], "other": [1]}), {}).to_pylist()
+    assert row["_raw"] == '{"id":"x","v":null,"other":1}'
+    [again] = _rows(reader, row["_raw"].replace('"x"', "1").encode())
+    assert (again["_reason"], again["_extra"]) == (None, '{"other":1}')
+
+
+@pytest.mark.parametrize("type_", ["string", "int"])
+def test_reader_refuses_rows_with_no_character_as_it_refuses_their_json(type_: str) -> None:
+    reader = _reader(ID, _optional("v", type_))
+    for column in ["a\uffff"], pa.array(["a\uffff"]):
+        [row] = reader.read(Rows([1], {"id": [1], "v": column}), {}).to_pylist()
+        [again] = _rows(reader, row["_raw"].encode())
+        assert (again["_reason"], again["_detail"]) == (row["_reason"], row["_detail"])
+
+
 def test_reader_reads_columns_of_arrow() -> None:
     reader = _reader(ID, {"name": "a", "type": "int", "default": 7}, _optional("b", "string"))
     columns = {
