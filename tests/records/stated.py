@@ -5,10 +5,12 @@ It shares no code with `lake.records`.
 
 from __future__ import annotations
 
+import json
 import math
 from calendar import monthrange
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -225,6 +227,108 @@ def of_text(kind: str, text: str) -> Any:
         "float": lambda: NAMES[text] if text in NAMES else of_number(kind, text),
         "string": lambda: REFUSED if any(c == "\uffff" or "\ud800" <= c <= "\udfff" for c in text) else text,
         **dict.fromkeys(("date", "timestamp", "timestamp_ntz"), lambda: of_time(kind, text)),
+        "binary": lambda: of_base64(text),
     }
     of["double"] = of["float"]
     return of.get(kind, lambda: of_number(kind, text))()
+
+
+LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+
+def of_base64(text: str) -> Any:
+    letters = text.rstrip("=")
+    if len(text) % 4 or len(text) - len(letters) > 2 or any(letter not in LETTERS for letter in letters):
+        return REFUSED
+    bits = "".join(f"{LETTERS.index(letter):06b}" for letter in letters)
+    whole = len(bits) // 8 * 8
+    if "1" in bits[whole:]:
+        return REFUSED
+    return bytes(int(bits[at : at + 8], 2) for at in range(0, whole, 8))
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A number of JSON, `true` or `false`, as it is written."""
+
+    digits: str
+
+
+Kind = str | tuple[str, ...] | list["Kind"] | Mapping[str, "Kind"]
+"""A type of Spark that is not nested, the symbols of an enum, [the type of items], {"*": the type of values}, or
+{name: the type of a member}.
+"""
+
+
+def parsed(text: Any) -> Any:
+    """The value of a text of JSON, with literals; any other value as it is."""
+    if not isinstance(text, str):
+        return text
+    try:
+        return _literals(json.loads(text, parse_int=Literal, parse_float=Literal, parse_constant=int))
+    except ValueError:
+        return None
+
+
+def _literals(value: Any) -> Any:
+    if isinstance(value, bool):
+        return Literal(str(value).lower())
+    if isinstance(value, list):
+        return [_literals(item) for item in value]
+    return {name: _literals(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+def compact(value: Any, *, is_ascii: bool = False) -> str:
+    """JSON without blanks, its members in their order."""
+    if isinstance(value, Literal):
+        return value.digits
+    if isinstance(value, list):
+        return f"[{','.join(compact(item, is_ascii=is_ascii) for item in value)}]"
+    if isinstance(value, dict):
+        pairs = (
+            f"{compact(name, is_ascii=is_ascii)}:{compact(item, is_ascii=is_ascii)}" for name, item in value.items()
+        )
+        return f"{{{','.join(pairs)}}}"
+    return json.dumps(value, ensure_ascii=is_ascii)
+
+
+def of_json(kind: Kind, value: Any) -> Any:
+    """The value of a text, Literal, list, dict or None of JSON for a field of a type; REFUSED if it is none."""
+    if value is None:
+        return None
+    if isinstance(kind, tuple):
+        return value if value in kind else REFUSED
+    if isinstance(kind, list | Mapping):
+        return of_nested(kind, parsed(value))
+    if isinstance(value, str):
+        return of_text(kind, value)
+    if kind == "string":
+        return compact(value)
+    return of_literal(kind, value.digits) if isinstance(value, Literal) else REFUSED
+
+
+def of_nested(kind: Any, value: Any) -> Any:
+    if isinstance(kind, list):
+        parts = [of_json(kind[0], item) for item in value] if isinstance(value, list) else [REFUSED]
+        return REFUSED if REFUSED in parts else parts
+    if not isinstance(value, dict):
+        return REFUSED
+    kinds = kind if "*" not in kind else dict.fromkeys(value, kind["*"])
+    members = {name: of_json(of, value.get(name)) for name, of in kinds.items()}
+    return REFUSED if REFUSED in members.values() else members
+
+
+def of_literal(kind: str, digits: str) -> Any:
+    if kind == "boolean":
+        return {"true": True, "1": True, "false": False, "0": False}.get(digits, REFUSED)
+    if digits in {"true", "false"} or kind == "binary":
+        return REFUSED
+    if kind not in {"date", "timestamp", "timestamp_ntz"}:
+        return of_number(kind, digits)
+    count = of_number("bigint", digits)
+    try:
+        if count is REFUSED or kind == "date":
+            return count if count is REFUSED else date(1970, 1, 1) + timedelta(days=count)
+        return datetime(1970, 1, 1, tzinfo=UTC if kind == "timestamp" else None) + timedelta(microseconds=count)
+    except OverflowError:
+        return REFUSED
