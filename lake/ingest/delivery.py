@@ -20,10 +20,13 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import ContractError, LakeError
 from lake.ingest import attempts, file_facts, record_frames
+from lake.ingest.file_copies import FileCopies
 from lake.ingest.files import Content, File, Mark, fault_of, unchanged
+from lake.ingest.record_frames import Place
 from lake.records.packed import PACKINGS
 from lake.records.reader import RecordReader
 from lake.records.work import TEXTS, FilePiece, FileTask, TextTask
+from lake.session import shares_disk
 from lake.sources import spool
 from lake.sources.spool import Spooled
 from lake.store import put_up
@@ -139,6 +142,7 @@ class Files(Delivery):
     files: tuple[File, ...]
     bad: Mapping[File, str] = field(default_factory=dict)
     repaired: Mapping[str, str] = field(default_factory=dict)
+    copies: FileCopies = field(default_factory=FileCopies, compare=False, repr=False)
 
     @classmethod
     def checked(
@@ -154,7 +158,10 @@ class Files(Delivery):
         files = tuple(files)
         died = attempts.suspects(settings, contract.name)
         faults = {file: died[file.mark].fault for file in files if file.mark in died}
-        faults |= {file: fault_of(file, folder=folder) for file in files if not faults.get(file)}
+        others = [file for file in files if not faults.get(file)]
+        faults |= {
+            file: fault_of(file, folder=folder) or record_frames.fault_of_size(settings, file) for file in others
+        }
         return cls(settings, contract, files, {file: faults[file] for file in files if faults[file]}, repaired)
 
     @property
@@ -174,31 +181,27 @@ class Files(Delivery):
         objects.look_into(file.path for file in files if isinstance(file.path, Object))
         contents = {record_frames.address_of(file.path): file.path for file in files}
         task = replace(self._task(reader), open=lambda address: contents[address].open("rb"))
-        return record_frames.here(task, record_frames.paths(files).to_batches())
+        return record_frames.here(task, record_frames.paths([file.path for file in files]).to_batches())
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
-        if record_frames.opens_files(self.settings, self._with_content):
-            return record_frames.read(record_frames.of_files(spark, self._with_content), self._task(reader))
-        contents = record_frames.contents(spark, [self._up.get(file.path, file.path) for file in self._with_content])
-        return record_frames.read(contents, self._task(reader, self._up))
+        places = self.copies.places(self.settings, [file.path for file in self._with_content])
+        task = self._task(reader, places)
+        sizes = {places[file.path]: file.size for file in self._with_content}
+        if shares_disk(self.settings):
+            return record_frames.read(record_frames.of_files(spark, sizes), task)
+        return record_frames.read(record_frames.contents(spark, sizes), task)
 
     @property
     def _with_content(self) -> list[File]:
         return [file for file in self.good if file.size]
 
-    def _task(self, reader: RecordReader, elsewhere: Mapping[Content, Address] = MappingProxyType({})) -> FileTask:
+    def _task(self, reader: RecordReader, elsewhere: Mapping[Content, Place] = MappingProxyType({})) -> FileTask:
         pieces = {}
         for rank, file in enumerate(self.files):
             facts = file_facts.texts(self.contract, Path(file.name).name, file.mtime)
             address = record_frames.address_of(elsewhere.get(file.path, file.path))
             pieces[address] = FilePiece(rank << POSITION_BITS, file.name, file.path.name, facts)
         return FileTask(reader, self.contract.csv, pieces)
-
-    @cached_property
-    def _up(self) -> Mapping[Content, Address]:
-        """Where Spark reads files that only this machine has."""
-        local = [file.path for file in self._with_content if isinstance(file.path, Path)]
-        return dict(put_up.put_up(self.settings, local).items())
 
     def marks(self, refused: set[int]) -> list[Mark]:
         return [*(file.mark for file in self.files), *((mark, 0, 0) for _, mark in self._dismissed)]
@@ -214,6 +217,9 @@ class Files(Delivery):
     def _dismissed(self) -> list[tuple[str, str]]:
         good = {file.name for file in self.good}
         return [(name, mark) for mark, name in sorted(self.repaired.items()) if name in good]
+
+    def close(self) -> None:
+        self.copies.delete()
 
     def parts(self) -> Iterator[Files]:
         return (replace(self, files=(file,), bad={}) for file in self.good)

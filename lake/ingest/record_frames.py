@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote_from_bytes
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 from lake.config import Settings
 from lake.ingest.files import Content, File
 from lake.kinds.grouped_map import pickled
+from lake.records.packed import OVERSIZED
 from lake.records.work import FILES, TEXTS, FileTask, TextTask
 from lake.session import shares_disk
 from lake.store.scan import to_frame
@@ -23,6 +23,10 @@ from lake.store.storage.objects import Object
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+LARGEST: Final = 2_000_000_000
+"""Bytes of the largest file whose content Spark passes to a task: it has to fit in one value."""
+Place = Content | Address
+"""A file of this machine, an object of a bucket, or the address of a file."""
 TASK_BYTES: Final = 8 << 20
 """Stored bytes of the files that one task reads, unless one file is larger."""
 
@@ -41,30 +45,25 @@ def read(rows: DataFrame, task: FileTask | TextTask) -> DataFrame:
     return rows.mapInArrow(run, from_arrow_schema(task.schema))
 
 
-def opens_files(settings: Settings, files: Iterable[File]) -> bool:
-    """Return whether Spark's tasks can open all of `files` by their paths."""
-    return shares_disk(settings) and all(isinstance(file.path, Path) for file in files)
-
-
-def of_files(spark: SparkSession, files: Sequence[File]) -> DataFrame:
-    """Return the paths of `files`, divided into tasks: columns FILES, without content."""
-    tasks, size = list[int](), 0
-    for file in files:
-        size += file.size
-        begins = not tasks or size > TASK_BYTES
+def of_files(spark: SparkSession, sizes: Mapping[Place, int]) -> DataFrame:
+    """Return the paths of files of this machine, divided into tasks by their sizes: columns FILES, without content."""
+    tasks, total = list[int](), 0
+    for size in sizes.values():
+        total += size
+        begins = not tasks or total > TASK_BYTES
         tasks.append(tasks[-1] + begins if tasks else 0)
-        size = file.size if begins else size
-    rows = to_frame(spark, paths(files).append_column("task", pa.array(tasks, pa.int32())))
+        total = size if begins else total
+    rows = to_frame(spark, paths(sizes).append_column("task", pa.array(tasks, pa.int32())))
     return rows.repartitionById(tasks[-1] + 1, "task").drop("task")
 
 
-def paths(files: Sequence[File]) -> pa.Table:
-    """Return the addresses of `files`: columns FILES, without content."""
-    addresses = [quote_from_bytes(address_of(file.path)) for file in files]
-    return pa.table([addresses, pa.nulls(len(files), pa.binary())], schema=FILES)
+def paths(places: Iterable[Place]) -> pa.Table:
+    """Return the addresses of files: columns FILES, without content."""
+    addresses = [quote_from_bytes(address_of(place)) for place in places]
+    return pa.table([addresses, pa.nulls(len(addresses), pa.binary())], schema=FILES)
 
 
-def address_of(path: Content | Address) -> bytes:
+def address_of(path: Place) -> bytes:
     """Return the bytes by which a FileTask knows a file; they may be no text."""
     return os.fsencode(str(path))
 
@@ -74,9 +73,17 @@ def here(task: FileTask | TextTask, batches: Iterable[pa.RecordBatch]) -> pa.Tab
     return pa.Table.from_batches(task(iter(batches)), task.schema)
 
 
-def contents(spark: SparkSession, addresses: Iterable[Address | Object | Path]) -> DataFrame:
+def fault_of_size(settings: Settings, file: File) -> str:
+    """Return why Spark cannot read a file that its tasks cannot open; "" if it can, or if they can open it."""
+    if file.size <= LARGEST or shares_disk(settings):
+        return ""
+    size = f"{file.size:,} bytes, limit {LARGEST:,} for a Spark that does not share this disk"
+    return f"{OVERSIZED}{size}: divide it into smaller files"
+
+
+def contents(spark: SparkSession, places: Iterable[Place]) -> DataFrame:
     """Return the content of files that Spark reads itself: columns FILES."""
-    files = spark.read.format("binaryFile").load([_spelled(address) for address in addresses])
+    files = spark.read.format("binaryFile").load([_spelled(place) for place in places])
     return files.selectExpr("_metadata.file_path AS path", "content")
 
 
@@ -91,7 +98,7 @@ def of_spool(spark: SparkSession, address: str, source: str) -> DataFrame:
     return spark.read.parquet(address).selectExpr("_seq AS _position", where, "_raw", "_facts")
 
 
-def _spelled(address: Address | Object | Path) -> str:
-    """What Spark is told to read for this address and no other: what is a pattern to Hadoop is escaped."""
-    place = address.address.spark if isinstance(address, Object) else str(address)
-    return re.sub(r"[][{}*?\\]", r"\\\g<0>", place)
+def _spelled(place: Place) -> str:
+    """Return the path by which Spark reads this file and no other: what is a pattern to Hadoop is escaped."""
+    path = place.address.spark if isinstance(place, Object) else str(place)
+    return re.sub(r"[][{}*?\\]", r"\\\g<0>", path)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lake import s3
 from lake.config import Settings, load_settings
@@ -75,6 +76,24 @@ def test_of_every_file_the_same_is_seen_and_staged(project: Settings, inside: Se
         assert [(one.name, one.size, one.mtime) for one in ours] == [(one.name, one.size, one.mtime) for one in theirs]
         for local, remote in zip(ours, theirs, strict=True):
             assert read(project, about, local) == read(inside, about, remote), local.name
+
+
+def test_objects_are_read_by_tasks_as_in_this_process(inside: Settings, bucket: Bucket, spark: SparkSession) -> None:
+    declare(inside, CONTRACTS["plain"])
+    for name, content in every():
+        put(bucket, name, content)
+    plain = load_contract(inside, "plain")
+    reader, delivery = RecordReader(plain, 10_000), Files(inside, plain, tuple(landing.listing(inside, "plain")))
+    by_tasks = delivery.frame(spark, reader).toArrow()
+    assert by_tasks.sort_by("_position").to_pylist() == delivery.read(reader).sort_by("_position").to_pylist()
+    delivery.close()
+    put(bucket, "plain/new.jsonl")
+    late = Files(inside, plain, tuple(landing.listing(inside, "plain")))
+    put(bucket, "plain/new.jsonl", b'{"id": 2}\n')
+    with pytest.raises(FileNotFoundError):
+        late.frame(spark, reader)
+    late.close()
+    assert not list(inside.path(".lake/staging").iterdir())
 
 
 def test_an_object_is_read_as_a_file_is_by_few_requests(bucket: Bucket, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings, SparkSettings
+from lake.contracts.contract import read_contract
 from lake.engine.at_cut import build_to
 from lake.errors import DeclarationError
 from lake.evaluation.inputs import Inputs
+from lake.ingest.delivery import Files
+from lake.ingest.files import in_folder
 from lake.publish.cut import pick_cut
 from lake.session import shares_disk
 from lake.store import put_up
@@ -56,6 +60,20 @@ def test_files_are_put_up_taken_down_and_found_where_somebody_died(project: Sett
     assert put_up.left(elsewhere, datetime(2100, 1, 1, tzinfo=UTC)) == [address]
     put_up.take_down([address])
     assert put_up.left(elsewhere, datetime(2100, 1, 1, tzinfo=UTC)) == []
+
+
+def test_file_that_spark_elsewhere_cannot_read_is_refused_by_its_size(project: Settings) -> None:
+    folder = project.path("landing/notes")
+    folder.mkdir()
+    (folder / "a.csv").write_text("id\n1\n")
+    with (folder / "b.csv").open("wb") as file:
+        file.truncate(3_000_000_000)
+    notes = read_contract(json.dumps(contract("notes", {"id": "long"})), file="schemas/notes.avsc")
+    files = in_folder(folder, "notes")
+    assert Files.checked(project, files, notes).faults == []
+    elsewhere = replace(project, spark=SparkSettings(shares_disk=False))
+    fault = "oversized: 3,000,000,000 bytes, limit 2,000,000,000 for a Spark that does not share this disk"
+    assert Files.checked(elsewhere, files, notes).faults == [("notes/b.csv", f"{fault}: divide it into smaller files")]
 
 
 def test_what_spark_cannot_read_here_gets_into_the_log(project: Settings, spark: SparkSession) -> None:

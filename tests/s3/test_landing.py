@@ -15,6 +15,7 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
+from lake import cost
 from lake import s3 as needs
 from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contracts
@@ -86,7 +87,10 @@ def told(settings: Settings) -> dict[str, Any]:
 
 
 @pytest.mark.spark
-def test_the_same_files_give_the_same_log_from_a_folder_and_from_a_bucket(s3: S3, tmp_path: Path) -> None:
+@pytest.mark.parametrize("read_bytes", [cost.READ_BYTES, 0], ids=["here", "tasks"])
+def test_the_same_files_give_the_same_log_from_a_folder_and_from_a_bucket(
+    s3: S3, tmp_path: Path, read_bytes: int
+) -> None:
     needed(None if needs.faults(JARS) else True, "the jars for S3 are missing: lake setup --s3")
     bucket = s3.bucket()
     local = project(tmp_path / "local", s3)
@@ -104,11 +108,13 @@ def test_the_same_files_give_the_same_log_from_a_folder_and_from_a_bucket(s3: S3
     for folder in (local.path("landing"), buckets / "in/landing", buckets / "whole"):
         for file in folder.rglob("*"):
             os.utime(file, (LANDED, LANDED))
-    command = [sys.executable, "-m", "tests.s3.taking", *(str(each.project) for each in (inside, local, whole))]
+    folders = (str(each.project) for each in (inside, local, whole))
+    command = [sys.executable, "-m", "tests.s3.taking", str(read_bytes), *folders]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **KEY}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     counts = done.stdout.splitlines()
     assert counts == counts[:1] * 3
+    assert not list(inside.path(".lake/staging").glob("objects-*"))
     ours = told(local)
     for each in (inside, whole):
         theirs = told(each)

@@ -35,6 +35,7 @@ LOCAL: Final = {
     "store/storage/__init__.py": "the first storage is a local folder",
     "store/storage/object_store.py": "a file of this machine is put into a bucket",
     "store/put_up.py": "so are those that Spark cannot read here",
+    "ingest/file_copies.py": "objects are copied here for Spark's tasks",
     "store/upkeep/copy.py": "a copy of the warehouse goes to a local folder",
     "store/storage/disk.py": "folders are renamed and removed at once",
     "store/durable.py": "only a disk is written later than its files",

@@ -7,12 +7,13 @@ was read of it once may be remembered.
 from __future__ import annotations
 
 import io
+import shutil
 from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import Any, BinaryIO, Final, Protocol
 
@@ -28,6 +29,8 @@ REMEMBERED: Final = 64 << 20
 """Bytes of beginnings and ends that a process remembers."""
 AT_ONCE: Final = 16
 """So many requests are under way together where each object is asked about."""
+
+COPIES_AT_ONCE: Final = 4
 
 
 class Tagged(Protocol):
@@ -110,6 +113,22 @@ def _look_into(one: Object) -> None:
 def _each(ask: Any, objects: Iterable[Object]) -> list[Any]:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(ask, objects))
+
+
+def copy_all(objects: Iterable[Object], folder: Path) -> dict[Object, Path]:
+    """Copy objects into `folder` of this machine, in pieces; return the copies.
+
+    Raises FileNotFoundError if one is gone or replaced.
+    """
+    copies = {one: folder / str(number) for number, one in enumerate(objects)}
+    with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
+        list(pool.map(_copy, copies, copies.values()))
+    return copies
+
+
+def _copy(one: Object, file: Path) -> None:
+    with one.open() as content, file.open("wb") as copy:
+        shutil.copyfileobj(content, copy, MOST)
 
 
 class _Memory:
