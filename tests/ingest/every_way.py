@@ -115,7 +115,7 @@ def differences(settings: Settings, table: Collection[Case], ways: Iterable[Way]
         found = outcomes(settings, way, names)
         for case in filter(way.carries, table):
             outcome = found.pop(case.number, ())
-            expected = (normal(case.expected), case.extra)
+            expected = (value_text(case.expected), case.extra)
             if case.reason:
                 expected = outcome if way.envelope else words.setdefault(case.number, outcome)
             is_right = outcome == expected and (not case.reason or outcome[:1] == (case.reason,))
@@ -130,16 +130,17 @@ def outcomes(settings: Settings, way: Way, names: Mapping[int, str]) -> dict[int
     found = {**way.refused}
     for row in small.rows(Log(settings, way.stream).path, "SELECT * FROM t WHERE _bucket >= 0"):
         if way.has(row["_source"]):
-            values = {name: row[name] for name in NAMES if name != MORE and row[name] is not None}
-            found[row["id"]] = normal(values.pop(names[row["id"]], None)), row["_extra"]
+            values = {name: row[name] for name in NAMES if row.get(name) is not None}
+            found[row["id"]] = value_text(values.pop(names[row["id"]], None)), row["_extra"]
             assert not values
     for refused in waiting(settings, [way.stream]):
         if way.has(refused.source):
-            found[int(json.loads(refused.raw)["id"])] = refused.reason, refused.detail
+            record = json.loads(refused.raw)
+            found[int(record.get("after", record)["id"])] = refused.reason, refused.detail
     return found
 
 
-def normal(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Return the text of a value with its type, digits and sign. Instants are in UTC."""
     if value == 0 and isinstance(value, float):
         return "0.0"  # a log has no minus zero

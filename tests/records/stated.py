@@ -260,7 +260,7 @@ Kind = str | tuple[str, ...] | list["Kind"] | Mapping[str, "Kind"]
 """
 
 
-def parsed(text: Any) -> Any:
+def read_json(text: Any) -> Any:
     """The value of a text of JSON, with literals; any other value as it is."""
     if not isinstance(text, str):
         return text
@@ -299,7 +299,7 @@ def of_json(kind: Kind, value: Any) -> Any:
     if isinstance(kind, tuple):
         return value if value in kind else REFUSED
     if isinstance(kind, list | Mapping):
-        return of_nested(kind, parsed(value))
+        return of_nested(kind, read_json(value))
     if isinstance(value, str):
         return of_text(kind, value)
     if kind == "string":

@@ -43,12 +43,12 @@ FORMS: Final[Mapping[str, Any]] = {
     "midnight": may(LOGICAL["timestamp"], hour24=True),
     "price": may("decimal(9, 2)", decimal=",", thousands="."),
 }
-SPELT: Final = """
+FORM_TEXTS: Final = """
     slashed 31/3/2024 09:05|slashed 2024-03-31T09:05Z|slashed 31/3/2024 9:05|seconds 1711886400.5|seconds 2024-03-31
     compact 20240331|compact 2024-03-31|compact 20240231|short 31/12/65|short 31/12/29|short 1/1/65
     midnight 2024-03-31T24:00Z|midnight 2024-03-31T24:01Z|price 1.299,90|price 1299,9|price 1.29,90|price 12.5|price ,5
 """
-MEANT: Final[Mapping[str, Any]] = {
+FORM_VALUES: Final[Mapping[str, Any]] = {
     "slashed 31/3/2024 09:05": datetime(2024, 3, 31, 9, 5, tzinfo=UTC),
     "seconds 1711886400.5": datetime(2024, 3, 31, 12, 0, 0, 500_000, tzinfo=UTC),
     "compact 20240331": date(2024, 3, 31),
@@ -59,7 +59,7 @@ MEANT: Final[Mapping[str, Any]] = {
     "price 1299,9": Decimal("1299.90"),
     "price ,5": Decimal("0.50"),
 }
-"""Values of texts in declared formats, from the examples of docs/values.md; the other texts of SPELT are refused."""
+"""Values of texts in declared formats, from the examples of docs/values.md; others of FORM_TEXTS are refused."""
 LITERALS: Final = """
     0 1 -1 -0 7 5.0 5.5 1e3 1E-2 1.10 19813 2932896 2932897 -719162 -719163 2147483648 9223372036854775807
     9223372036854775808 1711886400123456 253402300799999999 253402300800000000 0.1 1e38 1e39 1e308 1e309 true false
@@ -105,7 +105,7 @@ class Case:
         """What the record has in `_extra`."""
         if self.name == MORE:
             return stated.compact({MORE: self.value})
-        value = stated.parsed(self.value) if self.name == "part" else self.value
+        value = stated.read_json(self.value) if self.name == "part" else self.value
         more = {name: of for name, of in value.items() if name != "n"} if isinstance(value, dict) else None
         return stated.compact({"part": more}) if more and self.name == "part" else None
 
@@ -126,14 +126,15 @@ def cases(seed: int, many: int) -> list[Case]:
         values += chance.sample(texts.some(chance, many), many) if isinstance(kind, str) else []
         values += BASE64 if name == "raw" else ()
         found += [(name, value, stated.of_json(kind, value)) for value in values]
-    for line in filter(None, map(str.strip, SPELT.replace("\n", "|").split("|"))):
+    for line in filter(None, map(str.strip, FORM_TEXTS.replace("\n", "|").split("|"))):
         name, _, text = line.partition(" ")
-        found.append((name, text, MEANT.get(line, REFUSED)))
+        found.append((name, text, FORM_VALUES.get(line, REFUSED)))
     found += [(MORE, value, None) for value in UNDECLARED]
     return [Case(number, *each) for number, each in enumerate(found, 1)]
 
 
 def table_contract(name: str, **about: Any) -> dict[str, Any]:
-    """Return a contract for the records of the table; `about` may have more `fields`."""
-    fields = {"id": "long", **{name: may(of) for name, (of, _) in PLAIN.items()}, **FORMS, **about.pop("fields", {})}
+    """Return a contract for the records of the table; `about` may have other `forms`, and more `fields`."""
+    fields = {"id": "long", **{name: may(of) for name, (of, _) in PLAIN.items()}}
+    fields |= about.pop("forms", FORMS) | about.pop("fields", {})
     return contract(name, fields, **{"buckets": 1, **about})

@@ -10,17 +10,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
-from tests.ingest.every_way import NAMES, Outcome, Way, differences, is_csv, is_unicode, land, schema
+from tests.ingest.every_way import Outcome, Way, differences, is_csv, is_unicode, land, schema
 from tests.ingest.test_renames import lake
 from tests.intake import Serving, serving
-from tests.records.table import MORE, Case, cases, table_contract
+from tests.records.table import PLAIN, Case, cases, table_contract
 from tests.registry import Registry, registry
 from tests.servers.kafka import Kafka
 from tests.shop import declare
 from tests.sources.shop import VARIABLE, Shop
 from tests.sources.test_kafka_values import serialized
 
-KEPT: Final = """
+JOB: Final = """
 from lake import Fold, log, table
 
 
@@ -51,7 +51,7 @@ avro = {{ topic = "{}", value = "avro" }}
 )
 
 
-def posted(serving: Serving, stream: str, table: Iterable[Case], query: str = "") -> dict[int, Outcome]:
+def post_each(serving: Serving, stream: str, table: Iterable[Case], query: str = "") -> dict[int, Outcome]:
     """Post each record as a request of its own; return why the server refuses some."""
     refused = {}
     with httpx.Client(base_url=serving.url, headers=serving.allowed) as client:
@@ -77,7 +77,7 @@ def test_kafka_posts_and_decisions_give_the_stated_values(kafka: Kafka, project:
     table = cases(5, 20)
     request = {"request": ("string", {"from": "http.id"})}
     plain = [table_contract(name) for name in ("files", "messages", "avro", "posted")]
-    declare(project, *plain, table_contract("decided", fields=request, id=["request"]), jobs={"kept": KEPT})
+    declare(project, *plain, table_contract("decided", fields=request, id=["request"]), jobs={"kept": JOB})
     land(project, "files", table, ["jsonl"])
     messages, values = kafka.topic(), kafka.topic()
     project.path("sources").mkdir()
@@ -88,8 +88,8 @@ def test_kafka_posts_and_decisions_give_the_stated_values(kafka: Kafka, project:
         send_avro(kafka, values, running, filter(is_unicode, table))
         with serving(project.project) as server:
             refused = {
-                "posted": posted(server, "posted", table),
-                "decided": posted(server, "decided", table, "?decide"),
+                "posted": post_each(server, "posted", table),
+                "decided": post_each(server, "decided", table, "?decide"),
             }
         lake(project, "ingest")
     ways = [Way("files", "jsonl"), Way("messages"), Way("avro", carries=is_unicode)]
@@ -98,19 +98,19 @@ def test_kafka_posts_and_decisions_give_the_stated_values(kafka: Kafka, project:
 
 
 def test_tables_of_postgres_give_the_stated_values(shop: Shop, project: Settings, spark: SparkSession) -> None:
-    table = [case for case in cases(6, 20) if is_csv(case) and case.name != MORE]
+    table = [case for case in cases(6, 20) if is_csv(case) and case.name in PLAIN]
     facts = {"op": "op", "lsn": "source.lsn", "ordinal": "source.ordinal"}
     fields = {name: ("string" if name == "op" else "long", {"from": path}) for name, path in facts.items()}
     about = {"id": ["lsn", "ordinal"], "envelope": "debezium", "broadcast": "op = 't'"}
-    declare(project, table_contract("rows", fields=fields, **about))
-    columns = [name for name in NAMES if name != MORE]
+    declare(project, table_contract("rows", forms={}, fields=fields, **about))
     project.path("sources").mkdir()
     project.path("sources/shop.toml").write_text(
         f'kind = "postgres"\ndsn = "env:{VARIABLE}"\npublication = "lake"\nslot = "{shop.slot}"\n'
         '[streams]\nrows = "public.rows"\n'
     )
     shop.execute(
-        f"CREATE TABLE rows (id bigint PRIMARY KEY, {', '.join(f'{name} text' for name in columns)})",
+        f"CREATE TABLE rows (id bigint PRIMARY KEY, {', '.join(f'{name} text' for name in PLAIN)})",
+        "ALTER TABLE rows REPLICA IDENTITY FULL",
         "CREATE PUBLICATION lake FOR TABLE rows",
     )
     for some in (table[::2], table[1::2]):  # which are copied, and come as changes
