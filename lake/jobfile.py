@@ -85,10 +85,6 @@ class JobFile:
         """The modules under jobs/ that the file imports."""
         return {name for name, _ in self._imports() if name.startswith("jobs.")}
 
-    def mentions(self, field: str) -> bool:
-        """Whether the name of contract field `field` is in the text; `*` and `.columns` name all."""
-        return re.search(rf"\b{re.escape(field)}\b|[\"']\*|\.columns\b", self.text) is not None
-
     def fingerprint(self, *more: str) -> str:
         """A hash of the syntax tree without docstrings and comments, and of `more`.
 

@@ -98,7 +98,7 @@ class Project:
             raise DeclarationError(f"unknown table {name!r}", fix=did_you_mean(name, self.tables))
         return [table for table in self.tables.values() if not wanted or table.name in wanted]
 
-    def fingerprint(self, declaration: Declaration, columns: Columns | None = None) -> str:
+    def fingerprint(self, declaration: Declaration, columns: Columns) -> str:
         """A hash of all that decides the table's rows: job file, what it imports beside its inputs, kind's version, and
         the contract fields that it reads, as the `columns` of a table's head say.
         """
@@ -111,28 +111,9 @@ class Project:
 
     def is_built(self, declaration: Declaration, head: TableHead) -> bool:
         """Whether the table at `head` was built by its definition as it is now."""
-        return self.columns(declaration, head) is not None
+        return head.fingerprint == self.fingerprint(declaration, head.columns)
 
-    def columns(self, declaration: Declaration, head: TableHead) -> Columns | None:
-        """What the table at `head` reads; None where it was built by another definition than now."""
-        recorded, built = head.columns, head.fingerprint
-        possible = self._unrecorded(declaration) if recorded is None else [recorded]
-        return next((columns for columns in possible if built == self.fingerprint(declaration, columns)), None)
-
-    def reads(self, declaration: Declaration, head: TableHead) -> Columns:
-        """What the table at `head` was built of, by whatever definition; by its job's text where the head says none."""
-        return self._mentioned(declaration) if head.columns is None else head.columns
-
-    def _unrecorded(self, declaration: Declaration) -> Iterator[Columns]:
-        """What a table may read that was built before heads said it: the fields named in the text of its job; by
-        the contract of then, where a name has come to the contract that the text had already.
-        """
-        yield self._mentioned(declaration)
-        table = self.table(declaration)
-        kept = (older.definition for older in table.heads() if older.definition)
-        yield _fields_of(next(kept, {}))
-
-    def definition(self, declaration: Declaration, columns: Columns | None = None) -> dict[str, str]:
+    def definition(self, declaration: Declaration, columns: Columns) -> dict[str, str]:
         """What the fingerprint is of, part by part: short texts and hashes, to tell what of it has changed.
 
         And as SOURCE the text of the job file, comments and all, which is compared for a person alone.
@@ -146,10 +127,10 @@ class Project:
             **_parking(declaration),
         }
 
-    def _revision(self, declaration: Declaration, columns: Columns | None) -> str:
+    def _revision(self, declaration: Declaration, columns: Columns) -> str:
         """The revision of the kind over the types of the `columns`."""
-        kind, recorded = declaration.kind, self._mentioned(declaration) if columns is None else columns
-        return str(kind.revision + any(_hands_on_nested(of_input, kind.digested) for of_input in recorded.values()))
+        kind = declaration.kind
+        return str(kind.revision + any(_hands_on_nested(of_input, kind.digested) for of_input in columns.values()))
 
     def lineage(self, declaration: Declaration) -> str:
         """A hash of all that can decide the table's rows, and those of all tables that it is derived from."""
@@ -166,24 +147,14 @@ class Project:
         texts = {field.name: f"{field.type} {field.default!r} {names[field.name]}".rstrip() for field in fields}
         return upcast_definition(self.contracts[stream].upcast, fields, texts)
 
-    def _fields(self, declaration: Declaration, columns: Columns | None) -> dict[str, str]:
+    def _fields(self, declaration: Declaration, columns: Columns) -> dict[str, str]:
         """The contract fields that the table reads, as `stream.field`, with type and default."""
-        columns = self._mentioned(declaration) if columns is None else columns
         return {
             f"{source.name}.{name}": type_
             for source in declaration.inputs
             if source.is_log
             for name, type_ in self.fields(source.name).items()
             if name in columns.get(source.name, {}).get("read", {})
-        }
-
-    def _mentioned(self, declaration: Declaration) -> Columns:
-        """The fields whose names are in the text of the job, or of one that it borrows from."""
-        files = [self.files[name] for name in (declaration.name, *self._borrowed(declaration))]
-        return {
-            s.name: {"read": {n: t for n, t in self.fields(s.name).items() if any(f.mentions(n) for f in files)}}
-            for s in declaration.inputs
-            if s.is_log
         }
 
     def _borrowed(self, declaration: Declaration) -> list[str]:
@@ -207,22 +178,9 @@ def _parking(declaration: Declaration) -> dict[str, str]:
 
 
 def _hands_on_nested(of_input: Mapping[str, Any], names: Collection[str]) -> bool:
-    """Whether one of these columns of a function is a nested one of an input, of which a head says so much.
-
-    Heads of long ago do not say what a function calls the columns of its inputs: the same, then.
-    """
-    read, called = of_input.get("read", {}), of_input.get(HANDED_ON, dict(zip(names, names, strict=True)))
-    return any(read.get(called.get(name), "").startswith(NESTED) for name in names)
-
-
-def _fields_of(definition: Mapping[str, str]) -> Columns:
-    """The fields among the parts of a `definition`, by their streams."""
-    fields: dict[str, dict[str, dict[str, str]]] = {}
-    for part, type_ in definition.items():
-        if part.startswith(FIELD):
-            stream, _, name = part.removeprefix(FIELD).partition(".")
-            fields.setdefault(stream, {"read": {}})["read"][name] = type_
-    return fields
+    """Whether one of these columns of a function is a nested one of an input, of which a head says so much."""
+    called = of_input.get(HANDED_ON, {})
+    return any(of_input["read"].get(called.get(name), "").startswith(NESTED) for name in names)
 
 
 def load(settings: Settings) -> Project:

@@ -105,9 +105,12 @@ def _published() -> Path:
         ("customer_daily", DAILY, {"current_order": 0}),
     ):
         declaration = project.tables[name]
-        table, fingerprint = project.table(declaration), project.fingerprint(declaration)
+        logs = [source.name for source in declaration.inputs if source.is_log]
+        columns = {name: {"read": project.fields(name), "unread": []} for name in logs}
+        table, fingerprint = project.table(declaration), project.fingerprint(declaration, columns)
         built = {"verb": "build", "cut": cut, "voids": 0, "inputs": inputs, "homes": {}, "fingerprint": fingerprint}
-        built |= {"counts": {"inserted": 2, "updated": 0, "deleted": 0}, "definition": project.definition(declaration)}
+        built |= {"counts": {"inserted": 2, "updated": 0, "deleted": 0}, "columns": columns}
+        built |= {"definition": project.definition(declaration, columns)}
         commit(table.path, query, delta.start(table.app).next(**built))
         entries[name] = editions.EditionTable(declaration.layer, f"{declaration.layer}/{name}", 0, fingerprint)
     editions.record_edition(settings, cut, entries)

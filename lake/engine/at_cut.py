@@ -20,6 +20,7 @@ from lake import file_modes
 from lake.declaration import Declaration
 from lake.engine.write import arrow_types
 from lake.errors import DeclarationError, did_you_mean
+from lake.evaluation.columns import recorded
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.meaning import meanings
 from lake.evaluation.shared import sharing
@@ -36,7 +37,7 @@ from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.log import Log
 from lake.store.scan import Scan, to_arrow
 from lake.store.snapshot import published
-from lake.store.table_head import HANDED_ON, TableHead
+from lake.store.table_head import TableHead
 from lake.text import counted
 
 
@@ -131,7 +132,8 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
         step("recompute", declaration.name) as at_work,
         python_faults(declaration, Tracing(inputs, causes.places_behind)),
     ):
-        handed_on = analyse(inputs, declaration).handed_on
+        given = {source.name: inputs.columns(source) for source in declaration.inputs}
+        columns = recorded(given, analyse(inputs, declaration))
         frame = inputs.evaluate(declaration)
         frame = frame.select(*visible(frame.columns))
         events = sum(Log(settings, stream).head_at(cut.batches.get(stream, 0)).events for stream in streams)
@@ -140,13 +142,13 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
         else:
             rows = unique(frame, declaration.kind.identity)
         table.create(arrow_types(rows), description=declaration.doc)
-        columns = {source: {HANDED_ON: handed} for source, handed in handed_on.items()}
         head = TableHead(
             table.standing(),
             cut=cut.number,
             verb="rebuild",
             inputs={stream: cut.batches.get(stream, 0) for stream in streams},
-            fingerprint=project.fingerprint(declaration),
+            fingerprint=project.fingerprint(declaration, columns),
+            columns=columns,
             voids=cut.voids,
         )
         comments = meanings(inputs, declaration, columns)

@@ -140,7 +140,7 @@ class _Planning:
     def lost(self, declaration: Declaration) -> Iterator[str]:
         """What a table has read of the tables it is derived from, and is no longer there as it was."""
         head = self.heads[declaration.name]
-        columns = (head.columns if head else None) or {}
+        columns = head.columns if head else {}
         current = {
             source.name: self.project.table(source.table).columns()
             for source in declaration.inputs
@@ -153,7 +153,7 @@ class _Planning:
         declaration, head = self.project.tables[name], self.heads[name]
         if head is None or self.inputs is None:
             return {}
-        recorded, given = (head.columns or {}), self.inputs.given(declaration)
+        recorded, given = head.columns, self.inputs.given(declaration)
         current = {
             source.name: self.project.fields(source.name)
             if source.table is None
@@ -232,10 +232,10 @@ class _Planning:
         if head is not None and self.project.is_built(declaration, head):
             return
         built = (older.definition for older in table.heads() if older.definition)
-        columns = head.columns if head else None
+        columns = head.columns if head else {}
         then, now = next(built, None), self.project.definition(declaration, columns)
         if then is None:
-            yield "which part has changed is unknown: it was built before definitions were recorded"
+            yield "which part has changed is unknown: the commit that recorded its definition was removed"
             return
         differing = [part for part in dict.fromkeys([*then, *now]) if then.get(part) != now.get(part)]
         for part in differing:
@@ -248,7 +248,7 @@ class _Planning:
                 said = _field if part.startswith(FIELD) else str
                 yield f"{part}: {said(old) if old else 'none'} → {said(new) if new else 'none'}"
         if all(part.startswith(FIELD) for part in differing):
-            yield from self._retyped(declaration, columns or {})
+            yield from self._retyped(declaration, columns)
 
     def _retyped(self, declaration: Declaration, columns: Columns) -> Iterator[str]:
         """Which columns that are fields of a log, {input: what is said of it}, get the field's new type."""

@@ -13,20 +13,14 @@ and are lost to any expression over it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lake.declaration import Declaration
-from lake.errors import DeclarationError
 from lake.kinds.columns import visible
-from lake.project import Project
 from lake.quoting import SPARK, quoted
-from lake.store.ledger import contract_versions
-from lake.store.log import Log
-from lake.store.table_head import HANDED_ON, Columns, TableHead
+from lake.store.table_head import HANDED_ON, Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,35 +142,3 @@ def recorded(given: Mapping[str, Mapping[str, str]], shown: Analysed) -> dict[st
         }
         for name, types in given.items()
     }
-
-
-def unrecorded(
-    project: Project, declaration: Declaration, head: TableHead, stored: set[str], made: Callable[[Given], set[str]]
-) -> Given:
-    """What a function was given of its logs, where its table's `head` does not say it.
-
-    The fields of the contract under which the last batch was written that the table has read; where what it makes of
-    those, `made`, are not the columns that are `stored`, of another version of the contract, the newest first.
-    """
-    batches = {source.name: head.inputs.get(source.name, 0) for source in declaration.inputs if source.is_log}
-    fields = [_fields(project, stream, batch) for stream, batch in batches.items()]
-    choices = [dict(zip(batches, names, strict=True)) for names in product(*fields)]
-    for choice in choices if len(choices) > 1 else ():
-        with suppress(DeclarationError):
-            if made(choice) == stored:
-                return choice
-    return {}
-
-
-def _fields(project: Project, stream: str, batch: int) -> list[frozenset[str]]:
-    """The names of the fields by each version of a contract, that of a batch first; each set of them once.
-
-    Those of now alone where the batch has them: whatever has read it was given them all.
-    """
-    settings, contract = project.settings, project.contracts[stream]
-    stored, number = contract_versions.versions(settings, stream), Log(settings, stream).head_at(batch).contract
-    now, *others = (
-        frozenset(field.name for field in version.fields)
-        for version in (contract, *stored[max(number - 1, 0) : number], *reversed(stored))
-    )
-    return [now] if not others or now == others[0] else list(dict.fromkeys([*others, now]))

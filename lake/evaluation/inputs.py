@@ -16,7 +16,7 @@ from lake.errors import DeclarationError
 from lake.evaluation import function_output, room
 from lake.evaluation.behind import not_at
 from lake.evaluation.carrying_frame import CarryingFrame
-from lake.evaluation.columns import Analysed, Given, given, leaf, no_files, unrecorded, withheld, without
+from lake.evaluation.columns import Analysed, Given, given, leaf, no_files, withheld, without
 from lake.ingest import integrity, refusals
 from lake.kinds.columns import CARRIED, ORDER, SIGN, visible
 from lake.kinds.floats import with_one_zero
@@ -138,15 +138,7 @@ class Inputs:
             head = table.head_at(self.cut.number) or head
         if head is None or not self.project.is_built(declaration, head):
             return {}
-        if head.columns is not None:
-            return given(head.columns)
-
-        def made(columns: Given) -> set[str]:
-            frames = [self.nothing(source) for source in declaration.inputs]
-            sides = self.called(declaration, frames, withheld(declaration, frames, columns))
-            return set(self.evaluated(declaration, sides).columns)
-
-        return unrecorded(self.project, declaration, head, set(table.schema().names), made)
+        return given(head.columns)
 
     def called(
         self, declaration: Declaration, frames: Sequence[DataFrame], held: Mapping[str, Sequence[str]] | None = None

@@ -18,10 +18,10 @@ from lake.quality.parking import MEANINGS
 from lake.store.table_head import COMMENT, HANDED_ON, UNIT, Columns, Meanings
 
 
-def meanings(inputs: Inputs, declaration: Declaration, columns: Columns | None) -> Meanings:
+def meanings(inputs: Inputs, declaration: Declaration, columns: Columns) -> Meanings:
     """What the columns of the declared table mean, of whose inputs its head says `columns`."""
     lines = declaration.comments
-    handed_on = _handed_on(inputs, declaration, columns or {})
+    handed_on = _handed_on(inputs, declaration, columns)
     of_kind = MEANINGS if declaration.parked_of is not None else declaration.kind.meanings
     texts = {name: {COMMENT: text} for name, text in {**of_kind, **lines}.items()}
     for name, meaning in handed_on.items():
@@ -49,5 +49,5 @@ def _of_table(inputs: Inputs, declaration: Declaration) -> Meanings:
     """What an input's columns mean; asked once it stands at the cut."""
     if declaration.name not in inputs.meanings:
         head = inputs.table(declaration).head()
-        inputs.meanings[declaration.name] = meanings(inputs, declaration, head.columns if head else None)
+        inputs.meanings[declaration.name] = meanings(inputs, declaration, head.columns if head else {})
     return inputs.meanings[declaration.name]

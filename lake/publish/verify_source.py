@@ -76,7 +76,7 @@ def _verdict(inputs: Inputs, declaration: Declaration, events: DataFrame, at: st
     project, table, [source] = inputs.project, inputs.table(declaration), declaration.inputs
     head = table.head()
     assert head is not None
-    handed_on = (head.columns or {}).get(source.name, {}).get(HANDED_ON, {})
+    handed_on = head.columns[source.name][HANDED_ON]
     of_row = {field.name for field in project.contracts[source.name].fields if _of_row(field)}
     identity = declaration.kind.identity
     columns = [c for c in table.columns(head.version) if c in identity or handed_on.get(c) in of_row]

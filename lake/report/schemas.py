@@ -96,5 +96,5 @@ def _readers(stream: str, field: str, project: Project | None) -> Sequence[str]:
     return [
         declaration.name
         for declaration, head in heads
-        if head and field in project.reads(declaration, head).get(stream, {}).get("read", {})
+        if head and field in head.columns.get(stream, {}).get("read", {})
     ]

@@ -3,6 +3,9 @@
 Every commit this project makes to a log or a derived table carries a *position*: the table's one app id with a
 transaction number that grows by one a commit, and a JSON object in `userMetadata`. The newest commit that carries
 the app id is the table's head; commits of other tools in between are passed over.
+
+A position also records FORMAT, the format of all that is stored. A table of another format is refused when its head is
+read. Releases before 0.2.0 recorded no format.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ Unreadable = DeltaError
 """What is raised for a table that cannot be read, whatever damaged it."""
 Beaten = CommitFailedError
 """What is raised where another writer has made a commit that is to carry a position."""
+FORMAT: Final = 1
 LOOKED_BACK: Final = 100
 """Among so many of the newest commits one's own is looked for."""
 
@@ -54,7 +58,7 @@ def new_writer() -> str:
 class Position:
     """Where a table stands: transaction number `txn` of `app`, committed as Delta version `version`.
 
-    `writer` tells the attempt to commit it from others; "" in commits that were written before there was one.
+    `writer` tells the attempt to commit it from others.
     """
 
     app: str
@@ -80,7 +84,7 @@ class Position:
     @property
     def metadata(self) -> str:
         """The text of the commit's `userMetadata`."""
-        own = {"app": self.app, "txn": self.txn, **({"writer": self.writer} if self.writer else {})}
+        own = {"app": self.app, "txn": self.txn, "writer": self.writer, "format": FORMAT}
         return json.dumps({**own, **self.data}, separators=(",", ":"), sort_keys=True)
 
     @property
@@ -398,12 +402,14 @@ def positions(path: Address, app: str) -> Iterator[Position]:
     """The positions of `app` in the table at `path`, newest first.
 
     One that is repeated after a newer one was there is passed over: a writer died, and Spark compacted for it later.
+    Raises StorageError if a commit has another format.
     """
     repeated: list[Position] = []
     for commit in commits(path):
         data = metadata_of(commit)
         if data.pop("app", None) == app:
-            txn, writer = data.pop("txn"), data.pop("writer", "")
+            _check_format(path, data.pop("format", None))
+            txn, writer = data.pop("txn"), data.pop("writer")
             position = Position(app, txn, data, commit["version"], writer)
             if data.get("repeated"):
                 repeated.append(position)
@@ -412,6 +418,23 @@ def positions(path: Address, app: str) -> Iterator[Position]:
             repeated.clear()
             yield position
     yield from _in_time(repeated, 0)  # of a table whose past was ended
+
+
+def _check_format(path: Address, found: int | None) -> None:
+    if found == FORMAT:
+        return
+    if found is None:
+        raise StorageError(
+            f"{path.name} was written by a version of Headwater before 0.2.0, which this one does not read",
+            where=str(path),
+            fix="name a new folder as `warehouse` in [tool.lake], move archived files back to the landing folder, and"
+            " lake run; or use the version that wrote it",
+        )
+    raise StorageError(
+        f"{path.name} has format {found}, and this version of Headwater reads format {FORMAT}",
+        where=str(path),
+        fix="use the version that wrote it, or a newer one",
+    )
 
 
 def _in_time(repeated: Sequence[Position], txn: int) -> list[Position]:

@@ -1,7 +1,7 @@
 """The head of a derived table: what its newest commit says of it, in the commit's `userMetadata`.
 
 It is the record by which everything else knows a table: where it stands, what it was derived from, what built it. Its
-keys in the commit are those of `TableHead.to_json`; commits of earlier versions may lack some of them, and say more.
+keys in the commit are those of `TableHead.to_json`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class TableHead:
     fingerprint: str
     voids: int = 0
     physical: Mapping[str, str] = field(default_factory=dict)
-    columns: Columns | None = None
+    columns: Columns = field(default_factory=dict)
     counts: Counts = NONE
     suite_passed: str | None = None
     definition: Mapping[str, str] | None = None
@@ -96,8 +96,8 @@ class TableHead:
             inputs=data.get("inputs", {}),
             fingerprint=data.get("fingerprint", ""),
             voids=data.get("voids", 0),
-            physical=data.get("homes") or {},
-            columns=data.get("columns"),
+            physical=data.get("homes", {}),
+            columns=data.get("columns", {}),
             counts=Counts(**data.get("counts", {})),
             suite_passed=data.get("met"),
             definition=data.get("definition"),

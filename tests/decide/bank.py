@@ -137,9 +137,9 @@ class Bank:
         declaration = self.project.tables["account"]
         table, head = self.project.table(declaration), self.log.head()
         said: dict[str, Any] = {"verb": "build", "cut": head.batch, "voids": 0, "inputs": {"entries": head.batch}}
-        said |= {"homes": {}, "fingerprint": fingerprint or self.project.fingerprint(declaration)}
+        said |= {"homes": {}, "fingerprint": fingerprint or self.project.fingerprint(declaration, {})}
         said |= {"counts": {"inserted": 0, "updated": 0, "deleted": 0}}
-        said |= {"definition": self.project.definition(declaration)}
+        said |= {"definition": self.project.definition(declaration, {})}
         rows = [{"account": account, **state, **wrong} for account, state in self.folded().items()]
         position = delta.standing(table.path, table.app).next(**said)
         _write(table.path, pa.Table.from_pylist(rows, STATES), position, "overwrite", None)

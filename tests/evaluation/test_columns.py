@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import permutations
@@ -17,16 +17,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
-from lake.engine import write as writing
 from lake.engine.backfill import backfill
 from lake.engine.plan import plan
 from lake.engine.rebuild import Recomputed, rebuild_all
 from lake.engine.verify import Verdict, verify_all
-from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.kinds.columns import visible
 from lake.publish.cut import pick_cut
-from lake.store.table_head import TableHead
 from lake.testing import Commands, Lakehouse
 from tests import shop
 
@@ -43,7 +40,6 @@ FIELDS: Final = {
 NOTE: Final = "string?"
 NAMES: Final = [*FIELDS]
 
-next_head = writing._next
 NEWEST, QUERY, ALONE = 'Latest("id")', 'View("id", identity=("id", "k"))', 'View("id")'
 THINGS: Final = 'log("things")'
 Row = Mapping[str, Any]
@@ -482,31 +478,3 @@ def test_a_wider_column_loses_readers_nothing_and_is_deployed_without_a_question
     refused = lake("deploy", code=2)
     assert "published columns would change: k bigint → double" in refused
     assert "cost" not in refused
-
-
-def test_tables_whose_positions_say_no_columns_go_on(
-    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    things = declare(project)
-    write(project, WHOLE | NAMED | CHILD)
-    monkeypatch.setattr(writing, "_next", as_it_was)
-    things.land("things", *map(thing, range(1, 4))).run()
-    things.land("things", thing(2, k=5)).run()
-    monkeypatch.undo()
-    assert {*states(things, no_session).values()} == {"unchanged"}
-
-    things = declare(project, note_x=NOTE)
-    now = {"whole": "wider", "named": "unchanged", "child": "follows"}
-    assert states(things, lambda: things.spark) == now
-    things.land("things", thing(3, note_x="n"), thing(4)).run()
-    assert columns(things) == {"whole": {*NAMES}, "named": {"id", "k", "price"}, "child": {*NAMES}}
-    assert unproved(things) == []
-    assert states(things, no_session) == now
-    assert {each["table"]: each["why"] for each in map(asdict, verdicts(things))}["whole"].startswith("as it was built")
-
-
-def as_it_was(evaluation: Evaluation, *more: Any) -> TableHead:
-    """What a commit said before it said which columns a table depends on."""
-    declaration, project, now = evaluation.declaration, evaluation.inputs.project, next_head(evaluation, *more)
-    definition = project.definition(declaration) if now.definition else None
-    return replace(now, columns=None, fingerprint=project.fingerprint(declaration), definition=definition)

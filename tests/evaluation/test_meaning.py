@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -13,18 +12,13 @@ from pyspark.sql import SparkSession
 
 from lake.cli import lake
 from lake.config import Settings
-from lake.engine import write as writing
 from lake.engine.plan import plan
-from lake.evaluation.evaluation import Evaluation
 from lake.read.shell import Conversation
 from lake.read.sql import reader
 from lake.store import snapshot
-from lake.store.table_head import HANDED_ON, TableHead
 from lake.store.table_log import delta_table
 from lake.testing import Lakehouse
 from tests import shop
-
-next_head = writing._next
 
 LEGS: Final = {
     "id": ("long", {"doc": "Which leg."}),
@@ -233,30 +227,3 @@ def test_a_column_means_what_the_field_means_that_it_is_and_no_other(spark: Spar
     done = CliRunner(env=environment).invoke(lake, ["tables", "--json", "--project", str(project.project)])
     [told] = [each for each in json.loads(done.stdout) if each["name"] == "leg"]
     assert {"name": "late", "type": "INTEGER", "comment": "", "unit": "minutes"} in told["columns"]
-
-
-@pytest.mark.long
-def test_a_table_that_was_built_before_heads_said_it_learns_it_with_its_next_rows(
-    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lakehouse = declare(project, {name: written(name) for name in ("leg", "daily")})
-    monkeypatch.setattr(writing, "_next", as_it_was)
-    monkeypatch.setattr(writing, "meanings", lambda *_: {"day": {"comment": DAY}})
-    lakehouse.land("legs", *map(leg, range(1, 4))).run()
-    assert said(lakehouse, "daily") == {"day": DAY}
-    monkeypatch.undo()
-    assert {each.state for each in plan(lakehouse.project, (), lambda: pytest.fail("a session"))} == {"unchanged"}
-    lakehouse.land("legs", leg(5)).run()
-    for name in ("leg", "daily"):
-        assert said(lakehouse, name) == JOBS[name][4]
-    lakehouse.check_laws(slices=0)
-
-
-def as_it_was(evaluation: Evaluation, *more: Any) -> TableHead:
-    """What a commit said before it said which columns are handed on."""
-    now = next_head(evaluation, *more)
-    columns = {
-        name: {key: value for key, value in of_input.items() if key != HANDED_ON}
-        for name, of_input in (now.columns or {}).items()
-    }
-    return replace(now, columns=columns)

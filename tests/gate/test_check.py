@@ -42,7 +42,8 @@ def put(settings: Settings, layer: str, table: str, rows: dict[str, list[Any]], 
     path, app = Table(settings, layer, table, table).path, f"table:{table}"
     counts = {"inserted": len(rows), "updated": 0, "deleted": 0}
     project = load(settings)
-    built = {"verb": "advance", "cut": cut, "counts": counts, "fingerprint": project.fingerprint(project.tables[table])}
+    fingerprint = project.fingerprint(project.tables[table], {})
+    built = {"verb": "advance", "cut": cut, "counts": counts, "fingerprint": fingerprint}
     position = (delta.head(path, app) or delta.start(app)).next(**built)
     write_deltalake(str(path), pa.table(rows), mode="overwrite", commit_properties=position.commit_properties)
 

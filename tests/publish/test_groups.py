@@ -139,7 +139,7 @@ def move(project: Project, *names: str) -> None:
         table = project.table(project.tables[name])
         read = dict.fromkeys(STREAMS[name], batch) | dict.fromkeys(PARENTS.get(name, ()), 0)
         head = {"verb": "advance", "cut": cut, "inputs": read, "homes": {p: p for p in PARENTS.get(name, ())}}
-        head |= {"fingerprint": project.fingerprint(project.tables[name]), "counts": {"inserted": 1}}
+        head |= {"fingerprint": project.fingerprint(project.tables[name], {}), "counts": {"inserted": 1}}
         standing = delta.head(table.path, table.app) or delta.start(table.app)
         commit(table.path, ROWS[name], standing.next(**head), mode="overwrite")
 

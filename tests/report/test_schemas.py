@@ -45,7 +45,7 @@ def test_each_change_is_told_with_the_tables_that_read_the_field(shop: Settings)
     assert (orders.changed, orders.version) == (True, 1)
     assert orders.changes == (
         Change("amount", "decimal(10,2)", "decimal(12,4)", ("current_order",)),
-        Change("placed", "timestamp", "timestamp"),
+        Change("placed", "timestamp", "timestamp", ("current_order",)),
         Change("note", None, "string"),
     )
 

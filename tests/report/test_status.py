@@ -97,7 +97,7 @@ def batch(settings: Settings, number: int, offsets: dict[str, int], watermark: s
 
 def built(project: Project, name: str, *, cut: int, rows: int) -> None:
     table = project.tables[name]
-    data: dict[str, Any] = {"verb": "advance", "cut": cut, "fingerprint": project.fingerprint(table)}
+    data: dict[str, Any] = {"verb": "advance", "cut": cut, "fingerprint": project.fingerprint(table, {})}
     small.append(project.table(table).path, "carrier VARCHAR", [["AA"]] * rows, Position(f"table:{name}", cut, data))
 
 

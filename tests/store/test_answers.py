@@ -26,7 +26,6 @@ from lake.process import fault_of
 from lake.project import load
 from lake.store import delta, quarantine, recovery, side_tables, small
 from lake.store.commit import commit, describe, replace
-from lake.store.delta import Position
 from lake.store.ledger import cuts, editions, runs
 from lake.store.log import Log
 from lake.store.storage import Address, LocalFolder
@@ -260,4 +259,3 @@ def test_commits_say_who_tried_them_and_repeated_ones_anew(tmp_path: Path) -> No
     assert newest.writer
     assert first.writer == here.position.writer != newest.writer
     assert "writer" not in newest.data
-    assert Position("a", 1, writer="").metadata == '{"app":"a","txn":1}'

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, TableFeatures, write_deltalake
 
-from lake.errors import LakeError, Unavailable
+from lake.errors import LakeError, StorageError, Unavailable
 from lake.store import delta, small
 from lake.store.delta import Position
 from lake.store.numbered import only_writer
@@ -118,3 +118,18 @@ def test_rows_prepared_before_another_commit_are_refused(tmp_path: Path) -> None
         with pytest.raises(Unavailable, match="took no commit"):
             small.append(path, "a BIGINT", [(1,)], mine)
     assert [row["a"] for row in small.rows(path, "FROM t")] == [2, 2]
+
+
+@pytest.mark.parametrize(("found", "fix"), [(None, "lake run"), (delta.FORMAT + 1, "a newer one")])
+def test_a_table_of_another_format_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: int | None, fix: str
+) -> None:
+    path = Address(str(tmp_path / "t"))
+    with monkeypatch.context() as other:
+        other.setattr(delta, "FORMAT", found)
+        small.append(path, "a BIGINT", [(1,)], delta.start(APP).next(cut=1))
+    for look in (delta.head, delta.standing):
+        with pytest.raises(StorageError) as refused:
+            look(path, APP)
+        assert str(path) in refused.value.where
+        assert fix in refused.value.fix
