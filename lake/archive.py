@@ -138,14 +138,7 @@ def _heads(log: Log, through: int) -> list[LogHead]:
             where=str(log.path),
             fix=f"lake log {log.stream} lists its batches",
         )
-    heads = [head for head in heads if head.batch <= through]
-    if unproved := [head.batch for head in heads if not head.content]:
-        raise StorageError(
-            f"the content of batch {unproved[0]} of {log.stream} was never recorded, so no copy of it can be proved",
-            where=str(log.path),
-            fix="it stays where it is: batches are archived from the first on",
-        )
-    return heads
+    return [head for head in heads if head.batch <= through]
 
 
 def _wanted(folder: Address, now: Sequence[Part], heads: Sequence[LogHead], through: int) -> list[Part]:

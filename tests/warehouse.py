@@ -21,6 +21,7 @@ from lake.store import delta, small
 from lake.store.delta import Position
 from lake.store.ledger import contract_versions, cuts, editions
 from lake.store.log import Log
+from lake.store.proof import chain
 from lake.store.storage import Address
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse
@@ -28,7 +29,7 @@ from lake.store.warehouse import Warehouse
 EVENTS: Final = """
     SELECT * REPLACE (NULL::VARCHAR AS customer), NULL::VARCHAR AS _subject, changed::TIMESTAMPTZ AS _time,
         changed::TIMESTAMPTZ AS placed_at, changed::TIMESTAMPTZ AS changed_at, NULL::TIMESTAMPTZ AS _watermark,
-        now() AS _ingested_at, '' AS _id, '' AS _source, 1 AS _version, '' AS _extra
+        TIMESTAMPTZ '2024-03-31' AS _ingested_at, _bucket::BIGINT AS _arrival, '' AS _id, '' AS _source, 1 AS _version, '' AS _extra
     FROM (VALUES
       (1::BIGINT, 1::INTEGER, 0::BIGINT, 1::BIGINT, 'ada',   'placed', 19.90::DECIMAL(10, 2), '2024-03-30 09:12Z'),
       (1,         2,          0,         2,         'grace', 'placed', 250.00,                '2024-03-30 10:40Z'),
@@ -134,5 +135,8 @@ def _append(settings: Settings, batch: int, events: int, *, again: int = 0, **sa
     counts = {"read": events, "accepted": events, "duplicates": 0, "quarantined": 0, "control": 0}
     said |= {"counts": counts, "files": [], "contract": 1, "at": "2024-03-31T00:00:00+00:00"}
     query = f"SELECT * EXCLUDE (changed) REPLACE ({again or batch} AS _batch) FROM ({EVENTS}) WHERE _batch = {batch}"
-    position = Log(settings, "orders").head().next(**said)
+    head = Log(settings, "orders").head()
+    with small.connection() as con:
+        prints = chain.of_batch(con.sql(query).to_arrow_table())
+    position = head.next(**said, content=chain.entry(head.content, head.batch + 1, prints, []))
     commit(Warehouse(settings).log("orders").path, query, position, partition_by=["_bucket"])

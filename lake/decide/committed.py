@@ -159,7 +159,7 @@ class Committed:
         columns = [name for name in (*every, *PLACE, "_version", "_extra") if name in stored]
         where = f"{REFUSAL} IS NULL" if REFUSAL in stored else "true"
         rows = scan.arrow(columns, keys=wanted, where=where).to_pylist()
-        rows.sort(key=lambda row: (row["_batch"], row.get("_arrival") or 0, row["_offset"]))
+        rows.sort(key=lambda row: (row["_batch"], row["_arrival"], row["_offset"]))
         places = origins(evolution.followed(tuple(log.contracts(head)), rule.contract))
         versions = [*zip(*(places[name] for name in every), strict=True)]
         missing = [[name for name, found in zip(every, v, strict=True) if _has_no_column(found)] for v in versions]

@@ -54,11 +54,7 @@ def difference(evaluation: Evaluation, affected: Keys) -> pa.Table | DataFrame:
         diffs.append(at_horizon)
     hashed = all(WAS in diff.column_names for diff in diffs)
     wanted = pa.schema([field for field in empty.schema if hashed or field.name != WAS])
-    try:
-        return pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in diffs)
-    except pa.ArrowInvalid as error:  # state of an older version that was narrower
-        what, fix = f"its rows do not fit its table: {error}", f"lake rebuild {evaluation.declaration.name} widens it"
-        raise evaluation.declaration.fault(what, fix=fix) from error
+    return pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in diffs)
 
 
 def _must_fit(declaration: Declaration, columns: Sequence[str], present: Sequence[str]) -> None:

@@ -150,10 +150,7 @@ def _never_built(declaration: Declaration) -> Verdict:
 def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int) -> Verdict:
     name, cut = declaration.name, inputs.cut.number
     rows, old, total = inputs.evaluate(declaration), table.read(inputs.spark, version), table.rows(version)
-    types = dict(rows.dtypes)
-    widened = {c: old[c].cast(types[c]) for c, kind in old.dtypes if _is_widened(c, kind, types.get(c))}
-    old = old.withColumns(widened) if widened else old
-    if columns := column_changes(dict(old.dtypes), types):
+    if columns := column_changes(dict(old.dtypes), dict(rows.dtypes)):
         why = "; ".join(f"{column} {what}" for column, what in columns.items())
         return Verdict(name, cut, "differs", total, why=f"its columns would have to change: {why}")
     stored, evaluated = fingerprints(old, rows)
@@ -168,11 +165,6 @@ def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int
         return Verdict(name, cut, "differs", total, stored, duplicates, why=f"{duplicates} keys have several rows")
     differing, differences = first_differences(table, version, compare(unique(rows, identity), old, identity), identity)
     return Verdict(name, cut, "differs", total, stored, differing, differences)
-
-
-def _is_widened(column: str, stored: str, now: str | None) -> bool:
-    """Whether state has the same content in the type that an older version gave it."""
-    return column.startswith("_") and (stored, now) == ("bigint", "decimal(38,0)")
 
 
 def _otherwise(table: Table, version: int) -> str:

@@ -174,10 +174,8 @@ def destroy_keys(settings: Settings) -> None:
 
 
 def _renamed(store: KeyStore, recorded: dict[str, Any]) -> bool:
-    """Whether `store` makes other tokens than the one that a log was sealed with; older logs name the store alone."""
-    if "secret" in recorded:
-        return bool(recorded["secret"] != store.fingerprint)
-    return bool(recorded) and recorded["store"] != store.id
+    """Whether `store` makes other tokens than the one that a log was sealed with."""
+    return bool(recorded) and recorded["secret"] != store.fingerprint
 
 
 def _must_seal(contract: Contract) -> None:

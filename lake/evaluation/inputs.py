@@ -106,7 +106,7 @@ class Inputs:
 
     def absorbed(self, declaration: Declaration, old: DataFrame, changes: Sequence[DataFrame]) -> DataFrame:
         """What the declaration's kind makes of its rows `old` and of `changes`, as of the cut."""
-        return self._finished(declaration, declaration.kind.absorb(with_one_zero(old), *changes))
+        return self._finished(declaration, declaration.kind.absorb(old, *changes))
 
     def _finished(self, declaration: Declaration, rows: DataFrame) -> DataFrame:
         return with_one_zero(declaration.kind.at_horizon(rows, *self.horizons(declaration)))

@@ -76,8 +76,7 @@ def _no_room(declaration: Declaration, number: NoRoom) -> LakeError:
     return LakeError(
         f"{declaration.name}: {number.measure}{of}, or a sum that it is made of, does not fit {number.type}",
         where=declaration.where,
-        fix=f"void the events that are too large, or measure smaller or wider numbers"
-        f" (cast to decimal); lake rebuild {declaration.name} adopts wider sums where an older version built it",
+        fix="void the events that are too large, or measure smaller or wider numbers (cast to decimal)",
     )
 
 

@@ -229,13 +229,12 @@ def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
         files=[*map(noted, marks)],
         contract=len(batch.contracts),
         at=batch.now.isoformat(),
-        ordered=batch.ordered,
         content=content,
         **sealed_with(settings, contract),
         **({completeness.RUNS: batch.punctuated_runs} if batch.punctuated_runs else {}),
     )
     after = log.commit(contract, events, position)
-    compaction.pack_log(batch.spark, log.path, after.position)
+    compaction.pack_log(log.path, after.position)
     for location in Warehouse(settings).beside(contract.name):
         if delta.exists(location.path):
             compaction.pack_table(location.path)

@@ -37,8 +37,7 @@ REJECT: Final = ("_position", "_reason", "_detail", "_raw", "_source", "_facts")
 class Batch:
     """A delivery parsed under the last of its `contracts`, to follow `head`; `tally` counts its records.
 
-    `parsed`, and what else is `kept`, is kept by Spark while the block of `reading` lasts. Events are `ordered` by
-    their arrival, unless the batch is made again that was written without.
+    `parsed`, and what else is `kept`, is kept by Spark while the block of `reading` lasts.
     """
 
     spark: SparkSession
@@ -49,7 +48,6 @@ class Batch:
     now: datetime
     parsed: DataFrame
     tally: pa.Table
-    ordered: bool = True
     kept: list[DataFrame] = field(default_factory=list)
 
     @property
@@ -182,7 +180,7 @@ class Batch:
 
     @property
     def _num_markers(self) -> int:
-        return len(self._quarantine_events) + max(self.rejected - len(self.faults), 0) if self.ordered else 0
+        return len(self._quarantine_events) + max(self.rejected - len(self.faults), 0)
 
     @property
     def refusals(self) -> int:
@@ -272,15 +270,13 @@ class Batch:
 
     @cached_property
     def _quarantine_events(self) -> list[QuarantineEvent]:
-        if not self.ordered:
-            return []
         keeps = self.delivery.keeps_rejects
         return list(self.delivery.quarantine_events(self.number, set() if keeps else set(self.failures)))
 
     def _markers(self) -> list[DataFrame]:
         """The rows beside the events: what was refused, and what the delivery says of records that were."""
         frames = [refusals.frame(self.spark, self.number, self._quarantine_events)] if self._quarantine_events else []
-        if self.ordered and self.rejected > len(self.faults):
+        if self.rejected > len(self.faults):
             refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
             if self.conflicts:
                 refused = refused.unionByName(self._conflicting.drop("original"))
@@ -301,7 +297,7 @@ class Batch:
         )
         return with_one_zero(kept).selectExpr(
             f"{self.number}L AS _batch",
-            "_position AS _arrival" if self.ordered else "cast(NULL AS bigint) AS _arrival",
+            "_position AS _arrival",
             "_bucket",
             f"{base} + row_number() OVER (PARTITION BY _bucket ORDER BY _position) - 1 AS _offset",
             "_id",

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from lake import cost, quoting
 from lake.config import Settings
 from lake.contracts import encryption
 from lake.contracts.contract import Contract
-from lake.contracts.event_id import content, literal, quoted
+from lake.contracts.event_id import content, literal
 from lake.kinds.floats import with_one_zero
 from lake.store import cold, delta, log, small
 from lake.store.log import Log
@@ -246,12 +245,7 @@ class Search:
         sealed = events is not None and encryption.SUBJECT in events.column_names
         among = log.people(events) if sealed else None
         keys = Log(self.settings, self.contract.name).keys_of(self.spark, self.contract, among)
-        rows = with_undeclared(log.current(rows, self.contracts, keys, upcast=False), self.contracts)
-        # The text of what is nested tells times with a zone, which older logs have for such without, from these.
-        for field in self.contract.fields:
-            if field.nested:
-                rows = rows.withColumn(field.name, F.col(quoted(field.name)).cast(field.type))
-        return rows
+        return with_undeclared(log.current(rows, self.contracts, keys, upcast=False), self.contracts)
 
     def _events_in(self, files: pa.Table) -> pa.Table | None:
         """The log's events in `files` with an id of the batch; None where they are too much for this process."""

@@ -1,8 +1,8 @@
 """In which spans of time a log has events: known of the batches up to one, and read of the newer ones alone.
 
 What is known is in `.lake/times` of the project. It is a cache: it counts only where the log's commit of that batch has
-the digest that it names, and else the whole log is read. A log that was written before commits had digests is read
-whole each time. Voids take no event from a log, and packing moves none to another batch.
+the digest that it names, and else the whole log is read. Voids take no event from a log, and packing moves none to
+another batch.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def runs(log: Log, head: LogHead, every: timedelta) -> list[Run]:
     if since == head.batch:
         return before
     after = joined([*before, *((number, number) for number in _numbers(log, since, head.batch, every))])
-    if file is not None and (digest := head.content.get("digest")):
-        _keep(file, {"batch": head.batch, "digest": digest, "runs": after})
+    if file is not None and head.batch:
+        _keep(file, {"batch": head.batch, "digest": head.content["digest"], "runs": after})
     return after
 
 

@@ -35,28 +35,25 @@ LANDED: Final = Book(
         "mtime": "BIGINT",
         "at": "VARCHAR",
         "contract": "INTEGER",
-        "ordered": "BOOLEAN",
         "content": "VARCHAR",
         "tag": "VARCHAR",
     },
 )
-MARK: Final = "name AS path, COLUMNS('^(size|mtime|tag)$')"
-"""The columns of a mark: books of long ago have no tags."""
+MARK: Final = "name AS path, size, mtime, tag"
+"""The columns of a mark."""
 
 
 @dataclass(frozen=True)
 class Taken:
     """What batch `batch` was made of, in the order of reading: `marks`, `at` which time, under which contract version.
 
-    Time and contract are not known of batches of long ago, nor the `content` that they had, as the commit said it; and
-    their events are not `ordered` by arrival.
+    `content` is what its commit says of its rows; None if that is not asked for.
     """
 
     batch: int
     marks: tuple[Mark, ...]
-    at: datetime | None = None
-    contract: int | None = None
-    ordered: bool = True
+    at: datetime
+    contract: int
     content: Mapping[str, Any] | None = None
 
 
@@ -127,10 +124,8 @@ def taken(settings: Settings, stream: str, batch: int) -> Taken | None:
     if not rows:
         return None
     marks = tuple(map(mark_of, rows))
-    at = rows[0].get("at")
-    when = datetime.fromisoformat(at) if at else None
-    content = next((json.loads(row["content"]) for row in rows if row.get("content")), None)
-    return Taken(batch, marks, when, rows[0].get("contract"), bool(rows[0].get("ordered")), content)
+    content = next(json.loads(row["content"]) for row in rows if row["content"])
+    return Taken(batch, marks, datetime.fromisoformat(rows[0]["at"]), rows[0]["contract"], content)
 
 
 def times(settings: Settings, stream: str, batches: Collection[int]) -> dict[tuple[int, str], int]:
@@ -250,12 +245,11 @@ def _newer(log: Log, last: int) -> Iterator[dict[str, Any]]:
         if data["batch"] <= last:
             return
         if not data.get("repeated"):
-            content = json.dumps(data["content"]) if "content" in data else None
+            content: str | None = json.dumps(data["content"])
             for file in data["files"]:
                 yield {
                     "batch": data["batch"],
                     **dict(zip(("path", "size", "mtime"), mark_of(file), strict=False)),
-                    **{"at": data["at"], "contract": data["contract"], "ordered": data.get("ordered", False)},
-                    **{"content": content, "tag": file.get("tag")},
+                    **{"at": data["at"], "contract": data["contract"], "content": content, "tag": file.get("tag")},
                 }
                 content = None

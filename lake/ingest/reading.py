@@ -42,7 +42,6 @@ def reading(  # noqa: PLR0913  what a batch is made of
     delivery: Delivery,
     *,
     now: datetime,
-    ordered: bool = True,
 ) -> Iterator[Batch]:
     """`delivery` read once: what cannot be read is put among its faults, what changed meanwhile left out."""
     reader = Reader(spark, settings, contracts[-1], head, now)
@@ -71,7 +70,7 @@ def reading(  # noqa: PLR0913  what a batch is made of
                 reader.drop()
                 delivery.close()
                 delivery = left
-        yield Batch(spark, settings, contracts, head, delivery, now, parsed, tally, ordered, reader.kept)
+        yield Batch(spark, settings, contracts, head, delivery, now, parsed, tally, reader.kept)
     finally:
         delivery.close()
         with suppress(Gone):

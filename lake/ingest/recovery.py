@@ -52,9 +52,7 @@ def reading_again(
 
     contracts = contract_versions.register(settings, contract)[: taken.contract]
     delivery = delivery_of(settings, contracts[-1], taken)
-    with reading(
-        spark, settings, contracts, before, delivery, now=taken.at or datetime.now(UTC), ordered=taken.ordered
-    ) as batch:
+    with reading(spark, settings, contracts, before, delivery, now=taken.at) as batch:
         yield batch
 
 
@@ -192,12 +190,9 @@ def restore_beside(
 
 
 def beside(settings: Settings, head: LogHead) -> dict[str, int]:
-    """How many rows stand beside the log by its newest batch; logs of long ago say so batch by batch only."""
-    counts: dict[str, int] | None = head.position.data.get("beside")
-    if counts is not None:
-        return counts
-    heads = Log(settings, head.stream).heads()
-    return {name: sum(head.counts.get(name, 0) for head in heads) for name in BESIDE}
+    """How many rows stand beside the log by its newest batch; none if all of its batches were given up."""
+    counts: dict[str, int] = head.position.data.get("beside", dict.fromkeys(BESIDE, 0))
+    return counts
 
 
 def lacking(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterator[tuple[LogHead, str]]:
@@ -231,8 +226,7 @@ def _rejected(settings: Settings, stream: str, taken: Taken) -> tuple[Rejected, 
     for mark in taken.marks:
         row = refused.get(mark[0])
         row = row and replace(row, raw=texts.get(row.mark, row.raw))
-        # The CRC is 0 in logs of long ago.
-        if row is None or mark not in {row.fingerprint, (*row.fingerprint[:2], 0)}:
+        if row is None or mark != row.fingerprint:
             raise _gone(settings, stream, taken.batch, mark, fix="repair the record again afterwards")
         rows.append(row)
     return tuple(rows)

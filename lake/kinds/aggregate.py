@@ -146,18 +146,17 @@ class Aggregate(WithFinality):
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
         """Only a measure that cannot retract makes a group evaluate again, when it lost a row.
 
-        Sessions join with those that were there; a key that lost a row is evaluated again, as it may split one. Sums
-        keep the types that they have in `old`.
+        Sessions join with those that were there; a key that lost a row is evaluated again, as it may split one.
         """
         from pyspark.sql import functions as F
 
         rows = self._gathered(changes)
         totals = self._totals(rows)
-        new, stored = self._filled(rows, totals), dict(old.dtypes)
+        new = self._filled(rows, totals)
         opened = {column: totals.adding[column].opened(quoted(column, SPARK)) for column in totals.adding}
         old = old.withColumns({column: F.expr(sql) for column, sql in opened.items()})
         merges = self.window is not None and self.window.merges
-        return self._finish((self._merged if merges else self._added)(old, new, totals), totals, stored)
+        return self._finish((self._merged if merges else self._added)(old, new, totals), totals)
 
     def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
         [rows] = sides
@@ -276,13 +275,13 @@ class Aggregate(WithFinality):
         joint = joined(both, self.by, f"`{START}`", f"`{END}`")
         return joint.groupBy(*self._grouping()).agg(*combined, F.max(AGAIN).alias(AGAIN))
 
-    def _finish(self, groups: DataFrame, totals: Totals, stored: Mapping[str, str] | None = None) -> DataFrame:
-        """Groups that still have rows, with the values that readers see beside the state; sums as they are `stored`."""
+    def _finish(self, groups: DataFrame, totals: Totals) -> DataFrame:
+        """Groups that still have rows, with the values that readers see beside the state."""
         from pyspark.sql import functions as F
 
         marks = [AGAIN] if AGAIN in groups.columns else []
         present = groups.where(f"{ROWS} > 0" + (f" or {AGAIN}" if marks else ""))
-        closed, seen = totals.finished(present, stored)
+        closed, seen = totals.finished(present)
         values = [F.expr(sql).alias(name) for name, sql in seen.items()]
         shown = [*self.by, *(self.window.names if self.window else ())]
         state = [name for name in self._columns if name not in self.measures and name not in shown]

@@ -56,7 +56,9 @@ def place_of(order: Mapping[str, Any]) -> Place:
     """The place of a row that has this order."""
     if "_batch" not in order:
         return {name: "null" if value is None else str(value) for name, value in order.items()}
-    return ":".join("" if order[name] is None else str(order[name]) for name in ("_batch", "_bucket", "_offset"))
+    if "_bucket" not in order:  # as state keeps it
+        return f"{order['_batch']}::{order['_arrival']}"
+    return ":".join(str(order[name]) for name in ("_batch", "_bucket", "_offset"))
 
 
 def together(rows: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 AT: Final = "_at"  # state: the place of what a table's row shows
 
-KEPT: Final = f"""struct(
-    {ORDER}._batch as _batch,
-    if({ORDER}._arrival is null, {ORDER}._bucket, null) as _bucket,
-    coalesce({ORDER}._arrival, {ORDER}._offset) as _offset
-)"""
+KEPT: Final = f"struct({ORDER}._batch, {ORDER}._arrival)"
 
 
 def place(*sequence: str) -> str:
@@ -25,12 +21,7 @@ def place(*sequence: str) -> str:
 
 
 def kept(rows: DataFrame) -> DataFrame:
-    """`rows` with their order as state keeps it.
-
-    Of an event that is (batch, bucket, offset), or with no bucket (batch, null, arrival). All events of a batch have
-    an arrival or none has, so it is the order of the events themselves; and the state of tables that were built before
-    events had one is what it would be today.
-    """
+    """`rows` with their order as state keeps it: (batch, arrival) of an event, which no other event of its log has."""
     from pyspark.sql import functions as F
 
     logged = "_arrival" in rows.select(f"{ORDER}.*").columns

@@ -82,7 +82,7 @@ EDITIONS: Final[Columns] = (
     ("layer", "VARCHAR", "silver or gold"),
     ("table_name", "VARCHAR", "the table"),
     ("version", "BIGINT", "which version of the table"),
-    ("rows", "BIGINT", "how many rows that version has; null in editions of long ago"),
+    ("rows", "BIGINT", "how many rows that version has"),
     ("definition", "VARCHAR", "the fingerprint of the table's definition"),
 )
 QUARANTINE: Final[Columns] = (
@@ -98,7 +98,7 @@ QUARANTINE: Final[Columns] = (
 READS: Final[Columns] = (
     ("id", "VARCHAR", "of the read"),
     ("reader", "VARCHAR", "the reader's name, which another reader may have had before"),
-    ("grant_id", "VARCHAR", "the grant that was used, as in lake reader list; null of reads before it was recorded"),
+    ("grant_id", "VARCHAR", "the grant that was used, as in lake reader list"),
     ("started_at", "TIMESTAMPTZ", "when it was asked"),
     ("kind", "VARCHAR", "sql, table (all of it), or share (addresses of its files, by Delta Sharing)"),
     ("tables", "VARCHAR[]", "tables, logs and ledgers that were read"),

@@ -29,7 +29,7 @@ def _streams(settings: Settings, edition: Edition, name: str) -> set[str] | None
     head = delta.metadata(Warehouse(settings).root / entry.path, entry.version)
     if "inputs" not in head:
         return None
-    homes = head.get("homes") or {}
+    homes = head["homes"]
     streams = {source for source in head["inputs"] if source not in homes}
     for parent in homes:
         of_parent = _streams(settings, edition, parent) if parent in edition.tables else None

@@ -20,7 +20,7 @@ from lake.errors import Unavailable
 from lake.quoting import SPARK, quoted
 from lake.store import delta
 from lake.store.delta import Position
-from lake.store.numbered import METADATA, alter, only_writer, proven, session_settings
+from lake.store.numbered import METADATA, only_writer, proven, session_settings
 from lake.store.recovery import commit_nothing
 from lake.store.scan import arrow_schema, to_frame
 from lake.store.table_head import CHANGE, COMMENT, UNIT, Counts, Meanings
@@ -112,7 +112,7 @@ def _commit_arrow(table: Table, diff: pa.Table, counts: Counts, identity: Sequen
 
 def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> None:
     # Without what its columns mean: of a table that says it otherwise by now, delta-rs takes no such rows.
-    diff, properties = _described(_as_declared(current, diff), {}), position.commit_properties
+    diff, properties = _described(diff, {}), position.commit_properties
     if not counts.total:
         current.create_write_transaction([], "append", current.schema(), commit_properties=properties)
     elif counts.total == counts.inserted:
@@ -135,18 +135,6 @@ def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequen
             .when_not_matched_insert(target, f"s.{CHANGE} = 'insert'")
             .execute()
         )
-
-
-def _as_declared(current: DeltaTable, diff: pa.Table) -> pa.Table:
-    """`diff` by the types of the table, parts of which are NOT NULL where Headwater built it before it wrote none so.
-
-    delta-rs makes no type with such parts of one without. What is null in `diff` is null there with all its parts.
-    """
-    declared = pa.schema(current.schema())
-    if declared.types == arrow_schema(current).types:
-        return diff
-    types = {field.name: field.type for field in declared}
-    return diff.cast(pa.schema([field.with_type(types.get(field.name, field.type)) for field in diff.schema]))
 
 
 def _laid_out(rows: pa.Table, identity: Sequence[str]) -> pa.Table:
@@ -183,7 +171,6 @@ def _commit_spark(
 ) -> None:
     from pyspark.sql import SparkSession
 
-    _let_be_null(SparkSession.active(), table)
     if isinstance(diff, pa.Table):
         diff = to_frame(SparkSession.active(), diff)
     if counts.total == counts.inserted:
@@ -192,30 +179,6 @@ def _commit_spark(
         writer.save(table.path.spark)
     else:
         _merge(diff.sparkSession, table, diff, identity, position)
-
-
-def _let_be_null(spark: SparkSession, table: Table) -> None:
-    """Lets all parts of the table's columns be null, which Headwater declared otherwise once: Spark's MERGE does not
-    cast a struct to one with such a part.
-    """
-    with delta.opened(table.path) as current:
-        parts = [part for field in pa.schema(current.schema()) for part in _never_null(field.type, (field.name,))]
-    if parts:
-        names = (".".join(quoted(step, SPARK) for step in part) for part in parts)
-        alter(spark, table.location, *(f"ALTER COLUMN {name} DROP NOT NULL" for name in names))
-
-
-def _never_null(kind: pa.DataType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The parts of a column of this type that are NOT NULL, outer ones first, as paths."""
-    if pa.types.is_struct(kind):
-        for field in kind:
-            if not field.nullable:
-                yield (*path, field.name)
-            yield from _never_null(field.type, (*path, field.name))
-    elif pa.types.is_list(kind):
-        yield from _never_null(kind.value_type, (*path, "element"))
-    elif pa.types.is_map(kind):
-        yield from _never_null(kind.item_type, (*path, "value"))
 
 
 def _merge(spark: SparkSession, table: Table, diff: DataFrame, identity: Sequence[str], position: Position) -> None:

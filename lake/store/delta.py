@@ -286,12 +286,6 @@ def newest_checkpoint(path: Address) -> int:
     return version
 
 
-def is_timed(path: Address) -> bool:
-    """Whether the table at `path`, an older log, has in-commit timestamps: delta-rs writes to no such table."""
-    with opened(path) as table:
-        return "inCommitTimestamp" in (table.protocol().writer_features or ())
-
-
 def columns(path: Address) -> list[str]:
     """The names of the columns of the table at `path`."""
     with opened(path) as table:

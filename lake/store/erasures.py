@@ -13,7 +13,6 @@ from typing import Any, Literal
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.store.keys import has_store, open_store
-from lake.store.ledger.editions import edition_of_moment
 from lake.store.locks.lease import lease
 from lake.store.recovery import last_void
 from lake.store.voids import ERASURES, VOIDS
@@ -56,11 +55,8 @@ def purged(settings: Settings) -> int:
 
 def purged_with(settings: Settings) -> int:
     """The number of the edition before which everything has been purged; 0 before the first purge."""
-    query = """SELECT * FROM t WHERE action = 'purged' ORDER BY number DESC, "at" DESC LIMIT 1"""
-    for row in ERASURES.rows(settings, query):
-        # Entries made before they had the edition's number have its time.
-        return row.get("edition") or edition_of_moment(settings, row["at"])
-    return 0
+    query = """SELECT edition FROM t WHERE action = 'purged' ORDER BY number DESC, "at" DESC LIMIT 1"""
+    return next((row["edition"] for row in ERASURES.rows(settings, query)), 0)
 
 
 def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: datetime, again: bool = False) -> int:

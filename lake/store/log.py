@@ -1,11 +1,11 @@
 """The log of a stream: append-only, partitioned by `_bucket`, never updated. Where it stands, reading, one commit.
 
 Its own columns: `_batch` (1, 2, 3 … without gaps), `_arrival` (an ordinal over all buckets and broadcasts of the batch,
-in the order in which its source gave the events; unique there, with gaps; null in batches written before there was
-one), `_bucket`, `_offset` (gap-free and increasing within a bucket, in the order of batch and arrival), `_id`, `_time`
-(event time), `_watermark` (the greatest `_time` of earlier batches; where the contract names producers, the horizon
-that they leave: see lake.ingest.horizon), `_ingested_at` (for people; no derivation may read it), `_source`, `_version`
-(of the contract), `_extra` (what the contract does not know, as JSON).
+in the order in which its source gave the events; unique there, with gaps), `_bucket`, `_offset` (gap-free and
+increasing within a bucket, in the order of batch and arrival), `_id`, `_time` (event time), `_watermark` (the greatest
+`_time` of earlier batches; where the contract names producers, the horizon that they leave: see lake.ingest.horizon),
+`_ingested_at` (for people; no derivation may read it), `_source`, `_version` (of the contract), `_extra` (what the
+contract does not know, as JSON).
 
 A log also has, as broadcasts, what its stream refused: a row with REFUSAL for each record that went to quarantine, one
 for each that was taken in after all, one for each time that somebody accepted all that had been refused. They are no
@@ -128,9 +128,7 @@ class LogHead:
     @property
     def is_ended(self) -> bool:
         """Whether the log waited for producers, and all of them are closed."""
-        # Heads written before `ended` was recorded: true of the batch that closed the last producer.
-        closed_last = bool(self.horizon.get("closed")) and not self.horizon.get("open")
-        return bool(self.horizon.get("ended", closed_last))
+        return bool(self.horizon.get("ended"))
 
     @property
     def latest(self) -> datetime | None:
@@ -146,7 +144,7 @@ class LogHead:
 
     @property
     def content(self) -> dict[str, Any]:
-        """The fingerprints and the digest of the newest batch, as `chain.entry` has them; empty where none are."""
+        """The fingerprints and the digest of the newest batch, as `chain.entry` has them; empty before the first."""
         content: dict[str, Any] = self.position.data.get("content", {})
         return content
 
@@ -182,8 +180,8 @@ class Log:
 
     @property
     def by_spark(self) -> bool:
-        """Whether Spark commits every batch, however small: as the setting says, or as older logs need it."""
-        return self.settings.committer == "spark" or (delta.exists(self.path) and delta.is_timed(self.path))
+        """Whether Spark commits every batch, however small."""
+        return self.settings.committer == "spark"
 
     def head(self) -> LogHead:
         """Where the log stands."""
@@ -345,7 +343,7 @@ class Log:
         """Appends a batch and its position in one Delta commit, and proves by reading it back that it is there.
 
         `rows` have the log's own columns and the physical ones of `contract`; those in this process's memory are
-        committed by delta-rs, unless the log has in-commit timestamps.
+        committed by delta-rs.
         Raises Unavailable where another writer was first.
         """
         import pyarrow as pa
@@ -395,28 +393,17 @@ class Log:
         from pyspark.sql import SparkSession
 
         spark = SparkSession.active()
-        frame = self._as_stored(spark, to_frame(spark, rows) if isinstance(rows, pa.Table) else rows)
+        frame = to_frame(spark, rows) if isinstance(rows, pa.Table) else rows
+        self._allow_local_times(spark, frame)
         writer = frame.write.format("delta").mode("append").partitionBy("_bucket").option("mergeSchema", "true")
         writer.options(**position.writer_options).save(self.path.spark)
 
-    def _as_stored(self, spark: SparkSession, rows: DataFrame) -> DataFrame:
-        """`rows` in the types of the log, which in older ones has times with a zone for such without.
-
-        A log that has had none without a zone is told that there are such: Spark adds no such column unasked.
-        """
-        from pyspark.sql.types import StructType
-
+    def _allow_local_times(self, spark: SparkSession, rows: DataFrame) -> None:
+        """Enable Delta's feature for times without a zone if `rows` bring the first ones: Spark does not by itself."""
         with delta.opened(self.path) as table:
-            stored = StructType.fromJson(json.loads(table.schema().to_json())).toNullable()
             features = table.protocol().writer_features or ()
-        kinds = {column.name: column.dataType for column in stored}
-        for column in rows.schema.toNullable():
-            if kinds.get(column.name, column.dataType) != column.dataType:
-                name = column.name
-                rows = rows.withColumn(name, rows[quoted(name, SPARK)].cast(kinds[name]))
         if LOCAL_TIME in rows.schema.simpleString() and "timestampNtz" not in features:
             alter(spark, self.location, "SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
-        return rows
 
     def skip(self, contract: Contract, head: LogHead, *, at: datetime) -> None:
         """Commits the batch after `head` without any event, to a log that is made where it is gone.
@@ -430,7 +417,7 @@ class Log:
         empty = {"offsets": {}, "watermark": None, "contract": 0} | same
         empty["content"] = chain.entry(head.content, head.batch + 1, {}, [])
         if horizon := {name: fact for name, fact in head.horizon.items() if name not in {"told", "closed"}}:
-            empty["horizon"] = horizon | ({"ended": True} if head.is_ended else {})
+            empty["horizon"] = horizon
         empty |= {"batch": head.batch + 1, "counts": counts, "files": [], "at": at.isoformat()}
         position = head.position.next(**empty)
         if not recovery.commit_nothing(self.path, next(delta.commits(self.path)), position):

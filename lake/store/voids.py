@@ -57,7 +57,7 @@ class Void:
 
     The event at (batch, bucket, offset); or, without these two, all that came from the file `source` up to `batch`; or,
     without that either, all of `batch`. The log stood at batch `head`: later ones may have the same ids again, see
-    `frees`. It is None in voids that were written before; those free none.
+    `frees`.
     """
 
     number: int
@@ -67,8 +67,8 @@ class Void:
     offset: int | None
     reason: str
     at: datetime
+    head: int
     source: str | None = None
-    head: int | None = None
 
     def frees(self, batch: int) -> bool:
         """Whether `batch` may have events anew that this void takes back.
@@ -76,7 +76,7 @@ class Void:
         Of a delivery all, as it comes again corrected. Of a single event another content: the same is a redelivery of
         what should not have been accepted.
         """
-        return self.head is not None and self.head < batch
+        return self.head < batch
 
     @property
     def place(self) -> str:
@@ -185,7 +185,7 @@ def record(
                     fix="nothing to do",
                 )
             batch, bucket, offset, source = target
-            void = Void(number + len(new), stream, batch, bucket, offset, reason, at, source, heads[stream])
+            void = Void(number + len(new), stream, batch, bucket, offset, reason, at, heads[stream], source)
             recorded[stream, target] = void
             new.append(void)
         VOIDS.append(

@@ -47,7 +47,7 @@ def forward(project: Project, stream: str, spark: Callable[[], SparkSession], *,
     diffs = {each.name: _same_again(project, each) for each in project.tables.values()}
     for _ in range(batches):
         batch = _append(project, stream, batch)
-        pack_log(spark(), Warehouse(project.settings).log(stream).path, Log(project.settings, stream).head().position)
+        pack_log(Warehouse(project.settings).log(stream).path, Log(project.settings, stream).head().position)
         inputs = Inputs(spark, project, cut(project))
         for declaration in project.tables.values():
             evaluation, began = Evaluation.of(inputs, declaration), time.monotonic()

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final
 
 import duckdb
 import pyarrow as pa
@@ -26,10 +26,6 @@ from lake.store.proof import chain
 from lake.store.upkeep import compaction
 from tests.bench.meters import contract
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-NO_SPARK: Final = cast("SparkSession", None)
 STREAM: Final = "readings"
 START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 DAYS: Final = 365
@@ -88,7 +84,7 @@ class Written:
             for _ in range(days):
                 rows = self._events(con, head, range(of.buckets))
                 head = log.commit(of, rows, _position(head, rows))
-                compaction.pack_log(NO_SPARK, log.path, head.position)
+                compaction.pack_log(log.path, head.position)
         return head
 
     def _events(self, con: duckdb.DuckDBPyConnection, head: LogHead, buckets: Sequence[int]) -> pa.Table:

@@ -123,7 +123,7 @@ def test_a_file_that_is_called_like_somebody_has_its_place_blanked_too(tmp_path:
 def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path)
     landed = [
-        ("orders", 1, f"orders/{name}.jsonl", 1, 1, "", 1, True, None, None) for name in ("margaret hamilton", "monday")
+        ("orders", 1, f"orders/{name}.jsonl", 1, 1, "", 1, None, None) for name in ("margaret hamilton", "monday")
     ]
     landing.LANDED.append(settings, landed)
     found = search_files(settings, {"margaret hamilton"})

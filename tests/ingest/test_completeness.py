@@ -26,6 +26,7 @@ from lake.report.status import status
 from lake.store import delta
 from lake.store.ledger import contract_versions
 from lake.store.log import Log
+from lake.store.proof import chain
 from tests.shop import contract, declare, empty
 from tests.warehouse import commit
 
@@ -47,13 +48,13 @@ def logged(folder: Path, events: Events, complete: Any) -> Settings:
     log = Log(settings, "reading")
     counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
     offsets = {"0": len(events)}
-    said = {"batch": 1, "offsets": offsets, "watermark": None, "counts": counts, "files": [], "contract": 1}
+    said: dict[str, Any] = {"batch": 1, "offsets": offsets, "watermark": None, "counts": counts, "files": []}
     commit(
         log.path,
         f"""SELECT device, seq::BIGINT AS seq, taken, 1::BIGINT AS _batch, 0::INTEGER AS _bucket, taken AS _time,
                    row_number() OVER () - 1 AS _offset
             FROM (VALUES {", ".join(rows)}) t(device, seq, taken)""",
-        delta.start(log.app).next(**said, at=START.isoformat()),
+        delta.start(log.app).next(**said, contract=1, at=START.isoformat(), content=chain.entry({}, 1, {}, [])),
     )
     return settings
 

@@ -29,7 +29,7 @@ from lake.report.status import status
 from lake.sources.declared import Declared
 from lake.sources.source import Lag, Source
 from lake.store import delta, small
-from lake.store.log import Log, LogHead
+from lake.store.log import Log
 from lake.store.table_logs import forget_all
 from lake.store.torn import commit_file
 from lake.testing import Commands, Kill, Lakehouse
@@ -440,14 +440,6 @@ def test_all_rows_are_final_while_all_producers_are_closed(
     assert final() == {name: {True} for name in names}
     assert {one.verdict for one in verify_all(lambda: spark, house.project, tell=lambda _: None)} == {"identical"}
     assert check(house.settings, "reading") == []
-
-
-def test_a_log_that_closed_its_producers_before_that_was_recorded_has_ended() -> None:
-    closing = Horizon("device").after({"a": NOON}, {}, NOON, NOON).without(["a"]).as_json
-    recorded = {name: fact for name, fact in closing.items() if name != "ended"}
-    position = delta.start("app").next(horizon=recorded)
-    assert LogHead("reading", position).is_ended
-    assert not LogHead("reading", delta.start("app").next(horizon=recorded | {"closed": []})).is_ended
 
 
 @pytest.mark.long

@@ -82,7 +82,7 @@ def at(shop: Project, number: int, voids: int = 0, **batches: int) -> Inputs:
     return Inputs(no_session, shop, Cut(number, batches, voids, datetime.now(UTC)))
 
 
-def appended(shop: Project, batch: int, *marks: Mark, **more: bool) -> None:
+def appended(shop: Project, batch: int, *marks: Mark) -> None:
     """Commits a batch of orders, of no event."""
     files = [*map(noted, marks)]
     data: dict[str, Any] = {
@@ -92,10 +92,11 @@ def appended(shop: Project, batch: int, *marks: Mark, **more: bool) -> None:
         "files": files,
         "contract": 1,
         "at": "2024-01-01T00:00:00Z",
+        "content": {},
     }
     with lease(shop.settings, "log.orders"):
         head = Log(shop.settings, "orders").head()
-        small.append(Warehouse(shop.settings).log("orders").path, "_batch BIGINT", [[batch]], head.next(**data, **more))
+        small.append(Warehouse(shop.settings).log("orders").path, "_batch BIGINT", [[batch]], head.next(**data))
         landing.remember(Log(shop.settings, "orders"))
 
 
@@ -111,22 +112,6 @@ def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop: Project)
     assert present(latest_cut(shop.settings)).batches == {"orders": 2}
     appended(shop, 2)
     assert cut(shop).number == 1
-
-
-def test_what_a_batch_was_made_of_says_whether_its_events_had_an_arrival(shop: Project) -> None:
-    landed, mark = Warehouse(shop.settings).book("landed").path, ("orders/1.jsonl", 1, 2)
-    small.append(
-        landed, "stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT", [["orders", 1, *mark]]
-    )
-    assert not present(landing.taken(shop.settings, "orders", 1)).ordered
-    appended(shop, 1, mark)
-    appended(shop, 2, mark)
-    appended(shop, 3, mark, ordered=True)
-    assert [present(landing.taken(shop.settings, "orders", batch)).ordered for batch in (1, 2, 3)] == [
-        False,
-        False,
-        True,
-    ]
 
 
 def test_the_number_of_a_cut_that_was_lost_is_not_given_again(shop: Project) -> None:

@@ -1,4 +1,4 @@
-"""State keeps log order as tables have had it since before events had an arrival: none of them has to be rebuilt."""
+"""State keeps the log order of an event as its batch and arrival: a change of that would rebuild every table."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from lake import Aggregate, First, FirstValue, Fold, History, LastValue, Latest
-from lake.kinds.columns import ORDER
 from tests.kinds.events import batch
 
 KINDS = {
@@ -28,11 +26,4 @@ KINDS = {
 def test_the_type_of_state_is_what_it_was(spark: SparkSession, name: Any) -> None:
     kind, columns = KINDS[name]
     types = dict(kind.evaluate(batch(spark, 1, "k int, at int, v int, g int, w int", (1, 2, 3, 4, 5))).dtypes)
-    assert [types[c] for c in columns if "struct<_batch:bigint,_bucket:int,_offset:bigint>" not in types[c]] == []
-
-
-def test_an_event_without_an_arrival_is_kept_by_its_place(spark: SparkSession) -> None:
-    rows = batch(spark, 1, "k int", (1,), (2,))
-    old = F.col(ORDER).withField("_arrival", F.lit(None).cast("bigint"))
-    kept = Latest("k").evaluate(rows.withColumn(ORDER, F.when(F.col("k") == 1, old).otherwise(F.col(ORDER))))
-    assert {row["k"]: tuple(row["_at"][ORDER]) for row in kept.collect()} == {1: (1, 0, 0), 2: (1, None, 1)}
+    assert [types[c] for c in columns if "struct<_batch:bigint,_arrival:bigint>" not in types[c]] == []

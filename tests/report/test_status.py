@@ -90,6 +90,7 @@ def batch(settings: Settings, number: int, offsets: dict[str, int], watermark: s
             "files": [],
             "contract": 1,
             "at": "2026-01-01T00:00:00+00:00",
+            "content": {},
         },
     )
     small.append(Warehouse(settings).log("flights").path, "carrier VARCHAR", [["AA"]], position)
@@ -140,7 +141,7 @@ def test_what_was_taken_in_again_is_in_quarantine_no_more(flights: Project, proj
     small.append(Warehouse(project).quarantine("flights").path, quarantine.SCHEMA, refused)
     landing.LANDED.append(
         project,
-        [("flights", 2, quarantine.mark(1, 1), 0, 0, "", 1, True, None, None)],
+        [("flights", 2, quarantine.mark(1, 1), 0, 0, "", 1, None, None)],
     )
     [stream] = look(flights).streams
     assert stream.quarantined == {"type": 1}

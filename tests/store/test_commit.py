@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from lake import cost
@@ -221,37 +220,6 @@ def next_commit(table: Table, *rows: dict[str, Any]) -> Position:
     read_before = pa.schema([field.with_metadata({"comment": "as it was"}) for field in diff().schema])
     changes = diff(*rows).cast(read_before)
     return commit(table, changes, Counts.of(changes), IDENTITY, following)
-
-
-def test_a_table_whose_parts_may_not_be_null_takes_a_row_that_lacks_the_whole(project: Settings) -> None:
-    """Tables that were built before no part was written as NOT NULL."""
-    place = pa.struct([pa.field("_batch", pa.int64(), nullable=False)])
-    at = pa.struct([pa.field("seq", pa.int64()), pa.field("_order", place, nullable=False)])
-    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("_at", at)])
-    table = Table(project, "gold", "sums", "sums")
-    DeltaTable.create(
-        table.path.url,
-        schema=schema,
-        configuration={"delta.enableChangeDataFeed": "true"},
-        storage_options=table.path.storage.options,
-    )
-    optional = table.schema()
-    assert optional.field("_at").type.field("_order").nullable
-    given = {"seq": None, "_order": {"_batch": 1}}
-    parts = [
-        [{"k": 1, "_at": given, CHANGE: "insert"}, {"k": 2, "_at": None, CHANGE: "insert"}],
-        [{"k": 1, "_at": None, CHANGE: "update"}, {"k": 3, "_at": given, CHANGE: "insert"}],
-    ]
-    for part in parts:
-        rows = pa.Table.from_pylist(part, optional.append(pa.field(CHANGE, pa.string())))
-        before = table.position() or start(table.app)
-        following = before.next(verb="advance", cut=before.txn + 1, inputs={}, counts={})
-        commit(table, rows, Counts.of(rows), ("k",), following)
-    found = Scan(table.path).arrow()
-    assert found.schema == optional
-    assert sorted(found.to_pylist(), key=lambda row: row["k"]) == [
-        {"k": 1, "_at": None}, {"k": 2, "_at": None}, {"k": 3, "_at": given}
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

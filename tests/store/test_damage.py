@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,6 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.ingest import integrity, landing
 from lake.ingest import recovery as recovered
 from lake.ingest.append import append
-from lake.ingest.delivery import Delivery
 from lake.project import Project
 from lake.publish.cut import cut
 from lake.store import delta, erasures, quarantine, recovery, side_tables, small
@@ -28,6 +28,7 @@ from lake.store.ledger import contract_versions, editions
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log
+from lake.store.proof import chain
 from lake.store.table_logs import forget_all
 from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
@@ -43,8 +44,9 @@ def command(shop: Project, *words: str) -> Result:
 
 
 COUNTS = {"read": 0, "accepted": 0, "duplicates": 0, "quarantined": 0, "control": 0}
-LOG = """_batch BIGINT, _bucket INTEGER, _offset BIGINT, _id VARCHAR, _time TIMESTAMPTZ, _watermark TIMESTAMPTZ,
-    _ingested_at TIMESTAMPTZ, _source VARCHAR, _version INTEGER, _extra VARCHAR, _subject VARCHAR"""
+LOG = """_batch BIGINT, _arrival BIGINT, _bucket INTEGER, _offset BIGINT, _id VARCHAR, _time TIMESTAMPTZ,
+    _watermark TIMESTAMPTZ, _ingested_at TIMESTAMPTZ, _source VARCHAR, _version INTEGER, _extra VARCHAR,
+    _subject VARCHAR"""
 
 
 def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> None:
@@ -54,6 +56,8 @@ def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> N
     data |= {"at": "2024-01-01T00:00:00Z"} | ({"keys": keys} if keys else {})
     with lease(shop.settings, "log.orders"):
         head = Log(shop.settings, "orders").head()
+        data["content"] = chain.entry(head.content, head.batch + 1, {}, [])
+        data["beside"] = {name: data["counts"][name] for name in ("quarantined", "duplicates")}
         small.append(Warehouse(shop.settings).log("orders").path, LOG, [], head.next(**data))
         landing.remember(Log(shop.settings, "orders"))
 
@@ -106,7 +110,7 @@ def test_a_log_that_was_lost_with_the_list_of_its_files_is_not_begun_again(shop:
     if who == ORDER:
         shutil.rmtree(Warehouse(settings).book("cuts").path.local)
     with pytest.raises(LakeError, match=f"lost what came after batch 0: {who} goes up to batch 2") as told:
-        append(settings, no_spark, contract, lambda _: Delivery())
+        append(settings, no_spark, contract, lambda _: SimpleNamespace())
     assert (told.value.exit_code, "--give-up" in told.value.fix) == (1, True)
     assert not delta.exists(Log(settings, "orders").path)
     if who != ORDER:
@@ -202,7 +206,7 @@ def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(sh
     with pytest.raises(LakeError, match=r"of the 1 versions of the contract of orders (.|\n)*meta/contracts"):
         at(shop, 1, orders=1).whole(shop.tables[ORDER].inputs[0])
     with pytest.raises(LakeError, match="of the 1 versions of the contract of orders"):
-        append(settings, no_spark, contract, lambda _: Delivery())
+        append(settings, no_spark, contract, lambda _: SimpleNamespace())
     verdict, *_ = verify_all(no_spark, built(shop), [ORDER], tell=lambda _: None)
     assert (verdict.verdict, "meta/contracts" in verdict.why, "rebuild" in verdict.fix) == ("unknown", True, False)
 
@@ -248,16 +252,6 @@ def test_what_was_purged_is_told_by_numbers_whatever_the_clock_says(shop: Projec
         editions.record_edition(settings, number, {})
     purge._expire_again(settings)
     assert [each.number for each in editions.kept_editions(settings)] == [4, 3, 2]
-
-
-def test_a_purge_of_long_ago_is_known_by_the_edition_of_its_moment(shop: Project) -> None:
-    settings = shop.settings
-    second = [editions.record_edition(settings, number, {}) for number in (1, 2)][-1]
-    old = 'action VARCHAR, number BIGINT, stream VARCHAR, subject VARCHAR, "at" TIMESTAMPTZ'
-    small.append(Warehouse(settings).book("erasures").path, old, [("purged", 1, "", "", second.published_at)])
-    assert erasures.purged_with(settings) == 2
-    erasures.record(settings, "orders", ["somebody"], at=datetime.now(UTC))
-    assert (erasures.purged_with(settings), erasures.subjects(settings, "orders")) == (2, {"somebody"})
 
 
 def test_who_reads_is_told_by_the_editions_that_they_saw_whatever_the_clock_says(shop: Project) -> None:

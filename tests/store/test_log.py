@@ -9,7 +9,6 @@ from collections import defaultdict
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,8 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, Unavailable
-from lake.ingest import append as append_module
 from lake.ingest import fsck as log_run
 from lake.ingest import landing
-from lake.ingest import reading as reading_module
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import by_reason, read_repairs, replay, waiting
 from lake.ingest.void import void
@@ -160,15 +157,13 @@ def test_what_damage_took_from_beside_the_log_is_made_again(
 
 @pytest.mark.long
 def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_contract_say_by_now(
-    project: Settings, spark: SparkSession, land: Land, monkeypatch: pytest.MonkeyPatch
+    project: Settings, spark: SparkSession, land: Land
 ) -> None:
     declare(project)
     land("readings", "1.jsonl", reading("a"))
     take(project, spark)
     land("readings", "2.jsonl", reading("b"), reading("early", 20), reading("oil", kind="OIL"))
-    with monkeypatch.context() as before:  # events had an arrival
-        before.setattr(append_module, "reading", partial(reading_module.reading, ordered=False))
-        counts, found = take(project, spark), [*quarantine.rejected(project, "readings", upto=9)]
+    counts, found = take(project, spark), [*quarantine.rejected(project, "readings", upto=9)]
     assert sorted(row.reason for row in found) == ["not in enum", "too far ahead"]
     tear(Warehouse(project).log("readings").path)
     kind = {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["GAS", "POWER", "OIL"]}}
@@ -178,7 +173,6 @@ def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_con
     assert [head.counts["accepted"] for head in Log(project, "readings").heads()] == [1, counts.accepted, 1]
     assert [*quarantine.rejected(project, "readings", upto=9)] == found
     assert [head.contract for head in Log(project, "readings").heads()] == [2, 1, 1]
-    assert {row["_batch"]: row["_arrival"] for row in events(project, spark)} == {1: 1, 2: None, 3: 1}
     assert log_run.check(project, "readings") == []
 
 

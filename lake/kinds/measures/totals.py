@@ -30,8 +30,8 @@ class Totals:
         """SQL aggregates over signed rows: the open sums."""
         return {column: self.adding[column].fill(total.of) for column, (_, total) in self.totals.items()}
 
-    def finished(self, groups: DataFrame, stored: Mapping[str, str] | None = None) -> tuple[DataFrame, dict[str, str]]:
-        """`groups` with their open sums closed, to types as `stored`, and SQL of the values of the measures over them.
+    def finished(self, groups: DataFrame) -> tuple[DataFrame, dict[str, str]]:
+        """`groups` with their open sums closed, and SQL of the values of the measures over them.
 
         Evaluation ends if one does not fit, but in groups that are to be evaluated again.
         """
@@ -40,8 +40,7 @@ class Totals:
         again, columns = AGAIN in groups.columns, {}
         for column, (name, total) in self.totals.items():
             adding = self.adding[column]
-            own = "bigint" if adding.type == "bigint" and total.seen else adding.closed
-            type_ = own if stored is None else stored[column]
+            type_ = "bigint" if adding.type == "bigint" and total.seen else adding.closed
             sql = self._checked(adding.fitted(quoted(column, SPARK), type_), "true", name, type_, again)
             columns[column] = F.expr(sql if total.seen else f"nullif({sql}, cast(0 as {type_}))").alias(column)
         closed = groups.select(*[columns.get(name, F.col(quoted(name, SPARK))) for name in groups.columns])

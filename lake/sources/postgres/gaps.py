@@ -110,22 +110,19 @@ def _of_tables(known: Known, tables: Mapping[str, Table], options: Options) -> I
     if any(was.publication != now.publication for was, now in published.values()):
         yield Missed(f"the publication {options.publication!r} was dropped and recreated")
         return
-    if any(was.change not in {"", now.change} for was, now in published.values()):
+    if any(was.change != now.change for was, now in published.values()):
         yield Missed(f"the publication {options.publication!r} was altered: what it left out meanwhile is missing")
         return
     for stream, (entry, table) in copied.items():
         name, (was, now) = options.tables[stream], published[stream]
         if table.id != entry["id"]:
             yield Missed(f"{name} is a different table: the one that was read was dropped", stream)
-        elif was.entry not in {"0", now.entry}:
+        elif was.entry != now.entry:
             yield Missed(f"{name} was out of the publication for a while", stream)
 
 
 class _Published(NamedTuple):
-    """The number of a publication, its newest change, and what of it names a table.
-
-    Positions of older releases have no change (""), and no entry of a publication of schemas ("0").
-    """
+    """The number of a publication, its newest change, and what of it names a table."""
 
     publication: str
     change: str

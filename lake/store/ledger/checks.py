@@ -71,7 +71,4 @@ def last_checks(settings: Settings, scope: Scope | None = None) -> dict[str, Che
 
 
 def _check(row: Mapping[str, Any]) -> Check:
-    # Entries made before tables had homes have none.
-    home = row.get("home") or row["table"]
-    read = {"home": home, "results": json.loads(row["results"]), "checked_at": instant(row["checked_at"])}
-    return Check(**{**row, **read})
+    return Check(**{**row, "results": json.loads(row["results"]), "checked_at": instant(row["checked_at"])})

@@ -21,10 +21,9 @@ from lake.store.warehouse import Warehouse
 class EditionTable:
     """A table in an edition: the Delta `version` of `path` (relative to the warehouse) made by `fingerprint`.
 
-    `rows` and `content` are how many rows that version has, and their fingerprint: None in editions of long ago, and
-    the latter of what is personal, whose fingerprint is in its own commits alone and goes with them. `cut` is that of
-    its group where this is behind that of the edition. `identity` are the columns that tell its rows apart: none in
-    editions of long ago.
+    `rows` and `content` are how many rows that version has, and their fingerprint, which is None of what is personal:
+    it is in the table's own commits alone and goes with them. `cut` is that of its group where this is behind that of
+    the edition. `identity` are the columns that tell its rows apart.
     """
 
     layer: str
@@ -239,12 +238,6 @@ def flush(settings: Settings) -> None:
     """Write the newest edition to the disk, should its writer have died before: a sink may be sent it then."""
     for book in (EDITIONS, _NUMBERS):
         durable.flush(book.location(settings).path)
-
-
-def edition_of_moment(settings: Settings, moment: datetime) -> int:
-    """The number of the edition that was published at exactly `moment`; 0 for none."""
-    rows = EDITIONS.find(settings, "action = 'publish' AND published_at = ?", moment)
-    return max((row["number"] for row in rows), default=0)
 
 
 def pin_edition(settings: Settings, number: int) -> Edition:

@@ -18,7 +18,7 @@ class Episode:
     """Episode `number` of an alert: began at a time, with a value, as `what` told; ended, None while it lasts.
 
     `told`: how many of its messages were taken, the first when it began, the second when it ended. `of`: the table,
-    stream or sink that was measured; "" of a measure of the whole project, and of episodes recorded before it was.
+    stream or sink that was measured; "" of a measure of the whole project.
     """
 
     alert: str

@@ -189,4 +189,4 @@ def _commit(settings: Settings, records: list[list[Any]]) -> None:
 def _record(line: str) -> list[Any]:
     read = json.loads(line)
     read |= {"at": datetime.fromisoformat(read["at"]), "tables": json.dumps(read["tables"])}
-    return [read.get(name) for name in READS.columns]  # a journal written by an older version has no grant_id
+    return [read[name] for name in READS.columns]

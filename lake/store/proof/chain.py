@@ -2,8 +2,7 @@
 
 The digest (SHA-256) is over these and the digest of the batch before: whoever keeps one elsewhere can tell later
 whether the log still is what it was by then. What is personal is summed apart, as it is stored, sealed: a batch that is
-made again after somebody was forgotten may differ there alone. Batches written before this was recorded have none, and
-the chain begins with the first that has.
+made again after somebody was forgotten may differ there alone.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class BatchContent(Protocol):
-    """A batch, and what its commit says of its content: nothing in logs of long ago."""
+    """A batch, and what its commit says of its content."""
 
     @property
     def batch(self) -> int: ...
@@ -132,9 +131,9 @@ def breaks(heads: Sequence[BatchContent]) -> Iterator[str]:
     before = ""
     for head in heads:
         content = head.content
-        if content and content["digest"] != digest(before, head.batch, content):
+        if content["digest"] != digest(before, head.batch, content):
             yield f"batch {head.batch}: its digest does not match its fingerprints and the batch before"
-        before = content["digest"] if content else ""
+        before = content["digest"]
 
 
 def having(path: Address, heads: Sequence[Head], times: Span) -> list[Head]:
@@ -151,8 +150,11 @@ def changes(path: Address, heads: Sequence[BatchContent]) -> Iterator[str]:
 
     Files that have no event of these are not read. Archived parts are read with the log; it may be such a part itself.
     """
-    wanted = {(h.batch, int(b)): tuple(map(Fingerprint.parse, p)) for h in heads for b, p in _buckets(h).items()}
-    sealed = {head.batch: tuple(head.content["sealed"]) for head in heads if head.content}
+    buckets = (
+        (head.batch, int(bucket), prints) for head in heads for bucket, prints in head.content["buckets"].items()
+    )
+    wanted = {(batch, bucket): tuple(map(Fingerprint.parse, prints)) for batch, bucket, prints in buckets}
+    sealed = {head.batch: tuple(head.content["sealed"]) for head in heads}
     stored: dict[tuple[int, int], tuple[Fingerprint, ...]] = {}
     files: dict[tuple[int, int], list[str]] = {}
     for apart in sorted(set(sealed.values())):
@@ -165,11 +167,6 @@ def changes(path: Address, heads: Sequence[BatchContent]) -> Iterator[str]:
     for place in sorted({*wanted, *stored}):
         if wanted.get(place) != stored.get(place):
             yield _mismatch(place, wanted.get(place), stored.get(place), files.get(place, []))
-
-
-def _buckets(head: BatchContent) -> Mapping[str, list[str]]:
-    buckets: Mapping[str, list[str]] = head.content.get("buckets", {})
-    return buckets
 
 
 def _sums_by_file(path: Address, sealed: Sequence[str], batches: Sequence[int]) -> list[tuple[Any, ...]]:

@@ -98,14 +98,10 @@ def pack_table(path: Address, position: Position | None = None) -> None:
         compact_table(path, position, target=PACKED_BYTES)
 
 
-def pack_log(spark: SparkSession, path: Address, position: Position) -> None:
+def pack_log(path: Address, position: Position) -> None:
     """Packs the small files of the buckets of a log that have many. Raises as `compact_table` does."""
     crowded = [part.bucket for part in parts(path) if part.crowded and part.bucket is not None]
-    if not crowded or _foreign(path, position):
-        return
-    if delta.is_timed(path):
-        compact_by_spark(spark, path, position, crowded, target=PACKED_BYTES)
-    else:
+    if crowded and not _foreign(path, position):
         compact_table(path, position, buckets=crowded, target=PACKED_BYTES)
 
 

@@ -18,10 +18,7 @@ Signed = tuple["Event", int]
 
 @dataclass(frozen=True)
 class Event:
-    """What a function returns of one event: `op` is put, delete or truncate; `place` is its place in its batch.
-
-    The first batch was written before events had an arrival.
-    """
+    """What a function returns of one event: `op` is put, delete or truncate; `place` is its place in its batch."""
 
     key: int | None
     at: int | None
@@ -42,15 +39,9 @@ class Event:
         return self.key, self.at, self.op, self.a, self.b, self.g, self.c, *self.log_order, sign
 
     @property
-    def arrived(self) -> bool:
-        """Whether the batch tells in what order its events arrived."""
-        return self.batch > 1
-
-    @property
-    def log_order(self) -> tuple[int, int | None, int, int]:
+    def log_order(self) -> tuple[int, int, int, int]:
         """Batch, arrival, bucket and offset. A table may have another key than its log: buckets say nothing."""
-        bucket = -1 if self.key is None else 2 - self.place % 3 if self.arrived else 0
-        return self.batch, self.place if self.arrived else None, bucket, self.place
+        return self.batch, self.place, -1 if self.key is None else 2 - self.place % 3, self.place
 
 
 def histories(seed: int, *, total: bool = False, nulls: bool = True, voids: bool = True) -> list[list[Signed]]:

@@ -40,17 +40,14 @@ def table(events: Iterable[Event], *, dated: bool = False) -> set[tuple[Any, ...
 
 
 def of_dumps(batches: Iterable[Iterable[Event]]) -> set[tuple[Any, ...]]:
-    """The versions that full dumps make; `at` is an event's dump, and one older than any that began before is none.
-
-    Of dumps that came in one batch which does not tell the order of arrival, none began before.
-    """
+    """The versions that full dumps make; `at` is an event's dump, and one older than any that began before is none."""
     dumps: dict[int, dict[int, int | None]] = {}
     newest = -1
     for batch in batches:
         for event in sorted(batch, key=lambda each: each.place):
             if event.at is not None and event.key is not None and (event.at in dumps or event.at > newest):
                 dumps.setdefault(event.at, {})[event.key] = event.a
-                newest = event.at if event.arrived and event.at > newest else newest
+                newest = max(event.at, newest)
         newest = max(dumps, default=-1)
     versions: set[Any] = set()
     going: dict[Any, Any] = {}
