@@ -29,7 +29,8 @@ from lake.store.warehouse import Warehouse
 EVENTS: Final = """
     SELECT * REPLACE (NULL::VARCHAR AS customer), NULL::VARCHAR AS _subject, changed::TIMESTAMPTZ AS _time,
         changed::TIMESTAMPTZ AS placed_at, changed::TIMESTAMPTZ AS changed_at, NULL::TIMESTAMPTZ AS _watermark,
-        TIMESTAMPTZ '2024-03-31' AS _ingested_at, _bucket::BIGINT AS _arrival, '' AS _id, '' AS _source, 1 AS _version, '' AS _extra
+        TIMESTAMPTZ '2024-03-31' AS _ingested_at, _bucket::BIGINT AS _arrival, '' AS _id, '' AS _source,
+        1 AS _version, '' AS _extra
     FROM (VALUES
       (1::BIGINT, 1::INTEGER, 0::BIGINT, 1::BIGINT, 'ada',   'placed', 19.90::DECIMAL(10, 2), '2024-03-30 09:12Z'),
       (1,         2,          0,         2,         'grace', 'placed', 250.00,                '2024-03-30 10:40Z'),
