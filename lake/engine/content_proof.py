@@ -1,7 +1,7 @@
 """What a commit says of the content of its table: the fingerprint of all rows, kept up from what each commit changes.
 
-It is found by reading the whole table where nothing says what it was: at the first build, at a rebuild, once in a table
-of long ago. Of a large table that is done when it is published, and until then no commit says it.
+It is found by reading the whole table where nothing says what it was: at the first build and at a rebuild. Of a
+large table that is done when it is published, and until then no commit says it.
 """
 
 from __future__ import annotations

@@ -65,12 +65,12 @@ def fence(path: Address, app: str) -> None:
 def commit_nothing(
     path: Address, newest: Mapping[str, Any], position: Position, *more: Mapping[str, Any], operation: str = "FENCE"
 ) -> bool:
-    """Commits `position` and no row after `newest`, by hand, as delta-rs refuses logs; False where another is there.
+    """Commits `position` and no row after `newest`, by hand; False where another is there.
 
     Of a position without data only its number is taken. `more` are Delta actions that change no row.
     """
     at = newest["timestamp"] + 1
-    info = {"inCommitTimestamp": at, "timestamp": at, "operation": operation, "operationParameters": {}}
+    info = {"timestamp": at, "operation": operation, "operationParameters": {}}
     said = position.metadata if position.data else json.dumps({"writer": position.writer})
     actions = [
         {"commitInfo": {**info, "userMetadata": said}},
