@@ -44,7 +44,7 @@ def differences(
     refusals = rows.where(f"not ({EVENT})") if DELIVERED in rows.columns else None
     rows = only_events(rows)
     markers = rows.where(marker) if marker else rows
-    counting = _counting(markers, dump, parts, marked=marker is not None)
+    counting = _counting(markers, dump, parts)
     partial = None if refusals is None else _partial(rows, refusals, dump, parts, marker or "true")
     dumps = F.broadcast(_followed(counting, partial, parts))
     contents = rows.where(f"not coalesce({marker}, false)") if marker else rows
@@ -86,17 +86,14 @@ def only_events(rows: DataFrame) -> DataFrame:
     return rows.where(EVENT) if DELIVERED in rows.columns else rows
 
 
-def _counting(rows: DataFrame, dump: str, parts: Mapping[str, str], *, marked: bool) -> DataFrame:
+def _counting(rows: DataFrame, dump: str, parts: Mapping[str, str]) -> DataFrame:
     """The dumps that `rows` speak of, but those older than one of the same partition that came before.
 
-    A dump has come with its marker, or with its first row. Those that came in one batch without arrivals came together:
-    the rows are spread over buckets, whose order says nothing.
+    A dump has come with its marker, or with its first row.
     """
     from pyspark.sql import functions as F
 
-    came = "0"
-    if in_log_order(rows):
-        came = ORDER if marked else f"struct({ORDER}._batch, {ORDER}._arrival)"
+    came = ORDER if in_log_order(rows) else "0"
     arrived = (
         rows.where(f"`{dump}` is not null")
         .groupBy(F.col(dump).alias(NUMBER), *_named(parts))

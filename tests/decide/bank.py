@@ -126,6 +126,7 @@ class Bank:
             files=[],
             contract=1,
             at=AT.isoformat(),
+            content={},
             sources=sources,
         )
         _write(self.log.path, pa.Table.from_pylist(rows, EVENTS), position, "append", ["_bucket"])

@@ -130,7 +130,7 @@ def move(project: Project, *names: str) -> None:
     settings = project.settings
     for stream in ("sales", "visits"):
         log = Log(settings, stream)
-        said: dict[str, Any] = {"offsets": {}, "watermark": None, "files": [], "contract": 1, "at": ""}
+        said: dict[str, Any] = {"offsets": {}, "watermark": None, "files": [], "contract": 1, "at": "", "content": {}}
         counts = {"read": 1, "accepted": 1, "duplicates": 0, "quarantined": 0, "control": 0}
         small.append(Warehouse(settings).log(stream).path, "n BIGINT", [(1,)], log.head().next(**said, counts=counts))
     batch = Log(settings, "sales").head().batch
