@@ -144,6 +144,10 @@ def test_release_goes_on_when_events_come(
     if committer == "spark":
         must_be_right(shop)
 
+    changes = command(shop, "changes", "customer_rank", "--consumer", "crm", "--json").stdout.splitlines()
+    told = [json.loads(line)["change"] for line in changes]
+    assert ("snapshot" in told, told[-1]) == (False, "complete"), "the consumer goes on from the edition that it had"
+    command(shop, "changes", "customer_rank", "--consumer", "crm", "--forget")  # else the purge waits for it
     command(shop, "forget", "orders", "subject=joan clarke", "--yes", "--proof")
     assert {row["customer"] for row in shop.table("current_order") if row["order_id"] in (3, 5)} == {None}
     must_be_right(shop)
