@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import avro.schema
 
@@ -26,6 +26,8 @@ from lake.errors import DeclarationError, did_you_mean
 
 Unknown = Literal["keep", "report", "warn", "refuse"]
 Missing = Literal["report", "refuse"]
+AS_DECLARED: Final = ("time", "buckets", "broadcast", "dump", "subject", "envelope", "table", "unknown", "missing")
+"""Facts that a Contract has as its `lake` object declares them."""
 
 
 @dataclass(frozen=True)
@@ -230,24 +232,16 @@ def read_contract(text: str, *, file: str) -> Contract:
         key=tuple(facts["key"]),
         id=tuple(identity) if isinstance(identity, list) else (),
         identity="position" if identity is None else "content" if identity == "content" else "id",
-        time=facts.get("time"),
-        buckets=facts.get("buckets", 8),
         max_ahead=duration(facts.get("max_ahead", "1 day")) or timedelta(days=1),
         max_refused=MaxRefused(**facts.get("max_refused", {})),
-        broadcast=facts.get("broadcast"),
-        dump=facts.get("dump"),
-        subject=facts.get("subject"),
-        envelope=facts.get("envelope"),
-        table=facts.get("table"),
         placeholder=facts.get("placeholder", Contract.placeholder),
         csv=CsvOptions.of(facts.get("csv", {})),
         complete=_complete(facts.get("complete", {})),
         clock=Clock(**facts["clock"]) if "clock" in facts else None,
         horizon=_producers(facts["horizon"]) if "horizon" in facts else None,
-        unknown=facts.get("unknown", "report"),
-        missing=facts.get("missing", "report"),
         upcast=steps_of(facts.get("upcast", {})),
         text=text,
+        **{fact: facts[fact] for fact in AS_DECLARED if fact in facts},
     )
 
 
