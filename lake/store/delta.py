@@ -29,7 +29,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterP
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from lake import cost
-from lake.errors import Unavailable
+from lake.errors import StorageError, Unavailable
 from lake.session import first_line
 from lake.store.bucket_log import THREADS
 from lake.store.storage import Address

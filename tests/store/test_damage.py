@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.ingest import integrity, landing
 from lake.ingest import recovery as recovered
 from lake.ingest.append import append
+from lake.ingest.delivery import Delivery
 from lake.project import Project
 from lake.publish.cut import cut
 from lake.store import delta, erasures, quarantine, recovery, side_tables, small
@@ -110,7 +110,7 @@ def test_a_log_that_was_lost_with_the_list_of_its_files_is_not_begun_again(shop:
     if who == ORDER:
         shutil.rmtree(Warehouse(settings).book("cuts").path.local)
     with pytest.raises(LakeError, match=f"lost what came after batch 0: {who} goes up to batch 2") as told:
-        append(settings, no_spark, contract, lambda _: SimpleNamespace())
+        append(settings, no_spark, contract, lambda _: Delivery())
     assert (told.value.exit_code, "--give-up" in told.value.fix) == (1, True)
     assert not delta.exists(Log(settings, "orders").path)
     if who != ORDER:
@@ -206,7 +206,7 @@ def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(sh
     with pytest.raises(LakeError, match=r"of the 1 versions of the contract of orders (.|\n)*meta/contracts"):
         at(shop, 1, orders=1).whole(shop.tables[ORDER].inputs[0])
     with pytest.raises(LakeError, match="of the 1 versions of the contract of orders"):
-        append(settings, no_spark, contract, lambda _: SimpleNamespace())
+        append(settings, no_spark, contract, lambda _: Delivery())
     verdict, *_ = verify_all(no_spark, built(shop), [ORDER], tell=lambda _: None)
     assert (verdict.verdict, "meta/contracts" in verdict.why, "rebuild" in verdict.fix) == ("unknown", True, False)
 
