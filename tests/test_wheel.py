@@ -38,7 +38,11 @@ EXTRAS = {
     "webhook": ("lake/sinks/webhook/",),
 }
 """Of each extra that code needs, where the code is that needs it."""
-NOT_IMPORTED = {"apache-airflow": "what runs the DAGs", "delta-spark": "its version is that of the jars"}
+NOT_IMPORTED = {
+    "apache-airflow": "what runs the DAGs",
+    "delta-spark": "its version is that of the jars",
+    "httptools": "uvicorn imports it",
+}
 OURS = {"lake", "lake_airflow"}
 
 

@@ -18,8 +18,6 @@ from lake.http.problems import Problem
 from lake.http.reading.guests import Guests
 from lake.http.reading.links import Link, Links
 from lake.read import granting
-from lake.read.sql import reader
-from lake.store.ledger.reads import Journal
 from lake.store.warehouse import Warehouse
 from tests.intake import LAKE
 from tests.processes import PATIENCE, until
@@ -84,21 +82,6 @@ def test_an_address_signed_before_addresses_named_grants_is_refused() -> None:
     signature = base64.urlsafe_b64encode(hmac.new(links.key, b"file\0" + content, hashlib.sha256).digest()).decode()
     with pytest.raises(Problem, match="no address of this server"):
         links.opened(base64.urlsafe_b64encode(content).decode().rstrip("="), signature.rstrip("="))
-
-
-def test_reads_of_journals_without_a_grant_id_are_booked(tmp_path: Path) -> None:
-    settings = small(tmp_path / "shop")
-    journal = Journal(settings)
-    line = {"id": "a1", "reader": "bi", "at": "2026-01-01T00:00:00+00:00", "kind": "sql", "tables": ["types"]}
-    rest = {"query": "FROM types", "edition": 1, "cut": 1, "format": "csv", "outcome": "answered", "rows": 4}
-    file = settings.path(".lake/reads/1-dead.jsonl")
-    file.write_text(json.dumps(line | rest | {"size": 9, "seconds": 0.5}) + "\n")
-    for _ in ("from the journal", "from the book"):
-        rows = reader(settings).relation("SELECT reader, grant_id, tables, rows, bytes FROM lake.reads").fetchall()
-        assert rows == [("bi", None, ["types"], 4, 9)]
-        journal.book()
-    assert not file.exists()
-    journal.close()
 
 
 @pytest.mark.http

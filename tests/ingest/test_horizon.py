@@ -235,8 +235,8 @@ def logged(house: Lakehouse, now: datetime) -> Log:
     """A log with one batch without rows, which heard from "a" and "b" at this time."""
     log, horizon = Log(house.settings, "reading"), Horizon("device").after({"a": NOON, "b": NOON}, {}, NOON, now)
     counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
-    said = {"batch": 1, "offsets": {}, "watermark": NOON.isoformat(), "counts": counts, "files": [], "contract": 1}
-    position = delta.start(log.app).next(**said, at=now.isoformat(), horizon=horizon.as_json)
+    said = {"batch": 1, "offsets": {}, "watermark": NOON.isoformat(), "counts": counts, "files": []}
+    position = delta.start(log.app).next(**said, contract=1, content={}, at=now.isoformat(), horizon=horizon.as_json)
     commit(log.path, "SELECT 1::BIGINT AS _batch, 0::INTEGER AS _bucket LIMIT 0", position)
     return log
 
