@@ -19,7 +19,7 @@ def after_inputs(tables: Iterable[Declaration], work: Callable[[Declaration], T]
     """What `work` gives for each of `tables`, which come in dependency order; `workers` of them at a time.
 
     A table that fails stops those derived from it, not the others; faults of declarations are raised together at the
-    end, else the first failure. Tables in a store stand still meanwhile, but for what this process commits.
+    end, else the first failure. One view of the tables lasts for all of it.
     """
     futures: dict[str, Future[T]] = {}
 
