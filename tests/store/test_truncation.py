@@ -53,6 +53,16 @@ def test_what_was_killed_before_its_checkpoint_begins_anew_again(
     assert told(guests) == []
 
 
+def test_begin_anew_repeats_of_an_older_build_only_its_definition(tmp_path: Path) -> None:
+    path = Address(str(tmp_path / "t"))
+    build = start(APP).next(definition={"kind": "Latest"}, content="1-aa")
+    for position in (build, build.next(cut=2)):  # the newer one, as Spark commits it, has no fingerprint
+        small.append(path, "a BIGINT", [[1]], position)
+    truncation.begin_anew(path, delta.head(path, APP), purge=1)
+    data = present(delta.head(path, APP)).data
+    assert data == {"cut": 2, "definition": {"kind": "Latest"}, "origin": 1, "purge": 1, "repeated": True}
+
+
 def test_a_note_of_the_checkpoint_that_was_cut_short_is_none(guests: Address) -> None:
     truncation.begin_anew(guests)
     (guests / "_delta_log/_last_checkpoint").local.write_text('{"version":')

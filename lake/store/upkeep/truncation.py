@@ -54,9 +54,10 @@ def end(path: Address, *, upto: int | None = None) -> int:
 
 
 def _kept(path: Address, position: Position, also: Mapping[str, object]) -> Position:
-    """`position` as the new commit repeats it, with what the newest build said of the definition."""
-    built = next((p for p in delta.positions(path, position.app) if "definition" in p.data), position)
-    return Position(position.app, position.txn, {**built.data, **position.data, **also}, position.version).again()
+    """`position` as the new commit repeats it, with the definition that the newest build recorded."""
+    built = next((p.data for p in delta.positions(path, position.app) if "definition" in p.data), {})
+    definition = {"definition": built["definition"]} if built else {}
+    return Position(position.app, position.txn, {**definition, **position.data, **also}, position.version).again()
 
 
 def _version(name: str) -> float:
