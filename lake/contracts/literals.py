@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+import re
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 WHOLE: Final = {"int": 31, "bigint": 63}  # bits
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+FORMS: Final = {
+    **dict.fromkeys(("int", "bigint"), re.compile("[+-]?[0-9]+")),
+    **dict.fromkeys(("float", "double", "decimal"), _NUMBER),
+    "date": re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+}
+MOMENT: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}(:?[0-5][0-9])?)?)?"
+)
+LONGEST: Final = 1000
+FARTHEST: Final = timedelta(hours=18)
+"""How values are written, their most characters, and the greatest offset: a part of what docs/values.md takes."""
 MAGNITUDE: Final = 400  # powers of ten: those of a double are fewer
 EXAMPLES: Final = {
     "int": "a whole number, such as 7",
@@ -23,21 +36,32 @@ EXAMPLES: Final = {
 
 
 def read(ddl: str, text: str) -> Any:
-    """What `text` is as a value of the type `ddl`, which has an order; None where it is none."""
+    """Return the value of the type `ddl`, which has an order, that `text` is; None if it is none."""
+    kind = ddl.partition("(")[0]
+    if len(text) > LONGEST or not FORMS.get(kind, MOMENT).fullmatch(text):
+        return None
     try:
-        match ddl.partition("(")[0]:
+        match kind:
             case "int" | "bigint":
                 return whole if abs(whole := int(text)) < 1 << WHOLE[ddl] else None
             case "float" | "double" | "decimal":
                 number = Decimal(text)
-                return number if number.is_finite() and abs(number.adjusted()) <= MAGNITUDE else None
+                return number if abs(number.adjusted()) <= MAGNITUDE else None
             case "date":
                 return date.fromisoformat(text)
             case _:
                 moment = datetime.fromisoformat(text)
-                return moment if moment.tzinfo or ddl == "timestamp_ntz" else moment.replace(tzinfo=UTC)
-    except (ValueError, InvalidOperation):
+                return _zoned(moment, kind)
+    except (ValueError, OverflowError):
         return None
+
+
+def _zoned(moment: datetime, kind: str) -> datetime | None:
+    """Return `moment` as the type has it: UTC if it has no zone; None for a zone that is too far, or not allowed."""
+    if kind == "timestamp_ntz":
+        return None if moment.tzinfo else moment
+    zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return zoned.astimezone(UTC) if abs(zoned.utcoffset() or timedelta()) <= FARTHEST else None
 
 
 def fits(ddl: str, value: Any) -> bool:

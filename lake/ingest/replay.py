@@ -32,7 +32,7 @@ REPAIRS: Final = "edit `raw` in what `lake quarantine list --json` prints, and l
 REPLAY: Final = "lake quarantine list --json, correct `raw`, lake quarantine replay STREAM FILE"
 FIXES: Final[Mapping[str, str]] = {
     Reason.OVERSIZED: "raise record_bytes in [tool.lake] and land the record again: only its beginning is kept here",
-    Reason.UNPARSEABLE: f"write one JSON object per line, in UTF-8: {REPLAY}",
+    Reason.UNPARSEABLE: f"correct the record: valid JSON or CSV, in UTF-8, each field once; {REPLAY}",
     Reason.MISSING: f"have the producer send it, or give it a default in the contract; {REPLAY}",
     Reason.UNKNOWN: f"declare the field in the contract, or have the producer leave it out; {REPLAY}",
     Reason.WRONG_TYPE: f"correct the value, or have the contract widen the field or say how it is written; {REPLAY}",

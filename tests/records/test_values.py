@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lake.contracts import literals
 from lake.contracts.fields import Field
 from lake.contracts.written_form import Form
 from lake.records import times as records_times
@@ -297,3 +298,14 @@ def test_json_refuses_what_is_no_json(text: str, told: str) -> None:
 def test_json_counts_levels_and_no_brackets_in_texts() -> None:
     assert decode("[" * DEPTH + "]" * DEPTH)
     assert decode(f'["{"[" * (2 * DEPTH)}"]') == ["[" * (2 * DEPTH)]
+
+
+@pytest.mark.parametrize("kind", ["int", "bigint", "decimal(38,9)", "date", "timestamp", "timestamp_ntz"])
+def test_bounds_and_defaults_of_contracts_are_texts_that_records_may_have(kind: str) -> None:
+    taken = 0
+    for text in [*texts.numbers(), *texts.times(), *texts.WORDS]:
+        if (value := literals.read(kind, text)) is not None:
+            taken += 1
+            given = read(field(kind), text)
+            assert given in {value, REFUSED} if kind.startswith("decimal") else given == value, text
+    assert taken > 5
