@@ -1,12 +1,11 @@
 """The log of a Delta table in a bucket: listed once, and each commit read once.
 
-delta-rs by itself reads every commit since the newest checkpoint twice, and once more for a transaction; a checkpoint
-in eleven parts. Here it opens a copy of the log that is made for it on this machine, and removed at once: what it knows
-of a table then is in its memory. So a table of N commits since its checkpoint costs a listing and N reads when it is
-first opened, and a listing and the commits since whenever it is again.
+delta-rs by itself reads every commit since the newest checkpoint twice, once more for a transaction, and a checkpoint
+in eleven parts. Here it opens a temporary copy of the log on this machine and keeps the state in memory. A table of N
+commits since its checkpoint costs a listing and N reads when it is first opened, later a listing and the new commits.
 
-A commit is made in such a copy too, with the files of the table beside it where it reads rows and they are small: what
-delta-rs wrote there is put up, the commit by put-if-absent.
+delta-rs also commits in such a copy, which has the files of the table if the commit reads rows and they are small. What
+it wrote there is uploaded, the commit by put-if-absent.
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ if TYPE_CHECKING:
 
 CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint\.parquet")
 LISTED: Final = 1000
-"""Of a log with more files, what follows the newest checkpoint is listed."""
+"""If a log has more files, only those after its newest checkpoint are listed."""
 COPIED: Final = 32 << 20
-"""A log of more bytes since its newest checkpoint, and with it, is left to delta-rs; so are the files of a table."""
+"""Bytes of a log since its newest checkpoint, or of the files of a table, that are copied at most."""
 FILES: Final = 64
-"""And a table of more files is."""
+"""Files of a table that are copied."""
 STATES: Final = 4
-"""So many versions of a table are kept open."""
+"""Versions of a table that are kept open."""
 THREADS: Final = 8
-"""So many commits are read at once."""
+"""Commits that are read together."""
 
 
 @dataclass(frozen=True)
 class _Copy:
-    """The state that was read from a copy in a folder that is gone; what reads the log once more does so here."""
+    """A state read from a copy that is deleted. Whatever would read the log again asks `log`."""
 
     table: DeltaTable
     folder: str
@@ -132,7 +131,7 @@ class BucketLog(TableLog):
             return content
 
     def transaction(self, app: str, version: int) -> int | None:
-        """The newest transaction of an app up to `version`."""
+        """Return the newest transaction of an app up to `version`."""
         with self._lock:
             for number in range(version, self._base(version), -1):
                 for line in self.content(number).splitlines():
@@ -149,11 +148,10 @@ class BucketLog(TableLog):
 
     @property
     def _commits(self) -> set[int]:
-        """The versions whose commits were listed."""
         return {int(name[:20]) for name in self._files if COMMIT.fullmatch(name)}
 
     def _base(self, version: int) -> int:
-        """The version of the newest checkpoint up to `version`; -1 where none is known."""
+        """Return the version of the newest checkpoint up to `version`; -1 if none is known."""
         found = (int(name[:20]) for name in self._files if CHECKPOINT.fullmatch(name))
         return max((number for number in found if number <= version), default=-1)
 
@@ -189,7 +187,7 @@ class BucketLog(TableLog):
             yield from (self.path / "_delta_log").list(after=after, deep=True)
 
     def _opened(self, version: int) -> TableState:
-        """The table at `version`, from a copy; by delta-rs itself where the log is not as it is usually."""
+        """Return the table at `version`, from a copy; opened by delta-rs itself if the log is unusual."""
         try:
             with self.copy(version) as folder:
                 return _Copy(DeltaTable(str(folder)), str(folder), self)
@@ -198,11 +196,10 @@ class BucketLog(TableLog):
 
     @contextmanager
     def commit(self, *, reads: bool = False) -> Iterator[str]:
-        """A folder of this machine, in which the block has delta-rs make one commit after the newest; where it `reads`
-        rows, with the files of the table.
+        """Yield a folder for one commit by delta-rs on top of the newest, then upload what was made there.
 
-        It is empty where there is no table yet. Then what was made there is put up, the commit by put-if-absent. Raises
-        CommitFailedError where another writer's has its number, and Unusual as `copy` does and for a large table.
+        The folder is empty if there is no table; if the commit `reads` rows, it has the table's files. Raises
+        CommitFailedError if another writer was first, and Unusual as `copy` does and for a large table.
         """
         newest = self.newest()
         with self.copy(-1 if newest is None else newest) as folder:
@@ -218,11 +215,11 @@ class BucketLog(TableLog):
                 list(pool.map(lambda name: (self.path / name).put_file(folder / name), rows))
             for name in commits:
                 self._put(int(Path(name).stem), (folder / name).read_bytes())
-            for name in sorted(set(log) - {*commits}):  # a checkpoint, then where it is told
+            for name in sorted(set(log) - {*commits}):  # a checkpoint before _last_checkpoint
                 (self.path / name).put_file(folder / name)
 
     def _put(self, version: int, content: bytes) -> None:
-        """Puts up a commit, which is known then without another look. Raises CommitFailedError where there is one."""
+        """Upload a commit; it is known without another look-up. Raises CommitFailedError if its number is taken."""
         self.invalidate()
         file = commit_file(self.path, version)
         tag = file.put_tagged(content)
@@ -237,7 +234,7 @@ class BucketLog(TableLog):
             view.know(self.path)
 
     def _fetch(self, folder: Path) -> None:
-        """Puts the files of the newest state into the folder of its copy. Raises Unusual for large ones."""
+        """Download the files of the newest state into the folder of its copy. Raises Unusual for a large table."""
         files = self.state().get_add_actions(flatten=True)
         names, sizes = (files.column(column).to_pylist() for column in ("path", "size_bytes"))
         if len(names) > FILES or sum(sizes) > COPIED:
@@ -256,10 +253,7 @@ class BucketLog(TableLog):
 
     @contextmanager
     def copy(self, version: int) -> Iterator[Path]:
-        """A folder of this machine that has the log up to `version`, as far as it tells the state of the table.
-
-        Raises Unusual where it is no such log.
-        """
+        """Yield a folder with what of the log gives the state at `version`. Raises Unusual if that is large."""
         with self._lock:
             base = self._base(version)
             # On top of a checkpoint delta-rs commits where it finds the commit as well.
@@ -294,17 +288,17 @@ class BucketLog(TableLog):
 
 
 def _same(one: Entry, other: Entry) -> bool:
-    """Whether both are the same commit; of one that was put up here, the time is not known."""
+    """Return whether both are the same commit. The time of an uploaded one is not known."""
     return (one.size, one.tag) == (other.size, other.tag)
 
 
 class Unusual(Exception):
-    """A log that is not copied."""
+    """A log or table that is not copied."""
 
 
 @contextmanager
 def _folder(path: Address) -> Iterator[Path]:
-    """A folder of this machine, for a moment: where crashes leave one, `lake maintain` finds it."""
+    """Yield a temporary folder. `lake maintain` deletes those that a crash left."""
     staging = path.storage.staging
     try:
         if staging is not None:
