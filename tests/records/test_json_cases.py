@@ -335,6 +335,11 @@ EITHER: Final[Mapping[str, bytes]] = {
 }
 LISTS: Final = frozenset({"nothing", "comma as the point"})
 """Ideas that are JSON within brackets."""
+IN_FILES: Final = frozenset(
+    f"document: {idea}"
+    for idea in ("list alone", "list behind", "two objects", "two objects with a blank", "byte order mark behind")
+)
+"""Ideas that a file may have: it has lists of records, several on a line, and byte order marks between them."""
 UNPARSEABLE: Final = str(Reason.UNPARSEABLE)
 WRONG: Final = str(Reason.WRONG_TYPE)
 
@@ -404,6 +409,16 @@ def test_json_record_is_refused_with_its_reason(text: bytes, reason: str) -> Non
     found = outcome(text)
     assert isinstance(found, tuple)
     assert found[0] == reason
+
+
+def test_json_file_keeps_the_good_records_around_a_refused_one() -> None:
+    for idea, (text, _) in refused().items():
+        if idea not in IN_FILES:
+            found = json_records(b"%b\n%b\n%b\n" % (GOOD, text, GOOD))
+            texts = [record[1] for record in found if isinstance(record[1], bytes)]
+            assert len(texts) == len(found)
+            table = READER.read(Lines(range(len(texts)), texts), {})
+            assert table["id"].drop_null().to_pylist() == ["good", "good"], idea
 
 
 @pytest.mark.parametrize("text", EITHER.values(), ids=EITHER)
