@@ -21,7 +21,7 @@ from lake.contracts.contract import Contract, read_contract
 from lake.contracts.event_id import bucket, identity
 from lake.store.ledger import contract_versions
 from lake.store.log import Log
-from lake.store.scan import to_arrow
+from lake.store.proof import chain
 
 START: Final = datetime(2024, 1, 4, tzinfo=UTC)
 WEEKS: Final = timedelta(weeks=4)
@@ -103,6 +103,7 @@ def append(settings: Settings, contract: Contract, rows: DataFrame) -> None:
         *[field.name for field in contract.fields],
     )
     read = sum(rows_of.values())
+    rows, prints = chain.fingerprinted(events, [], few=read <= cost.APPENDED_ROWS)
     position = head.next(
         offsets={str(b): offset for b, offset in offsets.items()},
         watermark=max(latest).isoformat(),
@@ -110,5 +111,6 @@ def append(settings: Settings, contract: Contract, rows: DataFrame) -> None:
         files=[],
         contract=1,
         at=START.isoformat(),
+        content=chain.entry(head.content, head.batch + 1, prints, []),
     )
-    Log(settings, contract.name).commit(contract, to_arrow(events) if read <= cost.APPENDED_ROWS else events, position)
+    Log(settings, contract.name).commit(contract, rows, position)
