@@ -78,14 +78,16 @@ def commit_nothing(
         *more,
     ]
     text = "".join(json.dumps(action) + "\n" for action in actions)
-    invalidate(path)
     try:
         if torn.commit_file(path, newest["version"] + 1).put_if_absent(text.encode()):
             return True
     except OSError:
+        invalidate(path)
         if not delta.landed(path, position.writer):
             raise
         return True
+    finally:
+        invalidate(path)
     return delta.landed(path, position.writer)
 
 
