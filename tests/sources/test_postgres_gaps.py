@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import signal
 import subprocess
@@ -200,15 +199,6 @@ def test_a_schema_that_left_the_publication_for_a_while(shop: Shop) -> None:
     changed_unseen(shop)
     shop.execute("ALTER PUBLICATION lake ADD TABLES IN SCHEMA public")
     given_up(shop, source, place, state, "public.orders was out of the publication")
-
-
-def test_a_position_of_an_older_release_knows_less_of_its_publication(shop: Shop) -> None:
-    orders(shop)
-    source, place, _ = begun(shop)
-    entries = place["tables"].items()
-    old = {stream: {**entry, "published": re.sub(r"\.\d+/", "/", entry["published"])} for stream, entry in entries}
-    shop.execute("UPDATE orders SET name = 'z' WHERE id = 5")
-    assert source.read({**place, "tables": old}, Spooled()) is not None
 
 
 def test_another_server_of_the_same_name(
