@@ -275,7 +275,7 @@ def _pass(shop: Shop, crash: Crash) -> int:
         "meta": 2 if crash.command[0] == "rebuild" else 4,
         "vacuum": 6,
         "table": 6 if crash.command == DEPLOY else 3,  # a deploy writes most tables twice
-        "compaction": 2,
+        "compaction": 1 if crash.command == ("maintain",) else 2,
         "checkpoint": 4,
         "cold": 2,
     }
