@@ -8,18 +8,21 @@ from decimal import Decimal
 from typing import Any, Final
 
 WHOLE: Final = {"int": 31, "bigint": 63}  # bits
-_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+DAY: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 FORMS: Final = {
     **dict.fromkeys(("int", "bigint"), re.compile("[+-]?[0-9]+")),
-    **dict.fromkeys(("float", "double", "decimal"), _NUMBER),
-    "date": re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+    **dict.fromkeys(("float", "double", "decimal"), NUMBER),
+    "date": DAY,
 }
 MOMENT: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}(:?[0-5][0-9])?)?)?"
 )
+"""How values are written: a part of what docs/values.md takes."""
 LONGEST: Final = 1000
+"""Characters of a number. With at most three digits in its exponent it has at most 2,000 digits."""
 FARTHEST: Final = timedelta(hours=18)
-"""How values are written, their most characters, and the greatest offset: a part of what docs/values.md takes."""
+"""The greatest offset of a zone."""
 MAGNITUDE: Final = 400  # powers of ten: those of a double are fewer
 EXAMPLES: Final = {
     "int": "a whole number, such as 7",

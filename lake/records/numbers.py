@@ -8,19 +8,16 @@ import struct
 from decimal import Context, Decimal
 from typing import Final
 
+from lake.contracts.literals import LONGEST, NUMBER, WHOLE
 from lake.contracts.written_form import PLAIN, Form
 from lake.records.given import Given, Number
 from lake.records.memo import Memo
 
-NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
-LONGEST: Final = 1000
-"""Characters of a number. With at most three digits in its exponent it has at most 2,000 digits."""
 NAMED: Final = {
     sign + name: math.copysign(value, -1 if sign == "-" else 1)
     for sign in ("", "+", "-")
     for name, value in (("nan", math.nan), ("inf", math.inf), ("infinity", math.inf))
 }
-BITS: Final = {"int": 31, "bigint": 63}
 _EXACT: Final = Context(prec=80, traps=[])
 """Rounds no decimal of 38 digits; an operation that is invalid gives NaN."""
 
@@ -52,7 +49,7 @@ def whole(given: Given, kind: str, form: Form = PLAIN) -> int | None:
     if number is None or (number and number.adjusted() > 18) or number != number.to_integral_value():
         return None
     value = int(number)
-    return value if -(1 << BITS[kind]) <= value < 1 << BITS[kind] else None
+    return value if -(1 << WHOLE[kind]) <= value < 1 << WHOLE[kind] else None
 
 
 def decimal(given: Given, precision: int, scale: int, form: Form = PLAIN) -> Decimal | None:

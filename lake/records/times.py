@@ -10,10 +10,10 @@ from fractions import Fraction
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
+from lake.contracts.literals import DAY, FARTHEST
 from lake.records.memo import Memo
 
 EPOCH: Final = datetime(1970, 1, 1)
-DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _OFFSET: Final = r"[+-][0-9]{2}(?:[0-9]{2}|:[0-9]{2}(?::[0-9]{2})?)?"
 _NAMED: Final = r"(?:UTC|GMT)(?:[+-](?:[0-9]{4}|[0-9]{1,2}(?::[0-9]{2}(?::[0-9]{2})?)?))?"
 _REGION: Final = r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)+"
@@ -23,7 +23,6 @@ _MOMENT: Final = re.compile(
     rf"(?: ?(Z|{_OFFSET}|{_NAMED}|{_REGION}))?)?"
 )
 _PARTS_OF_OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])([0-9]{1,2})(?::?([0-9]{2})(?::([0-9]{2}))?)?")
-FARTHEST: Final = timedelta(hours=18)
 FIRST_DAY, LAST_DAY = (date.min - EPOCH.date()).days, (date.max - EPOCH.date()).days
 """Days of the calendar, counted since 1970."""
 NANOS: Final[Mapping[str, int]] = {
