@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
 from lake.config import Settings
@@ -14,6 +14,7 @@ from lake.store.erasures import heed_destroyed
 from lake.store.ledger.cuts import CUTS, Cut, get_cut, latest_cut, record_cut
 from lake.store.ledger.runs import EDITION, failing
 from lake.store.log import Log, LogHead
+from lake.store.storage import Address
 from lake.store.table_logs import invalidate
 from lake.store.view import view
 from lake.store.voids import BOOKS, voids_head
@@ -34,20 +35,14 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
 def _cut(project: Project, label: str | None) -> Cut:
     settings = project.settings
     with CUTS.written(settings), view():
-        logs = [Log(settings, stream).path for stream in project.contracts]
-        for path in logs:
-            invalidate(path)
-        delta.prefetch([CUTS.location(settings).path, *logs])
+        _look_again([CUTS.location(settings).path, *(Log(settings, stream).path for stream in project.contracts)])
         latest = latest_cut(settings)
         counted = latest.batches if latest else {}
         heads = _heads(settings, {stream: counted.get(stream, 0) for stream in project.contracts})
         batches = whole(heads, lambda stream: Log(settings, stream).backwards())
         never_back = {stream: max(batch, counted.get(stream, 0)) for stream, batch in batches.items()}
         # After the logs: an event that comes again because another was voided is not to be there without that void.
-        books = [book.location(settings).path for book in BOOKS]
-        for path in books:
-            invalidate(path)
-        delta.prefetch(books)
+        _look_again(book.location(settings).path for book in BOOKS)
         return record_cut(settings, never_back, voids_head(settings), label=label)
 
 
@@ -61,15 +56,16 @@ def _heads(settings: Settings, least: Mapping[str, int]) -> dict[str, LogHead]:
         heads = {log.stream: log.must_reach(least[log.stream]) for log in logs}
         if not any(head.sources for head in heads.values()):
             return heads
-        _look_again(logs)
+        _look_again(log.path for log in logs)
         if all(log.head().batch == heads[log.stream].batch for log in logs):
             return heads
 
 
-def _look_again(logs: Collection[Log]) -> None:
-    for log in logs:
-        invalidate(log.path)
-    delta.prefetch(log.path for log in logs)
+def _look_again(tables: Iterable[Address]) -> None:
+    tables = list(tables)
+    for path in tables:
+        invalidate(path)
+    delta.prefetch(tables)
 
 
 def whole(heads: Mapping[str, LogHead], past: Callable[[str], Iterator[LogHead]]) -> dict[str, int]:

@@ -90,7 +90,7 @@ class BucketLog(TableLog):
 
     def state(self, version: int | None = None) -> TableState:
         with self._lock:
-            newest = self.must_have(self.newest())
+            newest = self.must_exist()
             at = newest if version is None else version
             state = self._states.pop(at, None) or self._opened(at)
             self._states[at] = state

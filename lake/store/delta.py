@@ -294,8 +294,7 @@ def columns(path: Address) -> list[str]:
 
 def version(path: Address) -> int:
     """Return the newest version of the table at `path`. Raises TableNotFoundError."""
-    log = table_log(path)
-    return log.must_have(log.newest())
+    return table_log(path).must_exist()
 
 
 def newest_version(path: Address) -> int | None:

@@ -66,7 +66,7 @@ class FolderLog(TableLog):
 
     @contextmanager
     def writable(self, version: int | None = None) -> Iterator[DeltaTable]:
-        newest = self.must_have(self.newest())
+        newest = self.must_exist()
         if version is not None and version > newest:
             self._check_whole(version)
         if version not in {None, newest}:
@@ -97,7 +97,7 @@ class FolderLog(TableLog):
             )
 
     def state(self, version: int | None = None) -> TableState:
-        newest = self.must_have(self.newest())
+        newest = self.must_exist()
         if version is not None and version > newest:
             self._check_whole(version)
         return delta_table(self.path, newest if version is None else version)

@@ -79,16 +79,14 @@ def commit_nothing(
     ]
     text = "".join(json.dumps(action) + "\n" for action in actions)
     try:
-        if torn.commit_file(path, newest["version"] + 1).put_if_absent(text.encode()):
-            return True
+        is_first = torn.commit_file(path, newest["version"] + 1).put_if_absent(text.encode())
     except OSError:
         invalidate(path)
         if not delta.landed(path, position.writer):
             raise
         return True
-    finally:
-        invalidate(path)
-    return delta.landed(path, position.writer)
+    invalidate(path)
+    return is_first or delta.landed(path, position.writer)
 
 
 def clear_above(settings: Settings, stream: str, batch: int) -> None:

@@ -85,8 +85,9 @@ class TableLog(ABC):
     def knows(self, writer: str) -> bool:
         """Return whether the newest version is known, and its commit is the one of `writer`."""
         with self._lock:
-            known = view.is_known(self.path) and self._newest is not None
-            return known and metadata_of(self.info(self._newest or 0)).get("writer") == writer
+            if self._newest is None or not view.is_known(self.path):
+                return False
+            return metadata_of(self.info(self._newest)).get("writer") == writer
 
     def invalidate(self) -> None:
         """Have the table looked up again, which may have changed."""
@@ -148,8 +149,9 @@ class TableLog(ABC):
     def target(self) -> AbstractContextManager[tuple[str, dict[str, str] | None]]:
         """Yield the URL and the storage options of one commit by delta-rs, which may make the table."""
 
-    def must_have(self, newest: int | None) -> int:
-        """Return `newest`. Raises TableNotFoundError if it is None."""
+    def must_exist(self) -> int:
+        """Return the newest version. Raises TableNotFoundError if there is no table."""
+        newest = self.newest()
         if newest is None:
             raise TableNotFoundError(self.path.url)
         return newest
