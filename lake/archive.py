@@ -85,7 +85,7 @@ def archive(  # noqa: PLR0913  which batches, and who does it
             fix='cold = "/mnt/cold/lake", or "s3://BUCKET/PREFIX" for a warehouse in a bucket',
         )
     log = Log(settings, stream)
-    writer = Writer(spark, ranged(contract) or ["_offset"], always=settings.committer == "spark")
+    writer = Writer(spark, ranged(contract) or ["_offset"])
     activity.join(settings)
     recorded = recording(settings, "archive", stream, dry_run=dry_run, but=DeclarationError)
     with recorded as counts, lease(settings, f"archive.{stream}", commits=not dry_run):

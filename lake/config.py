@@ -18,7 +18,7 @@ from functools import cached_property
 from math import inf
 from pathlib import Path
 from types import UnionType
-from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from lake.errors import DeclarationError, did_you_mean
 
@@ -129,7 +129,7 @@ class Settings:
     `postgresql://HOST/DATABASE` for several hosts, with what libpq reads: PGPASSWORD, ~/.pgpass;
     `batch_files` and `batch_bytes` bound one batch; a JSON record longer than `record_bytes` goes to quarantine,
     and the whole file if a line is sixteen times as long;
-    `lease_seconds` is how long a writer waits for another; Spark commits a diff of more than `small_diff_rows` rows;
+    `lease_seconds` is how long a writer waits for another; Spark writes a diff of more than `small_diff_rows` rows;
     DuckDB holds up to `client_memory` bytes of this process, and puts what is more into files in `.lake`.
     `tables_at_once` is how many tables are processed in parallel, sharing the driver's memory. `lake maintain`
     keeps the newest `keep_editions` editions and those of the last `keep_days` days, and compacts up to
@@ -157,7 +157,6 @@ class Settings:
     keep_consumer_days: float = _number(7.0, least=0)
     maintain_bytes: int = _number(4 << 30, least=1)
     maintain_every: int = _number(50, least=0)
-    committer: Literal["auto", "spark"] = "auto"
     small_diff_rows: int = _number(500_000, least=0)
     client_memory: int = _number(2 << 30, least=64 << 20)
     tables_at_once: int = _number(2, least=1)
@@ -426,10 +425,6 @@ def _read(
 
 def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
     """`given` as `kind`; text is converted. Raises ValueError that says what was expected."""
-    if get_origin(kind) is Literal:
-        if given in get_args(kind):
-            return given
-        raise ValueError(f"one of {', '.join(get_args(kind))}")
     if get_origin(kind) is Mapping:
         return _texts(given) if get_args(kind)[1] is str else _lists(given)
     if get_origin(kind) is UnionType:

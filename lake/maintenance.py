@@ -175,7 +175,7 @@ class _Work:
 
     def _kept(self, place: Location, needed: Needed) -> Kept:
         kept, table = Kept(place), needed.homes.get(place.path)
-        position = delta.head(place.path, place.app) if place.by_spark else None
+        position = delta.head(place.path, place.app) if place.has_positions else None
         due = self._due(place, table, position)
         chosen = self._affordable(due)
         kept.due, kept.left = len(due), len(due) - len(chosen)

@@ -8,7 +8,6 @@ import re
 import socket
 import uuid
 import warnings
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -44,7 +43,6 @@ class _Session:
     pid = 0
     id = ""
     there: Any = None
-    ended: Final[set[str]] = set()
 
 
 def session_id() -> str:
@@ -52,27 +50,6 @@ def session_id() -> str:
     if _Session.pid != os.getpid() or (_Session.there is not None and _Session.there.is_stopped):
         _Session.pid, _Session.id, _Session.there = os.getpid(), str(uuid.uuid4()), None
     return _Session.id
-
-
-def interrupt(settings: Settings, session: str) -> None:
-    """Has the server, where there is one, end the session of a process that died, and what it does for it."""
-    address = server(settings)
-    if not address or session in {session_id(), *_Session.ended}:
-        return
-    _Session.ended.add(session)
-    with suppress(Exception):  # it is gone, or soon will be: a server ends what nobody waits for
-        host, port = _endpoint(address)
-        _bring_token(settings, address, host)
-        socket.create_connection((host, port), timeout=PATIENCE).close()
-        from pyspark.sql.connect.client import SparkConnectClient
-
-        logging.getLogger("pyspark.sql.connect").disabled = True
-        client = SparkConnectClient(_of_session(address, session), retry_policy={"max_retries": 0})
-        try:
-            client.interrupt_all()
-            client.release_session()
-        finally:
-            client.close()
 
 
 def _of_session(address: str, session: str) -> str:

@@ -1,17 +1,13 @@
-"""An S3 bucket, or one of a server that speaks its protocol: where it is, and what Spark needs to commit there.
+"""An S3 bucket, or one of a server that speaks its protocol: where it is, and what Spark needs to read and write there.
 
 Keys are in the environment alone, where delta-rs, obstore and Hadoop's S3A look for them: no setting has them, as a
-client of Spark Connect can read those of the server. Jars are those of `jvm/s3.txt`; the log store, by which of two
-writers one wins, is compiled from its source.
+client of Spark Connect can read those of the server. Jars are those of `s3.txt`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +18,7 @@ from lake import jars
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, Unavailable
 
-LIST: Final = Path(__file__).parent / "jvm/s3.txt"
-SOURCE: Final = Path(__file__).parent / "jvm/PutIfAbsentLogStore.java"
-LOG_STORE: Final = "headwater.PutIfAbsentLogStore"
+LIST: Final = Path(__file__).parent / "s3.txt"
 SETUP: Final = "lake setup --s3"
 FIX: Final = "try again; lake doctor shows whether the store can be reached, and what it answers"
 RIGHTS: Final = "give this key (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) the rights to list, get, put and delete there"
@@ -91,7 +85,7 @@ def _check(endpoint: str, path_style: bool) -> None:
 
 
 def spark_conf(settings: Settings) -> dict[str, str]:
-    """The settings of a session that reads and commits in an object store, where the project has something there."""
+    """The settings of a session that reads and writes in an object store, where the project has something there."""
     if not settings.stores:
         return {}
     at = place(settings, next(iter(settings.stores.values())))
@@ -104,66 +98,32 @@ def spark_conf(settings: Settings) -> dict[str, str]:
     if at.endpoint:
         plain = at.endpoint.startswith("http://")
         hadoop |= {"fs.s3a.endpoint": at.endpoint, "fs.s3a.connection.ssl.enabled": str(not plain).lower()}
-    told = {f"spark.hadoop.{name}": value for name, value in hadoop.items()}
-    return told | {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in ("s3", "s3a")}
+    return {f"spark.hadoop.{name}": value for name, value in hadoop.items()}
 
 
 def class_path(folder: Path) -> list[str]:
-    """What a JVM needs beside the Delta jars in `folder`. Raises DeclarationError where it is missing."""
-    there = _jars(folder)
+    """Return the jars that a JVM needs beside the Delta jars in `folder`. Raises DeclarationError if one is missing."""
     if missing := faults(folder):
-        raise DeclarationError(missing[0], where=str(there), fix=f"{SETUP} fetches, compiles and verifies it")
-    return [*(str(there / jar.file) for jar in jars.listed(LIST)), str(_classes(folder))]
+        raise DeclarationError(missing[0], where=str(_jars(folder)), fix=f"{SETUP} fetches and verifies them")
+    return [str(_jars(folder) / jar.file) for jar in jars.listed(LIST)]
 
 
 def faults(folder: Path, *, verify: bool = False) -> list[str]:
-    """What is missing, or with `verify` wrong, of what S3 needs beside the Delta jars in `folder`."""
+    """Return what is missing, or with `verify` wrong, of the jars for S3 beside the Delta jars in `folder`."""
     there, wanted = _jars(folder), jars.listed(LIST)
     wrong = jars.faults(there, wanted) if verify else [j.file for j in wanted if not (there / j.file).is_file()]
-    if not (_classes(folder) / f"{LOG_STORE.replace('.', '/')}.class").is_file():
-        wrong = [*wrong, f"{LOG_STORE} is not compiled"]
     return [f"of the jars for S3 {len(wrong)} are missing or wrong, such as {wrong[0]}"] if wrong else []
 
 
 def provide(
     folder: Path, tell: Callable[[str], None], *, source: Path | None = None, ivy_settings: Path | None = None
 ) -> int:
-    """Puts what S3 needs beside the Delta jars in `folder`; how many jars were fetched. Raises as `jars.provide`."""
-    fetched = jars.provide(_jars(folder), tell, file=LIST, source=source and _jars(source), ivy_settings=ivy_settings)
-    if fetched or faults(folder):
-        _compile(folder)
-    return fetched
+    """Fetch the jars for S3 into `folder`, beside the Delta jars; return how many. Raises as `jars.provide`."""
+    return jars.provide(_jars(folder), tell, file=LIST, source=source and _jars(source), ivy_settings=ivy_settings)
 
 
 def _jars(folder: Path) -> Path:
     return folder / "s3"
-
-
-def _classes(folder: Path) -> Path:
-    """Where the log store is: compiled from this very source."""
-    return _jars(folder) / f"classes-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]}"
-
-
-def _compile(folder: Path) -> None:
-    import pyspark
-
-    compiler = str(Path(os.environ["JAVA_HOME"], "bin/javac")) if os.environ.get("JAVA_HOME") else "javac"
-    needed = [str(Path(pyspark.__file__).parent / "jars/*"), f"{folder}/*", f"{_jars(folder)}/*"]
-    with tempfile.TemporaryDirectory(dir=_jars(folder), prefix=".compiling-") as scratch:
-        command = [compiler, "--release", "17", "-proc:none", "-cp", os.pathsep.join(needed), "-d", scratch]
-        try:
-            run = subprocess.run([*command, str(SOURCE)], capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            raise DeclarationError(
-                f"no compiler of Java: {compiler}", fix="install a JDK 17 or newer, not only its runtime; lake doctor"
-            ) from None
-        if run.returncode:
-            raise LakeError(f"{SOURCE.name} cannot be compiled: {run.stderr.strip()}", fix="lake doctor")
-        Path(scratch).chmod(0o755)
-        classes = _classes(folder)
-        if not classes.is_dir():
-            Path(scratch).rename(classes)
-            Path(scratch).mkdir()
 
 
 def fault(error: BaseException, where: str = "") -> LakeError | None:

@@ -298,12 +298,8 @@ def _of_this_machine(settings: Settings, scratch: Path) -> dict[str, str]:
 
 
 def _of_a_cluster(settings: Settings) -> dict[str, str]:
-    """Executors get the jars from the driver; how many partitions there are, Spark adapts to what there is to do.
-
-    The log store, no jar but a folder of classes, is the driver's alone: it commits.
-    """
-    jars_there = [path for path in class_path(settings).split(os.pathsep) if path.endswith(".jar")]
-    return {"spark.jars": ",".join(jars_there), "spark.sql.adaptive.enabled": "true"}
+    """Executors get the jars from the driver; how many partitions there are, Spark adapts to what there is to do."""
+    return {"spark.jars": class_path(settings).replace(os.pathsep, ","), "spark.sql.adaptive.enabled": "true"}
 
 
 def class_path(settings: Settings) -> str:

@@ -268,8 +268,7 @@ def _content(
     """The rows to be written, and what the commit says of them: also what it `was` where it is made again otherwise."""
     size = sum(unpacked_bytes(name, bytes_) for name, bytes_, *_ in marks)
     rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
-    most = cost.SCAN_ROWS if Log(batch.settings, batch.contract.name).by_spark else cost.APPENDED_ROWS
-    few = rows <= most and size <= cost.APPENDED_BYTES
+    few = rows <= cost.APPENDED_ROWS and size <= cost.APPENDED_BYTES
     sealed = chain.sealed_columns(batch.contracts)
     events, prints = chain.fingerprinted(batch.events(), sealed, few=few)
     content = chain.entry(batch.head.content, batch.number, prints, sealed)

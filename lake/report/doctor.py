@@ -45,7 +45,6 @@ PACKAGES: Final = ("duckdb", "pyarrow", "pandas", "msgspec", "avro")
 """Packages that executors need."""
 CAUSE: Final = re.compile(r"^(?!\s*at ).*((Error|Exception)\b.*:|\[[A-Z_]+\]|error=\d+)")
 """A line of Spark's that says what went wrong, among those of its stacks."""
-LOG_STORE_OF_S3: Final = "spark.delta.logStore.s3.impl"
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def java() -> Finding:
     """What Spark would start; `java -version` is the only thing that runs."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(Path(home) / "bin/java" if home else "java")
-    fix = "install a JDK 17 or newer (apt install openjdk-17-jdk-headless, brew install openjdk@17)"
+    fix = "install Java 17 or newer (apt install openjdk-17-jre-headless, brew install openjdk@17)"
     if java is None:
         runtime = f"no bin/java in JAVA_HOME={home}" if home else "no java on PATH"
         return Finding("java", runtime, f"{fix}, or unset JAVA_HOME" if home else fix)
@@ -291,7 +290,7 @@ def _spark(settings: Settings) -> Iterator[Finding]:
         theirs = spark.version
         yield Finding(subject, f"Spark {theirs} at {where}", _another(theirs))
         yield _executors(spark)
-        yield from _committing(spark, settings)
+        yield _extension(spark)
     except LakeError as fault:
         yield Finding(subject, f"{fault.what} ({where})", fault.fix)
 
@@ -326,14 +325,11 @@ def _executors(spark: SparkSession) -> Finding:
     return Finding("executors", found["found"])
 
 
-def _committing(spark: SparkSession, settings: Settings) -> Iterator[Finding]:
-    """What commits to tables rest on, as the session has it."""
+def _extension(spark: SparkSession) -> Finding:
+    """Return whether the session knows Delta tables."""
     fix = "start the server by `lake serve connect`, or with the settings that docs/how-to/cluster.md names"
     has_delta = DELTA in (spark.conf.get(EXTENSIONS, "") or "").split(",")
-    yield Finding("delta", f"{'is' if has_delta else 'is not'} among Spark's extensions", "" if has_delta else fix)
-    if settings.store:
-        named = spark.conf.get(LOG_STORE_OF_S3, "") or "Delta's own, which lets two writers win"
-        yield Finding("log store", named, "" if named == s3.LOG_STORE else fix)
+    return Finding("delta", f"{'is' if has_delta else 'is not'} among Spark's extensions", "" if has_delta else fix)
 
 
 def _user() -> str:

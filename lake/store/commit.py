@@ -1,15 +1,13 @@
 """The one write primitive of derived tables: a diff and the new position, in one Delta commit.
 
-Two committers stand behind `commit`. delta-rs takes diffs that fit in this process: 0.02 s into a small table, where
-Spark's MERGE takes 1 to 2 s. Spark takes the rest, and with `committer = "spark"` every diff; a whole table that fits
-in this process is written by delta-rs.
+delta-rs writes the rows that are in this process: 0.02 s into a small table, where Spark takes 1 to 2 s. Spark writes
+DataFrames, to a staging table. This process makes the commit in both cases.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,14 +18,14 @@ from lake.errors import Unavailable
 from lake.quoting import SPARK, quoted
 from lake.store import delta
 from lake.store.delta import Position
-from lake.store.numbered import METADATA, only_writer, proven, session_settings
-from lake.store.recovery import commit_nothing
-from lake.store.scan import arrow_schema, to_frame
+from lake.store.numbered import commit_actions, commit_staged, only_writer, proven
+from lake.store.scan import arrow_schema
+from lake.store.staging_table import StagingTable, removed, stage
 from lake.store.table_head import CHANGE, COMMENT, UNIT, Counts, Meanings
 from lake.store.tables import Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 def commit(
@@ -39,10 +37,10 @@ def commit(
     then nothing of the diff is in the table.
     """
     with only_writer(table.location, position, _outrun(table)):
-        if isinstance(diff, pa.Table) and table.settings.committer != "spark":
+        if isinstance(diff, pa.Table):
             _commit_arrow(table, diff, counts, identity, position)
         else:
-            _commit_spark(table, diff, counts, identity, position)
+            commit_staged(_staged(table, diff, counts, identity), position)
     return proven(table.location, position, _outrun(table))
 
 
@@ -63,10 +61,7 @@ def replace(
             laid_out = _described(_laid_out(rows, identity), meanings)
             delta.write(table.path, laid_out, position, mode="overwrite", schema_mode="overwrite")
         else:
-            for name in rows.columns:  # some have those of a table that they were read from
-                rows = rows.withMetadata(name, dict(meanings.get(name, {})))
-            writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-            writer.options(**position.writer_options).save(table.path.spark)
+            _overwrite(table, rows, position, meanings)
     return proven(table.location, position, _outrun(table))
 
 
@@ -87,9 +82,9 @@ def describe(table: Table, description: str, meanings: Meanings) -> None:
         return
     schema = json.dumps({"type": "struct", "fields": described})
     changed = {"metaData": {**now["metaData"], "description": description, "schemaString": schema}}
-    newest = next(delta.commits(table.path))
-    if not commit_nothing(table.path, newest, position.again(), changed, operation="CHANGE COLUMNS"):
-        raise _outrun(table)
+    again = position.again()
+    with delta.read_back(table.path, again.writer):
+        commit_actions(table.path, again, [changed], version=version + 1, info={"operation": "CHANGE COLUMNS"})
 
 
 def _meant(metadata: Mapping[str, Any], meaning: Mapping[str, str]) -> dict[str, Any]:
@@ -166,44 +161,33 @@ def _condition(diff: pa.Table, identity: Sequence[str]) -> str:
     return " AND ".join(tests)
 
 
-def _commit_spark(
-    table: Table, diff: pa.Table | DataFrame, counts: Counts, identity: Sequence[str], position: Position
-) -> None:
-    from pyspark.sql import SparkSession
+def _overwrite(table: Table, rows: DataFrame, position: Position, meanings: Meanings) -> None:
+    for name in rows.columns:  # some have the metadata of a table that they were read from
+        rows = rows.withMetadata(name, dict(meanings.get(name, {})))
+    staging = stage(table.path)
+    rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(staging.path.spark)
+    with delta.opened(table.path, staging.version) as current:
+        commit_staged(staging, position, removed(current, changes=True))
 
-    if isinstance(diff, pa.Table):
-        diff = to_frame(SparkSession.active(), diff)
+
+def _staged(table: Table, diff: DataFrame, counts: Counts, identity: Sequence[str]) -> StagingTable:
+    """Return a staging table to which Spark has applied `diff`."""
+    columns = table.schema().names
     if counts.total == counts.inserted:
-        columns = table.schema().names
-        writer = diff.select(*columns).write.format("delta").mode("append").options(**position.writer_options)
-        writer.save(table.path.spark)
-    else:
-        _merge(diff.sparkSession, table, diff, identity, position)
-
-
-def _merge(spark: SparkSession, table: Table, diff: DataFrame, identity: Sequence[str], position: Position) -> None:
-    columns = [quoted(name, SPARK) for name in table.schema().names]
+        staging = stage(table.path)
+        diff.select(*columns).write.format("delta").mode("append").save(staging.path.spark)
+        return staging
+    staging = stage(table.path, with_files=True)
+    names = [quoted(name, SPARK) for name in columns]
     on = " AND ".join(f"t.{name} <=> s.{name}" for name in (quoted(column, SPARK) for column in identity))
-    updates = ", ".join(f"t.{name} = s.{name}" for name in columns)
-    names, values = ", ".join(columns), ", ".join(f"s.{name}" for name in columns)
-    path = quoted(table.path.spark, SPARK).replace("{", "{{").replace("}", "}}")  # the text is a template of PySpark's
-    with _transaction(spark, position):
-        spark.sql(
-            f"""MERGE INTO delta.{path} t USING {{diff}} s ON {on}
-                WHEN MATCHED AND s.{CHANGE} = 'delete' THEN DELETE
-                WHEN MATCHED AND s.{CHANGE} = 'update' THEN UPDATE SET {updates}
-                WHEN NOT MATCHED AND s.{CHANGE} = 'insert' THEN INSERT ({names}) VALUES ({values})""",
-            diff=diff,
-        ).collect()
-
-
-@contextmanager
-def _transaction(spark: SparkSession, position: Position) -> Iterator[None]:
-    options = {
-        "spark.databricks.delta.write.txnAppId": position.app,
-        "spark.databricks.delta.write.txnVersion": str(position.txn),
-        "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
-        METADATA: position.metadata,
-    }
-    with session_settings(spark, options):
-        yield
+    updates = ", ".join(f"t.{name} = s.{name}" for name in names)
+    target = staging.sql.replace("{", "{{").replace("}", "}}")  # the text is a template of PySpark's
+    diff.sparkSession.sql(
+        f"""MERGE INTO {target} t USING {{diff}} s ON {on}
+            WHEN MATCHED AND s.{CHANGE} = 'delete' THEN DELETE
+            WHEN MATCHED AND s.{CHANGE} = 'update' THEN UPDATE SET {updates}
+            WHEN NOT MATCHED AND s.{CHANGE} = 'insert' THEN INSERT ({", ".join(names)})
+                VALUES ({", ".join(f"s.{name}" for name in names)})""",
+        diff=diff,
+    ).collect()
+    return staging

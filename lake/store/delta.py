@@ -14,7 +14,7 @@ import json
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import copy_context
@@ -95,11 +95,6 @@ class Position:
             max_commit_retries=0,
             app_transactions=[Transaction(self.app, self.txn)],
         )
-
-    @property
-    def writer_options(self) -> dict[str, str]:
-        """What a Spark DataFrameWriter takes."""
-        return {"txnAppId": self.app, "txnVersion": str(self.txn), "userMetadata": self.metadata}
 
 
 def at(path: Address, version: int) -> TableState:
@@ -392,25 +387,16 @@ def meta_data(table: TableState) -> dict[str, dict[str, Any]]:
 
 
 def positions(path: Address, app: str) -> Iterator[Position]:
-    """The positions of `app` in the table at `path`, newest first.
+    """Yield the positions of `app` in the table at `path`, newest first.
 
-    One that is repeated after a newer one was there is passed over: a writer died, and Spark compacted for it later.
     Raises StorageError if a commit has another format.
     """
-    repeated: list[Position] = []
     for commit in commits(path):
         data = metadata_of(commit)
         if data.pop("app", None) == app:
             _check_format(path, data.pop("format", None))
             txn, writer = data.pop("txn"), data.pop("writer")
-            position = Position(app, txn, data, commit["version"], writer)
-            if data.get("repeated"):
-                repeated.append(position)
-                continue
-            yield from _in_time(repeated, position.txn)
-            repeated.clear()
-            yield position
-    yield from _in_time(repeated, 0)  # of a table whose past was ended
+            yield Position(app, txn, data, commit["version"], writer)
 
 
 def _check_format(path: Address, found: int | None) -> None:
@@ -430,23 +416,16 @@ def _check_format(path: Address, found: int | None) -> None:
     )
 
 
-def _in_time(repeated: Sequence[Position], txn: int) -> list[Position]:
-    """Those of the `repeated` positions after transaction `txn`, newest first, that came before a newer one."""
-    kept: list[Position] = []
-    for position in reversed(repeated):
-        if position.txn >= txn:
-            txn = position.txn
-            kept.insert(0, position)
-    return kept
-
-
 def head(path: Address, app: str) -> Position | None:
     """The newest position of `app` in the table at `path`, None before the first."""
     return next(positions(path, app), None)
 
 
 def standing(path: Address, app: str) -> Position:
-    """What the next commit of `app` follows: the head, or before the first one the number that a fence has taken."""
+    """Return what the next commit of `app` follows: its newest position, or the one before its first.
+
+    If the commits with positions were removed, as `lake forget` does, the number is that of the newest.
+    """
     newest = head(path, app)
     if newest is not None:
         return newest

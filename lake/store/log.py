@@ -34,9 +34,10 @@ from lake.store.delivered import Delivered, by_source
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
-from lake.store.numbered import alter, only_writer, proven
+from lake.store.numbered import commit_actions, commit_staged, only_writer, proven
 from lake.store.proof import chain
-from lake.store.scan import TIME, Scan, Span, spooled, to_frame
+from lake.store.scan import TIME, Scan, Span, spooled
+from lake.store.staging_table import StagingTable, stage
 from lake.store.storage import Address
 from lake.store.voids import kept, voided
 from lake.store.warehouse import Location, Warehouse
@@ -177,11 +178,6 @@ class Log:
     def lease(self) -> str:
         """The name under which one writer at a time holds the log."""
         return self.location.lease
-
-    @property
-    def by_spark(self) -> bool:
-        """Whether Spark commits every batch, however small."""
-        return self.settings.committer == "spark"
 
     def head(self) -> LogHead:
         """Where the log stands."""
@@ -351,16 +347,15 @@ class Log:
         names = rows.column_names if isinstance(rows, pa.Table) else rows.columns
         own = [column for column in (*OWN, REFUSAL) if column in names]
         ordered = rows.select([*own, *(column for column in names if column not in own)])
-        # Made before its first batch, so that who comes after a dead writer finds a log to fence off.
         self._make(contract, _schema(ordered))
         beaten = _beaten(self.stream, position)
         with only_writer(self.location, position, beaten):
-            if isinstance(ordered, pa.Table) and not self.by_spark:
+            if isinstance(ordered, pa.Table):
                 with delta.committing(self.path) as table:
                     delta.must_precede(table, position)
                     delta.write(table, ordered, position, schema_mode="merge")
             else:
-                self._append_by_spark(ordered, position)
+                commit_staged(self._staged(ordered), position)
         return _head(self.stream, proven(self.location, position, beaten))
 
     def flush(self) -> None:
@@ -388,22 +383,18 @@ class Log:
             properties = {**PROPERTIES, "delta.dataSkippingStatsColumns": _counted(contract)}
             delta.create(self.path, schema, properties, partition_by=["_bucket"])
 
-    def _append_by_spark(self, rows: pa.Table | DataFrame, position: Position) -> None:
-        import pyarrow as pa
-        from pyspark.sql import SparkSession
-
-        spark = SparkSession.active()
-        frame = to_frame(spark, rows) if isinstance(rows, pa.Table) else rows
-        self._allow_local_times(spark, frame)
-        writer = frame.write.format("delta").mode("append").partitionBy("_bucket").option("mergeSchema", "true")
-        writer.options(**position.writer_options).save(self.path.spark)
-
-    def _allow_local_times(self, spark: SparkSession, rows: DataFrame) -> None:
-        """Enable Delta's feature for times without a zone if `rows` bring the first ones: Spark does not by itself."""
+    def _staged(self, rows: DataFrame) -> StagingTable:
+        """Return a staging table to which Spark has appended `rows`."""
+        staging = stage(self.path)
         with delta.opened(self.path) as table:
             features = table.protocol().writer_features or ()
         if LOCAL_TIME in rows.schema.simpleString() and "timestampNtz" not in features:
-            alter(spark, self.location, "SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
+            # Spark does not enable Delta's feature for times without a zone if an append brings the first ones.
+            enabled = "SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
+            rows.sparkSession.sql(f"ALTER TABLE {staging.sql} {enabled}").collect()
+        writer = rows.write.format("delta").mode("append").partitionBy("_bucket")
+        writer.option("mergeSchema", "true").save(staging.path.spark)
+        return staging
 
     def skip(self, contract: Contract, head: LogHead, *, at: datetime) -> None:
         """Commits the batch after `head` without any event, to a log that is made where it is gone.
@@ -420,8 +411,8 @@ class Log:
             empty["horizon"] = horizon
         empty |= {"batch": head.batch + 1, "counts": counts, "files": [], "at": at.isoformat()}
         position = head.position.next(**empty)
-        if not recovery.commit_nothing(self.path, next(delta.commits(self.path)), position):
-            raise _beaten(head.stream, position)
+        with only_writer(self.location, position, _beaten(head.stream, position)):
+            commit_actions(self.path, position, [], version=delta.version(self.path) + 1, info={"operation": "SKIP"})
 
 
 def _schema(rows: pa.Table | DataFrame) -> Schema:

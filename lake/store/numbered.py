@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
 
 from lake.errors import StorageError, Unavailable
-from lake.quoting import SPARK, quoted
 from lake.session import first_line
 from lake.store import delta
 from lake.store.delta import Position
+from lake.store.staging_table import Action, StagingTable, lines
+from lake.store.storage import Address
+from lake.store.table_log import delta_table
 from lake.store.table_logs import invalidate
+from lake.store.torn import commit_file
 from lake.store.warehouse import Location
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
-
-# Spark's MERGE takes its transaction from session settings, so one MERGE runs at a time.
-_statement = threading.Lock()
+CHECKPOINT_EVERY: Final = 20
+"""delta-rs makes a checkpoint after as many commits, but not after those of `commit_actions`."""
 
 
 @contextmanager
 def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterator[None]:
-    """Lets a commit pass only on top of the position it was made for. Raises `beaten` where another was first, and
-    StorageError where delta-rs takes no commit to the table at all. An error of a commit that is there does not count.
+    """Run the block, which commits `position`, if the table stands just before it. Ignore its error if the commit is
+    in the table afterwards.
 
-    delta-rs does not compare transaction numbers, and Spark's MERGE skips a taken one in silence: so they are compared
-    here first. Between this and the commit itself stand the lease and Delta's own conflict detection.
+    Raises `beaten` if another writer was first, and StorageError if delta-rs cannot write to the table at all. delta-rs
+    does not compare transaction numbers, so they are compared here first. Between this and the commit stand the lease
+    and the commit's number, which only one writer gets.
     """
     if delta.standing(at.path, at.app).txn != position.txn - 1:
         raise beaten
@@ -41,10 +40,9 @@ def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterat
         invalidate(at.path)
         if delta.landed(at.path, position.writer):
             return
-        refused = isinstance(error, delta.Beaten)
-        if (refused or "Concurrent" in f"{type(error).__name__} {error}") and delta.newest_version(at.path) != before:
-            raise beaten from error
-        if refused:
+        if isinstance(error, delta.Beaten):
+            if delta.newest_version(at.path) != before:
+                raise beaten from error
             raise StorageError(
                 f"{at.path.name} takes no commit: {first_line(error)}",
                 where=str(at.path),
@@ -55,31 +53,43 @@ def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterat
 
 
 def proven(at: Location, position: Position, beaten: Unavailable) -> Position:
-    """Reads the head back, which must be the position just committed; raises `beaten` where it is not."""
+    """Read the head back and return it. Raises `beaten` if it is not the `position` just committed."""
     head = delta.head(at.path, at.app)
     if head is None or head.metadata != position.metadata:
         raise beaten
     return head
 
 
-def alter(spark: SparkSession, at: Location, *changes: str) -> None:
-    """Makes `changes` of ALTER TABLE, none of which touches a row: each commit repeats the position."""
-    standing = delta.standing(at.path, at.app)
-    for change in changes:
-        again = standing.again()
-        said = {METADATA: again.metadata} if standing.data else {}
-        with delta.read_back(at.path, again.writer), session_settings(spark, said):
-            spark.sql(f"ALTER TABLE delta.{quoted(at.path.spark, SPARK)} {change}").collect()
+def commit_staged(staging: StagingTable, position: Position, more: Sequence[Action] = ()) -> None:
+    """Commit to the table what Spark did in its `staging` table, and `more`. Raises as `commit_actions` does."""
+    info, actions = staging.changes()
+    commit_actions(staging.table, position, [*actions, *more], version=staging.version + 1, info=info)
+    staging.delete_log()
 
 
-@contextmanager
-def session_settings(spark: SparkSession, options: Mapping[str, str]) -> Iterator[None]:
-    """Lets one statement at a time run with `options`, which no reader's option can say."""
-    with _statement:
-        for key, value in options.items():
-            spark.conf.set(key, value)
-        try:
-            yield
-        finally:
-            for key in options:
-                spark.conf.unset(key)
+def commit_actions(
+    path: Address, position: Position, actions: Sequence[Action], *, version: int, info: Mapping[str, Any]
+) -> None:
+    """Commit Delta `actions` with `position` as `version` of the table at `path`, and `info` as commit information.
+
+    Raises Beaten if there is such a version.
+    """
+    at = max(time.time_ns() // 1_000_000, next(delta.commits(path))["timestamp"] + 1)
+    kinds = [kind for action in actions for kind in action]
+    counted = {"num_added_files": kinds.count("add"), "num_removed_files": kinds.count("remove")}
+    info = {
+        "timestamp": at,
+        "operationParameters": {},
+        **info,
+        "operationMetrics": {**info.get("operationMetrics", {}), **counted},
+        "userMetadata": position.metadata,
+    }
+    transaction = {"appId": position.app, "version": position.txn, "lastUpdated": at}
+    content = lines([{"commitInfo": info}, {"txn": transaction}, *actions])
+    is_first = commit_file(path, version).put_if_absent(content)
+    invalidate(path)
+    if not is_first:
+        raise delta.Beaten(f"version {version} of {path.name} is there already")
+    if (version + 1) % CHECKPOINT_EVERY == 0:
+        with suppress(Exception):  # the commit is there; the next checkpoint has it
+            delta_table(path).create_checkpoint()

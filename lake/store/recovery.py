@@ -1,6 +1,6 @@
 """Recovery: what a writer that died left is repaired, and what was committed and is lost again is missed.
 
-1. Who takes a lease puts a commit aside that was cut short, and fences off a dead writer's Spark: `mend`.
+1. Whoever takes a lease removes a commit that was cut short: `put_aside`.
 2. Rows that stand beside a log above its head, left by a crash, go before the next batch: `clear_above`.
 3. Cuts, voids and editions are numbered above all that ever had a number: what one book has lost, another remembers.
 4. A batch or a version that is gone is told by what has read it: nothing is derived or counted as if it were there.
@@ -10,7 +10,6 @@ What a log has lost is read again by lake.ingest.recovery. docs/failure-model.md
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import takewhile
@@ -20,24 +19,12 @@ from lake.config import Settings
 from lake.errors import LakeError, Unavailable
 from lake.store import delta, small, torn
 from lake.store.damage import Damage
-from lake.store.delta import Position
 from lake.store.scan import Scan
 from lake.store.side_tables import LAST_BATCH
 from lake.store.storage import Address
 from lake.store.table_head import TableHead
-from lake.store.table_logs import invalidate
 from lake.store.view import view
 from lake.store.warehouse import Location, Warehouse
-
-
-def mend(location: Location, *, died: bool) -> None:
-    """Repairs the table there; fences it off where a writer that Spark may still commit for has `died`.
-
-    The caller holds its lease.
-    """
-    put_aside(location.path)
-    if died and location.by_spark:
-        fence(location.path, location.app)
 
 
 def put_aside(path: Address) -> None:
@@ -47,46 +34,6 @@ def put_aside(path: Address) -> None:
         # Where the past was ended at that version, its checkpoint holds all that there is.
         begins = version > 0 and torn.has_checkpoint(path, version) and delta.open_table(path, version - 1) is None
         torn.set_aside(path, version, empty=begins)
-
-
-def fence(path: Address, app: str) -> None:
-    """Takes the next transaction number of `app` in the table at `path`: a late commit of a dead writer's Spark fails.
-
-    A Connect server, and for a moment an embedded JVM, goes on when its client is dead. What it has committed before is
-    there to be seen afterwards; what it has not, Delta refuses, as the number is taken.
-    """
-    while delta.exists(path):
-        standing, newest = delta.standing(path, app), next(delta.commits(path))
-        data = standing.again().data if standing.data else {}
-        if commit_nothing(path, newest, Position(app, standing.txn + 1, data)):
-            return
-
-
-def commit_nothing(
-    path: Address, newest: Mapping[str, Any], position: Position, *more: Mapping[str, Any], operation: str = "FENCE"
-) -> bool:
-    """Commits `position` and no row after `newest`, by hand; False where another is there.
-
-    Of a position without data only its number is taken. `more` are Delta actions that change no row.
-    """
-    at = newest["timestamp"] + 1
-    info = {"timestamp": at, "operation": operation, "operationParameters": {}}
-    said = position.metadata if position.data else json.dumps({"writer": position.writer})
-    actions = [
-        {"commitInfo": {**info, "userMetadata": said}},
-        {"txn": {"appId": position.app, "version": position.txn, "lastUpdated": at}},
-        *more,
-    ]
-    text = "".join(json.dumps(action) + "\n" for action in actions)
-    try:
-        is_first = torn.commit_file(path, newest["version"] + 1).put_if_absent(text.encode())
-    except OSError:
-        invalidate(path)
-        if not delta.landed(path, position.writer):
-            raise
-        return True
-    invalidate(path)
-    return is_first or delta.landed(path, position.writer)
 
 
 def clear_above(settings: Settings, stream: str, batch: int) -> None:

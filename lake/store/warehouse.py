@@ -59,8 +59,8 @@ class Location:
         return f"{WRITTEN_AS[self.kind]}:{self.name}"
 
     @property
-    def by_spark(self) -> bool:
-        """Whether Spark may commit to it: that of a dead writer may do so late."""
+    def has_positions(self) -> bool:
+        """Whether its commits carry positions."""
         return self.kind in {"log", "table"}
 
 

@@ -173,7 +173,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def archive_first_batch(settings: Settings) -> None:
     """Has it below the warehouse, as a copy has it, so that it is there wherever the folder is copied to."""
-    log, writer = Warehouse(settings).log("orders"), Writer(lambda: no_session(None), ["_offset"], always=False)
+    log, writer = Warehouse(settings).log("orders"), Writer(lambda: no_session(None), ["_offset"])
     part = Part(1, 1, "cold/orders/first", 1, 2)
     writer.write(log.path, (1, 1), part.path(log.path))
     cold_parts.commit(log, [part], writer)

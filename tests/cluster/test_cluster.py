@@ -72,7 +72,7 @@ def test_the_tables_are_those_of_one_machine(
     played(tmp_path / "there", **elsewhere)
     assert "identical" in lake(tmp_path / "there", "verify", **elsewhere)
     examined = json.loads(lake(tmp_path / "there", "doctor", "--json", **elsewhere))
-    assert {"cluster", "executors", "delta", "log store"} <= {each["subject"] for each in examined}
+    assert {"cluster", "executors", "delta"} <= {each["subject"] for each in examined}
     here = tables(load_settings(tmp_path / "here"))
     for name, value in elsewhere.items():
         monkeypatch.setenv(name, value)

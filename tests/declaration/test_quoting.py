@@ -30,7 +30,7 @@ from lake.read.wait import wait
 from lake.store import delta
 from lake.store.commit import commit
 from lake.store.ledger.cuts import Cut
-from lake.store.scan import Scan
+from lake.store.scan import Scan, to_frame
 from lake.store.table_head import Counts
 from lake.store.tables import Table
 from tests import shop
@@ -85,17 +85,18 @@ def test_rows_are_compared_whatever_their_columns_are_called(spark: SparkSession
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("committer", ["auto", "spark"])
-def test_the_projects_folder_may_have_any_name(tmp_path: Path, spark: SparkSession, committer: str) -> None:
+@pytest.mark.parametrize("writer", ["delta-rs", "spark"])
+def test_the_projects_folder_may_have_any_name(tmp_path: Path, spark: SparkSession, writer: str) -> None:
     home = tmp_path / "Ann's `lake`; {diff} --"
-    settings = Settings(project=home, committer=committer)  # type: ignore[arg-type]
+    settings = Settings(project=home)
     table = Table(settings, "gold", "sums", "sums")
     table.create(pa.schema([("k", pa.string()), ("n", pa.int64())]), description="Sums.")
     position = table.position()
     for number, change in enumerate(["insert", "update"]):
         diff = pa.table({"k": ["a"], "n": [number], "_change": [change]})
         start = position.next(cut=1) if position else _first(table)
-        position = commit(table, diff, Counts.of(diff), ["k"], start)
+        rows = to_frame(spark, diff) if writer == "spark" else diff
+        position = commit(table, rows, Counts.of(diff), ["k"], start)
     assert Scan(table.path).arrow().to_pylist() == [{"k": "a", "n": 1}]
 
 

@@ -34,6 +34,7 @@ from tests.kinds.public import KINDS
 from tests.options import events
 from tests.options import project as matrix
 from tests.shop import new_shop, order
+from tests.writers import SMALL_DIFF_ROWS, WRITERS, Writer
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 
@@ -68,18 +69,19 @@ def inputs(lakehouse: Lakehouse) -> Inputs:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("committer", ["auto", "spark"])
+@pytest.mark.parametrize("writer", WRITERS)
 def test_every_kind_has_the_rows_that_it_has_over_a_log_of_which_nothing_was_archived(
-    spark: SparkSession, tmp_path: Path, committer: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches are archived between micro-batches, compacted ones too."""
     monkeypatch.setattr(compaction, "SMALL_FILES", 1)
-    if committer == "spark":
+    if writer == "spark":
+        monkeypatch.setattr(cost, "APPENDED_ROWS", -1)
         for limit in ("SCAN_ROWS", "HANDED_ROWS", "DEDUPLICATED_LOG_ROWS", "PRUNED_LOG_ROWS"):
             monkeypatch.setattr(cost, limit, 10)
-    chance = random.Random(committer)
+    chance = random.Random(writer)
     project = matrix.write(tmp_path / "project", list(matrix.tables(bold=True)))
-    ours = with_cold(Lakehouse(project, tmp_path / "ours"), committer=committer)
+    ours = with_cold(Lakehouse(project, tmp_path / "ours"), small_diff_rows=SMALL_DIFF_ROWS[writer])
     theirs = Lakehouse(project, tmp_path / "theirs")
     for part in events.batches():
         for stream, records in part.items():

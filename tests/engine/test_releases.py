@@ -126,13 +126,12 @@ def test_release_answers_what_it_did_when_it_is_read(tmp_path: Path, release: st
 
 @pytest.mark.long
 @pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("committer", ["auto", "spark"])
+@pytest.mark.parametrize("writer", ["delta-rs", "spark"])
 def test_release_goes_on_when_events_come(
-    spark: SparkSession, tmp_path: Path, release: str, committer: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, release: str, writer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = unpacked(release, tmp_path)
-    if committer == "spark":
-        monkeypatch.setenv("LAKE_COMMITTER", "spark")
+    if writer == "spark":
         monkeypatch.setenv("LAKE_SMALL_DIFF_ROWS", "0")
 
     land_more(shop)
@@ -141,7 +140,7 @@ def test_release_goes_on_when_events_come(
     same = {name for name, rows in before.items() if shop.table(name) == rows}
     assert same - {"current_order__parked"} == {"status_first"}, "each status had its first order already"
     assert len(shop.table("visit")) == len(before["visit"]) + SPOOLED
-    if committer == "spark":
+    if writer == "spark":
         must_be_right(shop)
 
     changes = command(shop, "changes", "customer_rank", "--consumer", "crm", "--json").stdout.splitlines()

@@ -61,7 +61,7 @@ def test_two_rows_of_one_identity_are_told_and_not_committed(
     spark: SparkSession, project: Settings, name: str, rows: str
 ) -> None:
     if rows == "by Spark":
-        project.path("pyproject.toml").write_text('[tool.lake]\nsmall_diff_rows = 0\ncommitter = "spark"\n')
+        project.path("pyproject.toml").write_text("[tool.lake]\nsmall_diff_rows = 0\n")
     lakehouse = declare(project, CONTRACT, jobs={name: JOBS[name]}).land("notes", *FIRST).run()
     before = lakehouse.table(name)
     if name == "listed":

@@ -19,6 +19,7 @@ from tests.kinds.public import KINDS
 from tests.options import project as matrix
 from tests.options.events import batches
 from tests.options.options import OPTIONS, classes, parameters
+from tests.writers import writing
 
 PARTS = dict.fromkeys(KINDS, 1) | {"Aggregate": 5, "Pattern": 3}
 MOST = 24  # tables of a project
@@ -47,8 +48,9 @@ def test_every_pair_of_options_keeps_its_promise(spark: SparkSession, tmp_path: 
 
 
 @pytest.mark.long
-def test_what_spark_commits_keeps_its_promise(spark: SparkSession, tmp_path: Path) -> None:
-    keeps_its_promise(tmp_path, matrix.tables(bold=True), settings='committer = "spark"\nsmall_diff_rows = 0\n')
+def test_what_spark_writes_keeps_its_promise(spark: SparkSession, tmp_path: Path) -> None:
+    with writing("spark"):
+        keeps_its_promise(tmp_path, matrix.tables(bold=True), settings="small_diff_rows = 0\n")
 
 
 def keeps_its_promise(home: Path, tables: list[matrix.Table], settings: str = "") -> None:

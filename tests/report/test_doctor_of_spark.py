@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from lake import s3
-from lake.config import Settings, SparkSettings
 from lake.report import doctor
-from lake.session import DELTA, EXTENSIONS
 from lake.testing import Commands
 from tests.shop import new_shop
 
@@ -66,29 +62,3 @@ def test_a_python_that_cannot_run_functions_is_told(
     monkeypatch.setattr(session.sparkContext, "pythonVer", "3.9")
     finding = doctor._executors(session)
     assert ("PYTHON_VERSION_MISMATCH" in finding.found, finding.ok) == (True, False)
-
-
-def test_what_a_server_commits_by_is_told(project: Settings) -> None:
-    class Conf:
-        def __init__(self, **told: str) -> None:
-            self.told = told
-
-        def get(self, name: str, default: str) -> str:
-            return self.told.get(name, default)
-
-    class Session:
-        def __init__(self, **told: str) -> None:
-            self.conf = Conf(**told)
-
-    here, there = project, replace(project, warehouse="s3://bucket/w", spark=SparkSettings())
-    delta = {EXTENSIONS: f"a.B,{DELTA}"}
-    ours = {doctor.LOG_STORE_OF_S3: s3.LOG_STORE}
-    for told, settings, well in (
-        ({}, here, [False]),
-        (delta, here, [True]),
-        (delta, there, [True, False]),
-        (delta | ours, there, [True, True]),
-        (delta | {doctor.LOG_STORE_OF_S3: "io.delta.storage.S3SingleDriverLogStore"}, there, [True, False]),
-    ):
-        session = Session(**told)
-        assert [each.ok for each in doctor._committing(session, settings)] == well  # type: ignore[arg-type]

@@ -31,6 +31,7 @@ from lake.store.log import Log
 from lake.testing import Commands, Lakehouse
 from tests.s3.wire import SOON, Fault, Wire, nth, nth_write, wired
 from tests.shop import new_shop, order
+from tests.writers import SMALL_DIFF_ROWS, WRITERS, writing
 
 PORT: Final = int(os.environ["S3_PORT"])
 REACHED: Final = {"LAKE_STORAGE__REGION": "us-east-1", "LAKE_STORAGE__PATH_STYLE": "true"}
@@ -78,12 +79,13 @@ def same(home: Path) -> dict[str, Any]:
             requests[step] = dict(wire.counted() - before)
             return result
 
-        for committer in ("auto", "spark"):
-            those = replace(settings, committer=committer)
-            counted(f"run, {committer}", lambda those=those: cycle(those))  # type: ignore[misc] # called at once
-            counted(f"run of nothing new, {committer}", lambda those=those: cycle(those))  # type: ignore[misc] # so too
+        for number, writer in enumerate(WRITERS, 1):
+            those = replace(settings, small_diff_rows=SMALL_DIFF_ROWS[writer])
+            with writing(writer):
+                counted(f"run, {writer}", lambda those=those: cycle(those))  # type: ignore[misc] # called at once
+                counted(f"run of nothing new, {writer}", lambda those=those: cycle(those))  # type: ignore[misc] # so too
             cycle(local)
-            land(settings, 1 if committer == "auto" else 2)
+            land(settings, number)
         cycle(settings)
         cycle(local)
         rows = counted("query", lambda: reader(settings).relation(QUERY).fetchall())
@@ -119,11 +121,12 @@ def answers(home: Path, fault: Fault, most: int) -> dict[str, Any]:
         settings = project_of(home, wire, f"answers-{fault}")
         cycle(settings)
         for number in range(1, most + 1):
-            those = replace(settings, committer=("auto", "spark")[number % 2])
             land(settings, number)
+            writer = WRITERS[number % 2]
             wire.fails, wire.happened = nth(number, "PUT", "", fault), 0
             try:
-                cycle(those)
+                with writing(writer):
+                    cycle(replace(settings, small_diff_rows=SMALL_DIFF_ROWS[writer]))
                 outcome = "done"
             except Unavailable as error:
                 outcome = f"unavailable: {error.what}"

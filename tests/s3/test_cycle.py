@@ -12,9 +12,8 @@ import pytest
 
 from lake import s3 as needs
 from tests.processes import ROOT
-from tests.s3.test_log_store import JARS
 from tests.servers import needed
-from tests.servers.s3 import KEY, S3
+from tests.servers.s3 import JARS, KEY, S3
 
 PUTS: Final = 40
 """A run of the shop has about so many."""
@@ -42,8 +41,8 @@ def test_the_tables_in_a_bucket_are_those_in_a_folder(s3: S3) -> None:
     assert not told["secret is told"]
     total = {step: sum(methods.values()) for step, methods in told["requests"].items()}
     assert total["query"] <= 15, told["requests"]
-    assert total["run, auto"] <= 150, told["requests"]
-    assert total["run of nothing new, auto"] <= 80, told["requests"]
+    assert total["run, delta-rs"] <= 150, told["requests"]
+    assert total["run of nothing new, delta-rs"] <= 80, told["requests"]
 
 
 @pytest.mark.spark

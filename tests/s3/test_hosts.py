@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from lake.config import Settings
 from lake.store import delta, small
@@ -19,8 +18,8 @@ from tests.processes import PATIENCE, ROOT
 from tests.servers.s3 import S3
 
 SECONDS = 60
-"""So long at least, and until there are enough ENTRIES and FENCES: how fast they come, the machine says."""
-ENTRIES, FENCES = 30, 3
+"""At least as long, and until there are more than ENTRIES: how fast they come depends on the machine."""
+ENTRIES = 30
 
 
 def test_no_entry_of_an_epoch_comes_after_one_of_the_next(s3: S3, project: Settings, tmp_path: Path) -> None:
@@ -52,14 +51,12 @@ def test_no_entry_of_an_epoch_comes_after_one_of_the_next(s3: S3, project: Setti
             process.kill()
             process.wait()
     epochs = [position.data["epoch"] for position in reversed(entries(table))]
-    fences = fenced(table)
     refused = sum(len(file.read_text().splitlines()) for file in tmp_path.glob("*.out"))
-    print(f"{len(epochs)} entries, {len(fences)} fences, {refused} refused, {paused} pauses, {killed} kills")
+    print(f"{len(epochs)} entries, {refused} refused, {paused} pauses, {killed} kills")
     assert epochs == sorted(epochs)
     rows = small.rows(table.path, "SELECT epoch FROM t ORDER BY epoch")
     assert [row["epoch"] for row in rows] == epochs
     assert len(epochs) > ENTRIES
-    assert len(fences) > FENCES
     assert refused
 
 
@@ -68,14 +65,9 @@ def entries(table: Location) -> list[delta.Position]:
     return [one for one in delta.positions(table.path, table.app) if not one.data.get("repeated")]
 
 
-def fenced(table: Location) -> list[dict[str, Any]]:
-    """The commits of those that took over."""
-    return [dict(commit) for commit in delta.commits(table.path) if commit.get("operation") == "FENCE"]
-
-
 def enough(table: Location) -> bool:
     """Whether it was tried often enough."""
-    return delta.exists(table.path) and len(entries(table)) > ENTRIES and len(fenced(table)) > FENCES
+    return delta.exists(table.path) and len(entries(table)) > ENTRIES
 
 
 def holding(folder: Path, hosts: Iterable[int]) -> int:

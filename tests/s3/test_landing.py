@@ -25,10 +25,9 @@ from lake.store.log import Log
 from lake.store.warehouse import Warehouse
 from tests.ingest.every_file import CONTRACTS, files, lines
 from tests.processes import ROOT
-from tests.s3.test_log_store import JARS
 from tests.s3.wire import wired
 from tests.servers import needed
-from tests.servers.s3 import KEY, S3
+from tests.servers.s3 import JARS, KEY, S3
 from tests.shop import empty
 
 LANDED: Final = 1_700_000_000

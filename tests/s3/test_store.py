@@ -10,9 +10,8 @@ import pytest
 
 from lake import s3 as needs
 from tests.processes import ROOT
-from tests.s3.test_log_store import JARS
 from tests.servers import needed
-from tests.servers.s3 import installed
+from tests.servers.s3 import JARS, installed
 
 FILE: Final = "tests/store/test_commit.py"
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -17,6 +19,7 @@ from tests.servers import Server
 from tests.servers import installed as server_installed
 
 KEY: Final = {"AWS_ACCESS_KEY_ID": "headwater-tests", "AWS_SECRET_ACCESS_KEY": "of-no-worth-elsewhere"}
+JARS: Final = Path(sys.prefix) / "share/headwater/jars"
 
 
 def installed() -> None:

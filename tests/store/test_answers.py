@@ -123,9 +123,6 @@ class Warehoused:
         log = Log(self.settings, "orders")
         log.skip(self.project.contracts["orders"], log.head(), at=AT)
 
-    def fence(self) -> None:
-        recovery.fence(self.table.path, self.table.app)
-
     def compact(self) -> None:
         compaction.compact_table(self.quarantine, None)
 
@@ -159,7 +156,6 @@ COMMITS: Final[Mapping[str, tuple[Act, Callable[[Warehoused], Address]]]] = {
     "replace": (Warehoused.replace, OF_TABLE),
     "describe": (Warehoused.describe, OF_TABLE),
     "create": (Warehoused.create, lambda w: w.table.path.parent / "new"),
-    "fence": (Warehoused.fence, OF_TABLE),
     "order": (Warehoused.order, OF_TABLE),
     "begin anew": (Warehoused.begin_anew, OF_TABLE),
     "skip": (Warehoused.skip, lambda w: w.orders),

@@ -1,4 +1,4 @@
-"""One contract for both committers: what a diff does to a table, the position it leaves, and who loses a race."""
+"""One contract for both writers: what a diff does to a table, the position it leaves, and who loses a race."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from lake.store.table_head import CHANGE, Counts
 from lake.store.table_log import delta_table
 from lake.store.tables import Table
 from tests.checks import present
+from tests.writers import WRITERS
 
 DAYS = [dt.date(2013, 1, 1) + dt.timedelta(days=n) for n in range(40)]
 SCHEMA = pa.schema(
@@ -52,7 +53,7 @@ def diff(*rows: dict[str, Any]) -> pa.Table:
 
 @dataclass
 class Writer:
-    """A table, and a committer to write it with."""
+    """A table, and a writer to write it with."""
 
     table: Table
     spark: SparkSession
@@ -70,12 +71,11 @@ class Writer:
         return sorted(((r["day"], r["code"], r["n"], r["amount"]) for r in rows), key=str)
 
 
-@pytest.fixture(params=["delta-rs", "spark", "spark-frames"])
+@pytest.fixture(params=WRITERS)
 def writer(request: pytest.FixtureRequest, project: Settings, spark: SparkSession) -> Writer:
-    settings = Settings(project=project.project, committer="auto" if request.param == "delta-rs" else "spark")
-    table = Table(settings, "gold", "sums", "sums")
+    table = Table(project, "gold", "sums", "sums")
     table.create(SCHEMA, description="Sums.")
-    return Writer(table, spark, request.param == "spark-frames")
+    return Writer(table, spark, request.param == "spark")
 
 
 def test_a_null_in_the_first_column_of_the_identity_is_a_value_like_any(project: Settings) -> None:

@@ -1,12 +1,11 @@
-"""Who commits makes no difference: every type, nulls and extremes, by delta-rs and by Spark in turn, as fields come."""
+"""A log is the same whoever writes it: every type, nulls, extremes, new fields, by delta-rs and Spark in turn."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import pytest
 from pyspark.sql import SparkSession
@@ -19,6 +18,7 @@ from lake.ingest.ingest import ingest
 from lake.store.log import Log, types
 from tests.shop import avro, contract, declare, empty, optional
 from tests.store.events import NOW
+from tests.writers import Writer, writing
 
 LOCAL: Final = {"type": "long", "logicalType": "local-timestamp-micros"}
 PART: Final = {
@@ -52,15 +52,14 @@ NESTED: Final[dict[str, tuple[Any, Sequence[Any]]]] = {
     "part": (PART, ({"n": 7, "local": None, "of": []}, {"n": None, "local": "2024-01-01T00:00:00", "of": ["x", None]})),
     "parts": ({"type": "array", "items": PART | {"name": "Parts"}}, ([], [{"n": 1, "local": None, "of": [None]}])),
 }
-Committer = Literal["auto", "spark"]
-TURNS: Final[list[tuple[Committer, ...]]] = [
-    ("auto", "spark", "auto"),
-    ("spark", "auto", "spark"),
-    ("auto", "auto", "auto"),
+TURNS: Final[list[tuple[Writer, ...]]] = [
+    ("delta-rs", "spark", "delta-rs"),
+    ("spark", "delta-rs", "spark"),
+    ("delta-rs", "delta-rs", "delta-rs"),
 ]
 
 
-def delivered_again(settings: Settings, spark: SparkSession, committer: Committer) -> None:
+def delivered_again(settings: Settings, spark: SparkSession, writer: Writer) -> None:
     """What comes again is known, whether it is looked up in this process or by Spark."""
     folder = settings.path(settings.landing) / "readings"
     batches = [file.read_text() for file in sorted(folder.glob("?.jsonl"))]
@@ -68,25 +67,24 @@ def delivered_again(settings: Settings, spark: SparkSession, committer: Committe
         (folder / f"again-{number}.jsonl").write_text("".join(batches))
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(cost, "APPENDED_BYTES", bound)
-            done = ingest(replace(settings, committer=committer), lambda: spark, load_contracts(settings), now=NOW)[
-                "readings"
-            ]
+            with writing(writer):
+                done = ingest(settings, lambda: spark, load_contracts(settings), now=NOW)["readings"]
         assert (done.accepted, done.duplicates, done.quarantined) == (0, 7, 2)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("committers", TURNS, ids=" ".join)
-def test_who_commits_makes_no_difference(spark: SparkSession, tmp_path: Path, committers: Sequence[Committer]) -> None:
+@pytest.mark.parametrize("writers", TURNS, ids=" ".join)
+def test_log_is_the_same_whoever_writes_it(spark: SparkSession, tmp_path: Path, writers: Sequence[Writer]) -> None:
     home = tmp_path / "meter=other"  # no name of a folder is a value
-    assert written(spark, home / "turns", committers) == written(spark, home / "spark", ["spark"] * 3)
+    assert written(spark, home / "turns", writers) == written(spark, home / "spark", ["spark"] * 3)
 
 
-def written(spark: SparkSession, home: Path, committers: Sequence[Committer]) -> tuple[str, list[str]]:
+def written(spark: SparkSession, home: Path, writers: Sequence[Writer]) -> tuple[str, list[str]]:
     """The digest and the events of a log of three batches, whose contract has more fields each time."""
     settings = empty(home)
     (settings.path(settings.landing) / "readings").mkdir()
     known: dict[str, tuple[Any, Sequence[Any]]] = {}
-    for number, committer in enumerate(committers):
+    for number, writer in enumerate(writers):
         known |= [{}, SIMPLE, NESTED][number]
         more = {name: optional(avro(kind)) for name, (kind, _) in known.items()}
         declare(settings, contract("readings", FIRST | more, id=["meter", "at"], time="at"))
@@ -98,11 +96,10 @@ def written(spark: SparkSession, home: Path, committers: Sequence[Committer]) ->
         records.append({"meter": None, "at": "2024-03-01T00:00:00Z"} if number else {"meter": "m", "at": "2024-02-01"})
         file = settings.path(settings.landing) / "readings" / f"{number}.jsonl"
         file.write_text("".join(json.dumps(record) + "\n" for record in records))
-        counts = ingest(replace(settings, committer=committer), lambda: spark, load_contracts(settings), now=NOW)[
-            "readings"
-        ]
+        with writing(writer):
+            counts = ingest(settings, lambda: spark, load_contracts(settings), now=NOW)["readings"]
         assert (counts.accepted, counts.quarantined) == ((3, 0), (2, 1), (2, 1))[number]
-    delivered_again(settings, spark, committers[-1])
+    delivered_again(settings, spark, writers[-1])
     log = Log(settings, "readings")
     assert check(settings, "readings") == []
     rows = log.read(spark, load_contracts(settings)["readings"], upto=3).orderBy("_batch", "_bucket", "_offset")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from lake import remote
 from lake.config import Settings, load_settings
 from lake.scaffold import init
 from lake.store.ledger.cuts import latest_cut, record_cut
@@ -108,9 +106,3 @@ def test_who_waits_is_ended_by_any_signal(
             told = process.communicate(timeout=PATIENCE)[1]
             assert "Traceback" not in told
             assert process.returncode == 128 + number
-
-
-def test_a_holder_tells_the_session_that_works_for_it(shop: Settings) -> None:
-    with lease(shop, "table.current_order"):
-        told = json.loads((shop.warehouse_path / "locks/table.current_order.holder").read_text())
-    assert told["session"] == remote.session_id()

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.sql import SparkSession
 
 from lake import cost, duck
@@ -20,7 +20,9 @@ from lake.cli.faults import as_fault
 from lake.config import Settings
 from lake.store import delta, small
 from lake.store.delta import Position
+from lake.store.numbered import commit_staged
 from lake.store.scan import Scan, to_frame
+from lake.store.staging_table import stage
 from lake.store.storage import Address
 from lake.store.upkeep.compaction import compact_by_spark, compact_table
 
@@ -47,9 +49,11 @@ def without_a_position(spark: SparkSession, to: Address) -> None:
 
 
 def by_spark(spark: SparkSession, to: Address) -> None:
+    delta.create(to, Schema.from_arrow(texts(0).schema), {})
     for seed, position in enumerate(TWICE):
-        rows = to_frame(spark, texts(seed)).coalesce(1).write.format("delta").mode("append")
-        rows.options(**position.writer_options).save(to.spark)
+        staging = stage(to)
+        to_frame(spark, texts(seed)).coalesce(1).write.format("delta").mode("append").save(staging.path.spark)
+        commit_staged(staging, position)
 
 
 def groups(path: Address) -> list[list[int]]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -20,14 +18,11 @@ from lake.errors import Unavailable, full
 from lake.project import load
 from lake.publish.cut import cut
 from lake.store import delta, erasures, small
-from lake.store.commit import replace
 from lake.store.keys import open_store
 from lake.store.ledger.cuts import latest_cut, record_cut
-from lake.store.locks.lease import forget_the_dead, lease
-from lake.store.recovery import fence
+from lake.store.locks.lease import lease
 from lake.store.storage import Address
 from lake.store.table_logs import forget_all
-from lake.store.tables import Table
 from lake.store.torn import commit_file, torn
 from lake.store.upkeep import truncation
 from lake.store.warehouse import Warehouse
@@ -159,90 +154,6 @@ def test_an_erasure_that_damage_took_is_recorded_again_as_the_key_is_destroyed(t
     commit_file(Warehouse(project.settings).book("erasures").path, 0).local.write_text("{")
     assert cut(project).voids == 2, "the number of what was lost is not given again"
     assert erasures.subjects(project.settings, "orders") == {"ada"}
-
-
-def test_a_fence_takes_a_number_and_changes_nothing(project: Settings) -> None:
-    path, app = table(project)
-    before = present(delta.head(path, app))
-    fence(path, app)
-    after = present(delta.head(path, app))
-    assert (after.txn, after.data["cut"], after.origin) == (
-        before.txn + 1,
-        1,
-        before.version,
-    )
-    assert small.rows(path, "SELECT * FROM t") == [{"a": 1}]
-    small.append(path, "a BIGINT", [[2]], after.next(cut=2))
-    assert present(delta.head(path, app)).txn == 3
-    assert len(small.rows(path, "SELECT * FROM t")) == 2
-
-
-def test_who_comes_after_a_dead_writer_fences_it_off(project: Settings) -> None:
-    path, app = table(project)
-    subprocess.run([sys.executable, "-c", PROGRAM, project.project, "table.current_order"], check=False)
-    for txn in (2, 2):
-        with lease(project, "table.current_order"):
-            assert present(delta.head(path, app)).txn == txn
-
-
-def test_a_table_that_was_never_built_is_fenced_off_too(project: Settings) -> None:
-    new = Table(project, "silver", "current_order", "current_order")
-    new.create(pa.schema([("a", pa.int64())]), description="")
-    assert delta.standing(new.path, new.app).txn == 0
-    subprocess.run([sys.executable, "-c", PROGRAM, project.project, new.lease], check=False)
-    with lease(project, new.lease):
-        assert (new.position(), delta.standing(new.path, new.app).txn) == (None, 1)
-        rows = pa.table({"a": [1]})
-        first = delta.standing(new.path, new.app).next(cut=1)
-        assert replace(new, rows, ["a"], first, meanings={}).txn == 2
-    with pytest.raises(Unavailable, match="another writer committed first"):
-        replace(new, rows, ["a"], delta.start(new.app).next(cut=1), meanings={})
-
-
-def test_a_dead_writer_is_known_until_it_has_been_fenced_off(
-    project: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, app = table(project)
-    subprocess.run([sys.executable, "-c", PROGRAM, project.project, "table.current_order"], check=False)
-    with monkeypatch.context() as full_disk:
-        full_disk.setattr("lake.store.recovery.fence", lambda *_: os.close(-1))
-        with pytest.raises(OSError, match="Bad file"), lease(project, "table.current_order"):
-            pass
-    with lease(project, "table.current_order"):
-        assert present(delta.head(path, app)).txn == 2
-
-
-def test_maintenance_clears_no_dead_writer_away_without_a_fence(project: Settings) -> None:
-    path, app = table(project)
-    subprocess.run([sys.executable, "-c", PROGRAM, project.project, "table.current_order"], check=False)
-    [dead] = forget_the_dead(project, dry_run=True)
-    assert (dead.exists(), present(delta.head(path, app)).txn) == (True, 1)
-    assert forget_the_dead(project, dry_run=False) == [dead]
-    assert (dead.exists(), present(delta.head(path, app)).txn) == (False, 2)
-
-
-def repeat(path: Address, position: delta.Position) -> None:
-    """A commit that changes no row, as late as Spark's compaction may be."""
-    with delta.changing(path, position.again()) as (late, properties):
-        write_deltalake(late, pa.table({"a": pa.array([], pa.int64())}), mode="append", commit_properties=properties)
-
-
-def test_a_position_that_is_repeated_too_late_is_passed_over(project: Settings) -> None:
-    path, app = table(project)
-    old = delta.head(path, app)
-    small.append(path, "a BIGINT", [[2]], present(old).next(cut=2))
-    repeat(path, present(old))
-    assert [(p.txn, p.data["cut"]) for p in delta.positions(path, app)] == [(2, 2), (1, 1)]
-
-
-def test_a_position_that_is_repeated_after_a_fence_is_passed_over(project: Settings) -> None:
-    path, app = table(project)
-    old = delta.head(path, app)
-    fence(path, app)
-    repeat(path, present(old))
-    assert [p.txn for p in delta.positions(path, app)] == [2, 1]
-    small.append(path, "a BIGINT", [[2]], present(delta.head(path, app)).next(cut=2))
-    assert [p.txn for p in delta.positions(path, app)] == [3, 2, 1]
 
 
 def test_a_full_disk_is_told_with_its_place() -> None:

@@ -7,8 +7,8 @@
     00000007.end           it was let go
 
 Who wants the lease takes the next number once the newest epoch was let go, or once its newest file has been the same
-for EXPIRED seconds by the clock of who waits. So a holder that was paused for longer finds itself overtaken: whoever
-overtook it has fenced off its commits, by their transaction numbers; before it deletes files it asks `must_hold`.
+for EXPIRED seconds by the clock of who waits. So a holder that was paused for longer may find itself overtaken. Its
+commit is made to the version it has read or fails; before it deletes files it asks `must_hold`.
 """
 
 from __future__ import annotations
@@ -74,12 +74,11 @@ class Standing:
 
 @dataclass
 class Epoch:
-    """One that this process holds; `alive` is when it last said so. `dead` is who was overtaken for it, if somebody."""
+    """An epoch that this process holds; `alive` is the time of its last sign of life."""
 
     folder: Address
     number: int
     alive: float
-    dead: Mapping[str, Any] | None = None
     beats: int = 0
     lost: bool = False
 
@@ -120,9 +119,8 @@ def take(settings: Settings, name: str, note: Mapping[str, Any], *, seconds: flo
         if before != now:
             is_alive = is_alive or before is not None
             before, since = now, at
-        died = not now.ended and (now.number == dead or at - since >= EXPIRED)
-        if now.ended or died:
-            if epoch := _taken(folder, note, now, at, _note(folder, now.number) if died else None):
+        if now.ended or now.number == dead or at - since >= EXPIRED:
+            if epoch := _taken(folder, note, now, at):
                 return Keeper.keep(settings, name, epoch)
         elif at - begun >= (seconds if is_alive or not seconds else max(seconds, EXPIRED)):
             raise Held(_note(folder, now.number))
@@ -130,11 +128,9 @@ def take(settings: Settings, name: str, note: Mapping[str, Any], *, seconds: flo
             pause(LOOK)
 
 
-def _taken(
-    folder: Address, note: Mapping[str, Any], now: Standing, at: float, dead: Mapping[str, Any] | None = None
-) -> Epoch | None:
+def _taken(folder: Address, note: Mapping[str, Any], now: Standing, at: float) -> Epoch | None:
     """The epoch after the newest, which was so `now` when it was looked `at`; None where another has taken it."""
-    epoch = Epoch(folder, now.number + 1, clock(), dead=dead)
+    epoch = Epoch(folder, now.number + 1, clock())
     if not (folder / epoch.name).put_if_absent(json.dumps(note).encode()):
         return None
     if clock() - at > EXPIRED and standing(folder).number != epoch.number:
@@ -206,10 +202,10 @@ def held(settings: Settings, name: str) -> int:
     return epoch.number if epoch else 0
 
 
-def let_go(settings: Settings, name: str, *, ended: bool) -> None:
-    """Gives no further sign of life; where the work has `ended`, the next may have the lease at once."""
+def let_go(settings: Settings, name: str) -> None:
+    """Release the lease `name` if this process holds it: the next may have it at once."""
     epoch = Keeper.held.pop((settings.store, name), None)
-    if epoch is not None and ended:
+    if epoch is not None:
         try:
             epoch.end()
         except (LakeError, OSError) as error:  # then it expires

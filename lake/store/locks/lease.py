@@ -19,12 +19,11 @@ from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
-from lake import file_modes, remote
+from lake import file_modes
 from lake.config import Settings
 from lake.errors import Busy
-from lake.session import gone
 from lake.store.locks import activity, epochs
-from lake.store.recovery import mend
+from lake.store.recovery import put_aside
 from lake.store.table_logs import holding
 from lake.store.warehouse import Warehouse
 
@@ -46,10 +45,9 @@ def lease(
 ) -> Iterator[None]:
     """Holds the lease `name` (e.g. `log.flights`, `table.carrier_daily`, `meta.cuts`) while the block runs.
 
-    First repairs what a dead holder left, by lake.store.recovery; who `commits` nothing leaves the fence to the next
-    who does. Without `hosts`, processes of other machines are not kept out: one of both that commit is beaten.
-    Re-entrant within a process and thread. Raises Unavailable when another writer keeps it longer than `seconds`, by
-    default `settings.lease_seconds`; that of another host, as long as it gives signs of life.
+    First takes away a commit that was cut short. Without `hosts`, processes of other machines are not kept out: of two
+    that commit, one fails. Re-entrant within a process and thread. Raises Unavailable when another writer keeps it
+    longer than `seconds`, by default `settings.lease_seconds`; that of another host, as long as it gives signs of life.
     """
     folder = file_modes.locks(settings)
     activity.join(settings)
@@ -60,33 +58,23 @@ def lease(
         _acquire(lock, name, holder, seconds=seconds)
     except Timeout:
         raise _held(name, _read(holder), str(file), seconds) from None
-    ended = True  # else Spark may still be at what it was told to do
     try:
         if lock.lock_counter == 1:
-            note = {"pid": os.getpid(), "command": _command(), "since": _now(), "session": remote.session_id()}
-            died, last = holder.exists(), _read(holder)
-            ended = not died
+            last = _read(holder)  # left only by a holder that died
+            note = {"pid": os.getpid(), "command": _command(), "since": _now()}
             if settings.store and commits and hosts:
-                epoch = _epoch(settings, name, note, seconds, last)
-                died, last, note = died or epoch.dead is not None, epoch.dead or last, {**note, "epoch": epoch.number}
-            ended = not died
-            if died and any(location.by_spark for location in Warehouse(settings).leased(name)):
-                remote.interrupt(settings, str(last.get("session", remote.session_id())))
-            _mend(settings, name, died=died and commits)
-            ended = commits or not died
+                note["epoch"] = _epoch(settings, name, note, seconds, last).number
+            for location in Warehouse(settings).leased(name):
+                put_aside(location.path)
             holder.write_text(json.dumps(note))
         # A commit to a bucket on top of an old version is refused; in a folder only the lock prevents it.
         alone = hosts or not settings.store
         with holding(location.path for location in Warehouse(settings).leased(name)) if alone else nullcontext():
             yield
-    except BaseException as error:
-        ended = ended and not (commits and (gone(error) or not isinstance(error, Exception)))
-        raise
     finally:
         if lock.lock_counter == 1:
-            if ended:
-                holder.unlink(missing_ok=True)
-            epochs.let_go(settings, name, ended=ended)
+            holder.unlink(missing_ok=True)
+            epochs.let_go(settings, name)
         lock.release()
 
 
@@ -118,11 +106,6 @@ def _acquire(lock: FileLock, name: str, holder: Path, *, seconds: float) -> None
             raise
         logging.getLogger("lake").warning("waiting for %s, held by %s", _as_text(name), _holder(_read(holder)))
         lock.acquire(timeout=seconds - QUIETLY)
-
-
-def _mend(settings: Settings, name: str, *, died: bool) -> None:
-    for location in Warehouse(settings).leased(name):
-        mend(location, died=died)
 
 
 def forget_the_dead(settings: Settings, *, dry_run: bool) -> list[Path]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from secrets import token_hex
 from stat import S_ISREG
 from typing import BinaryIO, Final, Protocol
+from urllib.parse import quote
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,10 @@ class Storage(Protocol):
         Raises FileNotFoundError where there is nothing.
         """
 
+    def make_folder(self, url: str) -> None:
+        """Make a folder and those above it, if this storage has folders."""
+        del url
+
     def put_if_absent(self, url: str, content: bytes) -> str | None:
         """Write a file, at once and whole, unless there is one. Return its tag, "" if unknown; None if there is one."""
 
@@ -103,6 +108,9 @@ class LocalFolder(Storage):
                         yield Entry(f"{entry.name}/{below.name}", below.size, below.time)
             else:
                 yield Entry(f"{entry.name}/", 0, 0)
+
+    def make_folder(self, url: str) -> None:
+        Path(url).mkdir(parents=True, exist_ok=True)
 
     def put_if_absent(self, url: str, content: bytes) -> str | None:
         file = Path(url)
@@ -166,6 +174,11 @@ class Address:
     def spark(self) -> str:
         """The address as Spark takes it."""
         return self.url
+
+    @property
+    def uri(self) -> str:
+        """The address as an escaped URI with a scheme, as Delta's log names files of another table."""
+        return quote(self.url, safe=":/") if "://" in self.url else Path(self.url).as_uri()
 
     @property
     def local(self) -> Path:

@@ -4,8 +4,8 @@ There are two. `lake maintain` makes large files of all. Writers pack the small 
 there are CROWDED of them, so that no commit finds more than that: the cost of the next one does not grow.
 
 The commit changes no row, so it repeats the table's position: numbers, cuts and change feed go on as if it were not
-there. `lake maintain` has Spark compact logs, which spills what is too large for its memory; all else is for delta-rs,
-but for logs that have in-commit timestamps. What is read together lies together afterwards: `lake maintain` puts the
+there. `lake maintain` has Spark compact logs, which spills what is too large for its memory; delta-rs compacts all
+else. What is read together lies together afterwards: `lake maintain` puts the
 rows of a log in the order of their event time, and others in Z-order of their identity or key.
 """
 
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -23,8 +24,9 @@ from lake.errors import LawError
 from lake.quoting import SPARK, quoted
 from lake.store import delta, small
 from lake.store.delta import Position
-from lake.store.numbered import METADATA, session_settings
+from lake.store.numbered import commit_staged
 from lake.store.snapshot import duckdb_type
+from lake.store.staging_table import stage
 from lake.store.storage import Address
 from lake.store.table_log import TableState, delta_table
 
@@ -137,11 +139,15 @@ def compact_table(
             parts = [("_bucket", "in", [str(bucket) for bucket in buckets])] if buckets else None
             table.optimize.compact(parts, **how)
 
-    def undo() -> None:
-        with delta.changing(path, position.again() if position else None, goes_back=True) as (table, properties):
+    old, new = delta_table(path, version), delta_table(path)
+    before, after = set(delta.files(old)), set(delta.files(new))
+    try:
+        return _proved(path, new, len(before), before - after, after - before)
+    except LawError:
+        undo = position.again() if position else None
+        with delta.changing(path, undo, goes_back=True) as (table, properties):
             table.restore(version, commit_properties=properties)
-
-    return _proved(path, version, undo=undo)
+        raise
 
 
 def flat(path: Address, columns: Sequence[str]) -> list[str]:
@@ -155,33 +161,41 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
     spark: SparkSession,
     path: Address,
     position: Position,
-    buckets: Iterable[int] = (),
+    buckets: Collection[int] = (),
     key: Sequence[str] = (),
     *,
     target: int = TARGET_BYTES,
 ) -> Compacted:
-    """Compacts `buckets` of a log, or a table, by Spark: files of less than half of `target` bytes, or with `key` all,
-    by it.
+    """Compact `buckets` of a log, or a table, by Spark: files of less than half of `target` bytes, or with `key` all,
+    in Z-order of it.
 
-    The caller holds the lease. Raises as `compact_table` does.
+    The caller holds the lease. Raises LawError if the rows would change; nothing is committed then.
     """
-    version = delta_table(path).version()
     options = {
         "spark.databricks.delta.optimize.minFileSize": str(target // 2),
         "spark.databricks.delta.optimize.maxFileSize": str(target),
         "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
     }
-    where = f"WHERE _bucket IN ({numbers})" if (numbers := ", ".join(map(str, buckets))) else ""
+    where = f"WHERE _bucket IN ({', '.join(map(str, buckets))})" if buckets else ""
     order = f"ZORDER BY ({', '.join(quoted(name, SPARK) for name in key)})" if key else ""
-
-    def run(statement: str) -> None:
+    staging = stage(path, with_files=True)
+    for name, value in options.items():
+        spark.conf.set(name, value)
+    try:
+        spark.sql(f"OPTIMIZE {staging.sql} {where} {order}").collect()
+    finally:
+        for name in options:
+            spark.conf.unset(name)
+    _, actions = staging.changes()
+    files = [(kind, str(path / unquote(fields["path"]))) for action in actions for kind, fields in action.items()]
+    gone, come = ([file for kind, file in files if kind == wanted] for wanted in ("remove", "add"))
+    with delta.opened(path, staging.version) as table:
+        compacted = _proved(path, table, len(delta.files(table)), gone, come)
+    if actions:
         again = position.again()
-        with delta.read_back(path, again.writer), session_settings(spark, {METADATA: again.metadata, **options}):
-            spark.sql(statement).collect()
-
-    log = f"delta.{quoted(path.spark, SPARK)}"
-    run(f"OPTIMIZE {log} {where} {order}")
-    return _proved(path, version, undo=lambda: run(f"RESTORE TABLE {log} TO VERSION AS OF {version}"))
+        with delta.read_back(path, again.writer):
+            commit_staged(staging, again)
+    return compacted
 
 
 def fingerprint(path: Address, table: TableState, files: Sequence[str], where: str = "true") -> tuple[int, str]:
@@ -201,18 +215,18 @@ def fingerprint(path: Address, table: TableState, files: Sequence[str], where: s
     return counted[0], counted[1] or "0"
 
 
-def _proved(path: Address, version: int, *, undo: Callable[[], object]) -> Compacted:
-    """What the commits after `version` did: they may have replaced files by others with the same rows, no more."""
-    before, after = delta_table(path, version), delta_table(path)
-    old, new = set(delta.files(before)), set(delta.files(after))
-    gone, come = sorted(old - new), sorted(new - old)
-    removed, added = fingerprint(path, before, gone), fingerprint(path, after, come)
+def _proved(path: Address, table: TableState, files: int, gone: Iterable[str], come: Iterable[str]) -> Compacted:
+    """Return what a compaction of the `table` does, which replaces the files `gone`, of `files`, by the files `come`.
+
+    Raises LawError if these have other rows.
+    """
+    gone, come = sorted(gone), sorted(come)
+    removed, added = fingerprint(path, table, gone), fingerprint(path, table, come)
     if removed != added:
-        undo()
         raise LawError(
             f"compaction changed rows and was undone: {removed[0]} rows ({removed[1]}) became {added[0]} ({added[1]})",
             where=str(path),
             fix="keep this warehouse as it is and report a bug; lake verify shows whether its tables are right",
         )
-    sizes = [sum(entry.size for file in files if (entry := path.storage.head(file))) for files in (gone, come)]
-    return Compacted((len(old), len(new)), (sizes[0], sizes[1]), *added)
+    sizes = [sum(entry.size for file in some if (entry := path.storage.head(file))) for some in (gone, come)]
+    return Compacted((files, files - len(gone) + len(come)), (sizes[0], sizes[1]), *added)

@@ -15,7 +15,7 @@ from lake.store.upkeep import cold_parts
 from lake.store.warehouse import Location
 
 OF_LOG: Final = re.compile(r"_delta_log/(\d{20})\.(?:json|checkpoint(?:\..+)?\.parquet)")
-"""The commits and checkpoints of a table; what else is in its log are notes, which every reader does without."""
+"""The commits and checkpoints of a table; all else in a log is not needed to read the table."""
 
 
 def copy_table(location: Location, target: Address) -> int | None:
@@ -31,7 +31,7 @@ def copy_table(location: Location, target: Address) -> int | None:
     names = [entry.name for entry in source.list(deep=True)]
     for name in names:
         commit = OF_LOG.fullmatch(name)
-        if int(commit[1]) <= version if commit else not name.startswith("_delta_log/"):
+        if int(commit[1]) <= version if commit else "_delta_log/" not in name:
             _copy_file(source / name, target / name)
     copied = delta.open_table(target)
     if copied is None or copied.version() != version or delta.missing(target, delta.files(copied)):

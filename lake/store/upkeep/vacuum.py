@@ -30,7 +30,7 @@ CHECKSUM: Final = re.compile(r"\.(.*)\.crc")
 UNCOMMITTED: Final = re.compile(r"(_commit_|\.).*\.tmp")
 """How delta-rs and Headwater call a commit until it is whole."""
 UNNAMED: Final = timedelta(days=1)
-"""So long a file that no commit names is left alone: Spark may be at work for a client that died, and commit it yet."""
+"""Age below which a file that no commit names is kept: a host whose lease has expired may commit it yet."""
 
 
 def unneeded(path: Address, *, keep: Iterable[int], since: int, unnamed: timedelta = UNNAMED) -> dict[Address, int]:
