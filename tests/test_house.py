@@ -15,7 +15,7 @@ MOST = {
     "modules over 400 lines": 7,
     "functions over 40 lines": 25,
     "functions of more than 6 parameters": 21,
-    "class names of two or more classes": 64,
+    "class names of two or more classes": 59,
     "may_tear elsewhere": 12,
     "by_spark elsewhere": 5,
 }

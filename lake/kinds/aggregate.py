@@ -13,7 +13,7 @@ from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same
 from lake.kinds.explanation import COUNTS, DROPPED, INTO, ROLE
 from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, is_past
 from lake.kinds.locality import Near
-from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, State, Total, not_null
+from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, StateColumn, Total, not_null
 from lake.kinds.measures.totals import Totals
 from lake.kinds.ordering import kept
 from lake.kinds.windows.late import is_late
@@ -222,7 +222,7 @@ class Aggregate(WithFinality):
                 filled = self._with_entries(filled, rows, name, state)
         return filled
 
-    def _with_entries(self, filled: DataFrame, rows: DataFrame, name: str, state: State) -> DataFrame:
+    def _with_entries(self, filled: DataFrame, rows: DataFrame, name: str, state: StateColumn) -> DataFrame:
         """`filled` with a state column of entries: one per group and value of `per`, gathered into a sorted array."""
         from pyspark.sql import functions as F
 
@@ -294,19 +294,19 @@ class Aggregate(WithFinality):
         return closed.select(*shown, *values, *final, *state, *ends, *marks)
 
     @property
-    def _columns(self) -> dict[str, State | Total]:
-        state: dict[str, State | Total] = {}
+    def _columns(self) -> dict[str, StateColumn | Total]:
+        state: dict[str, StateColumn | Total] = {}
         if isinstance(self.window, Session):
-            state[END] = State(self.window.ends, GREATEST)
-        state[ROWS] = State(COUNTED, ADD)
+            state[END] = StateColumn(self.window.ends, GREATEST)
+        state[ROWS] = StateColumn(COUNTED, ADD)
         for name, measure in self.measures.items():
             state |= measure.state(name)
         return state
 
     @property
-    def _state(self) -> dict[str, State]:
+    def _state(self) -> dict[str, StateColumn]:
         """The state columns that are no sums."""
-        return {name: state for name, state in self._columns.items() if isinstance(state, State)}
+        return {name: state for name, state in self._columns.items() if isinstance(state, StateColumn)}
 
     @property
     def _groups(self) -> dict[str, str]:

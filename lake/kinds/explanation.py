@@ -31,7 +31,7 @@ REFUSED: Final = "refused"  # followed by why
 STEP: Final = "step"  # followed by which
 
 
-class Explanation(Law):
+class KindExplanation(Law):
     """What became of the rows of the inputs, for the people who ask."""
 
     @property

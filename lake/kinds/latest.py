@@ -117,7 +117,7 @@ class FirstOrLatest(Kind):
             when not {LIVE} then '{DELETED}' when {decides} then '{DECIDES}'
             when {some} <> '' then concat('{DECIDES} ', {some}) else '{SUPERSEDED}' end"""
 
-    def _parts(self, columns: Iterable[str]) -> list[Part]:
+    def _parts(self, columns: Iterable[str]) -> list[ColumnGroup]:
         """What of a row with `columns` does not simply follow the winner."""
         return []
 
@@ -270,14 +270,14 @@ class Latest(FirstOrLatest):
     def _remembers(self) -> bool:
         return self.removal.by_key and bool(self.partial or self.groups)
 
-    def _parts(self, columns: Iterable[str]) -> list[Part]:
+    def _parts(self, columns: Iterable[str]) -> list[ColumnGroup]:
         shown = list(columns)
         grouped = {column for by, of in self.groups.items() for column in (by, *of)}
         others = [c for c in shown if c not in {*self.by, *self.sequence, *grouped}]
         partial = others if self.partial is True else self.partial
-        alone = [Part(column, (column,), place(*self.sequence)) for column in partial if column in shown]
+        alone = [ColumnGroup(column, (column,), place(*self.sequence)) for column in partial if column in shown]
         return alone + [
-            Part(by, tuple(column for column in (by, *of) if column in shown), place(by))
+            ColumnGroup(by, tuple(column for column in (by, *of) if column in shown), place(by))
             for by, of in self.groups.items()
         ]
 
@@ -329,7 +329,7 @@ class First(FirstOrLatest):
 
 
 @dataclass(frozen=True)
-class Part:
+class ColumnGroup:
     """Columns of a row that follow a place of their own: the newest, by the place named `by`, of rows that have one."""
 
     by: str

@@ -32,7 +32,7 @@ NOTHING: Final = -(1 << 63)  # the time of what is before all rows, and of rows 
 LATEST: Final = (1 << 63) - 1  # the time of what is behind the last row
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What a search from a row found: the rows of each step, None where there is no match; and how far it looked, as
     the time of the last row that it looked at.
     """
@@ -41,7 +41,7 @@ class Found(NamedTuple):
     seen: int
 
 
-Find = Callable[[int], Found]
+Find = Callable[[int], SearchResult]
 
 
 class Ahead(NamedTuple):
@@ -54,7 +54,7 @@ class Ahead(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Link:
+class StepLink:
     """A step in a chain: `runs`, how many rows it can take from each row on; `after`, what comes after it."""
 
     step: Step
@@ -74,7 +74,7 @@ class Fork:
 class Chain:
     """What comes one after the other; `ahead` is of it and all that comes after it."""
 
-    links: list[Link | Fork]
+    links: list[StepLink | Fork]
     ahead: Ahead
 
 
@@ -108,7 +108,7 @@ class Matching:
         called = [step.name for step in every_step(self.steps)]
         taken: list[tuple[int, int, int, str, int]] = []
         for begin, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
-            rows = Rows.of(holds[begin:end], times[begin:end], self.within_us, self.absent_us, 1 << len(called))
+            rows = KeyRows.of(holds[begin:end], times[begin:end], self.within_us, self.absent_us, 1 << len(called))
             find: Find
             if self.functions:
                 orders = batch.column(ORDER).slice(begin, end - begin)
@@ -131,7 +131,7 @@ class Matching:
 
 
 @dataclass(frozen=True)
-class Rows:
+class KeyRows:
     """The rows of a key, in order. `times` has one more, for the end; `stops` and `ends` are exclusive.
 
     holds: of each row the steps that it satisfies, as bits
@@ -155,7 +155,7 @@ class Rows:
         within: int | None = None,
         absent: int | None = None,
         bit: int = 0,
-    ) -> Rows:
+    ) -> KeyRows:
         """Matches are `within` a time, and no row that has `bit` comes for so long as is `absent` after their last."""
         number, shown = len(holds), [*times, LATEST]
         stops, bounds = [number] * number, [LATEST] * number
@@ -175,7 +175,7 @@ class Rows:
         return cls(holds, shown, stops, bounds, quiet, ends)
 
 
-def matches(find: Find, rows: Rows, *, past_last: bool) -> Iterator[tuple[int, list[int], int]]:
+def matches(find: Find, rows: KeyRows, *, past_last: bool) -> Iterator[tuple[int, list[int], int]]:
     """The first row of each match, the rows of each step, and the last time of a row that could change the match.
 
     Where a match begins past the last row of the one before, all that the searches before it looked at decides where
@@ -196,21 +196,21 @@ def matches(find: Find, rows: Rows, *, past_last: bool) -> Iterator[tuple[int, l
 class Reaching:
     """Finds matches by the earliest end that each row allows; how far it looks for them only where it is `looking`."""
 
-    def __init__(self, parts: Sequence[Part], rows: Rows, *, looking: bool = True) -> None:
+    def __init__(self, parts: Sequence[Part], rows: KeyRows, *, looking: bool = True) -> None:
         self.stops, self.times = rows.stops, rows.times if looking else ()
         self.never = len(rows.holds) + 1
         self.numbers = {step.name: number for number, step in enumerate(every_step(parts))}
         self.whole = self._chain(parts, rows.holds, Ahead(rows.ends, [NOTHING] * len(self.times)))
         self.seen = NOTHING
 
-    def find(self, row: int) -> Found:
+    def find(self, row: int) -> SearchResult:
         """The match that begins at `row`."""
         ahead, stop = self.whole.ahead, self.stops[row]
         if ahead.ends[row] > stop:
-            return Found(None, ahead.seen[row] if ahead.seen else LATEST)
+            return SearchResult(None, ahead.seen[row] if ahead.seen else LATEST)
         counts, self.seen = [0] * len(self.numbers), NOTHING
         self._take(self.whole, row, stop, counts)
-        return Found(counts, self.seen if self.times else LATEST)
+        return SearchResult(counts, self.seen if self.times else LATEST)
 
     def _take(self, chain: Chain, row: int, stop: int, counts: list[int]) -> int:
         """Puts into `counts` what the links of `chain` take from `row` on; returns the row after that."""
@@ -242,12 +242,12 @@ class Reaching:
 
     def _chain(self, parts: Sequence[Part], holds: Sequence[int], after: Ahead) -> Chain:
         """`parts`, where `after` is what comes after them."""
-        links: list[Link | Fork] = []
+        links: list[StepLink | Fork] = []
         for part in reversed(parts):
             if isinstance(part, Step):
                 number = self.numbers[part.name]
                 runs = _runs(holds, 1 << number)
-                links.append(Link(part, number, runs, after))
+                links.append(StepLink(part, number, runs, after))
                 seen = self._furthest(part, runs, after.seen) if self.times else []
                 after = Ahead(self._earliest(part, runs, after.ends), seen)
             else:
@@ -298,20 +298,20 @@ def _runs(holds: Sequence[int], bit: int) -> list[int]:
 class Backtracking:
     """Finds matches where conditions look at the rows matched so far."""
 
-    def __init__(self, parts: Sequence[Part], rows: Rows, events: list[dict[str, Any]], orders: pa.Array) -> None:
+    def __init__(self, parts: Sequence[Part], rows: KeyRows, events: list[dict[str, Any]], orders: pa.Array) -> None:
         self.parts, self.rows, self.events, self.orders = tuple(parts), rows, events, orders
         self.numbers = {step.name: number for number, step in enumerate(every_step(parts))}
         self.matched: dict[str, list[dict[str, Any]]] = {name: [] for name in self.numbers}
         self.looked = 0
 
-    def find(self, row: int) -> Found:
+    def find(self, row: int) -> SearchResult:
         """The match that begins at `row`."""
         for rows in self.matched.values():
             rows.clear()
         self.looked = row
         path = self._rest(self.parts, row, self.rows.stops[row])
         counts = [len(rows) for rows in self.matched.values()] if path else None
-        return Found(counts, self.rows.times[self.looked])
+        return SearchResult(counts, self.rows.times[self.looked])
 
     def _rest(self, parts: tuple[Part, ...], row: int, stop: int) -> bool:
         """Whether `parts` can take rows from `row` on, which are matched then; where not, nothing is left matched."""

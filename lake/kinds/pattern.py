@@ -16,7 +16,7 @@ from lake.kinds.explanation import STEP as ROLE_STEP
 from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, instant, until
 from lake.kinds.grouped_map import SIDE, arrow_schema, by_key, together
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
-from lake.kinds.measures.measure import Measure, State
+from lake.kinds.measures.measure import Measure, StateColumn
 from lake.kinds.measures.totals import Totals
 from lake.kinds.ordering import AT, in_log_order, place
 from lake.kinds.sql import rounding
@@ -163,7 +163,7 @@ class Pattern(WithFinality):
         matched = self._matched(rows).withColumn(SIGN, F.lit(1))
         totals, first = Totals(self.measures, matched, self.identity), self._first
         states = [item for name, measure in self.measures.items() for item in measure.state(name).items()]
-        state = {column: each.fill for column, each in states if isinstance(each, State)} | totals.fills
+        state = {column: each.fill for column, each in states if isinstance(each, StateColumn)} | totals.fills
         if self.is_final:
             state[until(0)] = f"min(`{until(0)}`)"
         grouped = matched.groupBy(*self.key, MATCH).agg(
@@ -323,7 +323,7 @@ def _measure(name: str, given: Measure | In, called: Sequence[str]) -> Measure:
                 f"measure {name!r} is over the unknown step {given.step!r}", fix=did_you_mean(given.step, called)
             )
         given = given.narrowed()
-    if any(isinstance(state, State) and state.per for state in given.state(name).values()):
+    if any(isinstance(state, StateColumn) and state.per for state in given.state(name).values()):
         raise DeclarationError(
             f"{type(given).__name__} cannot be a measure of a match", fix="aggregate the table of matches instead"
         )

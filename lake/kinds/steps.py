@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.measures.measure import Count, CountIf, Measure, OfValues, State
+from lake.kinds.measures.measure import Count, CountIf, Measure, OfValues, StateColumn
 
 Condition = Callable[[dict[str, Any], Mapping[str, list[dict[str, Any]]]], bool]
 
@@ -138,8 +138,8 @@ class OfMatch(OfValues):
     of_match: ClassVar[bool] = True
     pick: ClassVar[str]
 
-    def state(self, name: str) -> Mapping[str, State]:
-        return {name: State(f"{self.pick}({self.of}, if({self.where or True}, {PLACE}, null))", "")}
+    def state(self, name: str) -> Mapping[str, StateColumn]:
+        return {name: StateColumn(f"{self.pick}({self.of}, if({self.where or True}, {PLACE}, null))", "")}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lake.kinds.matcher import Backtracking, Find, Reaching, Rows, matches
+from lake.kinds.matcher import Backtracking, Find, KeyRows, Reaching, matches
 from lake.kinds.steps import Either, Part, Step, every_step
 
 HISTORIES = 25
@@ -37,7 +37,7 @@ def found(
 ) -> list[tuple[tuple[int, ...], int]]:
     """Of each match the rows of each step, and the last time of a row that could change it."""
     times, holds = [time for time, _ in history], [bits for _, bits in history]
-    rows = Rows.of(holds, times, within, absent, 1 << len(list(every_step(parts))))
+    rows = KeyRows.of(holds, times, within, absent, 1 << len(list(every_step(parts))))
     events: list[dict[str, Any]] = [{} for _ in history]
     find: Find = (
         Backtracking(parts, rows, events, pa.nulls(len(events))).find if in_python else Reaching(parts, rows).find

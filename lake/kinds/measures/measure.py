@@ -29,7 +29,7 @@ GREATEST: Final = "greatest({a}, {b})"
 
 
 @dataclass(frozen=True)
-class State:
+class StateColumn:
     """One state column.
 
     With `per`, a SQL expression, the state is an array of structs (key, value) sorted by key: for each value of `per`
@@ -86,7 +86,7 @@ class Measure(ABC):
         yield from ()
 
     @abstractmethod
-    def state(self, name: str) -> Mapping[str, State | Total]:
+    def state(self, name: str) -> Mapping[str, StateColumn | Total]:
         """The state columns behind column `name`; one called `name` is seen by readers."""
 
     def value(self, name: str) -> str:
@@ -106,8 +106,8 @@ class Count(Measure):
 
     retracts: ClassVar[bool] = True
 
-    def state(self, name: str) -> Mapping[str, State]:
-        return {name: State(COUNTED, ADD)}
+    def state(self, name: str) -> Mapping[str, StateColumn]:
+        return {name: StateColumn(COUNTED, ADD)}
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ class CountIf(Measure):
     def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
         return rounding.faults(name, self.condition, rows)
 
-    def state(self, name: str) -> Mapping[str, State]:
-        return {name: State(f"sum(cast(if({self.condition}, _sign, 0) as bigint))", ADD)}
+    def state(self, name: str) -> Mapping[str, StateColumn]:
+        return {name: StateColumn(f"sum(cast(if({self.condition}, _sign, 0) as bigint))", ADD)}
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,9 @@ class OfValues(Measure):
             yield from rounding.faults(name, sql, rows)
 
     @property
-    def values(self) -> State:
+    def values(self) -> StateColumn:
         """How many values there are."""
-        return State(f"sum(if(({self.taken}) is null, 0L, cast(_sign as bigint)))", ADD)
+        return StateColumn(f"sum(if(({self.taken}) is null, 0L, cast(_sign as bigint)))", ADD)
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Sum(OfValues):
     def summed(self) -> str:
         return self.of
 
-    def state(self, name: str) -> Mapping[str, State | Total]:
+    def state(self, name: str) -> Mapping[str, StateColumn | Total]:
         """The number of values tells a sum of nothing from a sum of zero."""
         return {name: Total(self.taken, seen=True), f"_{name}_n": self.values}
 
@@ -184,7 +184,7 @@ class Avg(OfValues):
     def summed(self) -> str:
         return self.of
 
-    def state(self, name: str) -> Mapping[str, State | Total]:
+    def state(self, name: str) -> Mapping[str, StateColumn | Total]:
         return {f"_{name}_sum": Total(self.taken), f"_{name}_n": self.values}
 
     def value(self, name: str) -> str:
@@ -200,8 +200,8 @@ class Min(OfValues):
 
     retracts: ClassVar[bool] = False
 
-    def state(self, name: str) -> Mapping[str, State]:
-        return {name: State(f"min(if(_sign > 0, {self.taken}, null))", LEAST)}
+    def state(self, name: str) -> Mapping[str, StateColumn]:
+        return {name: StateColumn(f"min(if(_sign > 0, {self.taken}, null))", LEAST)}
 
 
 @dataclass(frozen=True)
@@ -210,8 +210,8 @@ class Max(OfValues):
 
     retracts: ClassVar[bool] = False
 
-    def state(self, name: str) -> Mapping[str, State]:
-        return {name: State(f"max(if(_sign > 0, {self.taken}, null))", GREATEST)}
+    def state(self, name: str) -> Mapping[str, StateColumn]:
+        return {name: StateColumn(f"max(if(_sign > 0, {self.taken}, null))", GREATEST)}
 
 
 @dataclass(frozen=True)
@@ -236,12 +236,12 @@ class Ranked(OfValues):
         for sql in self.by:
             yield from rounding.faults(name, sql, rows)
 
-    def state(self, name: str) -> Mapping[str, State]:
+    def state(self, name: str) -> Mapping[str, StateColumn]:
         """Rows without a value rank behind those with one, so that the state is never null."""
         order = ", ".join(f"'by{number}', {sql}" for number, sql in enumerate(self.by))
         rank = f"({self.taken}) {self.rank}"
         place = f"named_struct('rank', {rank}, {order}, 'place', {ORDER}, 'value', {self.taken})"
-        return {f"_{name}_at": State(f"{self.pick}({place})", LEAST if self.pick == "min" else GREATEST)}
+        return {f"_{name}_at": StateColumn(f"{self.pick}({place})", LEAST if self.pick == "min" else GREATEST)}
 
     def value(self, name: str) -> str:
         return f"`_{name}_at`.value"

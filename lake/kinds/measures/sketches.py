@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, OfValues, State
+from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, OfValues, StateColumn
 
 # Quantile: at the least error the classes of doubles are numbered within -MIDDLE to MIDDLE.
 LEAST_ERROR: Final = 0.0001
@@ -26,8 +26,8 @@ class CountDistinct(OfValues):
 
     retracts: ClassVar[bool] = True
 
-    def state(self, name: str) -> Mapping[str, State]:
-        return {f"_{name}_values": State(COUNTED, ADD, per=self.taken)}
+    def state(self, name: str) -> Mapping[str, StateColumn]:
+        return {f"_{name}_values": StateColumn(COUNTED, ADD, per=self.taken)}
 
     def value(self, name: str) -> str:
         return f"cast(size(`_{name}_values`) as bigint)"
@@ -50,14 +50,14 @@ class ApproxDistinct(OfValues):
         if not 4 <= self.precision <= 16:
             raise DeclarationError(f"invalid precision {self.precision}", fix="use 4 to 16 bits of registers")
 
-    def state(self, name: str) -> Mapping[str, State]:
+    def state(self, name: str) -> Mapping[str, StateColumn]:
         """(register, rank) of the registers that were hit."""
         bits = 64 - self.precision
         register = f"cast(xxhash64({self.taken}) & {2**self.precision - 1}L as int)"
         rest = f"shiftrightunsigned(xxhash64({self.taken}), {self.precision})"
         rank = f"least(bit_count(({rest} & -{rest}) - 1L), {bits}) + 1"  # one more than the zeros at the end
         hit = f"if(({self.taken}) is null, null, {register})"
-        return {f"_{name}_registers": State(f"max(if(_sign > 0, {rank}, null))", GREATEST, per=hit)}
+        return {f"_{name}_registers": StateColumn(f"max(if(_sign > 0, {rank}, null))", GREATEST, per=hit)}
 
     def value(self, name: str) -> str:
         """The harmonic sum is exact, the rest one fixed sequence of IEEE operations."""
@@ -97,7 +97,7 @@ class Quantile(OfValues):
         if not isinstance(self.q, int | float):
             object.__setattr__(self, "q", tuple(self.q))
 
-    def state(self, name: str) -> Mapping[str, State]:
+    def state(self, name: str) -> Mapping[str, StateColumn]:
         """A key is 0 for zero; MIDDLE more than a positive value's class; else minus such a key."""
         value = f"cast({self.taken} as double)"
         number = f"cast(ceil(ln(abs({value})) / {math.log(self._base)!r}d) as int) + {MIDDLE}"
@@ -105,7 +105,7 @@ class Quantile(OfValues):
             f"case when {value} = 0d then 0 when abs({value}) < double('infinity')"
             f" then if({value} > 0d, {number}, -({number})) end"
         )
-        return {f"_{name}_histogram": State(COUNTED, ADD, per=key)}
+        return {f"_{name}_histogram": StateColumn(COUNTED, ADD, per=key)}
 
     def value(self, name: str) -> str:
         estimates = [self._estimate(f"`_{name}_histogram`", q) for q in self._quantiles]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
 from lake.kinds.measures.decimals import BASE, WHOLE, cut_off, digits, divided, let, limbs, signed_sum
-from lake.kinds.measures.measure import ADD, OfValues, State, Total
+from lake.kinds.measures.measure import ADD, OfValues, StateColumn, Total
 from lake.kinds.sql import rounding
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Variance(OfValues):
                 fix="use values of at most 3: cast(… as decimal(18, 3)), or whole units",
             )
 
-    def state(self, name: str) -> Mapping[str, State | Total]:
+    def state(self, name: str) -> Mapping[str, StateColumn | Total]:
         """The squares are added as multiples of 10^19 and the rest."""
         exact = f"(({self.taken}) * cast(1 as decimal(1, 0)))"
         square = f"try_multiply({exact}, {exact})"
@@ -108,6 +108,6 @@ class Stddev(Variance):
         return self._of(name, f"try_cast({root} as decimal(38, {self.scale}))")
 
 
-def _nonzero(of: str, type_: str) -> State:
+def _nonzero(of: str, type_: str) -> StateColumn:
     """The sum of `of`; null for zero, so that a sum of nothing is alike however it came about."""
-    return State(f"nullif(cast({signed_sum(of)} as {type_}), 0)", f"nullif(cast({ADD} as {type_}), 0)")
+    return StateColumn(f"nullif(cast({signed_sum(of)} as {type_}), 0)", f"nullif(cast({ADD} as {type_}), 0)")

@@ -13,7 +13,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.sql.sql_parts import Part, parsed
+from lake.kinds.sql.sql_parts import SqlPart, parsed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -130,18 +130,18 @@ def _leaves(given: DataType | None, held: DataType | None) -> Iterator[tuple[Dat
 class _Scope:
     """The types of the `parts` of `sql` over `frame`."""
 
-    def __init__(self, sql: str, frame: DataFrame, parts: Sequence[Part]) -> None:
+    def __init__(self, sql: str, frame: DataFrame, parts: Sequence[SqlPart]) -> None:
         self.sql, self.frame = sql, frame
         texts = list(dict.fromkeys(filter(None, (self.text(part) for whole in parts for part in whole.within()))))
         self._types = dict(zip(texts, _types_of(frame, texts), strict=True))
 
-    def text(self, part: Part) -> str:
+    def text(self, part: SqlPart) -> str:
         return self.sql[part.begin : part.end]
 
-    def type(self, part: Part) -> DataType | None:
+    def type(self, part: SqlPart) -> DataType | None:
         return self._types.get(self.text(part))
 
-    def taken(self, part: Part) -> list[tuple[DataType | None, DataType | None]]:
+    def taken(self, part: SqlPart) -> list[tuple[DataType | None, DataType | None]]:
         """The type of each operand of `part`, with the one that takes its values."""
         from pyspark.sql import types as T
 
@@ -157,7 +157,7 @@ class _Scope:
         literal = [self.text(operand)[:1].isdecimal() for operand in part.operands]
         return [(type_, held) for type_, is_one in zip(given, literal, strict=True) if not (is_one and _is_float(held))]
 
-    def compared(self, part: Part) -> list[tuple[DataType | None, DataType | None]]:
+    def compared(self, part: SqlPart) -> list[tuple[DataType | None, DataType | None]]:
         """The type of each of what `part` compares, with the one that Spark compares them in."""
         texts = [self.text(operand) for operand in part.operands]
         if part.made_by == "=":  # whole numbers have no more digits than are written
@@ -174,7 +174,7 @@ class _Scope:
         common = type_of(self.frame, f"coalesce({', '.join(texts)})")
         return [(type_, common) for type_ in given]
 
-    def of_lambda(self, function: Part, body: Part) -> _Scope:
+    def of_lambda(self, function: SqlPart, body: SqlPart) -> _Scope:
         """Where the names of a lambda stand for what a function hands to it."""
         from pyspark.sql import functions as F
 
@@ -182,7 +182,7 @@ class _Scope:
         columns = {name.strip("`"): F.lit(None).cast(type_) for name, type_ in handed}
         return _Scope(self.sql, self.frame.withColumns(columns), body.operands)
 
-    def _handed(self, function: Part) -> list[DataType]:
+    def _handed(self, function: SqlPart) -> list[DataType]:
         from pyspark.sql import types as T
 
         given = [self.type(operand) for operand in function.operands if operand.made_by != "->"]
@@ -205,7 +205,7 @@ def _types_of(frame: DataFrame, texts: Sequence[str]) -> list[DataType | None]:
         return [type_of(frame, text) for text in texts]
 
 
-def _losses(part: Part, scope: _Scope) -> list[str]:
+def _losses(part: SqlPart, scope: _Scope) -> list[str]:
     """What is lost within `part`, or else as it is made."""
     within: list[str] = []
     for each in part.parts:
@@ -219,7 +219,7 @@ def _losses(part: Part, scope: _Scope) -> list[str]:
     return [f"{lost} of {scope.text(part)}" for lost in _lost_by(part, scope)]
 
 
-def _lost_by(part: Part, scope: _Scope) -> Iterator[str]:
+def _lost_by(part: SqlPart, scope: _Scope) -> Iterator[str]:
     """What the operands of `part` lose as it is made of them."""
     from pyspark.sql import types as T
 

@@ -32,7 +32,7 @@ _OPERAND: Final = re.compile(r"[\w.'\"`]")
 
 
 @dataclass(frozen=True)
-class Part:
+class SqlPart:
     """What stands from `begin` to `end`: its operands, and what it is `made_by`, a function or an operator in small
     letters; "" of a name or a literal.
 
@@ -43,15 +43,15 @@ class Part:
     begin: int
     end: int
     made_by: str = ""
-    operands: tuple[Part, ...] = ()
-    conditions: tuple[Part, ...] = ()
+    operands: tuple[SqlPart, ...] = ()
+    conditions: tuple[SqlPart, ...] = ()
     names: tuple[str, ...] = ()
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[SqlPart, ...]:
         return (*self.operands, *self.conditions)
 
-    def within(self) -> Iterator[Part]:
+    def within(self) -> Iterator[SqlPart]:
         """It and all its parts, but not those of lambdas, which have names of their own."""
         yield self
         for part in self.parts:
@@ -59,12 +59,12 @@ class Part:
                 yield from part.within()
 
 
-def parsed(sql: str) -> list[Part]:
+def parsed(sql: str) -> list[SqlPart]:
     """The parts of `sql`: one, where it is an expression."""
-    return _Reader(sql).items("")
+    return _SqlReader(sql).items("")
 
 
-def _choosing(call: Part) -> Part:
+def _choosing(call: SqlPart) -> SqlPart:
     """A call that chooses among values by others, as CASE does: told apart as its operands and its conditions."""
     first, *others = call.operands or (None,)
     if first is None:
@@ -82,7 +82,7 @@ def _choosing(call: Part) -> Part:
     return call
 
 
-def _comparing(whole: Part, compared: Part, others: Sequence[Part]) -> Part:
+def _comparing(whole: SqlPart, compared: SqlPart, others: Sequence[SqlPart]) -> SqlPart:
     """`whole` on the condition of how one part compares with each of others."""
     return replace(
         whole,
@@ -90,7 +90,7 @@ def _comparing(whole: Part, compared: Part, others: Sequence[Part]) -> Part:
     )
 
 
-class _Reader:
+class _SqlReader:
     def __init__(self, sql: str) -> None:
         self.tokens = [token for token in _TOKEN.finditer(sql) if not token["comment"]]
         self.at = 0
@@ -117,9 +117,9 @@ class _Reader:
         self.at += bool(token)
         return token
 
-    def items(self, closing: str) -> list[Part]:
+    def items(self, closing: str) -> list[SqlPart]:
         """Expressions up to `closing`, which is taken, or to the end; whatever is part of none separates them."""
-        items: list[Part] = []
+        items: list[SqlPart] = []
         while self.next and not (closing and self.take(closing)):
             before, item = self.at, self.expression()
             if self.take("=>"):  # it was the name of an argument
@@ -132,69 +132,69 @@ class _Reader:
                 self.take(*([","] if self.at > before else []))
         return items
 
-    def expression(self, above: int = 0) -> Part:
+    def expression(self, above: int = 0) -> SqlPart:
         """What binds more closely than the level `above`."""
         left = self._prefix()
         while _BINDS.get(self.next, 0) > above:
             left = self._infix(left)
         return left
 
-    def _prefix(self) -> Part:
+    def _prefix(self) -> SqlPart:
         begin = self.begin
         if sign := self.take("-", "+", "~"):
             operand = self.expression(_SIGN)
-            return Part(begin, self.end, "negative" if sign == "-" else sign, (operand,))
+            return SqlPart(begin, self.end, "negative" if sign == "-" else sign, (operand,))
         if self.take("not", "!"):
             operand = self.expression(_NOT)
-            return Part(begin, self.end, "not", (operand,))
+            return SqlPart(begin, self.end, "not", (operand,))
         return self._postfix(self._primary(begin))
 
-    def _infix(self, left: Part) -> Part:
+    def _infix(self, left: SqlPart) -> SqlPart:
         operator = self.take()
         if operator == "not":
             operator = self.take()
         if operator == "in" and self.take("("):
             listed = self.items(")")
-            return Part(left.begin, self.end, "in", (left, *listed))
+            return SqlPart(left.begin, self.end, "in", (left, *listed))
         if operator == "is":
             self.take("not")
             if not self.take("distinct"):
                 self.take()
-                return Part(left.begin, self.end, "is", (left,))
+                return SqlPart(left.begin, self.end, "is", (left,))
             self.take("from")
             operator = "<=>"
         right = self.expression(_BINDS.get(operator, _COMPARISON))
         if operator == "between" and self.take("and"):
             bounds = [right, self.expression(_COMPARISON)]
-            return _comparing(Part(left.begin, self.end, operator), left, bounds)
-        return Part(left.begin, self.end, "=" if operator in _COMPARES else operator, (left, right))
+            return _comparing(SqlPart(left.begin, self.end, operator), left, bounds)
+        return SqlPart(left.begin, self.end, "=" if operator in _COMPARES else operator, (left, right))
 
-    def _primary(self, begin: int) -> Part:
+    def _primary(self, begin: int) -> SqlPart:
         if self.take("("):
             return self._brackets(begin)
         if self.take("case"):
             return self._case(begin)
         if not _OPERAND.match(self.next) or self.next in _NO_OPERAND:
-            return Part(begin, begin)
+            return SqlPart(begin, begin)
         name = self.take()
         if self.next == "->":
             return self._lambda(begin, (name,))
         if not self.take("("):
-            return Part(begin, self.end)
+            return SqlPart(begin, self.end)
         operands = tuple(self.items(")"))
-        return _choosing(Part(begin, self.end, name.rpartition(".")[2].strip("`"), operands))
+        return _choosing(SqlPart(begin, self.end, name.rpartition(".")[2].strip("`"), operands))
 
-    def _postfix(self, part: Part) -> Part:
+    def _postfix(self, part: SqlPart) -> SqlPart:
         """`part` with what belongs to it: an index, a field, a type, or the rest of a literal of several words."""
         while self.next:
             if self.take("["):
-                part = Part(part.begin, self.end, "[]", (part, *self.items("]")))
+                part = SqlPart(part.begin, self.end, "[]", (part, *self.items("]")))
             elif self.take("::"):
                 self._skip_type()
-                part = Part(part.begin, 0, "cast", (part,))
+                part = SqlPart(part.begin, 0, "cast", (part,))
             elif self.next.startswith("."):
                 self.take()
-                part = Part(part.begin, 0, ".", (part,))
+                part = SqlPart(part.begin, 0, ".", (part,))
             elif part.end > part.begin and _OPERAND.match(self.next) and self.next not in _NO_OPERAND:
                 self.take()
             else:
@@ -202,20 +202,20 @@ class _Reader:
             part = replace(part, end=self.end)
         return part
 
-    def _brackets(self, begin: int) -> Part:
+    def _brackets(self, begin: int) -> SqlPart:
         items = tuple(self.items(")"))
         if self.next == "->":
             return self._lambda(begin, tuple(self._text(item) for item in items))
-        return Part(begin, self.end, "()" if len(items) == 1 else "struct", items)
+        return SqlPart(begin, self.end, "()" if len(items) == 1 else "struct", items)
 
-    def _lambda(self, begin: int, names: tuple[str, ...]) -> Part:
+    def _lambda(self, begin: int, names: tuple[str, ...]) -> SqlPart:
         self.take("->")
         body = self.expression()
-        return Part(begin, self.end, "->", (body,), names=names)
+        return SqlPart(begin, self.end, "->", (body,), names=names)
 
-    def _case(self, begin: int) -> Part:
-        values: list[Part] = []
-        conditions: list[Part] = []
+    def _case(self, begin: int) -> SqlPart:
+        values: list[SqlPart] = []
+        conditions: list[SqlPart] = []
         compared = None if self.next == "when" else self.expression()
         while self.take("when"):
             conditions.append(self.expression())
@@ -224,7 +224,7 @@ class _Reader:
         if self.take("else"):
             values.append(self.expression())
         self.take("end")
-        whole = Part(begin, self.end, "case", tuple(values), tuple(conditions))
+        whole = SqlPart(begin, self.end, "case", tuple(values), tuple(conditions))
         return whole if compared is None else _comparing(whole, compared, conditions)
 
     def _skip(self, until: set[str]) -> None:
@@ -241,5 +241,5 @@ class _Reader:
             self._skip({")" if opened == "(" else ">"})
             self.take(")", ">")
 
-    def _text(self, part: Part) -> str:
+    def _text(self, part: SqlPart) -> str:
         return next(token[0] for token in self.tokens if token.start() == part.begin)
