@@ -16,6 +16,7 @@ from lake.kinds.kind import Kind
 from lake.kinds.ordering import AT, kept, place
 from lake.kinds.python_values import too_long
 from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, held
+from lake.kinds.sql.sql_types import parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,16 +27,14 @@ _DIGITS: Final = re.compile(r"\b(?:decimal|dec|numeric)\s*\(\s*(\d+)", re.IGNORE
 
 @dataclass(frozen=True, init=False)
 class Fold(Kind):
-    """One row per `key`: what a reducer makes of its events, in the order of (`sequence`, log order).
+    """One row per `key`: the state after its events, in the order of (`sequence`, log order).
 
-    state: the fields with their SQL types, "legs int, airports array<string>"; those that begin with `_` are hidden
-    start: their values before the first event, plain Python; null where none is given
-    step: {field: SQL over `state.x` and `event.y`}, or a pure Python function (state, event) -> state over dictionaries
-    refuse: SQL over both for the reason why an event must not change the state, null where it may; a Python step
-        returns Refusal(reason) instead. The state's column `refused` counts a key's refused events
-    version: the reducer's, for readers; a changed number is a changed definition
-
-    An event is the declared function's row. `refusals(id=…)` is the kind of the table of refused events.
+    state: the fields with their SQL types, "legs int, airports array<string>"; names that begin with `_` are hidden
+    start: {field: plain Python value before the first event}; by default null
+    step: {field: SQL over `state.x` and `event.y`}, or a pure Python function (state, event) -> state
+    refuse: SQL over both, the reason why an event must not change the state; null if it may. A Python step returns
+        Refusal(reason) instead. The state's column `refused` counts a key's refused events
+    version: the reducer's version; a changed number is a changed definition
 
     Example:
         Fold("account", state="balance decimal(18, 2)", step={"balance": "coalesce(state.balance, 0) + event.amount"})
@@ -60,7 +59,7 @@ class Fold(Kind):
     rows: Literal["state", "refusals"]
     id: tuple[str, ...]
 
-    def __init__(  # noqa: PLR0913 a parameter each that the class documents
+    def __init__(  # noqa: PLR0913 a parameter for each option
         self,
         key: str | Sequence[str],
         *,
@@ -104,10 +103,9 @@ class Fold(Kind):
             )
 
     def refusals(self, *, id: str | Sequence[str]) -> Fold:
-        """The kind of the table of the events that this one refuses.
+        """Return the kind of the table of refused events: the function's columns and `reason`.
 
-        One row per refused event: the function's columns, among them `id`, which tell a key's events apart, and
-        `reason`.
+        `id` names the columns that identify an event of a key.
         """
         other = object.__new__(Fold)
         other._set(self.key, self.sequence, self.reducer, self.reducer_version, "refusals", names(id))
@@ -115,7 +113,7 @@ class Fold(Kind):
 
     @property
     def revision(self) -> int:
-        """Once, a Python step calculated with 28 digits."""
+        """One more for a Python step with decimals above 28 digits, which earlier revisions rounded."""
         wide = any(int(digits) > 28 for kind in self.reducer.fields.values() for digits in _DIGITS.findall(kind))
         return self.version + (wide and isinstance(self.reducer, PythonReducer))
 
@@ -129,7 +127,6 @@ class Fold(Kind):
 
     @property
     def absorbs(self) -> bool:
-        """States go on from what they are; refused events are found again."""
         return self.rows == "state"
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
@@ -140,7 +137,6 @@ class Fold(Kind):
         return {column: use for use, columns in used.items() for column in columns}
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """Raises DeclarationError for a column whose name the fold needs."""
         taken = [column for column in (AT, HELD, "_seen") if column in rows.columns]
         if taken:
             raise DeclarationError(
@@ -149,7 +145,6 @@ class Fold(Kind):
         return rows
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
-        """State: the place in the order of the newest event that was folded."""
         from pyspark.sql import functions as F
 
         events = _events(rows)
@@ -159,7 +154,7 @@ class Fold(Kind):
         return self.reducer.refusals(placed, self.key, events).select(*visible(events), REASON)
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
-        """A key goes on from its state if all of its changes are newer than what that has seen."""
+        """Continue from a key's state if all its changes are newer than that state."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
@@ -203,24 +198,16 @@ class Fold(Kind):
 
 
 def _events(rows: DataFrame) -> list[str]:
-    """The declared function's columns."""
     return [column for column in rows.columns if column not in CARRIED]
 
 
 def _fields(state: str) -> dict[str, str]:
-    """{field: type} of "legs int, at struct<x: int, y: int>"."""
-    parts, depth = [""], 0
-    for char in state:
-        depth += (char in "<(") - (char in ">)")
-        if char == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += char
-    pairs = [part.strip().replace("`", "").partition(" ") for part in parts]
+    pairs = [part.strip().replace("`", "").partition(" ") for part in parts(state)]
     fields = {name.rstrip(":"): kind.strip() for name, _, kind in pairs}
     if re.search(r"\bmap\s*<|\svariant\b", state, re.IGNORECASE):
         raise DeclarationError("a state of maps cannot be compared", fix="use an array of structs")
-    if not all(name and kind for name, kind in fields.items()) or len(fields) < len(pairs) or depth:
+    unbalanced = sum(map(state.count, "<(")) != sum(map(state.count, ")>"))
+    if not all(name and kind for name, kind in fields.items()) or len(fields) < len(pairs) or unbalanced:
         raise DeclarationError(
             f"not a valid state: {state!r}", fix='name each field once, with its type: "legs int, at date"'
         )

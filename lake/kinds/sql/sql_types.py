@@ -1,4 +1,4 @@
-"""SQL types as Arrow has them, without a session: those that a state's fields are declared with."""
+"""SQL types of a state's fields as Arrow types, without a session."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIELD: Final = re.compile(r"(`[^`]+`|\w+)\s*(?::|\s)\s*(.+)", re.DOTALL)
 
 
 def arrow_type(sql: str) -> pa.DataType:
-    """The Arrow type of a SQL type, "decimal(9, 2)" or "array<struct<x: int>>". Raises ValueError for any other."""
+    """Return the Arrow type of a SQL type, "decimal(9, 2)" or "array<struct<x: int>>". Raises ValueError for others."""
     text = sql.strip()
     if text.lower() in PLAIN:
         return PLAIN[text.lower()]
@@ -44,7 +44,7 @@ def arrow_type(sql: str) -> pa.DataType:
         raise ValueError(f"{text!r} is not a type that is known here")
     if nested[1].lower() == "array":
         return pa.list_(pa.field("element", arrow_type(nested[2])))
-    return pa.struct([_field(part) for part in _parts(nested[2])])
+    return pa.struct([_field(part) for part in parts(nested[2])])
 
 
 def _field(text: str) -> pa.Field:
@@ -53,13 +53,13 @@ def _field(text: str) -> pa.Field:
     return pa.field(named[1].strip("`"), arrow_type(named[2]))
 
 
-def _parts(text: str) -> list[str]:
-    """What stands between the commas that are within no brackets."""
-    parts, depth = [""], 0
+def parts(text: str) -> list[str]:
+    """Split at the commas outside brackets."""
+    found, depth = [""], 0
     for char in text:
         depth += (char in "<(") - (char in ">)")
         if char == "," and not depth:
-            parts.append("")
+            found.append("")
         else:
-            parts[-1] += char
-    return parts
+            found[-1] += char
+    return found
