@@ -1,4 +1,4 @@
-"""Aggregate: measures per key, and per window where one is declared."""
+"""Aggregate: measures per key, and per window if one is declared."""
 
 from __future__ import annotations
 
@@ -24,25 +24,24 @@ from lake.quoting import SPARK, quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# How many rows a group has: a group is there as long as it has one.
+# The number of a group's rows; a group without rows is deleted.
 ROWS: Final = "_rows"
 RETRACTED: Final = "_retracted"
-# When a group's window ends: microseconds since 1970, which Spark and DuckDB compare alike.
+# End of a group's window: microseconds since 1970, which Spark and DuckDB compare alike.
 ENDS: Final = "_ends_us"
-INEXACT: Final = ("float", "double", "string")  # whose sums are floats
+INEXACT: Final = ("float", "double", "string")  # their sums are floats
 
 
 @dataclass(frozen=True, init=False)
 class Aggregate(WithFinality):
-    """One row per `key` and window: the key's columns, the window's, and one column a measure.
+    """One row per `key` and window: the key's columns, the window's, and one column per measure.
 
-    `late` says what becomes of a log's rows whose event time is more than `lateness` before the greatest of earlier
-    batches, or before their horizon where the contract names producers: they correct their window, or are dropped.
-    Either is decided by the row, never by when it was processed. `is_final` adds a column of that name: no row that is
-    not late by more than `lateness` is expected to change the window any more, because the log's greatest event time,
-    or its horizon, has passed its end by that much, or because all producers are closed. With late="drop" such a window
-    changes only if a closed producer comes back in time; with "correct" a late event still corrects it. It takes
-    `window.on` to be the event time.
+    window: its `on` is the event time if `late` or `is_final` is used
+    late: "drop" or "correct" a row whose event time is more than `lateness` behind the watermark of earlier batches, or
+        behind the horizon. The row decides, not the time of processing
+    lateness: zero or more
+    is_final: adds a column, true if only late rows can still change the window. With late="drop" such a window changes
+        only if a closed producer returns in time
 
     Example:
         Aggregate("carrier", {"flights": Count(), "delay": Avg("arrival_delay")})
@@ -67,7 +66,7 @@ class Aggregate(WithFinality):
     lateness: timedelta
     is_final: bool
 
-    def __init__(  # noqa: PLR0913 options of a declaration
+    def __init__(  # noqa: PLR0913 a parameter for each option
         self,
         key: str | Sequence[str],
         measures: Mapping[str, Measure],
@@ -92,7 +91,7 @@ class Aggregate(WithFinality):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns given, and those of the window that a row decides alone: an event touches few groups."""
+        """The declared columns, and the window's if a row alone decides them: then an event touches few groups."""
         return (*self.by, *(self.window.key if self.window else ()))
 
     @property
@@ -117,7 +116,6 @@ class Aggregate(WithFinality):
         return self.late == "drop" or self.is_final
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """Log order decides a first or last value, among rows that are alike in what it goes by."""
         ranked = [measure for measure in self.measures.values() if isinstance(measure, Ranked)]
         return [(*as_sql(*self.by), *measure.by) for measure in ranked]
 
@@ -128,7 +126,6 @@ class Aggregate(WithFinality):
         return (self.window.on,) if self.window else ()
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """Rows without a time have no window and no group."""
         if self.late == "drop":
             rows = rows.where(f"not {is_late(self.lateness)}")
         if self.window is None:
@@ -144,9 +141,9 @@ class Aggregate(WithFinality):
         return self._finish(self._filled(rows, totals).drop(RETRACTED), totals)
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
-        """Only a measure that cannot retract makes a group evaluate again, when it lost a row.
+        """Mark a group as AGAIN if it lost a row and a measure cannot retract.
 
-        Sessions join with those that were there; a key that lost a row is evaluated again, as it may split one.
+        New sessions merge with existing ones. If a key loses a row, all its sessions are marked: one may split.
         """
         from pyspark.sql import functions as F
 
@@ -185,7 +182,6 @@ class Aggregate(WithFinality):
         return kind
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """Which window a dropped row would be in is told where the row alone decides it."""
         from pyspark.sql import functions as F
 
         dropped = is_late(self.lateness) if self.late == "drop" else "false"
@@ -197,12 +193,11 @@ class Aggregate(WithFinality):
         return rows.withColumns({INTO: into, ROLE: F.expr(f"if({dropped}, '{DROPPED}', '{COUNTS}')")})
 
     def _decided(self, horizons: Sequence[datetime | None]) -> str:
-        """SQL of whether a row at the window's end, or a microsecond before an exclusive end, would be late."""
+        """Return SQL, true if a row at the window's end, or a microsecond before an exclusive end, would be late."""
         last = ENDS if self.window is not None and self.window.closed else f"{ENDS} - 1"
         return is_past(last, horizons[0], self.lateness)
 
     def _gathered(self, rows: DataFrame) -> DataFrame:
-        """`rows`, each in the windows that it is in."""
         if any(isinstance(measure, Ranked) for measure in self.measures.values()):
             rows = kept(rows)
         return rows if self.window is None else self.window.gather(rows, self.by)
@@ -211,7 +206,7 @@ class Aggregate(WithFinality):
         return Totals(self.measures, rows, self.identity)
 
     def _filled(self, rows: DataFrame, totals: Totals) -> DataFrame:
-        """One row per group with the state that gathered `rows` alone give, sums open, and whether a row is gone."""
+        """Return one row per group: the state of `rows` alone with open sums, and RETRACTED if the group lost a row."""
         from pyspark.sql import functions as F
 
         plain = {name: state.fill for name, state in self._state.items() if not state.per} | totals.fills
@@ -223,7 +218,6 @@ class Aggregate(WithFinality):
         return filled
 
     def _with_entries(self, filled: DataFrame, rows: DataFrame, name: str, state: StateColumn) -> DataFrame:
-        """`filled` with a state column of entries: one per group and value of `per`, gathered into a sorted array."""
         from pyspark.sql import functions as F
 
         groups = {group: f"_in_{group}" for group in self._groups}
@@ -239,13 +233,12 @@ class Aggregate(WithFinality):
         return filled.join(arrays, F.expr(meet), "left").withColumn(name, F.expr(not_null(name))).drop(*groups.values())
 
     def _combining(self, new: DataFrame, totals: Totals) -> Mapping[str, tuple[str, Callable[[str, str], str]]]:
-        """Of each state column the SQL type, while sums are open, and SQL of two of its values made one."""
+        """Return {state column: (SQL type with open sums, function that writes the SQL of two values combined)}."""
         merged = {name: (_type(new, name), state.merged) for name, state in self._state.items()}
         added = {name: (adding.open, adding.added) for name, adding in totals.adding.items()}
         return {**merged, **added}
 
     def _added(self, old: DataFrame, new: DataFrame, totals: Totals) -> DataFrame:
-        """Groups of `new`, each with the state of its group in `old` added."""
         from pyspark.sql import functions as F
 
         new, held = new.alias("b"), old.alias("a")
@@ -253,7 +246,7 @@ class Aggregate(WithFinality):
         for name, (type_, merged) in self._combining(new, totals).items():
             before, after = f"a.`{name}`", f"b.`{name}`"
             sql = merged(before, after)
-            if name in totals.adding:  # of a group that was not there the sum is null
+            if name in totals.adding:  # a new group has no sum in `old`
                 sql = f"if({before} is null, {after}, {sql})"
             combined.append(F.expr(sql).cast(type_).alias(name))
         again = F.lit(False) if all(m.retracts for m in self.measures.values()) else F.col(f"b.{RETRACTED}")
@@ -261,7 +254,6 @@ class Aggregate(WithFinality):
         return new.join(held, same(new, held, self.identity), "left").select(*groups, *combined, again.alias(AGAIN))
 
     def _merged(self, old: DataFrame, new: DataFrame, totals: Totals) -> DataFrame:
-        """Sessions of `old` and `new`, those that overlap made one."""
         from pyspark.sql import Window as Over
         from pyspark.sql import functions as F
 
@@ -276,7 +268,6 @@ class Aggregate(WithFinality):
         return joint.groupBy(*self._grouping()).agg(*combined, F.max(AGAIN).alias(AGAIN))
 
     def _finish(self, groups: DataFrame, totals: Totals) -> DataFrame:
-        """Groups that still have rows, with the values that readers see beside the state."""
         from pyspark.sql import functions as F
 
         marks = [AGAIN] if AGAIN in groups.columns else []
@@ -305,22 +296,19 @@ class Aggregate(WithFinality):
 
     @property
     def _state(self) -> dict[str, StateColumn]:
-        """The state columns that are no sums."""
         return {name: state for name, state in self._columns.items() if isinstance(state, StateColumn)}
 
     @property
     def _groups(self) -> dict[str, str]:
-        """{column of the table: column of the gathered rows} of what tells groups apart."""
+        """{column of the table: column of the gathered rows} for the columns that identify a group."""
         return {name: name for name in self.by} | (self.window.sources if self.window else {})
 
     def _grouping(self) -> list[Column]:
-        """What tells groups apart, of gathered rows, called as in the table."""
         from pyspark.sql import functions as F
 
         return [F.col(source).alias(name) for name, source in self._groups.items()]
 
     def _check(self) -> None:
-        """Raises DeclarationError for what could never be a table."""
         taken = [*self.by, *(self.window.names if self.window else ()), *([FINAL] if self.is_final else [])]
         for name, measure in self.measures.items():
             if not isinstance(measure, Measure):
@@ -342,5 +330,4 @@ class Aggregate(WithFinality):
 
 
 def _type(frame: DataFrame, column: str) -> str:
-    """The SQL type of a column; its parts may be null."""
     return frame.schema[column].dataType.simpleString()

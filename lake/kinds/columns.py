@@ -1,4 +1,4 @@
-"""The columns through which kind and engine speak, and what all kinds do with columns."""
+"""Columns by which kinds and the engine communicate, and helpers for columns."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from lake.errors import DeclarationError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Columns that the engine adds to a function's input and finds again in its output.
-ORDER: Final = "_order"  # struct, totally ordered: of an event (batch, arrival, bucket, offset), or a row's identity
-SIGN: Final = "_sign"  # int: +1 a row that is there, -1 one that is gone
+# Columns that the engine adds to a function's input and reads from its output.
+ORDER: Final = "_order"  # struct, totally ordered: (batch, arrival, bucket, offset) of an event, or a row's identity
+SIGN: Final = "_sign"  # int: +1 for an added row, -1 for a deleted one
 TIME: Final = "_time"  # timestamp: event time; absent over derived tables
 WATERMARK: Final = "_watermark"  # timestamp: greatest event time of earlier batches; absent over derived tables
 DELIVERED: Final = (
-    "_delivered"  # struct, see lake.kinds.snapshots; only for kinds that heed refusals, over logs that have any
+    "_delivered"  # struct, see lake.kinds.snapshots; only for kinds that heed refusals, over logs with refusals
 )
 CARRIED: Final = (ORDER, SIGN, TIME, WATERMARK, DELIVERED)
 
-# The column by which `absorb` says that a key must be evaluated again.
+# Column of `absorb`: true if the key must be evaluated again.
 AGAIN: Final = "_again"
 
 
 def names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Column names as a tuple, from one name or several. Raises DeclarationError for what is neither."""
+    """Return column names as a tuple, from one name or several. Raises DeclarationError for other values."""
     columns = (given,) if isinstance(given, str) else given
     if not isinstance(columns, Sequence) or not all(isinstance(name, str) for name in columns):
         raise DeclarationError(f"expected names of columns, found {given!r}", fix='write "a" or ("a", "b")')
@@ -33,17 +33,17 @@ def names(given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def as_sql(*names: str) -> tuple[str, ...]:
-    """The SQL of columns."""
+    """Quote column names as SQL."""
     return tuple(f"`{name}`" for name in names)
 
 
 def visible(columns: Iterable[str]) -> list[str]:
-    """The columns that readers see."""
+    """Return the columns that readers see."""
     return [column for column in columns if not column.startswith("_")]
 
 
 def same(left: DataFrame, right: DataFrame, columns: Sequence[str]) -> Column:
-    """The null-safe equality of `columns` of two frames, as a join condition."""
+    """Return a join condition: `columns` of both frames are equal, nulls included."""
     from pyspark.sql import functions as F
 
     condition = F.lit(True)
@@ -53,10 +53,10 @@ def same(left: DataFrame, right: DataFrame, columns: Sequence[str]) -> Column:
 
 
 def digest(rows: DataFrame, columns: Iterable[str]) -> str:
-    """SQL for an identifier of the values of `columns` of `rows`: 32 hexadecimal digits of the SHA-256 of an encoding.
+    """Return SQL for an identifier of the values of `columns`: 32 hexadecimal digits of the SHA-256 of an encoding.
 
-    The encoding marks nulls and writes each value's length before it, so that no two lists of values share one. What
-    is nested is written twice: its text does not tell ["a, b"] from ["a", "b"], JSON has no microseconds.
+    The encoding marks nulls and prefixes lengths, so no two lists of values share one. Nested values are written as
+    text and as JSON: text does not distinguish ["a, b"] from ["a", "b"], and JSON has no microseconds.
     """
     types = dict(rows.dtypes)
     texts = [f"cast(`{column}` as string)" for column in columns]

@@ -1,4 +1,4 @@
-"""How rows of a function take rows of a table away: deletes, truncates, and keys that change."""
+"""Rows that remove rows of a table: deletes, truncates, and keys that change."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from lake.errors import DeclarationError, did_you_mean
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Columns that rows carry while a kind works on them, beside all that the function returned.
-FORMER: Final = "__former"  # whether the row stands for the delete of the key that it had before
-GONE: Final = "__gone"  # whether the row is a delete
+# Columns of prepared rows, beside the function's.
+FORMER: Final = "__former"  # true of a row that deletes its former key
+GONE: Final = "__gone"  # true of a delete
 
 
 @dataclass(frozen=True)
 class Removal:
-    """What takes rows away. A delete or truncate counts from its own place in the order: what is older is gone.
+    """SQL that marks removing rows. A delete or truncate removes only what is older by the kind's order.
 
-    `deletes`: SQL over the function's rows: which of them delete their key.
-    `truncate`: SQL over the function's rows: which are broadcast events that delete every key.
-    `former`: SQL of the key before the change, by key column; where it is not null and differs, the row deletes the
-    former key too.
+    deletes: condition over the function's rows, true of rows that delete their key
+    truncate: condition over the function's rows, true of broadcast events that delete every key
+    former: {key column: SQL of its value before the change}; if it differs and is not null, the former key is deleted
     """
 
     deletes: str | None = None
@@ -34,7 +33,7 @@ class Removal:
     def of(
         cls, key: Sequence[str], deletes: str | None, truncate: str | None, former: Mapping[str, str] | None = None
     ) -> Removal:
-        """Checked against the `key`. Raises DeclarationError where `former` names a column that is not part of it."""
+        """Build from the options of a kind. Raises DeclarationError if `former` names a column outside `key`."""
         for column in former or ():
             if column not in key:
                 raise DeclarationError(f"former: {column!r} is not a key column", fix=did_you_mean(column, key))
@@ -42,7 +41,6 @@ class Removal:
 
     @property
     def by_key(self) -> bool:
-        """Whether a key can be deleted by rows of its own."""
         return self.deletes is not None or bool(self.former)
 
     @property
@@ -51,17 +49,17 @@ class Removal:
 
     @property
     def gone(self) -> str:
-        """SQL over prepared rows: whether the row is a delete of its key."""
+        """SQL over prepared rows, true of deletes of a key."""
         deletes = f"coalesce({self.deletes}, false)" if self.deletes else "false"
         return f"({FORMER} or {deletes})" if self.former else deletes
 
     @property
     def kept(self) -> str:
-        """SQL over prepared rows: whether the row speaks of one key."""
+        """SQL over prepared rows, true of rows that concern one key."""
         return f"not coalesce({self.truncate}, false)" if self.truncate else "true"
 
     def prepare(self, rows: DataFrame, key: Sequence[str]) -> DataFrame:
-        """`rows`, and for each that changed its key one more, at the same place, that deletes the former key."""
+        """Add to each row that changed its key a row at the same place that deletes the former key."""
         from pyspark.sql import functions as F
 
         if not self.former:

@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, init=False)
 class AsOf:
-    """A dimension whose row of equal `on` columns is found as of the event's time.
+    """Dimension whose version of equal `on` columns is found as of the event's time.
 
-    `time`: from when a version holds, inclusive. `until`: the column with its exclusive end, null where it still holds.
-    Unless said otherwise they are a History's, `valid_from` and `valid_to`; with another `time` and no `until`, a
-    version holds until the next. Of versions of one time the last in the log counts. `tolerance`: a version that began
-    longer before the event does not count.
+    time: start of a version, inclusive; of equal ones the last in the log counts
+    until: its exclusive end, null if it still holds; without it a version holds until the next
+    tolerance: a version that began longer than this before the event does not count
     """
 
     on: tuple[str, ...]
@@ -53,20 +52,20 @@ class AsOf:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """The columns that find the version and do not enter the table."""
         return (*self.on, self.time, *([self.until] if self.until else []))
 
 
 @dataclass(frozen=True, init=False)
 class Enrich(WithFinality):
-    """One row per event, told apart by `id`: the event's columns, then those of each dimension, null where none held.
+    """One row per event, identified by `id`: the event's columns, then each dimension's, null if no version held.
 
-    `time`: the event's column that says when it happened.
-    The function returns the frame of the events and one for each dimension, in the order of the inputs. Of several
-    events of one id the last in the log counts. `how="inner"` leaves out events for which a dimension has no version.
-    A late or corrected version changes exactly the events that it held for; a late event finds the version of its time.
-    `is_final` adds a column of that name: no version that is not late by more than `lateness` can hold at the event's
-    time any more. It takes the time of each AsOf to be its log's event time, and an id to be of one event.
+    The function returns the frame of events and one for each dimension, in the order of the inputs. The last event of
+    an id in the log counts.
+
+    time: the event's column with its time
+    how: "inner" leaves out events for which a dimension has no version
+    is_final: adds a column, true if only versions later than `lateness` can still hold at the event's time. Each AsOf's
+        time must be its log's event time, and an id belong to one event
 
     Example:
         Enrich("sale_id", AsOf("product"), time="sold_at")
@@ -127,7 +126,7 @@ class Enrich(WithFinality):
 
     @property
     def absorbs(self) -> bool:
-        """An inner join forgets the events it left out, so they are looked up in their input."""
+        """False for an inner join: the table does not hold the events that it left out."""
         return self.how == "left"
 
     @property
@@ -135,7 +134,6 @@ class Enrich(WithFinality):
         return range(1, 1 + len(self.dimensions))
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """Log order decides among events of one id, and among versions that began at one time."""
         dimension = self.dimensions[side - 1]
         return [as_sql(*dimension.on, dimension.time) if side else as_sql(*self.id)]
 
@@ -152,20 +150,22 @@ class Enrich(WithFinality):
         return side == 0
 
     def reaching(self, side: int, changes: DataFrame, /) -> DataFrame:
-        """The versions that came or went, from when they held, and the last time at which they could."""
+        """Return added and removed versions with their start and the last time at which they could hold."""
         from pyspark.sql import functions as F
 
         dimension = self.dimensions[side - 1]
         began = F.col(dimension.time)
         no_end = F.lit(None).cast(changes.schema[dimension.time].dataType)
-        last = no_end if dimension.tolerance is None else began + F.lit(dimension.tolerance)  # of a date, an instant
+        last = (
+            no_end if dimension.tolerance is None else began + F.lit(dimension.tolerance)
+        )  # a timestamp, also for a date
         marks = [began.alias("_began"), last.alias("_last"), (F.col(SIGN) > 0).alias("_came")]
         return changes.select(*dimension.on, *marks)
 
     def reaches(self, side: int, quote: str, /) -> str:
-        """A version that came takes over where none or an older one held; one that went leaves.
+        """An added version takes over from an older one or from none; a removed one leaves.
 
-        Where none held, one that went may have ended and hidden an older one that still holds.
+        If none held, a removed version may have hidden an older one that still holds.
         """
         time, held = f"t.{quote}{self.time}{quote}", f"t.{_held(side)}"
         alike = " and ".join(f"k.{quote}{c}{quote} = t.{quote}{c}{quote}" for c in self.dimensions[side - 1].on)
@@ -176,7 +176,6 @@ class Enrich(WithFinality):
         return f"{alike} and {holds} and ({decides})"
 
     def evaluate(self, events: DataFrame, *dimensions: DataFrame) -> DataFrame:
-        """State: from when the version held that each dimension gave."""
         rows = newest(events, self.id)
         rows = self._enriched(rows.select(*visible(rows.columns)), dimensions)
         if self.how == "inner":
@@ -184,10 +183,7 @@ class Enrich(WithFinality):
         return rows
 
     def absorb(self, old: DataFrame, changes: DataFrame, *dimensions: DataFrame) -> DataFrame:
-        """The affected events are at hand: in the table, or among the changes of a log.
-
-        An id of which a row of a table changed is evaluated again: another of its rows may be the newest.
-        """
+        """Evaluate the affected events. If a table's row changed, its id is marked: another row may be the newest."""
         from pyspark.sql import functions as F
 
         columns = visible(changes.columns)
@@ -205,7 +201,6 @@ class Enrich(WithFinality):
         return rows.unionByName(lost, allowMissingColumns=True)
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """A version goes into many rows, so none of them is named."""
         from pyspark.sql import functions as F
 
         if not side:
@@ -214,7 +209,6 @@ class Enrich(WithFinality):
         return rows.withColumn(ROLE, F.expr(newest_of((*dimension.on, dimension.time))))
 
     def lookup_values(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
-        """The table's state knows from when the version held that a row has."""
         if not side:
             return super().lookup_values(row, side)
         dimension, began = self.dimensions[side - 1], row.get(_held(side))
@@ -235,7 +229,7 @@ class Enrich(WithFinality):
         return rows.select("*", *self._final_columns(columns, state))
 
     def _as_of(self, events: DataFrame, dimension: AsOf, versions: DataFrame, side: int) -> DataFrame:
-        """`events` with the columns of the version that held: one pass over both in the order of time."""
+        """Add to `events` the columns of the version that held, in one pass over both in the order of time."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
@@ -271,5 +265,5 @@ class Enrich(WithFinality):
 
 
 def _held(side: int) -> str:
-    """The state column with the beginning of the version that input number `side` gave."""
+    """Return the state column with the start of the version from input number `side`."""
     return f"_from_{side}"

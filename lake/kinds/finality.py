@@ -1,9 +1,8 @@
-"""Finality: whether a later event that is not late can still change a row of a table.
+"""Finality: whether an event that is not late can still change a row of a table.
 
-An event is late when its time is before its log's *horizon*, the watermark at the cut, less the lateness. A row's state
-says of each input the last event time with which an event of it could change the row; once that is before all times
-that are not late, nothing but a late event changes it. The horizon is an input of the evaluation, as it is of an
-Aggregate's closed windows: of any slicing of the logs the same rows are final.
+An event is late if its time is before its log's *horizon*, the watermark at the cut, less the lateness. A row's state
+holds for each input the last event time that can change it; once only late events are before that, the row is final.
+The horizon is an input of the evaluation, so any slicing of the logs gives the same rows.
 """
 
 from __future__ import annotations
@@ -20,20 +19,21 @@ if TYPE_CHECKING:
 
 FINAL: Final = "is_final"
 TIMES: Final = ("date", "timestamp", "timestamp_ntz")
-OPEN: Final = (1 << 63) - 1  # where an event of any time could change the row
+OPEN: Final = (1 << 63) - 1  # an event of any time could change the row
 
 
 def until(side: int) -> str:
-    """The state column with the last time, in microseconds since 1970, with which an event of input number `side` could
-    change the row; null where none can.
+    """Return the state column with the last event time at which input number `side` can change the row.
+
+    It is in microseconds since 1970; null if no event can.
     """
     return f"_until_{side}_us"
 
 
 def is_past(column: str, horizon: datetime | None, lateness: timedelta) -> str:
-    """SQL, for Spark and DuckDB, of whether `horizon` is more than `lateness` past the microseconds in `column`.
+    """Return SQL, for Spark and DuckDB, true if `horizon` is more than `lateness` past the microseconds in `column`.
 
-    None is a log without events, which is past nothing.
+    None is the horizon of a log without events: it is past nothing.
     """
     if horizon is None or horizon == ALL_FINAL:
         return str(horizon == ALL_FINAL).lower()
@@ -43,21 +43,21 @@ def is_past(column: str, horizon: datetime | None, lateness: timedelta) -> str:
 
 
 class WithFinality(Kind):
-    """A kind with the options `is_final` and `lateness`, whose rows have the state column `until` of some inputs."""
+    """Kind with the options `is_final` and `lateness`, whose rows have the state column `until` of some inputs."""
 
-    if TYPE_CHECKING:  # kinds have them as fields
+    if TYPE_CHECKING:  # fields of a kind
 
         @property
         def is_final(self) -> bool:
-            """Whether the table has the column FINAL."""
+            """True if the table has the column FINAL."""
 
         @property
         def lateness(self) -> timedelta:
-            """How far behind the horizon an event is late."""
+            """The distance behind the horizon at which an event is late."""
 
     @property
     def open_sides(self) -> Sequence[int]:
-        """The inputs whose events can change a row that is there."""
+        """The inputs whose events can change an existing row."""
         return [0]
 
     @property
@@ -77,14 +77,13 @@ class WithFinality(Kind):
         return f"{FINAL} <> ({self._decided(horizons)})" if self.is_final else None
 
     def _decided(self, horizons: Sequence[datetime | None]) -> str:
-        """SQL, for Spark and DuckDB, of whether a row is final."""
         tests = [(until(side), horizons[side]) for side in self.open_sides]
         return " and ".join(
             f"({column} is null or {is_past(column, horizon, self.lateness)})" for column, horizon in tests
         )
 
     def _final_columns(self, columns: Iterable[str], state: Mapping[int, str]) -> list[Column]:
-        """What comes beside `columns`: FINAL, and the state columns of `{input: SQL}`."""
+        """Return FINAL and the state columns of `state`, {input number: SQL}, to be added to `columns`."""
         from pyspark.sql import functions as F
 
         if FINAL in columns:
@@ -94,15 +93,15 @@ class WithFinality(Kind):
 
 
 def check_lateness(lateness: timedelta) -> None:
-    """Raises DeclarationError for a negative one."""
+    """Raise DeclarationError if `lateness` is negative."""
     if lateness < timedelta(0):
         raise DeclarationError(f"invalid lateness {lateness}", fix="use zero or more")
 
 
 def instant(rows: DataFrame, column: str, *, of: str = "") -> str:
-    """SQL of a time as microseconds since 1970; `of` is the alias of `rows`, with its dot.
+    """Return SQL of a time as microseconds since 1970; `of` is the alias of `rows`, with its dot.
 
-    Raises DeclarationError where the column is no time.
+    Raises DeclarationError if the column is not a time.
     """
     type_ = dict(rows.dtypes)[column]
     if type_ not in TIMES:

@@ -1,4 +1,4 @@
-"""One zero among floats: 0.0 for -0.0, which compares equal to it and yet has another text and another sign."""
+"""One zero among floats: 0.0 for -0.0, which compares equal but has another text and another sign."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLOATS: Final = ("float", "double")
 
 
 def with_one_zero(rows: DataFrame) -> DataFrame:
-    """`rows` with 0.0 for each -0.0, in nested values too; columns keep their metadata."""
+    """Replace -0.0 by 0.0, in nested values too; columns keep their metadata."""
     from pyspark.sql import functions as F
 
     if not any(kind in type_ for _, type_ in rows.dtypes for kind in FLOATS):
@@ -29,7 +29,7 @@ def with_one_zero(rows: DataFrame) -> DataFrame:
 
 
 def one_zero(value: str, type_: DataType, depth: int = 0) -> str:
-    """SQL of `value` with one zero; unchanged if its type has no floats. Spark makes no map with a key -0.0."""
+    """Return SQL of `value` with one zero; unchanged if its type has no floats. Spark makes no map with a key -0.0."""
     from pyspark.sql import types as T
 
     item = f"v{depth}"

@@ -1,7 +1,6 @@
-"""Python over rows that come key by key, each key's in order: Arrow batches in, Arrow batches out.
+"""Python over rows by key and in order: Arrow batches in, Arrow batches out.
 
-Rows are brought together by key and sorted by Spark; a batch that `work` sees holds many keys, and all of each. No key
-costs a call of its own, and what `work` does not look at never becomes a Python object.
+A batch holds all rows of many keys, so a key costs no call of its own.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ if TYPE_CHECKING:
 
 Work = Callable[[pa.RecordBatch], pa.RecordBatch]
 Place = str | Mapping[str, str]
-"""BATCH:BUCKET:OFFSET of an event, or BATCH::ARRIVAL; of a table's row the texts of its identity; "" for neither."""
+"""BATCH:BUCKET:OFFSET or BATCH::ARRIVAL of an event; {column: text} of the identity of a table's row; "" if unknown."""
 
-SIDE: Final = "_input"  # in the order of rows of several inputs: the number of theirs
+SIDE: Final = "_input"  # field of the order of rows of several inputs: the input's number
 
 _FAULT: Final = re.compile(r"lake fault (\{.*\})")
 _PICKLING: Final = threading.Lock()
 
 
 class WorkerFault(Exception):
-    """A fault of a job's Python function, told in one line that survives the way back from a Spark worker."""
+    """Fault of a job's Python function, as one line that survives the way back from a Spark worker."""
 
     def __init__(self, what: str, *, where: str, fix: str, order: Mapping[str, Any]) -> None:
         at = {"side": order.get(SIDE, 0), "place": place_of({name: order[name] for name in order if name != SIDE})}
@@ -42,9 +41,7 @@ class WorkerFault(Exception):
 
 
 def fault_of(error: BaseException) -> tuple[DeclarationError, int, Place] | None:
-    """What a job's Python function did wrong, where that is what made Spark raise `error`; the number of the input
-    and the place there of the row that it did so with.
-    """
+    """Return the fault of a job's Python function behind Spark's `error`, the input's number and the row's place."""
     match = _FAULT.search(str(error))
     if not match:
         return None
@@ -53,28 +50,25 @@ def fault_of(error: BaseException) -> tuple[DeclarationError, int, Place] | None
 
 
 def place_of(order: Mapping[str, Any]) -> Place:
-    """The place of a row that has this order."""
+    """Return the place of a row from its order."""
     if "_batch" not in order:
         return {name: "null" if value is None else str(value) for name, value in order.items()}
-    if "_bucket" not in order:  # as state keeps it
+    if "_bucket" not in order:  # the form of state
         return f"{order['_batch']}::{order['_arrival']}"
     return ":".join(str(order[name]) for name in ("_batch", "_bucket", "_offset"))
 
 
 def together(rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    """`rows` with all rows of a key in one partition."""
+    """Bring all rows of a key into one partition."""
     return rows.repartition(*key) if key else rows.repartition(1)
 
 
 def by_key(
     rows: DataFrame, key: Sequence[str], order: Sequence[Column | str], work: Work, out: StructType
 ) -> DataFrame:
-    """`work` over batches of `rows` that hold all rows of their keys, sorted by `key`, then `order`; nulls come first.
+    """Apply `work` to batches that hold all rows of their keys, sorted by `key`, then `order`; nulls come first.
 
-    `rows` are together by `key`.
-
-    `work` and all that it refers to in `lake` and in the job's package goes to the workers by value: neither need be
-    installed there.
+    `rows` must be together by `key`. Objects of `lake` and of the job's package in `work` are sent to the workers.
     """
     payload, columns = pickled(work), tuple(key)
     whole = pickled(whole_keys)
@@ -90,7 +84,7 @@ def by_key(
 
 
 def whole_keys(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """`batches` cut anew, so that none ends within a key."""
+    """Regroup `batches` so that none ends within a key."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         if not batch.num_rows:
@@ -105,7 +99,7 @@ def whole_keys(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterato
 
 
 def key_starts(batch: pa.RecordBatch, key: Sequence[str]) -> list[int]:
-    """Where in `batch`, which is sorted by `key`, each key begins."""
+    """Return the row at which each key begins in `batch`, which is sorted by `key`."""
     if not key:
         return [0]
     keys = list(zip(*(_comparable(batch.column(name)) for name in key), strict=True))
@@ -113,7 +107,7 @@ def key_starts(batch: pa.RecordBatch, key: Sequence[str]) -> list[int]:
 
 
 def _comparable(column: pa.Array) -> list[Any]:
-    """The values of `column`, every NaN one object: Python's tuples, lists and dictionaries find that equal."""
+    """Return the values of `column` with one NaN object, which Python's tuples, lists and dictionaries find equal."""
     values = column.to_pylist()
     may_hold_nan = pa.types.is_floating(column.type) or pa.types.is_nested(column.type)
     return [_with_one_nan(value) for value in values] if may_hold_nan else values
@@ -128,7 +122,7 @@ def _with_one_nan(value: Any) -> Any:
 
 
 def records(batch: pa.RecordBatch, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows of `batch` as plain dictionaries of `columns`."""
+    """Return the rows of `batch` as plain dictionaries of `columns`."""
     if not columns:
         return [{} for _ in range(batch.num_rows)]
     values = (batch.column(name).to_pylist() for name in columns)
@@ -136,20 +130,20 @@ def records(batch: pa.RecordBatch, columns: Sequence[str]) -> list[dict[str, Any
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow types of what `work` gives back for the columns of `schema`."""
+    """Return the Arrow types that `work` must produce for `schema`."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def written(function: Callable[..., Any]) -> str:
-    """Where `function` is written: `aircraft_log.py:12`."""
+    """Return the source location of `function`: `aircraft_log.py:12`."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}" if code else repr(function)
 
 
 def pickled(work: Any) -> bytes:
-    """Return `work` for a worker of Spark, with all that it refers to in `lake` and in the job's package."""
+    """Pickle `work` for a Spark worker, with everything that it refers to in `lake` and in the job's package."""
     from pyspark import cloudpickle
 
     try:
@@ -165,7 +159,6 @@ def pickled(work: Any) -> bytes:
 
 @contextmanager
 def _by_value(work: Any) -> Iterator[None]:
-    """While this lasts, functions and classes of `lake` and of the packages of the job are pickled by value."""
     from pyspark import cloudpickle
 
     functions = getattr(work, "functions", ())

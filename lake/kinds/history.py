@@ -1,16 +1,16 @@
 """History: slowly changing dimensions of type 2, from changes or from full dumps.
 
 A version is the interval [valid_from, valid_to) in which a key's tracked columns stay the same. The events of a key
-are ordered by (`sequence`, log order), and an instant is a value of the first sequence column, or with `dated` the
-greatest value of that column up to the event:
+are ordered by (`sequence`, log order). An instant is a value of the first sequence column, or with `dated` the greatest
+value of that column up to the event:
 
 1. of the events of one instant the last counts: no version has length zero;
-2. an event opens a version where its tracked columns differ, null-safe, from those of the event before it;
+2. an event opens a version if its tracked columns differ, null-safe, from those of the event before it;
 3. a delete closes the version before it; further deletes change nothing, and an upsert opens a new version;
 4. the columns that are not tracked are those of the newest event within the version.
 
-Events without an instant have no place in time and are left out. The inner events of a version are not forgotten: the
-log has them, and a key for which an event comes late is evaluated from it.
+Events without an instant are left out. The log keeps the inner events of a version: if an event of a key comes late,
+the key is evaluated from the log.
 """
 
 from __future__ import annotations
@@ -31,40 +31,35 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 VALID: Final = ("valid_from", "valid_to", "is_current", "version_id")
-CLOSED: Final = "_closed_by_delete"  # state: whether a delete ended the version
+CLOSED: Final = "_closed_by_delete"  # state: true if a delete ended the version
 INSTANT: Final = "_instant"  # the first sequence column's value
-DATED: Final = "_dated"  # state: the instant of a version's newest event, where that is not in its place
-SINCE: Final = "_since"  # the instant at which the version at an event began
+DATED: Final = "_dated"  # state, with `dated`: the instant of a version's newest event
+SINCE: Final = "_since"  # the beginning of the version at an event
 
 
 @dataclass(frozen=True, init=False)
 class History(Kind):
-    """One row per `key` and version: the function's columns, `valid_from` and `valid_to` (null while it lasts), both
-    of the type of `dated`, else of the first sequence column, `is_current`, and `version_id`, a digest of key and
-    `valid_from`.
+    """One row per `key` and version: the function's columns, then those of VALID.
 
-    `sequence`: columns that order a key's events, most significant first; ties by log order.
-    `dated`: the column that says when a change was, where it is not the one that orders: the time of a commit beside
-    its place in a database's log. Of a time that goes back the greatest before it counts, and of none at all.
-    `track`: columns whose change opens a version; `ignore`: those whose change does not. Unless said otherwise, all
-    but key and sequence are tracked.
-    `deletes`: SQL over the function's rows, which of them delete their key; `truncate`: which are broadcast events that
-    delete every key. `former`: SQL of the key before the change, by key column; where it is not null and differs,
-    the row deletes the former key too.
-    `snapshots`: rows are full dumps; the first sequence column names the dump. What is not in a dump is deleted. A
-    dump older than one that began before it is ignored. A dump of which a record was refused closes nobody until that
-    record is repaired, or the refusal accepted (see lake.kinds.snapshots); what it has counts. `marker`: SQL over the
-    function's rows, which broadcast events say that their dump is complete; then only such dumps count, empty ones
-    too, and one is ignored that is older than one whose marker came before. `partition`: columns of one value of which
-    a dump is the whole truth, such as a region: what is not in it is deleted, unless it is of another by then.
+    `valid_from` and `valid_to` have the type of `dated`, else of the first sequence column. `version_id` is a digest of
+    key and `valid_from`.
+
+    sequence: columns that order a key's events, most significant first; ties by log order
+    dated: the column with the time of a change, if `sequence` begins with another, such as a place in a database's log
+    track: columns whose change opens a version; by default all but key, sequence and `ignore`
+    deletes: SQL over the function's rows, true of rows that delete their key
+    truncate: SQL over the function's rows, true of broadcast events that delete every key
+    former: {key column: SQL of its value before the change}; if it differs and is not null, the former key is deleted
+    snapshots: rows are full dumps, named by the first sequence column. A key missing from a dump is deleted, but not by
+        a dump with an outstanding refused record. A dump older than an earlier one is ignored
+    marker: SQL over the function's rows, true of events that declare their dump complete. Then only such dumps count
+    partition: columns such as a region; a dump is complete for one value of them
 
     Example:
         History("tailnum", sequence="departed_at", track=["carrier", "seats"])
         History("customer", sequence="changed_at", ignore="seen_at", deletes="op = 'd'", truncate="op = 't'")
-        History("customer", sequence="changed_at", former={"customer": "old_name"})
-        History("customer", sequence=("lsn", "ordinal"), dated="committed_at", deletes="op = 'd'")
-        History("product", sequence="taken_on", snapshots=True, marker="kind = 'complete'")
-        History("product", sequence="taken_on", snapshots=True, partition="region")
+        History("customer", sequence=("lsn", "ordinal"), dated="committed_at", former={"customer": "old_name"})
+        History("product", sequence="taken_on", snapshots=True, marker="kind = 'complete'", partition="region")
     """
 
     name: ClassVar[str] = "History"
@@ -80,7 +75,7 @@ class History(Kind):
     marker: str | None
     partition: tuple[str, ...]
 
-    def __init__(  # noqa: PLR0913 the options of one declaration
+    def __init__(  # noqa: PLR0913 a parameter for each option
         self,
         key: str | Sequence[str],
         *,
@@ -108,7 +103,6 @@ class History(Kind):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """A dump speaks of the whole table, by what is not in it."""
         return () if self.snapshots else self.by
 
     @property
@@ -169,7 +163,6 @@ class History(Kind):
         return {name: f"SELECT * FROM {{table}} {condition}" for name, condition in offending.items()}
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """Which dump came first decides whether one counts."""
         return [() if self.snapshots else as_sql(*self.by, *self.sequence)]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
@@ -178,7 +171,6 @@ class History(Kind):
         return others | dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.by, "key")
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """A row that changed its key is also a delete of the former one."""
         for column in VALID:
             if column in rows.columns:
                 raise DeclarationError(
@@ -199,8 +191,9 @@ class History(Kind):
         return self._versions(self._timed(events).where(f"{INSTANT} is not null")).drop(AGAIN)
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
-        """A key with a current version, all of whose events come at later instants than that version's newest, goes
-        on from it. Others are evaluated again, but for new keys that nothing can have deleted.
+        """Continue a current version if all events of its key are at later instants than its newest event.
+
+        Other keys are marked as AGAIN, but for new keys that no delete can concern.
         """
         from pyspark.sql import functions as F
 
@@ -222,7 +215,7 @@ class History(Kind):
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         """A delete belongs to the version that it closes.
 
-        What dumps and truncates do to a key is not told by the key's own rows.
+        Effects of dumps and truncates do not show in a key's own rows.
         """
         from pyspark.sql import functions as F
 
@@ -231,7 +224,9 @@ class History(Kind):
             return super().traced(rows)
         over = f"over (partition by {self._by} order by {AT})"
         shown = ", ".join(f"if({GONE}, null, `{column}`)" for column in self._tracked(visible(rows.columns)))
-        rows = rows.withColumn(INSTANT, F.expr(self._instant))  # before AT, which may be the name of a column of theirs
+        rows = rows.withColumn(
+            INSTANT, F.expr(self._instant)
+        )  # before AT, which may be the name of one of their columns
         steps = {
             AT: place(*self.sequence),
             INSTANT: self._greatest(INSTANT) if self.dated else INSTANT,
@@ -248,16 +243,15 @@ class History(Kind):
         return rows.withColumn(INTO, F.struct(*self.by, F.col(SINCE).alias("valid_from")))
 
     def _events(self, rows: DataFrame, *, gone: str) -> DataFrame:
-        """The rows that have an instant, each with its place; `gone`: SQL, which are deletes."""
         marks = [f"{place(*self.sequence)} as {AT}", f"{self._instant} as {INSTANT}", f"{gone} as {GONE}"]
         columns = [f"`{column}`" for column in visible(rows.columns)]
         timed = kept(rows).where(f"`{self.sequence[0]}` is not null")
         return timed.selectExpr(*columns, *marks, SIGN)
 
     def _timed(self, events: DataFrame) -> DataFrame:
-        """The `events` with their instants, which are those at which a version that each opens begins.
+        """Add to `events` their instants, and SINCE, at which a version opened by the event begins.
 
-        An event has none where neither it nor one before it is dated.
+        The instant is null if neither the event nor one before it is dated.
         """
         from pyspark.sql import functions as F
 
@@ -267,8 +261,9 @@ class History(Kind):
         return events.withColumn(SINCE, F.expr(begun))
 
     def _versions(self, events: DataFrame) -> DataFrame:
-        """The versions that `events` make, numbered as in the module's docstring; an event that is a version which
-        is in the table already has begun it at SINCE.
+        """Return the versions that `events` make by the rules of the module's docstring.
+
+        An event that stands for a version of the table began it at SINCE.
         """
         from pyspark.sql import functions as F
 
@@ -309,12 +304,11 @@ class History(Kind):
 
     @property
     def _instant(self) -> str:
-        """SQL of the time that an event says itself; none where it has no place in the sequence."""
+        """SQL of an event's own time; null if it has no place in the sequence."""
         first = f"`{self.sequence[0]}`"
         return f"if({first} is null, null, `{self.dated}`)" if self.dated else first
 
     def _greatest(self, instant: str) -> str:
-        """SQL of the greatest `instant` of a key up to an event."""
         return f"max({instant}) over (partition by {self._by} order by {AT} rows unbounded preceding)"
 
     @property
@@ -322,7 +316,6 @@ class History(Kind):
         return ", ".join(f"`{column}`" for column in self.by)
 
     def _check(self, *, both: bool) -> None:
-        """Raises DeclarationError for options that contradict each other."""
         if not self.by:
             raise DeclarationError(
                 "History needs a key", fix='name the columns that identify what has a history: History(key="…", …)'

@@ -1,4 +1,4 @@
-"""Join: the pairs of two inputs that share a key, within a time of each other where one is given."""
+"""Join: pairs of rows of two inputs that share a key, optionally within a time of each other."""
 
 from __future__ import annotations
 
@@ -24,30 +24,21 @@ How = Literal["inner", "left", "right", "full"]
 class Join(WithFinality):
     """One row per pair of a left and a right row of equal `key`, and per row without a partner as `how` says.
 
-    The function returns the frames of the left and the right input; both have the columns of `key`. `left` and `right`
-    name the columns that tell a side's rows of one key apart (none: a key has one row, as in a lookup by foreign key);
-    of several rows of one such id the last in log order counts.
+    The function returns the frames of the left and the right input, both with the columns of `key`. A null key has no
+    partner; only in a full join without ids it is a key like any other. If unmatched rows of both sides share key and
+    null ids, the left one counts.
 
-    `within`: how far the right row's time may lie from the left row's, one timedelta for either way or (before, after);
-    `times`: the columns with these times, of the left side and of the right. Without it every pair of a key is meant.
-    A null key has no partner; only in a full join of two sides without ids it is a key like any other, of one row.
-    Where of a key a left row and a right row have no partner in a full join and no id either, the left one counts.
-    There is no output delay: a partner that comes later corrects the unmatched row. `is_final` adds a column of that
-    name, which says of a row without a partner "not yet" or "never": whether one can still come that is not late by
-    more than `lateness`. A pair is final at once, and so is what can have no partner; without `within` a row that has
-    none never is. It takes `times` to be the event times of the two logs, and ids to be of one event each.
+    left, right: `left` and `right` identify a side's rows of one key, the last in log order counts; by default a key
+        has one row
+    within: greatest distance of the right row's time from the left row's: one timedelta, or (before, after)
+    times: the columns with these times, of the left side and of the right
+    is_final: adds a column, false for a row without a partner if one not later than `lateness` can still come; without
+        `within` one always can. `times` must be the event times of two logs, and an id belong to one event
 
     Example:
         Join("order_id", left="line", right="payment_id", how="full")
         Join("order_id", right="payment_id", how="left", within=timedelta(hours=1), times=("ordered_at", "paid_at"))
-        Join(
-            "order_id",
-            how="left",
-            within=(timedelta(0), timedelta(days=1)),
-            times=("ordered_at", "paid_at"),
-            lateness=timedelta(hours=2),
-            is_final=True,
-        )
+        Join("order_id", within=timedelta(1), times=("at", "paid_at"), lateness=timedelta(hours=2), is_final=True)
     """
 
     name: ClassVar[str] = "Join"
@@ -62,7 +53,7 @@ class Join(WithFinality):
     lateness: timedelta
     is_final: bool
 
-    def __init__(  # noqa: PLR0913 the options of a declaration, said by name
+    def __init__(  # noqa: PLR0913 a parameter for each option
         self,
         key: str | Sequence[str],
         *,
@@ -113,7 +104,6 @@ class Join(WithFinality):
         return False
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """Log order decides among rows of one id."""
         return [as_sql(*self.key, *(self.left, self.right)[side])]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
@@ -154,7 +144,6 @@ class Join(WithFinality):
         return super().traced(rows).withColumn(ROLE, F.expr(role))
 
     def lookup_values(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
-        """The side of a row without a partner that lacks its time is the partner's."""
         if self.times is not None and row.get(self.times[side], "unknown") is None:
             return None
         return {column: row[column] for column in (*self.key, *(self.left, self.right)[side]) if column in row}
@@ -164,9 +153,7 @@ class Join(WithFinality):
         return [0, 1]
 
     def _until(self, alone: DataFrame, side: int) -> str:
-        """SQL over joined rows: the last time of a row of input number `side` that would be a first partner of one of
-        the rows `alone`, those of the other.
-        """
+        """Return SQL over joined rows: the last time of a row of input number `side` that could match one `alone`."""
         ours, there = "rl"[side], f"{'lr'[side]}._there"
         key = "true" if self._bare else " and ".join(f"{ours}.`{column}` is not null" for column in self.key)
         last = f"{OPEN}L"
@@ -176,7 +163,6 @@ class Join(WithFinality):
 
     @property
     def _bare(self) -> bool:
-        """Whether the key alone would have to tell a left row without a partner from a right one."""
         return self.how == "full" and not self.left and not self.right
 
     def _condition(self) -> str:

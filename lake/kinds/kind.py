@@ -18,13 +18,9 @@ ALL_FINAL: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class Kind(Locality, KindExplanation):
-    """Rule by which a derived table follows from its inputs. It knows neither Delta nor a clock.
+    """Rule by which a table follows from its inputs. It knows neither Delta nor a clock.
 
-    Law              what it makes of all rows of some keys, and of what changed in them
-    Locality         which keys a change of an input affects, and how inputs are restricted to keys
-    KindExplanation  which rows of the inputs made a row of the table, and the role of each there
-
-    Its own methods are asked by plans, gates and expectations.
+    Its own members serve plans, gates and expectations.
     """
 
     def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:

@@ -1,8 +1,8 @@
-"""Latest and First: of each key's rows the one at the end, or the start, of a sequence.
+"""Latest and First: the newest, or oldest, of each key's rows by a sequence.
 
-A row's place is (`sequence`, log order): a total order, in which a null in the sequence is older than any value.
-Rows older than the newest delete of their key, or than the newest truncate, do not count, whenever they arrive. There
-are no tombstones: a delete is remembered as long as the log, which decides for keys that are not in the table.
+A row's place is (`sequence`, log order): a total order, in which a null in the sequence is older than any value. Rows
+older than the newest delete of their key, or than the newest truncate, do not count, whenever they arrive. There are no
+tombstones: the log holds the deletes of keys that are not in the table.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SINCE: Final = "_since"  # state: the place of the key's newest delete
-HELD: Final = "_held"  # whether a row is of the table
-LIVE: Final = "_live"  # whether a row is newer than all that deletes it
+HELD: Final = "_held"  # true of a row of the table
+LIVE: Final = "_live"  # true of a row newer than its deletes
 TRUNCATED: Final = "_truncated"  # the place of the newest truncate
 
 
@@ -62,26 +62,22 @@ class FirstOrLatest(Kind):
         return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.by, "key")
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """Log order decides among rows of one place in the sequence."""
         return [as_sql(*self.by, *self.sequence)]
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """A row that changed its key is also a delete of the former one."""
         return self.removal.prepare(rows, self.by)
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
-        """State: the places of the winner and its parts, and of the newest delete."""
+        """State: the places of the winner and its column groups, and of the newest delete."""
         return self._winners(self._placed(rows)).drop(AGAIN)
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
-        """A key is evaluated again that lost a row, which may have been the winner, or about which a delete in the log
-        may know more than the table does.
-        """
+        """Mark a key as AGAIN if it lost a row, or if the log may have a delete of it that the table does not show."""
         from pyspark.sql import functions as F
 
         news = self._placed(changes)
         held = old.withColumns({HELD: F.lit(True), GONE: F.lit(False), SIGN: F.lit(1)})
-        if self.removal.truncate:  # what is in the table is newer than every truncate
+        if self.removal.truncate:  # rows of the table are newer than every truncate
             held = held.withColumn(TRUNCATED, F.lit(None).cast(news.schema[TRUNCATED].dataType))
         again = [f"min({SIGN}) over ({self._by}) < 0"]
         if self._remembers:
@@ -105,7 +101,6 @@ class FirstOrLatest(Kind):
         return traced.withColumn(ROLE, F.expr(self._role(visible(rows.columns))))
 
     def _role(self, columns: Iterable[str]) -> str:
-        """SQL of the role of a row with `columns`, AT, GONE and LIVE."""
         end, over = "max" if self.newest else "min", f"over ({self._by})"
         decides = f"{AT} = {end}(if({LIVE}, {AT}, null)) {over}"
         parts = [
@@ -118,12 +113,11 @@ class FirstOrLatest(Kind):
             when {some} <> '' then concat('{DECIDES} ', {some}) else '{SUPERSEDED}' end"""
 
     def _parts(self, columns: Iterable[str]) -> list[ColumnGroup]:
-        """What of a row with `columns` does not simply follow the winner."""
         return []
 
     @property
     def _remembers(self) -> bool:
-        """Whether rows beside the newest one matter, so that the newest delete must be known."""
+        """True if rows beside the newest one count, so that the place of the newest delete must be known."""
         return self.removal.by_key and not self.newest
 
     @property
@@ -131,7 +125,7 @@ class FirstOrLatest(Kind):
         return f"partition by {', '.join(f'`{column}`' for column in self.by) or 'null'}"
 
     def _placed(self, rows: DataFrame) -> DataFrame:
-        """The rows of keys, each with its place, its parts' places, and the place that deletes what is older."""
+        """Return the rows of keys with their place, those of column groups, and the place that deletes older rows."""
         from pyspark.sql import functions as F
 
         at = place(*self.sequence)
@@ -173,21 +167,17 @@ class FirstOrLatest(Kind):
 
 @dataclass(frozen=True, init=False)
 class Latest(FirstOrLatest):
-    """One row per `key`: its newest row by `sequence`, ties by log order; compaction as a table.
+    """One row per `key`: its newest row by `sequence`, ties by log order.
 
-    `sequence` names columns of the function's result, most significant first; without one, log order decides.
-    `deletes`: SQL over the function's rows, which of them delete their key; `truncate`: which are broadcast events that
-    delete every key. `former`: SQL of the key before the change, by key column; where it is not null and differs,
-    the row deletes the former key too.
-    A deleted key has no row until a row newer than the delete comes.
-    `partial`: columns in which null means "not said": they keep their newest value that is not null. True stands for
-    all but key, sequence and groups; a column left out takes the newest row's value, null or not.
-    `groups`: columns that follow a sequence column of their own, by that column: they are those of the row that is
-    newest by it, ties by log order; a row in which it is null does not speak for them. A delete resets them all.
-    `snapshots`: rows are full dumps; what the newest lacks has no row. `marker` and `partition` as in History.
+    sequence: columns of the function's result, most significant first; by default log order
+    deletes: SQL over the function's rows, true of rows that delete their key, which has no row until a newer one comes
+    truncate: SQL over the function's rows, true of broadcast events that delete every key
+    former: {key column: SQL of its value before the change}; if it differs and is not null, the former key is deleted
+    partial: columns that keep their newest value that is not null. True: all but key, sequence and groups
+    groups: {sequence column: columns that follow it}. The newest row in which it is not null gives their values
+    snapshots: rows are full dumps; a key missing from the newest has no row. `marker` and `partition` as in History
 
     Example:
-        Latest("order_id")
         Latest("order_id", sequence="changed_at", deletes="op = 'd'", truncate="op = 't'")
         Latest("order_id", sequence="changed_at", former={"order_id": "old_id"}, partial=["note", "phone"])
         Latest(["shop", "order_id"], sequence="changed_at", groups={"priced_at": ["price", "currency"]})
@@ -203,7 +193,7 @@ class Latest(FirstOrLatest):
     marker: str | None
     partition: tuple[str, ...]
 
-    def __init__(  # noqa: PLR0913 the options of one declaration
+    def __init__(  # noqa: PLR0913 a parameter for each option
         self,
         key: str | Sequence[str],
         *,
@@ -230,7 +220,6 @@ class Latest(FirstOrLatest):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """A dump speaks of the whole table, by what is not in it."""
         return () if self.snapshots else self.by
 
     @property
@@ -251,7 +240,6 @@ class Latest(FirstOrLatest):
         return super().evaluate(rows)
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """What dumps do to a key is not told by the key's own rows."""
         return Kind.traced(self, only_events(rows), side) if self.snapshots else super().traced(rows, side)
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
@@ -261,7 +249,6 @@ class Latest(FirstOrLatest):
         return others | super().requires(side)
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """Each group has a sequence of its own; which dump came first decides whether one counts."""
         if self.snapshots:
             return [()]
         return [*super().ordered_within(side), *(as_sql(*self.by, by) for by in self.groups)]
@@ -282,7 +269,6 @@ class Latest(FirstOrLatest):
         ]
 
     def _check(self) -> None:
-        """Each column follows one thing. Raises DeclarationError."""
         if self.snapshots and (self.partial or self.groups):
             raise DeclarationError(
                 "snapshots cannot have partial columns or groups", fix="leave them out: a dump has whole rows"
@@ -301,11 +287,10 @@ class Latest(FirstOrLatest):
 
 @dataclass(frozen=True, init=False)
 class First(FirstOrLatest):
-    """One row per `key`: its oldest row by `sequence`, ties by log order; after a delete, the first one since.
+    """One row per `key`: its oldest row by `sequence`, ties by log order; after a delete, the oldest since.
 
-    Without a sequence the first event in the log wins, and no later event ever revokes it: claims are decided so.
-    `deletes`: SQL over the function's rows, which of them delete their key; `truncate`: which are broadcast events that
-    delete every key.
+    Without a sequence the first event in the log wins for good, as for claims. `deletes`: SQL over the function's rows,
+    true of rows that delete their key; `truncate`: true of broadcast events that delete every key.
 
     Example:
         First("route")
@@ -330,7 +315,7 @@ class First(FirstOrLatest):
 
 @dataclass(frozen=True)
 class ColumnGroup:
-    """Columns of a row that follow a place of their own: the newest, by the place named `by`, of rows that have one."""
+    """Columns that follow their own place: that of the newest row in which `by` is not null."""
 
     by: str
     columns: tuple[str, ...]
@@ -342,5 +327,5 @@ class ColumnGroup:
 
     @property
     def at(self) -> str:
-        """SQL of the place at which a row speaks for the columns; null where it does not."""
+        """SQL of the place at which a row gives the columns; null if it does not."""
         return f"if(`{self.by}` is null, null, {self.full_place})"

@@ -1,4 +1,4 @@
-"""Locality: which keys a change of an input affects, and how inputs are restricted to keys."""
+"""Locality: keys that a change of an input affects, and restriction of inputs to keys."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Near:
-    """The rows of a key have, in the column `on` of the function's rows, a time that is not more than `before` before
-    the key's column, and not more than `after` after it.
+    """Bounds of the times of a key's rows.
+
+    In column `on` they are at most `before` before and `after` after the key's column.
     """
 
     on: str
@@ -25,53 +26,52 @@ class Near:
 
 
 class Locality(Law):
-    """How rows of the inputs name the keys of the table.
+    """Rule by which rows of the inputs name keys of the table.
 
-    Rows of a broadcast event (TRUNCATE, say: bucket -1) have no key, belong to every restriction by keys and to every
+    A broadcast event (a TRUNCATE, in bucket -1) has no key. It belongs to every restriction by keys and to all
     `changes`, and a new one affects all keys.
     """
 
     @property
     def broadcast(self) -> str | None:
-        """SQL over the function's rows: which of them are of broadcast events that this kind heeds; None for none."""
+        """SQL over the function's rows, true of broadcast events that this kind heeds; None if it heeds none."""
         return None
 
     @property
     def deletes(self) -> str | None:
-        """SQL over the function's rows: which of them delete their key; None for none."""
+        """SQL over the function's rows, true of rows that delete their key; None if none do."""
         return None
 
     def key_of(self, source: str, columns: Sequence[str]) -> dict[str, str]:
-        """How a row of input `source` with these `columns` names its key: `{key column: SQL}`, possibly partial.
+        """Return {key column: SQL over a row of input `source`}, possibly for some key columns only.
 
-        Asked of kinds that are not `row_by_row`: their function sees inputs that are restricted by it.
+        Called for kinds that are not `row_by_row`: it restricts the inputs of their function.
         """
         return {column: f"`{column}`" for column in self.key if column in columns}
 
     def names_key(self, side: int, /) -> bool:
-        """Whether rows of input number `side` have the key's columns."""
+        """Return whether rows of input number `side` have the key's columns."""
         return True
 
     @property
     def near(self) -> Mapping[str, Near]:
-        """Which columns of the key, dates or timestamps, say where in time the rows of a key are."""
+        """{key column, a date or timestamp: bounds of the times of a key's rows}."""
         return {column: Near(column) for column in self.key}
 
     def reaching(self, side: int, changes: DataFrame, /) -> DataFrame:
-        """Of signed `changes` of input number `side`, whose rows do not name their keys, what `reaches` looks at."""
+        """Return the part of signed `changes` that `reaches` reads, for an input whose rows do not name their keys."""
         raise NotImplementedError
 
     def reaches(self, side: int, quote: str, /) -> str:
-        """SQL, for Spark and DuckDB, of whether a change `k` affects the key of a row `t`; names in `quote`.
+        """Return SQL, for Spark and DuckDB, true if a change `k` affects the key of a row `t`; names in `quote`.
 
-        `t` is of the table, or of the first input where the kind does not absorb.
+        `t` is a row of the table, or of the first input if the kind does not absorb.
         """
         raise NotImplementedError
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """Which prepared rows of input number `side` log order decides between, as lists of SQL expressions.
+        """Return lists of SQL expressions: log order decides between prepared rows that are equal in one of the lists.
 
-        It decides between rows that are equal in any one of the returned lists. All rows are equal in ();
-        where there are no lists, log order decides nothing.
+        All rows are equal in (). Without lists log order decides nothing.
         """
         return [()]

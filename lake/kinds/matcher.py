@@ -1,13 +1,12 @@
-"""The matcher of a Pattern: which rows of a key are matches, leftmost first.
+"""Matcher of a Pattern: finds the matches among the rows of a key, leftmost first.
 
-Every step of a pattern takes consecutive rows, so a match is a number of rows for each step, none for those of
-alternatives that were not taken. Where conditions look at rows alone, the earliest end that the rest of the pattern
-can have is found for every row from right to left; then each step, from left to right, takes as many rows (greedy) or
-as few (reluctant) as leave the rest possible, and of alternatives the first that does: what a backtracking matcher
-finds first, in time linear in rows times steps. Conditions over the running match do backtrack.
+Every step takes consecutive rows, so a match is a number of rows for each step. If conditions read rows alone, the
+earliest end of the rest of the pattern is computed for every row from right to left. Then each step, from left to
+right, takes as many rows (greedy) or as few (reluctant) as leave the rest possible, and the first possible alternative.
+This is the first match of a backtracking matcher, in time linear in rows times steps. Conditions over the running match
+do backtrack.
 
-Which later rows could change a match follows from the last row that the search for it looked at, in vain or not: what
-comes behind that row leaves the search as it was. Conditions say nothing there: any other row might satisfy any.
+Only rows up to the last examined one can change a match: rows behind it leave the search as it was.
 """
 
 from __future__ import annotations
@@ -24,18 +23,16 @@ from lake.kinds.grouped_map import WorkerFault, key_starts, records, written
 from lake.kinds.python_values import many_digits
 from lake.kinds.steps import PLACE, STEP, Condition, Either, Part, Step, every_step
 
-HOLDS: Final = "_holds"  # bit i: whether the row satisfies step i
+HOLDS: Final = "_holds"  # bit i: the row satisfies step i
 CLOCK: Final = "_clock"  # microseconds, for `within`
-MATCH: Final = "_match"  # the number in its key of a match's first row
+MATCH: Final = "_match"  # the number of a match's first row in its key
 
-NOTHING: Final = -(1 << 63)  # the time of what is before all rows, and of rows without one: they come first
-LATEST: Final = (1 << 63) - 1  # the time of what is behind the last row
+NOTHING: Final = -(1 << 63)  # time before all rows, and of rows without one, which come first
+LATEST: Final = (1 << 63) - 1  # time behind the last row
 
 
 class SearchResult(NamedTuple):
-    """What a search from a row found: the rows of each step, None where there is no match; and how far it looked, as
-    the time of the last row that it looked at.
-    """
+    """Rows of each step from a row on, None without a match, and the time of the last examined row."""
 
     counts: list[int] | None
     seen: int
@@ -45,8 +42,9 @@ Find = Callable[[int], SearchResult]
 
 
 class Ahead(NamedTuple):
-    """Of the rest of a pattern, for each row and the end: the earliest end that it can have from there on, and how far
-    a search looks that tries all of it in vain. Without times the latter is not known, and empty.
+    """Properties of the rest of a pattern, for each row and the end.
+
+    The earliest end from there, and the time of the last row that a failing search examines; empty without times.
     """
 
     ends: list[int]
@@ -55,7 +53,7 @@ class Ahead(NamedTuple):
 
 @dataclass(frozen=True)
 class StepLink:
-    """A step in a chain: `runs`, how many rows it can take from each row on; `after`, what comes after it."""
+    """Step in a chain: `runs`, how many rows it can take from each row on; `after`, the rest of the pattern."""
 
     step: Step
     number: int
@@ -65,14 +63,14 @@ class StepLink:
 
 @dataclass(frozen=True)
 class Fork:
-    """An Either in a chain."""
+    """Either in a chain."""
 
     chains: list[Chain]
 
 
 @dataclass(frozen=True)
 class Chain:
-    """What comes one after the other; `ahead` is of it and all that comes after it."""
+    """Consecutive links; `ahead` covers them and the rest of the pattern."""
 
     links: list[StepLink | Fork]
     ahead: Ahead
@@ -80,10 +78,10 @@ class Chain:
 
 @dataclass(frozen=True)
 class Matching:
-    """What a worker does with a batch of whole keys: the rows of their matches, with MATCH, PLACE and STEP.
+    """Work on a batch of whole keys: return the rows of their matches, with MATCH, PLACE and STEP.
 
-    `until` names the column with the last time of a row that could change the match; "" where none is asked for.
-    `absent_us`: for how long after a match no row may come that has the bit after those of the steps.
+    until: the column for the last time of a row that could change the match; "" if none is wanted
+    absent_us: time after a match in which no row may have the bit after those of the steps
     """
 
     key: tuple[str, ...]
@@ -100,7 +98,6 @@ class Matching:
         return tuple(step.condition for step in every_step(self.steps) if callable(step.condition))
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of the matches in `batch`, match by match; a row is there once for each match it is in."""
         holds = batch.column(HOLDS).to_pylist()
         seen = records(batch, self.events) if self.functions else []
         times = [NOTHING if time is None else time for time in batch.column(CLOCK).to_pylist()]
@@ -132,12 +129,12 @@ class Matching:
 
 @dataclass(frozen=True)
 class KeyRows:
-    """The rows of a key, in order. `times` has one more, for the end; `stops` and `ends` are exclusive.
+    """Rows of a key, in order. `times` has one more, for the end; `stops` and `ends` are exclusive.
 
-    holds: of each row the steps that it satisfies, as bits
-    stops: for each row, before which row a match from it must end, and `bounds`: the last time that it can have
-    quiet: for each row until when nothing may come where a match ends with it
-    ends: for each row, and the end, the row itself where a match may end before it, else more rows than there are
+    holds: the steps that a row satisfies, as bits
+    stops: the row before which a match from a row must end; `bounds`: its last possible time
+    quiet: the time until which no Absent row may come after a match that ends with a row
+    ends: the row itself if a match may end before it, else a number above all rows
     """
 
     holds: Sequence[int]
@@ -156,7 +153,10 @@ class KeyRows:
         absent: int | None = None,
         bit: int = 0,
     ) -> KeyRows:
-        """Matches are `within` a time, and no row that has `bit` comes for so long as is `absent` after their last."""
+        """Build from `holds` and `times`.
+
+        Matches are `within` a time. No row with `bit` comes in the time `absent` after their last row.
+        """
         number, shown = len(holds), [*times, LATEST]
         stops, bounds = [number] * number, [LATEST] * number
         if within is not None:
@@ -169,17 +169,16 @@ class KeyRows:
         for row in range(number, 0, -1):
             if row < number and holds[row] & bit:
                 following = row
-            # Of a row without a time nobody knows what came after it.
+            # A row without a time may be followed by any row.
             if times[row - 1] != NOTHING and shown[following] > quiet[row - 1]:
                 ends[row] = row
         return cls(holds, shown, stops, bounds, quiet, ends)
 
 
 def matches(find: Find, rows: KeyRows, *, past_last: bool) -> Iterator[tuple[int, list[int], int]]:
-    """The first row of each match, the rows of each step, and the last time of a row that could change the match.
+    """Yield the first row of each match, the rows of each step, and the last time of a row that could change the match.
 
-    Where a match begins past the last row of the one before, all that the searches before it looked at decides where
-    it begins.
+    With `past_last`, rows examined by earlier searches may change it too.
     """
     row, before = 0, NOTHING
     while row < len(rows.holds):
@@ -194,7 +193,7 @@ def matches(find: Find, rows: KeyRows, *, past_last: bool) -> Iterator[tuple[int
 
 
 class Reaching:
-    """Finds matches by the earliest end that each row allows; how far it looks for them only where it is `looking`."""
+    """Finder of matches by the earliest end that each row allows; records the examined rows only if `looking`."""
 
     def __init__(self, parts: Sequence[Part], rows: KeyRows, *, looking: bool = True) -> None:
         self.stops, self.times = rows.stops, rows.times if looking else ()
@@ -204,7 +203,6 @@ class Reaching:
         self.seen = NOTHING
 
     def find(self, row: int) -> SearchResult:
-        """The match that begins at `row`."""
         ahead, stop = self.whole.ahead, self.stops[row]
         if ahead.ends[row] > stop:
             return SearchResult(None, ahead.seen[row] if ahead.seen else LATEST)
@@ -213,7 +211,7 @@ class Reaching:
         return SearchResult(counts, self.seen if self.times else LATEST)
 
     def _take(self, chain: Chain, row: int, stop: int, counts: list[int]) -> int:
-        """Puts into `counts` what the links of `chain` take from `row` on; returns the row after that."""
+        """Put into `counts` the rows that the links of `chain` take from `row` on; return the row after them."""
         for link in chain.links:
             if isinstance(link, Fork):
                 number = next(number for number, each in enumerate(link.chains) if each.ahead.ends[row] <= stop)
@@ -237,11 +235,9 @@ class Reaching:
         self.seen = max(self.seen, *seen, NOTHING)
 
     def _looked(self, step: Step, row: int, run: int) -> int:
-        """The last row that a step looks at that takes as many rows from `row` on as it can."""
         return row + (run if step.most is None else min(run, step.most - 1))
 
     def _chain(self, parts: Sequence[Part], holds: Sequence[int], after: Ahead) -> Chain:
-        """`parts`, where `after` is what comes after them."""
         links: list[StepLink | Fork] = []
         for part in reversed(parts):
             if isinstance(part, Step):
@@ -258,21 +254,21 @@ class Reaching:
         return Chain(links[::-1], after)
 
     def _earliest(self, step: Step, runs: list[int], after: list[int]) -> list[int]:
-        """For each row the earliest end of `step` and what comes after it, whose ends are `after`."""
+        """Return for each row the earliest end of `step` and the rest of the pattern, whose ends are `after`."""
         least, most, never = step.least, step.most, self.never
         if most is not None:
             return [
                 min((after[row + count] for count in range(least, min(most, run) + 1)), default=never)
                 for row, run in enumerate(runs)
             ]
-        star = list(after)  # of any number of rows
+        star = list(after)  # any number of rows
         for row in range(len(runs) - 2, -1, -1):
             if runs[row] and star[row + 1] < star[row]:
                 star[row] = star[row + 1]
         return [star[row + least] if run >= least else never for row, run in enumerate(runs)]
 
     def _furthest(self, step: Step, runs: list[int], after: list[int]) -> list[int]:
-        """For each row how far a search looks that tries `step`, and what comes after it, in vain."""
+        """Return for each row how far a failing search for `step` and the rest of the pattern looks."""
         least, most = step.least, step.most
         own = [self.times[self._looked(step, row, run)] for row, run in enumerate(runs)]
         if most is not None:
@@ -288,7 +284,7 @@ class Reaching:
 
 
 def _runs(holds: Sequence[int], bit: int) -> list[int]:
-    """For each row, and the end, how many rows from it on have `bit`."""
+    """Return for each row and the end how many consecutive rows from it have `bit`."""
     runs = [0]
     for held in reversed(holds):
         runs.append(runs[-1] + 1 if held & bit else 0)
@@ -296,7 +292,7 @@ def _runs(holds: Sequence[int], bit: int) -> list[int]:
 
 
 class Backtracking:
-    """Finds matches where conditions look at the rows matched so far."""
+    """Finder of matches whose conditions read the rows matched so far."""
 
     def __init__(self, parts: Sequence[Part], rows: KeyRows, events: list[dict[str, Any]], orders: pa.Array) -> None:
         self.parts, self.rows, self.events, self.orders = tuple(parts), rows, events, orders
@@ -305,7 +301,6 @@ class Backtracking:
         self.looked = 0
 
     def find(self, row: int) -> SearchResult:
-        """The match that begins at `row`."""
         for rows in self.matched.values():
             rows.clear()
         self.looked = row
@@ -314,7 +309,7 @@ class Backtracking:
         return SearchResult(counts, self.rows.times[self.looked])
 
     def _rest(self, parts: tuple[Part, ...], row: int, stop: int) -> bool:
-        """Whether `parts` can take rows from `row` on, which are matched then; where not, nothing is left matched."""
+        """Match `parts` from `row` on and return True; leave nothing matched if that is impossible."""
         if not parts:
             return self.rows.ends[row] == row
         step, later = parts[0], parts[1:]
@@ -336,7 +331,6 @@ class Backtracking:
                 return False
 
     def _takes(self, step: Step, row: int, stop: int) -> bool:
-        """Whether the step takes one more row."""
         if len(self.matched[step.name]) == step.most:
             return False
         self.looked = max(self.looked, row)

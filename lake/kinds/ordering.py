@@ -1,4 +1,4 @@
-"""A row's place: the values by which a key's rows are ordered, log order last, so that no two share one."""
+"""Place of a row: the values that order a key's rows, log order last, so that no two rows share one."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from lake.kinds.columns import ORDER
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-AT: Final = "_at"  # state: the place of what a table's row shows
+AT: Final = "_at"  # state: the place of the row that gave a table's row
 
 KEPT: Final = f"struct({ORDER}._batch, {ORDER}._arrival)"
 
 
 def place(*sequence: str) -> str:
-    """SQL of a row's place: a struct of its values of `sequence` and its log order; a null is older than any value."""
+    """Return SQL of a row's place: a struct of `sequence` and log order; a null is older than any value."""
     return f"struct({', '.join(f'`{column}`' for column in (*sequence, ORDER))})"
 
 
 def kept(rows: DataFrame) -> DataFrame:
-    """`rows` with their order as state keeps it: (batch, arrival) of an event, which no other event of its log has."""
+    """Reduce the order of a log's rows to the form of state, (batch, arrival), which is unique in its log."""
     from pyspark.sql import functions as F
 
     logged = "_arrival" in rows.select(f"{ORDER}.*").columns
@@ -29,12 +29,12 @@ def kept(rows: DataFrame) -> DataFrame:
 
 
 def in_log_order(rows: DataFrame) -> bool:
-    """Whether `rows` are of a log, where what comes later is newer, and not of a table."""
+    """Return whether `rows` come from a log, where later rows are newer, and not from a table."""
     return "_batch" in rows.select(f"{ORDER}.*").columns
 
 
 def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Of each `key` the last row in log order."""
+    """Return the last row of each `key` in log order."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

@@ -36,20 +36,17 @@ _PREV: Final = re.compile(r"\bprev\.`?(\w+)")
 class Pattern(WithFinality):
     """One row per match of `steps` over a key's consecutive rows, in the order of (`sequence`, log order).
 
-    Over two logs the function returns a frame of each; their rows are one sequence, in the order of (`sequence`, input,
-    log order). Both have the columns of `key` and `sequence`; what else one of them lacks is null in its rows.
+    Over two logs the function returns a frame of each, with the columns of `key` and `sequence`; the input orders rows
+    of equal `sequence`. The leftmost match wins; of matches from one row, the one that greedy and reluctant steps and
+    the order of alternatives prefer. `match_id` follows from the key and the place of the match's first row.
 
-    steps: each a Step, or an Either of several; the last may be an Absent
-    measures: what is told of a match: FirstOf, LastOf, and the measures of an Aggregate, but CountDistinct,
-        ApproxDistinct and Quantile; In(step, …) over one step
-    skip: where the next match may begin: "past last", after the last row of this one, or "to next", at its second row
-    within: a match's last row is less than this after its first, by the first column of `sequence`, a timestamp
-    is_final: adds a column of that name: no row that is not late by more than `lateness` can change the match any more,
-        whatever conditions it satisfies. It takes the first column of `sequence` to be the event time. With an Absent
-        a match is there from its last row on, and is one for good when it is final
-
-    The leftmost match wins, and of those that begin at one row the one that greedy and reluctant steps and the order of
-    alternatives prefer. The `match_id` follows from the key and the place in the sequence of the match's first row.
+    steps: Step or Either; the last may be an Absent
+    measures: FirstOf, LastOf, or measures of an Aggregate but CountDistinct, ApproxDistinct and Quantile; In(step, …)
+        measures one step
+    skip: the next match may begin "past last" row of this one, or "to next", at its second row
+    within: the last row is less than this after the first, by the first column of `sequence`, a timestamp
+    is_final: adds a column, true if no row within `lateness` can change the match. `sequence` must begin with the event
+        time. A match with an Absent has a row before it is final, and may lose it
 
     Example:
         Pattern(
@@ -77,7 +74,7 @@ class Pattern(WithFinality):
     is_final: bool
     absent: Absent | None
 
-    def __init__(  # noqa: PLR0913 a parameter each that the class documents
+    def __init__(  # noqa: PLR0913 a parameter for each option
         self,
         key: str | Sequence[str],
         *,
@@ -132,7 +129,7 @@ class Pattern(WithFinality):
 
     @property
     def absorbs(self) -> bool:
-        """A late row may undo a match, and a new one may complete one: the keys that rows touch are matched again."""
+        """False: a late row may undo a match and a new one complete one, so affected keys are matched again."""
         return False
 
     @property
@@ -155,7 +152,6 @@ class Pattern(WithFinality):
         return super().changed_by_horizon(_least(horizons))
 
     def evaluate(self, *sides: DataFrame) -> DataFrame:
-        """Raises DeclarationError where `within` has no time to go by, or a measure would add up floats."""
         from pyspark.sql import functions as F
 
         rows = _in_one(sides)
@@ -190,7 +186,6 @@ class Pattern(WithFinality):
             yield from measure.faults(name, rows)
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """Rows of no match are left out."""
         from pyspark.sql import functions as F
 
         by = ", ".join(f"`{column}`" for column in (*self.key, MATCH))
@@ -200,7 +195,6 @@ class Pattern(WithFinality):
         return matched.withColumns({INTO: into, ROLE: F.expr(f"concat('{ROLE_STEP} ', {STEP})")})
 
     def traced_among(self, sides: Sequence[DataFrame], side: int, /) -> DataFrame:
-        """Of two inputs the rows make matches together."""
         from pyspark.sql import functions as F
 
         if len(sides) == 1:
@@ -210,11 +204,9 @@ class Pattern(WithFinality):
 
     @property
     def _first(self) -> dict[str, str]:
-        """SQL aggregates over the rows of a match: the place in the sequence of its first row."""
         return {f"_first_{i}": f"min_by(`{column}`, {PLACE})" for i, column in enumerate((*self.sequence, TIE))}
 
     def _matched(self, rows: DataFrame) -> DataFrame:
-        """The rows of all matches with MATCH, PLACE, STEP and TIE."""
         from pyspark.sql import functions as F
 
         events = [column for column in rows.columns if column not in CARRIED]
@@ -231,7 +223,6 @@ class Pattern(WithFinality):
         return by_key(judged, self.key, [*self.sequence, ORDER], work, out)
 
     def _judged(self, rows: DataFrame) -> DataFrame:
-        """`rows` with the steps whose conditions they satisfy as bits of HOLDS, with CLOCK and with TIE."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
@@ -266,9 +257,9 @@ class Pattern(WithFinality):
 
 
 def _in_one(sides: Sequence[DataFrame]) -> DataFrame:
-    """The rows of all inputs; of several, their order is that of the inputs, then that of their log.
+    """Unite the rows of all inputs; those of several are ordered by input, then by log order.
 
-    Raises DeclarationError for several that are not all logs: rows of tables have no order in common with others.
+    Raises DeclarationError for several inputs that are not all logs: rows of tables share no order with others.
     """
     from pyspark.sql import functions as F
 
@@ -286,13 +277,12 @@ def _in_one(sides: Sequence[DataFrame]) -> DataFrame:
 
 
 def _least(horizons: Sequence[datetime | None]) -> datetime | None:
-    """Where every log has come to; None where one has no events, or none is asked for."""
+    """Return the least horizon of the logs; None if one has no events, or none is given."""
     come = [horizon for horizon in horizons if horizon is not None]
     return min(come) if come and len(come) == len(horizons) else None
 
 
 def _parted(steps: Sequence[Part | Absent]) -> tuple[tuple[Part, ...], Absent | None]:
-    """The steps that take rows, and the Absent at their end. Raises DeclarationError where it is elsewhere."""
     parts = tuple(step for step in steps if not isinstance(step, Absent))
     absent = next((step for step in steps if isinstance(step, Absent)), None)
     if absent is not None and (len(steps) > len(parts) + 1 or steps[-1] is not absent):
@@ -303,7 +293,6 @@ def _parted(steps: Sequence[Part | Absent]) -> tuple[tuple[Part, ...], Absent | 
 
 
 def _possible(steps: Sequence[Part]) -> None:
-    """Raises DeclarationError where no rows, or rows without a name, would match."""
     called = [step.name for step in every_step(steps)]
     twice = {name for name in called if called.count(name) > 1}
     if twice:
@@ -316,7 +305,7 @@ def _possible(steps: Sequence[Part]) -> None:
 
 
 def _measure(name: str, given: Measure | In, called: Sequence[str]) -> Measure:
-    """The measure as one over the rows of a match. Raises DeclarationError for an unknown step or one it cannot be."""
+    """Return the measure over the rows of a match. Raises DeclarationError for an unknown step."""
     if isinstance(given, In):
         if given.step not in called:
             raise DeclarationError(

@@ -1,7 +1,6 @@
-"""Plain values as they are after a table has kept them: what a Python function made, and what is read back, are alike.
+"""Normal form of Python values: a value from a Python function equals the same value read back from a table.
 
-A fold that goes on from a table's row must see what a fold from the first event sees: a decimal with the zeros of its
-scale, a list and not a tuple, UTC and no other zone, 0.0 and not -0.0.
+Decimals have the zeros of their scale, arrays are lists, times are in UTC, and -0.0 is 0.0.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ import pyarrow as pa
 Normal = Callable[[Any], Any]
 
 DIGITS: Final = 1000
-"""Python calculates with so many, not with 28: the sum of any two values of columns has 77, the product of ten 380."""
+"""Precision of decimals in Python steps; the sum of any two values of columns has 77, the product of ten 380."""
 
 SHOWN: Final = 40
 
 
 @contextmanager
 def many_digits() -> Iterator[None]:
-    """Decimals are calculated with DIGITS while this lasts; nothing else of the thread's context is changed."""
+    """Calculate decimals with DIGITS during the block; nothing else of the thread's context changes."""
     with localcontext(prec=DIGITS):
         yield
 
 
 def normal(kind: pa.DataType) -> Normal:
-    """A function that gives a value its one form as `kind`; null stays.
+    """Return a function that gives a value its normal form as `kind`; null stays.
 
-    It raises TypeError or ValueError for what is no such value, or would lose something as one.
+    It raises TypeError or ValueError if the value is not of that type, or would lose something.
     """
     given = _normal(kind)
 
@@ -108,7 +107,7 @@ def _decimal(value: Any, precision: int, scale: int) -> Decimal:
 
 
 def too_long(value: Any, kind: pa.DataType) -> Any:
-    """A number in `value` that a column of type `kind` would round or not hold; None where there is none."""
+    """Return a number in `value` that a column of type `kind` would round or not hold; None if there is none."""
     if isinstance(value, Mapping) and pa.types.is_struct(kind):
         parts = (too_long(value[field.name], field.type) for field in kind if field.name in value)
         return next((part for part in parts if part is not None), None)

@@ -1,4 +1,4 @@
-"""Faults that Spark finds while it evaluates rows: an SQL expression raises them, and what it says is read back."""
+"""Faults raised by SQL while Spark evaluates rows, and read back from the error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_ROOM: Final = "a measure has no room: "
 
 @dataclass(frozen=True)
 class NoRoom:
-    """A number, the `measure` of the row with `key` or a sum behind it, that does not fit the SQL type `type`."""
+    """Number that does not fit the SQL type `type`: the `measure` of the row with `key`, or a sum behind it."""
 
     measure: str
     type: str
@@ -22,15 +22,15 @@ class NoRoom:
 
 
 def no_room(error: BaseException) -> NoRoom | None:
-    """The number without room that `error` is about; None if it is about something else."""
-    if (told := raised(NO_ROOM, error)) is None:
+    """Return the number that `error` reports as too large; None if it reports something else."""
+    if (found := raised(NO_ROOM, error)) is None:
         return None
-    facts, key = told
+    facts, key = found
     return NoRoom(facts["measure"], facts["type"], key)
 
 
 def raising(mark: str, columns: Sequence[str], **facts: str) -> str:
-    """SQL that ends the query with `mark`, `facts`, and the values of a row's `columns`; `raised` reads them."""
+    """Return SQL that fails with `mark`, `facts`, and the values of a row's `columns`; `raised` reads them."""
     text = literal(mark + json.dumps(facts), SPARK)
     if not columns:
         return f"raise_error(concat({text}, '{{}}'))"
@@ -39,7 +39,7 @@ def raising(mark: str, columns: Sequence[str], **facts: str) -> str:
 
 
 def raised(mark: str, error: BaseException) -> tuple[dict[str, str], dict[str, Any]] | None:
-    """The facts and the values {column: value} with which `error` was raised by `mark`; None if it was not."""
+    """Return the facts and the {column: value} with which `mark` raised `error`; None if it did not."""
     for cause in causes(error):
         _, found, text = str(cause).partition(mark)
         if found and text.startswith("{"):
@@ -49,7 +49,7 @@ def raised(mark: str, error: BaseException) -> tuple[dict[str, str], dict[str, A
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """`error`, and each error that the one before was raised for. One that is raised again may be its own cause."""
+    """Yield `error` and the chain of its causes. An error that is raised again may be its own cause."""
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and not any(cause is earlier for earlier in seen):

@@ -1,4 +1,4 @@
-"""Reducers of a Fold: what an event makes of a key's state, in Spark SQL or in Python."""
+"""Reducers of a Fold, in Spark SQL or in Python: the state of a key after an event."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-REFUSED: Final = "refused"  # how many events of a key were refused
-REASON: Final = "reason"  # why an event was
-KEPT: Final = "_refusals"  # the refused events that an SQL fold carries
-HELD: Final = "_held"  # the state that a key's fold goes on from; null where it starts
+REFUSED: Final = "refused"  # the number of a key's refused events
+REASON: Final = "reason"  # the reason for a refusal
+KEPT: Final = "_refusals"  # the refused events in the state of an SQL fold
+HELD: Final = "_held"  # the state from which a key's fold continues; null at its start
 
 Forms = Mapping[str, Normal]
 Step = Callable[[dict[str, Any], dict[str, Any]], "dict[str, Any] | Refusal"]
@@ -32,41 +32,41 @@ Step = Callable[[dict[str, Any], dict[str, Any]], "dict[str, Any] | Refusal"]
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a Python reducer returns instead of a state, for an event that must not change it."""
+    """Result of a Python reducer for an event that must not change the state."""
 
     reason: str
 
 
 class Reducer(Protocol):
-    """How the events of a key become its state."""
+    """Rule by which the events of a key become its state."""
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """The state: the SQL type of each field."""
+        """The SQL type of each field of the state."""
 
     @property
     def start(self) -> Mapping[str, Any]:
-        """The state before the first event, where it is not null."""
+        """The state before the first event, without nulls."""
 
     @property
     def refuses(self) -> bool:
-        """Whether it may refuse an event."""
+        """True if it may refuse an event."""
 
     def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
-        """What of the state would be rounded over the function's `rows`; by their types alone."""
+        """Yield errors if the state would be rounded over the function's `rows`; reads types alone."""
 
     def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
-        """For each key of `rows` its state, REFUSED where it refuses, and AT.
+        """Return for each key of `rows` its state, REFUSED if it refuses, and AT.
 
-        `rows` have the key, the columns `events` of the declared function, AT, and HELD where folds go on.
+        `rows` have the key, the columns `events` of the declared function, AT, and HELD if folds continue.
         """
 
     def refusals(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
-        """The refused events of `rows`: columns `events` and REASON."""
+        """Return the refused events of `rows`: columns `events` and REASON."""
 
 
 def held(reducer: Reducer) -> Column:
-    """The state in the rows of a table, as one column."""
+    """Return the state in the rows of a table, as one column."""
     from pyspark.sql import functions as F
 
     return F.struct(*reducer.fields, *([REFUSED] if reducer.refuses else []))
@@ -74,9 +74,9 @@ def held(reducer: Reducer) -> Column:
 
 @dataclass(frozen=True)
 class SqlReducer:
-    """A reducer in Spark SQL: for each field an expression over `state.x` and `event.y`; a field without one stays.
+    """Reducer in Spark SQL: {field: expression over `state.x` and `event.y`}; a field without one stays.
 
-    `refuse`: SQL over both for the reason why an event is refused; null where it is not.
+    `refuse`: SQL over both, the reason why an event is refused; null if it is not.
     """
 
     fields: Mapping[str, str]
@@ -109,12 +109,10 @@ class SqlReducer:
         return self._folded(rows, key, events).select(*key, *[f"_state.`{name}`" for name in columns], AT)
 
     def refusals(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
-        """The fold carries the refused events along."""
         folded = self._folded(rows, key, events, keep=True).selectExpr(f"explode(_state.{KEPT}) as _refusal")
         return folded.selectExpr(*[f"_refusal.event.`{name}`" for name in events], f"_refusal.{REASON}")
 
     def _folded(self, rows: DataFrame, key: Sequence[str], events: Sequence[str], *, keep: bool = False) -> DataFrame:
-        """For each key `_state` after its events in their order, and AT."""
         from pyspark.sql import functions as F
 
         types, start = dict(self.fields), {name: self.start.get(name) for name in self.fields}
@@ -123,7 +121,7 @@ class SqlReducer:
         if keep:
             event = rows.select(*events).schema.simpleString()
             types, start = {**types, KEPT: f"array<struct<{REASON}: string, event: {event}>>"}, {**start, KEPT: []}
-        # Typed by a cast, so that every field may be null, whatever the start and the expressions are made of.
+        # The cast makes every field nullable.
         state = "struct<" + ", ".join(f"`{name}`: {kind}" for name, kind in types.items()) + ">"
         begin = F.struct(*[literal(value).alias(name) for name, value in start.items()]).cast(state)
         goes_on = [F.any_value(HELD).cast(state).alias(HELD)] if HELD in rows.columns else []
@@ -138,7 +136,6 @@ class SqlReducer:
         return begun.select(*key, fold.alias("_state"), F.expr("element_at(_events, -1).at").alias(AT))
 
     def _step(self, types: Mapping[str, str], state: str) -> str:
-        """SQL for the state, of the type `state` with the fields of `types`, after `event`."""
         stay = {name: f"state.`{name}`" for name in types}
         taken = _struct({**stay, **self.step}, state)
         if self.refuse is None:
@@ -152,11 +149,10 @@ class SqlReducer:
 
 @dataclass(frozen=True)
 class PythonReducer:
-    """A reducer in Python: `step(state, event)` returns the new state, or a Refusal.
+    """Reducer in Python: `step(state, event)` returns the new state, or a Refusal.
 
-    Both are plain dictionaries. Values are those of Arrow: Decimal, date, datetime (aware, UTC, of a timestamp; naive
-    of a timestamp_ntz), list, dict. The function must be pure: no clock, no chance, no memory of its own. It
-    calculates decimals with a thousand digits, and what then does not fit its column is refused: round it in the step.
+    Both are plain dictionaries of Arrow's values; a timestamp is aware, in UTC. The function must be pure. Decimals are
+    calculated with a thousand digits; a result that does not fit its column is refused.
     """
 
     fields: Mapping[str, str]
@@ -184,7 +180,6 @@ class PythonReducer:
         return by_key(together(rows, key), key, [AT], work, out)
 
     def _columns(self) -> list[Column]:
-        """The state and REFUSED, typed."""
         from pyspark.sql import functions as F
 
         types = {**self.fields, REFUSED: "bigint"}
@@ -193,7 +188,7 @@ class PythonReducer:
 
 @dataclass(frozen=True)
 class Folding:
-    """What a worker does with a batch of whole keys: fold each key's events."""
+    """Work on a batch of whole keys: fold each key's events."""
 
     key: tuple[str, ...]
     events: tuple[str, ...]
@@ -207,7 +202,6 @@ class Folding:
         return (self.step,)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The states of the keys of `batch`, or their refused events."""
         events, forms = records(batch, self.events), self.forms
         starts = key_starts(batch, self.key)
         bounds = list(zip(starts, [*starts[1:], batch.num_rows], strict=True))
@@ -235,9 +229,9 @@ class Folding:
     def next(
         self, before: Mapping[str, Any] | None, event: Mapping[str, Any], forms: Forms
     ) -> dict[str, Any] | Refusal:
-        """What one event makes of a key's state, REFUSED among its fields; None is the state before the first event.
+        """Return a key's state after one event, with REFUSED; None is the state before the first event.
 
-        `event` has the values that Arrow gives, `forms` are the folding's own. Raises WorkerFault where the step fails.
+        `event` has Arrow's values, `forms` are the folding's own. Raises WorkerFault if the step fails.
         """
         state = self._begin(before, forms)
         refused = state.pop(REFUSED)
@@ -250,11 +244,9 @@ class Folding:
 
     @property
     def forms(self) -> Forms:
-        """What gives each field of the state its one form."""
         return {field.name: normal(field.type) for field in self.types}
 
     def _begin(self, before: Mapping[str, Any] | None, forms: Forms) -> dict[str, Any]:
-        """The state that the fold of a key goes on from, and REFUSED."""
         state = {REFUSED: 0, **self.start} if before is None else before
         return {name: apply(state.get(name)) for name, apply in forms.items()}
 
@@ -271,7 +263,6 @@ class Folding:
         return outcome
 
     def _made(self, batch: pa.RecordBatch, rows: list[int], values: list[dict[str, Any]]) -> pa.RecordBatch:
-        """A batch of the wanted columns: those of `values`, the rest as they are in `rows` of `batch`."""
         rest = batch.take(pa.array(rows, pa.int64()))
         new = {REASON} if REASON in self.out.names else set(self.types.names)
         columns = [
@@ -292,7 +283,6 @@ class Folding:
 
 
 def _as_kept(name: str, value: Any, form: Normal) -> Any:
-    """The value of the state's field `name` as its column has it; an error names the field."""
     try:
         return form(value)
     except (TypeError, ValueError) as error:
@@ -305,7 +295,7 @@ def _struct(values: Mapping[str, str], kind: str) -> str:
 
 
 def literal(value: Any) -> Column:
-    """A plain value (also list, or dictionary for a struct) as a Column. A naive datetime is UTC."""
+    """Return a plain value (also list, or dictionary for a struct) as a Column. A naive datetime is UTC."""
     from pyspark.sql import functions as F
 
     if isinstance(value, Mapping):

@@ -1,13 +1,12 @@
-"""A stream of full dumps as changes and deletes: the set difference of each dump and the one before it.
+"""Full dumps as changes and deletes: the set difference of each dump and the one before it.
 
-A dump of which a record was refused is not whole: what it has counts, what it lacks may be what was refused, so it
-closes nobody. Rows carry DELIVERED, a struct: `file` and, where the contract says what that is, `dump` as text; and of
-rows that are no events `refusal` and `id` (see lake.store.log). A refused record is of the dump that it names; where
-that cannot be read, or nothing else is of it, of every dump in its file; where nothing is known of these either (the
-file is broken), of each dump in whose midst it came, and of the next one.
+A dump older than one that arrived before it is ignored. A dump with a refused record is partial: its rows count, but it
+deletes nothing. Rows carry DELIVERED, a struct: `file`, `dump` as text if the contract declares it, and for rows that
+are not events `refusal` and `id` (see lake.store.log). A refused record belongs to the dump that it names; else to
+every dump in its file; if the file is broken, to each dump around it in log order, and to the next one.
 
-A dump may be of a partition alone: one value of some columns, of which there are dumps of their own. Then it is
-compared with the one before of its partition, and a key that has moved to another is not gone.
+A dump may cover a partition: one value of some columns, such as a region. It is compared with the one before of its
+partition, and a key that moved to another partition is not deleted.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from lake.kinds.ordering import in_log_order
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-NUMBER: Final = "__dump"  # which dump, a value of the dump column
-PART: Final = "__part"  # followed by a number: of which partition, a value of a partition column
-NEXT: Final = "__next_dump"  # the whole dump after it that counts
+NUMBER: Final = "__dump"  # a value of the dump column
+PART: Final = "__part"  # with a number: a value of a partition column
+NEXT: Final = "__next_dump"  # the next whole dump
 EVENT: Final = f"{DELIVERED}.refusal is null"
 PLACE: Final = (f"{ORDER}._batch as batch", f"{DELIVERED}.file as file", f"{DELIVERED}.dump as own")
 
@@ -33,10 +32,11 @@ PLACE: Final = (f"{ORDER}._batch as batch", f"{DELIVERED}.file as file", f"{DELI
 def differences(
     rows: DataFrame, key: Sequence[str], dump: str, marker: str | None = None, partition: Sequence[str] = ()
 ) -> DataFrame:
-    """The rows of the dumps that count, and for each key that the next whole one lacks a row GONE, `dump` being that.
+    """Return the rows of the dumps that count, and a row GONE for each key that the next whole dump lacks.
 
-    `dump` names the column that tells dumps apart and orders them. `marker`: SQL over rows, which say that their dump
-    is complete; then only such dumps count. `partition`: columns of one value of which a dump has all rows.
+    dump: the column that names and orders dumps
+    marker: SQL over rows, true if they declare their dump complete; then only such dumps count
+    partition: columns; a dump has all rows of one value of them
     """
     from pyspark.sql import functions as F
 
@@ -61,7 +61,7 @@ def differences(
 def check_options(
     sequence: Sequence[str], removal: Removal, *, snapshots: bool, marker: str | None, partition: Sequence[str]
 ) -> None:
-    """Raises DeclarationError for options that contradict each other."""
+    """Raise DeclarationError if options contradict each other."""
     if not snapshots:
         for option, value in (("marker", marker), ("partition", partition)):
             if value:
@@ -82,14 +82,14 @@ def check_options(
 
 
 def only_events(rows: DataFrame) -> DataFrame:
-    """`rows` without what is no event."""
+    """Leave out rows that are not events."""
     return rows.where(EVENT) if DELIVERED in rows.columns else rows
 
 
 def _counting(rows: DataFrame, dump: str, parts: Mapping[str, str]) -> DataFrame:
-    """The dumps that `rows` speak of, but those older than one of the same partition that came before.
+    """Return the dumps of `rows`, but those older than one of the same partition that arrived before.
 
-    A dump has come with its marker, or with its first row.
+    A dump arrives with its marker, or with its first row.
     """
     from pyspark.sql import functions as F
 
@@ -106,7 +106,7 @@ def _counting(rows: DataFrame, dump: str, parts: Mapping[str, str]) -> DataFrame
 
 
 def _followed(counting: DataFrame, partial: DataFrame | None, parts: Mapping[str, str]) -> DataFrame:
-    """Each of the `counting` dumps with the NEXT of its partition that is whole: that is none of those in `partial`."""
+    """Add to each of the `counting` dumps NEXT, the next dump of its partition that is not in `partial`."""
     from pyspark.sql import functions as F
 
     if partial is None:
@@ -120,21 +120,19 @@ def _followed(counting: DataFrame, partial: DataFrame | None, parts: Mapping[str
 
 
 def _named(parts: Mapping[str, str]) -> list[Column]:
-    """The partition columns under the names of `parts`."""
     from pyspark.sql import functions as F
 
     return [F.col(column).alias(part) for part, column in parts.items()]
 
 
 def _within(parts: Mapping[str, str]) -> str:
-    """SQL of what a window goes by, so that it stays in a partition."""
     return f"partition by {', '.join(parts)}" if parts else ""
 
 
 def _partial(rows: DataFrame, refusals: DataFrame, dump: str, parts: Mapping[str, str], marker: str) -> DataFrame:
-    """The dumps of which a record is refused: NUMBER and `parts`, each once.
+    """Return the dumps with a refused record: distinct NUMBER and `parts`.
 
-    A refused record may be of any partition. `marker`: SQL of the rows by which a dump arrives.
+    A refused record may be of any partition. `marker`: SQL, true of rows with which a dump arrives.
     """
     from pyspark.sql import functions as F
 
@@ -168,7 +166,7 @@ def _partial(rows: DataFrame, refusals: DataFrame, dump: str, parts: Mapping[str
 
 
 def _outstanding(refusals: DataFrame) -> DataFrame:
-    """The records that are refused still, as rows with `_id`: neither repaired since, nor accepted."""
+    """Return the refused records, with `_id`, that are neither repaired since nor accepted."""
     from pyspark.sql import functions as F
 
     events = refusals.withColumns({"_id": F.expr(f"{DELIVERED}.id"), "_what": F.expr(f"{DELIVERED}.refusal")})

@@ -1,4 +1,4 @@
-"""Steps of a Pattern: what each asks of a row, and how many rows it takes."""
+"""Steps of a Pattern: their conditions, and the numbers of rows that they take."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ _BOUNDS: Final[dict[str, tuple[int, int | None]]] = {"?": (0, 1), "+": (1, None)
 
 @dataclass(frozen=True)
 class Step:
-    """Consecutive rows of a match: those for which `condition` holds, as many as `times` says.
+    """Consecutive rows of a match that satisfy `condition`, in the number that `times` allows.
 
-    condition: SQL over the row's columns and `prev.<column>`, the key's row before it (null before the first); or a
-        Python function (event, matched) -> bool, where `matched` has the rows that each step has taken so far; any row
-        without one
-    times: as in a regular expression: 1, n, (n, m), "?", "+", "*", "{n}", "{n,}" or "{n,m}". Greedy, it takes as many
-        rows as leave the rest of the pattern possible; with "?" after it ("+?", "{2,4}?"), reluctant, as few
+    condition: SQL over the row's columns and `prev.<column>` of the key's row before it; or a Python function
+        (event, matched) -> bool, in which `matched` has each step's rows so far; by default any row
+    times: as in a regular expression: 1, n, (n, m), "?", "+", "*", "{n}", "{n,}" or "{n,m}". Greedy; reluctant with "?"
+        after it ("+?", "{2,4}?")
     """
 
     name: str
@@ -50,7 +49,6 @@ class Step:
 
 
 def _parsed(name: str, times: int | tuple[int, int] | str) -> tuple[int, int | None, bool]:
-    """The least and the greatest number of rows, and whether to take many."""
     if isinstance(times, int):
         return times, times, True
     if not isinstance(times, str):
@@ -68,11 +66,10 @@ def _parsed(name: str, times: int | tuple[int, int] | str) -> tuple[int, int | N
 
 @dataclass(frozen=True, init=False)
 class Either:
-    """One of several alternatives, each a step or a list of steps, as `a | b c` in MATCH_RECOGNIZE.
+    """Choice of alternatives, each a step or a list of steps, as `a | b c` in MATCH_RECOGNIZE.
 
-    The first of them that leaves the rest of the pattern possible is taken, whatever the others would give: ISO/IEC
-    19075-5, 7.2, prefers the leftmost alternative. An alternative may hold an Either again. The steps of alternatives
-    that are not taken have no rows.
+    The first alternative that leaves the rest of the pattern possible is taken (ISO/IEC 19075-5, 7.2). Steps of the
+    others have no rows.
     """
 
     alternatives: tuple[tuple[Step | Either, ...], ...]
@@ -94,10 +91,9 @@ Part = Step | Either
 
 @dataclass(frozen=True)
 class Absent:
-    """The last step of a pattern: no row for which `condition` holds comes less than `within` after the match's last.
+    """Last step of a pattern: no row that satisfies `condition` comes less than `within` after the match's last row.
 
-    It takes no rows. condition: SQL over such a row's columns; any row without one. As in Flink's CEP library, where
-    notFollowedBy may end a pattern only if it is within a time.
+    It takes no rows. `condition` is SQL over such a row's columns; by default any row.
     """
 
     condition: str = ""
@@ -116,7 +112,7 @@ class Absent:
 
 
 def every_step(parts: Sequence[Part]) -> Iterator[Step]:
-    """The steps of a pattern, those of all alternatives too, in the order in which they are written."""
+    """Yield the steps of a pattern, those of all alternatives too, in the order in which they are written."""
     for part in parts:
         if isinstance(part, Step):
             yield part
@@ -126,13 +122,13 @@ def every_step(parts: Sequence[Part]) -> Iterator[Step]:
 
 
 def least_rows(parts: Sequence[Part]) -> int:
-    """The number of rows without which `parts` never match."""
+    """Return the least number of rows that `parts` match."""
     return sum(part.least if isinstance(part, Step) else min(map(least_rows, part.alternatives)) for part in parts)
 
 
 @dataclass(frozen=True)
 class OfMatch(OfValues):
-    """The value of `of`, null or not, in the row at one end of the match; of those for which `where` is true."""
+    """Value of `of`, null or not, in the row at one end of the match, among rows for which `where` is true."""
 
     retracts: ClassVar[bool] = False
     of_match: ClassVar[bool] = True
@@ -144,33 +140,26 @@ class OfMatch(OfValues):
 
 @dataclass(frozen=True)
 class FirstOf(OfMatch):
-    """The value of `of` in the first row of the match, a null too; of those for which `where` is true, if given.
-
-    FirstValue is another: it takes the first value by an order of its own, and passes over nulls.
-    """
+    """Value of `of` in the first row of the match, null or not; FirstValue has an order of its own and skips nulls."""
 
     pick: ClassVar[str] = "min_by"
 
 
 @dataclass(frozen=True)
 class LastOf(OfMatch):
-    """The value of `of` in the last row of the match, a null too; of those for which `where` is true, if given.
-
-    LastValue is another: it takes the last value by an order of its own, and passes over nulls.
-    """
+    """Value of `of` in the last row of the match, null or not; LastValue has an order of its own and skips nulls."""
 
     pick: ClassVar[str] = "max_by"
 
 
 @dataclass(frozen=True)
 class In:
-    """`measure` over the rows of one step only: In("down", Min("price"))."""
+    """Measure over the rows of one step only: In("down", Min("price"))."""
 
     step: str
     measure: Measure
 
     def narrowed(self) -> Measure:
-        """The measure with its step as a condition."""
         mine = f"{STEP} = '{self.step}'"
         if isinstance(self.measure, Count):
             return CountIf(mine)

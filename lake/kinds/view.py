@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, init=False)
 class View(Kind):
-    """Whatever the function returns, key by key.
+    """Rows that the function returns, key by key.
 
-    `key`: the columns that locality goes by. An empty key makes the whole table one key, as a ranking needs.
-    `identity`: the columns that tell rows apart; the key, unless said otherwise.
-    `on`: for an input whose columns are not named as the key's, `{input: {key column: SQL over the input's row}}`.
-    A key column that an input neither has nor maps does not restrict that input.
-    `recursive`: the query may be recursive; what follows from its own rows is local to no key, so the key is empty.
+    key: the columns of locality; () makes the whole table one key, as a ranking needs
+    identity: the columns that identify a row; by default the key
+    on: {input: {key column: SQL over the input's row}}. A key column that an input neither has nor maps does not
+        restrict it
+    recursive: the query may be recursive; the key must be empty
 
     Example:
         View((), identity="player")
@@ -68,14 +68,13 @@ class View(Kind):
         return self.recursive
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """A query knows log order by columns of the log alone, if it names them."""
+        """Log order decides nothing: a query reads it only from columns of the log that it names."""
         return []
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
         return dict.fromkeys(self.identity, "identity") | dict.fromkeys(self.key, "key")
 
     def key_of(self, source: str, columns: Sequence[str]) -> dict[str, str]:
-        """The columns of the key's names, and what `on` says of the input."""
         given = self.on.get(source, {})
         return {k: given.get(k, f"`{k}`") for k in self.key if k in given or k in columns}
 

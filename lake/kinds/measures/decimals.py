@@ -1,9 +1,8 @@
-"""Sums of integers and decimals, exact in any order of the rows, and their quotients.
+"""Exact sums of integers and decimals, in any order of the rows, and their quotients.
 
-Spark's decimals have at most 38 digits, and a sum that passes beyond them on its way fails or not by the order of
-adding. So a sum stays *open* while rows are added: a number with room for all of them, or, of decimals that leave too
-little room, a pair of numbers `high` * 10^19 + `low` in units of the last decimal place. It is *closed* at the end, to
-a type that it fits or does not fit.
+Spark's decimals have at most 38 digits. A sum that exceeds them on its way fails or not by the order of adding. So a
+sum stays *open* while rows are added: a number with room for all of them, or a pair of numbers `high` * 10^19 + `low`
+in units of the last decimal place. It is *closed* at the end, to a type that it may not fit.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from typing import Final
 DIGITS: Final = 38
 HALF: Final = 19  # digits of `low`
 BASE: Final = f"{10**HALF}BD"
-ROOMY: Final = 24  # digits of decimals that Spark sums in 34: two such sums, and the sum of those, fit 36
+ROOMY: Final = 24  # digits of decimals whose sum has 34 in Spark: two such sums, added, fit 36
 INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 WHOLE: Final = "decimal(38, 0)"
 PAIR: Final = f"struct<high: {WHOLE}, low: {WHOLE}>"
-BLOCK: Final = 18  # digits of a quotient that are found at once: a bigint has them
+BLOCK: Final = 18  # digits of a quotient found at once, in a bigint
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
 
@@ -50,12 +49,12 @@ class Adding:
 
     @property
     def closed(self) -> str:
-        """SQL type of a closed sum that has all digits of an open one, as far as a decimal has them."""
+        """SQL type of a closed sum with all digits of an open one, up to 38."""
         precision, scale = self.digits
         return f"decimal({min(precision + 10, DIGITS)},{scale})" if precision else self.open
 
     def fill(self, of: str) -> str:
-        """SQL aggregate: the open sum of `of` over signed rows; zero for no values."""
+        """Return a SQL aggregate, the open sum of `of` over signed rows; zero for no values."""
         if not self.is_wide:
             number = f"cast({of} as {self.open})" if self.type in INTEGERS or self.digits[0] else of
             return f"cast(coalesce({signed_sum(number)}, 0) as {self.open})"
@@ -64,19 +63,19 @@ class Adding:
         return f"{_pair(f'coalesce({high}, 0)', f'coalesce({low}, 0)')}"
 
     def opened(self, closed: str) -> str:
-        """SQL of a closed sum as an open one; of null as zero."""
+        """Return SQL of a closed sum as an open one; zero for null."""
         if not self.is_wide:
             return f"coalesce(cast({closed} as {self.open}), cast(0 as {self.open}))"
         return let("u", f"coalesce({self._units(closed)}, 0BD)", _pair(cut_off("u", BASE), f"u % {BASE}"))
 
     def added(self, a: str, b: str) -> str:
-        """SQL of two open sums made one."""
+        """Return SQL of the sum of two open sums."""
         if self.is_wide:
             return _pair(f"{a}.high + {b}.high", f"{a}.low + {b}.low")
         return f"cast({a} + {b} as {self.open})"
 
     def fitted(self, open_: str, type_: str) -> str:
-        """SQL of an open sum as a number of the SQL type `type_`; null if it does not fit."""
+        """Return SQL of an open sum as a number of the SQL type `type_`; null if it does not fit."""
         if not self.is_wide:
             return f"try_cast({open_} as {type_})"
         negative = f"p.high + {cut_off(f'(p.low - pmod(p.low, {BASE}))', BASE)} < 0"
@@ -84,21 +83,20 @@ class Adding:
         return let("p", open_, f"try_cast(concat(if({negative}, '-', ''), {size}, 'e-{self.digits[1]}') as {type_})")
 
     def _units(self, number: str) -> str:
-        """SQL of a decimal in units of its last place, as a whole number."""
         scale = self.digits[1]
         units = f"concat(cast({number} as string), 'e{scale}')" if scale else number
         return f"cast({units} as {WHOLE})"
 
 
 def let(name: str, value: str, body: str) -> str:
-    """SQL of `body`, in which `name` stands for `value`, computed once."""
+    """Return SQL of `body`, in which `name` stands for `value`, computed once."""
     return f"transform(array({value}), {name} -> {body})[0]"
 
 
 def digits(parts: list[str]) -> str:
-    """SQL of the decimal digits of a number that is not negative, of its parts at powers of 10^19, greatest first.
+    """Return SQL of the decimal digits of a nonnegative number from its parts at powers of 10^19, greatest first.
 
-    The parts are decimals of no places and of any sign and size.
+    The parts are decimals without places, of any sign and size.
     """
     step = (
         f"named_struct('carry', {cut_off(f'(x + s.carry - pmod(x + s.carry, {BASE}))', BASE)},"
@@ -110,10 +108,10 @@ def digits(parts: list[str]) -> str:
 
 
 def divided(text: str, by: str, places: int) -> str:
-    """SQL of the digits of the quotient of a number, given by its digits, and a bigint above zero.
+    """Return SQL of the digits of the quotient of a number, given by its digits, and a bigint above zero.
 
-    `places` digits come after those that a whole number has; what follows is cut off. Source: Knuth, The Art of
-    Computer Programming, volume 2, 4.3.1, exercise 16 (division by one digit of a base), with the base 10^18.
+    `places` digits follow those of a whole number; the rest is cut off. Source: Knuth, The Art of Computer Programming,
+    volume 2, 4.3.1, exercise 16 (division by one digit of a base), with the base 10^18.
     """
     padded = f"concat(repeat('0', pmod(-length(t) - {places}, {BLOCK})), t, '{'0' * places}')"
     block = f"cast(substring(d, {BLOCK} * i + 1, {BLOCK}) as {WHOLE})"
@@ -124,15 +122,15 @@ def divided(text: str, by: str, places: int) -> str:
     )
     start = f"named_struct('rest', cast(0 as {WHOLE}), 'text', '')"
     found = f"aggregate(sequence(0, length(d) div {BLOCK} - 1), {start}, (s, i) -> {step}, s -> s.text)"
-    at_once = f"cast(cast(d as {WHOLE}) div n as string)"  # of one block, as most numbers are
+    at_once = f"cast(cast(d as {WHOLE}) div n as string)"  # one block, as for most numbers
     either = f"if(length(d) = {BLOCK}, {at_once}, {found})"
     return let("t", text, let("n", f"cast({by} as decimal(19, 0))", let("d", padded, either)))
 
 
 def mean(total: str, count: str, scale: int) -> str:
-    """SQL of a decimal or an integer divided by a bigint above zero, as decimal(38, `scale`), rounded once, half up.
+    """Return SQL of a decimal or integer divided by a bigint above zero, as decimal(38, `scale`), half up.
 
-    Null if it is divided by zero or null, or does not fit. The number may have any number of decimal places.
+    Rounded once. Null if the divisor is zero or null, or if the quotient does not fit. The number may have any scale.
     """
     places = "if(locate('.', x) > 0, length(x) - locate('.', x), 0)"
     quotient = divided("regexp_replace(x, '[-.]', '')", count, scale + 1)
@@ -142,18 +140,18 @@ def mean(total: str, count: str, scale: int) -> str:
 
 
 def limbs(high: str, low: str) -> str:
-    """SQL of an array: `high` * 10^19 + `low`, not negative, in three parts by powers of 10^19, least first."""
+    """Return SQL of an array: `high` * 10^19 + `low`, nonnegative, in three parts by powers of 10^19, least first."""
     carried = let("h", f"{high} + {cut_off(low, BASE)}", f"array({low} % {BASE}, h % {BASE}, {cut_off('h', BASE)})")
     return f"cast({carried} as array<{WHOLE}>)"
 
 
 def signed_sum(of: str) -> str:
-    """SQL aggregate over signed rows: the sum of `of`, which has at most 34 digits."""
+    """Return a SQL aggregate over signed rows: the sum of `of`, which has at most 34 digits."""
     return f"sum(if(_sign < 0, -{of}, {of}))"
 
 
 def cut_off(number: str, by: str) -> str:
-    """SQL of the quotient of two decimals, cut off to a whole number."""
+    """Return SQL of the quotient of two decimals, cut off to a whole number."""
     return f"cast(({number} - {number} % {by}) / {by} as {WHOLE})"
 
 

@@ -1,10 +1,8 @@
-"""Measures of an Aggregate: how rows add up, how two sums combine, and what a reader sees of them.
+"""Measures of an Aggregate: how rows add up, how two sums combine, and the value that readers see.
 
-A measure keeps *state* columns. Each is filled from signed rows by a SQL aggregate (`fill`), two of them combine by a
-SQL expression over `{a}` and `{b}` (`combine`), and the value that readers see is a SQL expression over the state
-columns (`value`). Additive state takes retractions; a least or greatest value does not, and its group is evaluated
-again. The scheme is that of Beam's combiners: create, add, merge, extract. Measures that keep a number for each value
-are in `sketches`, those of squares in `variance`.
+A measure keeps *state* columns: `fill` aggregates signed rows, `combine` is SQL over two states `{a}` and `{b}`, and
+`value` is SQL for readers. Additive state takes retractions; the group of a least or greatest value is evaluated again.
+Source of the scheme: Beam's combiners (create, add, merge, extract).
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from lake.kinds.sql import rounding
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-COUNTED: Final = "sum(cast(_sign as bigint))"  # how many rows there are
+COUNTED: Final = "sum(cast(_sign as bigint))"  # the number of rows
 ADD: Final = "coalesce({a} + {b}, {a}, {b})"
 LEAST: Final = "least({a}, {b})"
 GREATEST: Final = "greatest({a}, {b})"
@@ -30,11 +28,10 @@ GREATEST: Final = "greatest({a}, {b})"
 
 @dataclass(frozen=True)
 class StateColumn:
-    """One state column.
+    """State column of a measure.
 
-    With `per`, a SQL expression, the state is an array of structs (key, value) sorted by key: for each value of `per`
-    that is not null what `fill` makes of its rows. Entries whose value is zero are left out; `combine` is that of two
-    values.
+    With `per`, a SQL expression, it is an array of structs (key, value) sorted by key: `fill` of the rows of each value
+    of `per` but null. Zeros are left out; `combine` combines two values.
     """
 
     fill: str
@@ -42,7 +39,7 @@ class StateColumn:
     per: str = ""
 
     def merged(self, a: str, b: str) -> str:
-        """SQL of two values of the column made one; either may be null."""
+        """Return SQL that combines two values of the column; either may be null."""
         if not self.per:
             return self.combine.format(a=a, b=b)
         both = f"map_from_entries({not_null(a)}), map_from_entries({not_null(b)})"
@@ -52,10 +49,9 @@ class StateColumn:
 
 @dataclass(frozen=True)
 class Total:
-    """One state column: the exact sum of `of`, SQL of integers or decimals, in any order of rows; see `Totals`.
+    """State column with the exact sum of `of`, SQL of integers or decimals, in any order of rows; see `Totals`.
 
-    One that is `seen` by readers is a bigint of bigints. Any other is null for zero, so that a sum of nothing is alike
-    however it came about.
+    A sum of bigints `seen` by readers is a bigint. Any other is null for zero, so a sum of no rows is always alike.
     """
 
     of: str
@@ -63,46 +59,47 @@ class Total:
 
 
 class Measure(ABC):
-    """One column of an Aggregate."""
+    """Column of an Aggregate."""
 
     retracts: ClassVar[bool]
-    """Whether a row that is gone can be subtracted."""
+    """True if a deleted row can be subtracted."""
 
     of_match: ClassVar[bool] = False
-    """Whether it goes by the places of rows in a match of a Pattern, which an Aggregate has not."""
+    """True if it reads the places of rows in a match, which only a Pattern has."""
 
     @property
     def revised(self) -> int:
-        """Grows when the same measure gives other values than before."""
+        """Number that grows if the same measure gives other values than before."""
         return 0
 
     @property
     def summed(self) -> str | None:
-        """SQL of what is added up, which must not be a float; None where nothing is."""
+        """SQL of the summed values, which must not be floats; None if nothing is summed."""
         return None
 
     def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
-        """Why column `name` would be rounded over the function's `rows`; by their types alone."""
+        """Yield errors if column `name` would be rounded over the function's `rows`; reads types alone."""
         yield from ()
 
     @abstractmethod
     def state(self, name: str) -> Mapping[str, StateColumn | Total]:
-        """The state columns behind column `name`; one called `name` is seen by readers."""
+        """Return the state columns behind column `name`; readers see one that is called `name`."""
 
     def value(self, name: str) -> str:
-        """SQL over the state columns: the value of column `name`."""
+        """Return SQL over the state columns: the value of column `name`."""
         return f"`{name}`"
 
     def required(self, name: str) -> tuple[str, str, str] | None:
-        """When column `name` must have a value, so that null is one that does not fit: SQL over the state columns, what
-        to call it, its SQL type. None if null never is.
+        """Return when column `name` cannot be null, so that null means a value that does not fit.
+
+        (SQL condition over the state columns, name for messages, SQL type); None if it may always be null.
         """
         return None
 
 
 @dataclass(frozen=True)
 class Count(Measure):
-    """The number of rows (bigint)."""
+    """Number of rows (bigint)."""
 
     retracts: ClassVar[bool] = True
 
@@ -112,7 +109,7 @@ class Count(Measure):
 
 @dataclass(frozen=True)
 class CountIf(Measure):
-    """The number of rows for which the SQL `condition` is true (bigint)."""
+    """Number of rows for which the SQL `condition` is true (bigint)."""
 
     condition: str
     retracts: ClassVar[bool] = True
@@ -126,17 +123,14 @@ class CountIf(Measure):
 
 @dataclass(frozen=True)
 class OfValues(Measure):
-    """A measure of the values of the SQL expression `of`, of the rows for which the SQL `where` is true.
-
-    Null values do not count.
-    """
+    """Measure of the values of SQL `of` in rows for which SQL `where` is true; nulls do not count."""
 
     of: str
     where: str = field(default="", kw_only=True)
 
     @property
     def taken(self) -> str:
-        """SQL of a row's value; null where it does not count."""
+        """SQL of a row's value; null if it does not count."""
         return f"if({self.where}, {self.of}, null)" if self.where else self.of
 
     def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
@@ -145,13 +139,12 @@ class OfValues(Measure):
 
     @property
     def values(self) -> StateColumn:
-        """How many values there are."""
         return StateColumn(f"sum(if(({self.taken}) is null, 0L, cast(_sign as bigint)))", ADD)
 
 
 @dataclass(frozen=True)
 class Sum(OfValues):
-    """The sum of the SQL expression `of`: bigint of integers, decimal(p + 10, s) of decimals; null of no values.
+    """Sum of the SQL expression `of`: bigint of integers, decimal(p + 10, s) of decimals; null of no values.
 
     Floats are refused: their sum depends on the order of adding.
     """
@@ -163,7 +156,6 @@ class Sum(OfValues):
         return self.of
 
     def state(self, name: str) -> Mapping[str, StateColumn | Total]:
-        """The number of values tells a sum of nothing from a sum of zero."""
         return {name: Total(self.taken, seen=True), f"_{name}_n": self.values}
 
     def value(self, name: str) -> str:
@@ -172,10 +164,7 @@ class Sum(OfValues):
 
 @dataclass(frozen=True)
 class Avg(OfValues):
-    """The mean of `of`, SQL of integers or decimals, as decimal(38, `scale`), half up; null of no values.
-
-    It is rounded once.
-    """
+    """Mean of `of`, SQL of integers or decimals, as decimal(38, `scale`), rounded once, half up; null of no values."""
 
     scale: int = 6
     retracts: ClassVar[bool] = True
@@ -196,7 +185,7 @@ class Avg(OfValues):
 
 @dataclass(frozen=True)
 class Min(OfValues):
-    """The least value of the SQL expression `of`; null of no values."""
+    """Least value of the SQL expression `of`; null of no values."""
 
     retracts: ClassVar[bool] = False
 
@@ -206,7 +195,7 @@ class Min(OfValues):
 
 @dataclass(frozen=True)
 class Max(OfValues):
-    """The greatest value of the SQL expression `of`; null of no values."""
+    """Greatest value of the SQL expression `of`; null of no values."""
 
     retracts: ClassVar[bool] = False
 
@@ -216,7 +205,7 @@ class Max(OfValues):
 
 @dataclass(frozen=True)
 class Ranked(OfValues):
-    """The value of `of` at one end of the total order (`by`, log order), rows without a value left out.
+    """Value of `of` at one end of the total order (`by`, log order), without rows that have none.
 
     `by` is SQL over the function's columns, most significant first; a null in it is older than any value.
     """
@@ -237,7 +226,6 @@ class Ranked(OfValues):
             yield from rounding.faults(name, sql, rows)
 
     def state(self, name: str) -> Mapping[str, StateColumn]:
-        """Rows without a value rank behind those with one, so that the state is never null."""
         order = ", ".join(f"'by{number}', {sql}" for number, sql in enumerate(self.by))
         rank = f"({self.taken}) {self.rank}"
         place = f"named_struct('rank', {rank}, {order}, 'place', {ORDER}, 'value', {self.taken})"
@@ -249,7 +237,7 @@ class Ranked(OfValues):
 
 @dataclass(frozen=True)
 class FirstValue(Ranked):
-    """The value of `of` in the first row by `by`, ties by log order."""
+    """Value of `of` in the first row by `by`, ties by log order."""
 
     pick: ClassVar[str] = "min"
     rank: ClassVar[str] = "is null"
@@ -257,12 +245,12 @@ class FirstValue(Ranked):
 
 @dataclass(frozen=True)
 class LastValue(Ranked):
-    """The value of `of` in the last row by `by`, ties by log order."""
+    """Value of `of` in the last row by `by`, ties by log order."""
 
     pick: ClassVar[str] = "max"
     rank: ClassVar[str] = "is not null"
 
 
 def not_null(entries: str) -> str:
-    """SQL of an array that is empty where `entries` is null."""
+    """Return SQL of `entries`, an empty array for null."""
     return f"coalesce({entries}, array())"

@@ -1,6 +1,6 @@
-"""Measures that keep a number for each value, or for each class of values: exact and approximate distinct, quantiles.
+"""Measures with a number for each value or class of values: exact and approximate distinct counts, quantiles.
 
-Their state is the same however the input was sliced and ordered: counts that add and subtract, or maxima.
+Their state is the same for any slicing and order of the input: counts that add and subtract, or maxima.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import ClassVar, Final
 from lake.errors import DeclarationError
 from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, OfValues, StateColumn
 
-# Quantile: at the least error the classes of doubles are numbered within -MIDDLE to MIDDLE.
+# Quantile: the classes of doubles have numbers within -MIDDLE to MIDDLE at the least error.
 LEAST_ERROR: Final = 0.0001
 MIDDLE: Final = 1 << 30
 
 
 @dataclass(frozen=True)
 class CountDistinct(OfValues):
-    """The number of different values of `of` (bigint), exact: the state holds each value with its count."""
+    """Exact number of different values of `of` (bigint); the state holds each value with its count."""
 
     retracts: ClassVar[bool] = True
 
@@ -35,10 +35,10 @@ class CountDistinct(OfValues):
 
 @dataclass(frozen=True)
 class ApproxDistinct(OfValues):
-    """About the number of different values of `of` (bigint): HyperLogLog with 2 ** `precision` registers, 4 to 16.
+    """Estimate of the number of different values of `of` (bigint): HyperLogLog, 2 ** `precision` registers, 4 to 16.
 
-    The relative standard error is 1.04 / sqrt(2 ** precision): 1.6 % at 12. Registers are maxima, so the answer does
-    not depend on order or slicing; it cannot forget a value, so a group that loses a row is evaluated again.
+    The relative standard error is 1.04 / sqrt(2 ** precision): 1.6 % at 12. Registers are maxima, so the result does
+    not depend on order or slicing. They cannot forget a value: a group that loses a row is evaluated again.
     Source: Flajolet, Fusy, Gandouet, Meunier 2007; the estimator, which needs no correction for small numbers, is
     Ertl, New cardinality estimation algorithms for HyperLogLog sketches, 2017.
     """
@@ -51,16 +51,14 @@ class ApproxDistinct(OfValues):
             raise DeclarationError(f"invalid precision {self.precision}", fix="use 4 to 16 bits of registers")
 
     def state(self, name: str) -> Mapping[str, StateColumn]:
-        """(register, rank) of the registers that were hit."""
         bits = 64 - self.precision
         register = f"cast(xxhash64({self.taken}) & {2**self.precision - 1}L as int)"
         rest = f"shiftrightunsigned(xxhash64({self.taken}), {self.precision})"
-        rank = f"least(bit_count(({rest} & -{rest}) - 1L), {bits}) + 1"  # one more than the zeros at the end
+        rank = f"least(bit_count(({rest} & -{rest}) - 1L), {bits}) + 1"  # trailing zeros, plus one
         hit = f"if(({self.taken}) is null, null, {register})"
         return {f"_{name}_registers": StateColumn(f"max(if(_sign > 0, {rank}, null))", GREATEST, per=hit)}
 
     def value(self, name: str) -> str:
-        """The harmonic sum is exact, the rest one fixed sequence of IEEE operations."""
         registers, number, most = f"`_{name}_registers`", 2**self.precision, 64 - self.precision + 1
         weight = f"cast(shiftleft(1L, {most} - r.value) as decimal(20, 0))"
         harmonic = f"aggregate({registers}, cast(0 as decimal(38, 0)), (s, r) -> cast(s + {weight} as decimal(38, 0)))"
@@ -76,12 +74,11 @@ class ApproxDistinct(OfValues):
 
 @dataclass(frozen=True)
 class Quantile(OfValues):
-    """The quantiles `q` (0 to 1) of the numbers `of`, each within a relative `error` of a value of that rank.
+    """Quantiles `q` (0 to 1) of the numbers `of`, each within a relative `error` of the value of that rank.
 
-    A double of one `q`, an array of doubles of several; null of no values. The value of rank floor(q * (n - 1)),
-    from 0, is met up to `error` of its own size. Values are counted by powers of (1 + error) / (1 - error), apart by
-    sign, so that counts add and subtract. Not a number and infinities do not count.
-    Source: Masson, Rim, Lee, DDSketch, 2019.
+    A double for one `q`, an array of doubles for several; null of no values. The rank is floor(q * (n - 1)), from 0.
+    Values are counted by powers of (1 + error) / (1 - error), separately by sign, so counts add and subtract. NaN and
+    infinities do not count. Source: Masson, Rim, Lee, DDSketch, 2019.
     """
 
     q: float | Sequence[float] = 0.5
@@ -122,7 +119,7 @@ class Quantile(OfValues):
         return (1 + self.error) / (1 - self.error)
 
     def _estimate(self, histogram: str, q: float) -> str:
-        """SQL of the middle of the class that holds the value of rank floor(q * (n - 1))."""
+        """Return SQL of the middle of the class that holds the value of rank floor(q * (n - 1))."""
         number = f"aggregate({histogram}, 0L, (n, e) -> n + e.value)"
         rank = f"cast(floor({Decimal(str(q)):f}BD * ({number} - 1)) as bigint)"
         step = (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Totals:
-    """The sums among the state columns of `measures` over `rows`, of groups with a `key`."""
+    """Sums among the state columns of `measures` over `rows`, in groups with a `key`."""
 
     def __init__(self, measures: Mapping[str, Measure], rows: DataFrame, key: Sequence[str]) -> None:
         self.measures, self.key = measures, key
@@ -27,13 +27,13 @@ class Totals:
 
     @property
     def fills(self) -> dict[str, str]:
-        """SQL aggregates over signed rows: the open sums."""
+        """{state column: SQL aggregate over signed rows, its open sum}."""
         return {column: self.adding[column].fill(total.of) for column, (_, total) in self.totals.items()}
 
     def finished(self, groups: DataFrame) -> tuple[DataFrame, dict[str, str]]:
-        """`groups` with their open sums closed, and SQL of the values of the measures over them.
+        """Return `groups` with closed sums, and {measure: SQL of its value over them}.
 
-        Evaluation ends if one does not fit, but in groups that are to be evaluated again.
+        The query fails if a sum does not fit, but for groups marked as AGAIN.
         """
         from pyspark.sql import functions as F
 
@@ -51,6 +51,5 @@ class Totals:
         return closed, values
 
     def _checked(self, value: str, needed: str, name: str, type_: str, again: bool) -> str:
-        """SQL of `value`, which raises if it is null although it is `needed`."""
         error = raising(NO_ROOM, self.key, measure=name, type=type_.replace(" ", ""))
         return f"coalesce({value}, if({f'not {AGAIN} and ' * again}{needed}, cast({error} as {type_}), null))"

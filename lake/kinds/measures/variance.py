@@ -14,18 +14,16 @@ from lake.kinds.sql import rounding
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Of squares and their sums Spark keeps six places.
+# Decimal places that Spark keeps of squares and their sums.
 MOST_PLACES: Final = 6
 
 
 @dataclass(frozen=True)
 class Variance(OfValues):
-    """The variance of `of`, SQL of integers or decimals, as decimal(38, `scale`), half up.
+    """Variance of `of`, SQL of integers or decimals, as decimal(38, `scale`), half up.
 
-    Of a sample, divided by n - 1 and null of fewer than two values; with `population`, divided by n and null of none.
-    From exact sums of values and squares, so that rows can be subtracted. Floats are refused when a table is built,
-    and values of more than three decimal places, of whose squares Spark keeps six. The square of each value must have
-    room in 38 digits, as that of every bigint has.
+    Divided by n - 1, null of fewer than two values; with `population` divided by n, null of none. Floats are refused,
+    as are values of more than three decimal places. A square must fit 38 digits, as that of any bigint does.
     """
 
     scale: int = 6
@@ -38,7 +36,7 @@ class Variance(OfValues):
 
     @property
     def revised(self) -> int:
-        """Once, the sum of the squares had to have room in 38 digits."""
+        """1: earlier, the sum of the squares had to fit 38 digits."""
         return 1
 
     @property
@@ -55,7 +53,6 @@ class Variance(OfValues):
             )
 
     def state(self, name: str) -> Mapping[str, StateColumn | Total]:
-        """The squares are added as multiples of 10^19 and the rest."""
         exact = f"(({self.taken}) * cast(1 as decimal(1, 0)))"
         square = f"try_multiply({exact}, {exact})"
         unknown = f"({self.taken}) is not null and {square} is null"
@@ -77,7 +74,7 @@ class Variance(OfValues):
         return f"if(`_{name}_unknown` is null and {self.required(name)[0]}, {value}, null)"
 
     def _quotient(self, name: str, places: int) -> str:
-        """SQL of the text of the variance, cut off after some decimal `places`.
+        """Return SQL of the text of the variance, cut off after `places` decimal places.
 
         It is (n * squares - total ^ 2) / (n * (n - 1)), the dividend in units of 10^-6 and by powers of 10^19.
         """
@@ -93,14 +90,14 @@ class Variance(OfValues):
 
 @dataclass(frozen=True)
 class Stddev(Variance):
-    """The standard deviation of `of`: the square root of its variance before that is rounded, as decimal(38, `scale`).
+    """Standard deviation of `of`: the square root of its unrounded variance, as decimal(38, `scale`).
 
     It has the 15 digits of a double, from one fixed sequence of IEEE operations on exact sums.
     """
 
     @property
     def revised(self) -> int:
-        """Once, it was the root of a variance of six decimal places."""
+        """2: earlier, it was the root of a variance of six decimal places."""
         return 1 + super().revised
 
     def value(self, name: str) -> str:
@@ -109,5 +106,5 @@ class Stddev(Variance):
 
 
 def _nonzero(of: str, type_: str) -> StateColumn:
-    """The sum of `of`; null for zero, so that a sum of nothing is alike however it came about."""
+    """Return a state column for the sum of `of`; null for zero, so that a sum of no rows is always alike."""
     return StateColumn(f"nullif(cast({signed_sum(of)} as {type_}), 0)", f"nullif(cast({ADD} as {type_}), 0)")

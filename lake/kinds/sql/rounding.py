@@ -1,8 +1,7 @@
-"""Decimals that Spark would round: where what it makes of several has no room in 38 digits, it gives up places.
+"""Detection of expressions whose decimal result Spark rounds because it needs more than 38 digits.
 
-Told by types alone, of the SQL that a declaration's measures and reducers are made of, before any data is read: each
-part must have room for the decimal places of its operands. What a declaration itself asks to be rounded (a scale, a
-cast, a division) is its own matter.
+Reads types alone. Rounding that the declaration asks for (a scale, a cast, a division) is allowed. Spark's analysed
+plan cannot replace the parsing: its text has neither the types of arithmetic nor the quotes of strings.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 _WHOLE: Final = re.compile(r"-?\d+")
 _ADD: Final = {"+", "-", "try_add", "try_subtract"}
 _MULTIPLY: Final = {"*", "try_multiply"}
-# Spark rounds what these give to so many digits.
+# Spark rounds the results of these to _NEGATED digits.
 _NEGATE: Final = {"negative", "abs"}
 _NEGATED: Final = 34
-# A declaration asks these itself to round.
+# Rounding that the declaration asks for.
 _ROUND: Final = {"cast", "try_cast", "round", "bround", "ceil", "ceiling", "floor", "/", "try_divide", "div"} | {
     *("decimal", "tinyint", "smallint", "int", "bigint")
 }
-# These take values as they are, of the one type that Spark finds for all.
+# These return one of their operands, cast to the common type.
 _CHOOSE: Final = {
     "case",
     "if",
@@ -49,7 +48,7 @@ _FIX: Final = (
 
 
 def faults(column: str, sql: str, frame: DataFrame) -> Iterator[DeclarationError]:
-    """What in `sql`, over `frame`, would cost `column` decimal places."""
+    """Yield errors if `sql`, over `frame`, would cost `column` decimal places."""
     parts = parsed(sql)
     scope = _Scope(sql, frame, parts)
     for loss in dict.fromkeys(loss for part in parts for loss in _losses(part, scope)):
@@ -57,7 +56,7 @@ def faults(column: str, sql: str, frame: DataFrame) -> Iterator[DeclarationError
 
 
 def places(frame: DataFrame, sql: str) -> int | None:
-    """The decimal places of an exact number; None of what is no such."""
+    """Return the decimal places of an exact number; None for other types."""
     return _places(type_of(frame, sql))
 
 
@@ -68,7 +67,7 @@ def _places(type_: DataType | None) -> int | None:
 
 
 def type_of(frame: DataFrame, sql: str) -> DataType | None:
-    """The type of `sql` over `frame`; None where it cannot be told."""
+    """Return the type of `sql` over `frame`; None if Spark rejects it."""
     from pyspark.errors import PySparkException
 
     if not sql.strip():
@@ -80,7 +79,7 @@ def type_of(frame: DataFrame, sql: str) -> DataType | None:
 
 
 def lost(given: DataType, held: DataType) -> str:
-    """What a value of one type loses in a column of the other; empty where nothing."""
+    """Describe the loss if a value of type `given` is stored as `held`; empty if there is none."""
     return next(filter(None, (_lost(*pair) for pair in _leaves(given, held))), "")
 
 
@@ -100,7 +99,7 @@ def _lost(given: DataType, held: DataType) -> str:
 
 
 def _narrowed(given: DataType, held: DataType) -> tuple[int, int] | None:
-    """How many decimal places are kept of how many, where one decimal becomes another; None where all are."""
+    """Return (kept, given) decimal places if one decimal becomes another with fewer; else None."""
     from pyspark.sql import types as T
 
     if isinstance(given, T.DecimalType) and isinstance(held, T.DecimalType) and given.scale > held.scale:
@@ -109,7 +108,7 @@ def _narrowed(given: DataType, held: DataType) -> tuple[int, int] | None:
 
 
 def _leaves(given: DataType | None, held: DataType | None) -> Iterator[tuple[DataType, DataType]]:
-    """The types within one type, each with that of the other which takes its values; an array takes its items too."""
+    """Pair the types within one type with those of the other that take their values; an array takes its items too."""
     from pyspark.sql import types as T
 
     if given is None or held is None:
@@ -128,7 +127,7 @@ def _leaves(given: DataType | None, held: DataType | None) -> Iterator[tuple[Dat
 
 
 class _Scope:
-    """The types of the `parts` of `sql` over `frame`."""
+    """Types of the `parts` of `sql` over `frame`."""
 
     def __init__(self, sql: str, frame: DataFrame, parts: Sequence[SqlPart]) -> None:
         self.sql, self.frame = sql, frame
@@ -142,7 +141,7 @@ class _Scope:
         return self._types.get(self.text(part))
 
     def taken(self, part: SqlPart) -> list[tuple[DataType | None, DataType | None]]:
-        """The type of each operand of `part`, with the one that takes its values."""
+        """Return the type of each operand of `part`, with the type that takes its values."""
         from pyspark.sql import types as T
 
         held, given = self.type(part), [self.type(operand) for operand in part.operands]
@@ -158,9 +157,9 @@ class _Scope:
         return [(type_, held) for type_, is_one in zip(given, literal, strict=True) if not (is_one and _is_float(held))]
 
     def compared(self, part: SqlPart) -> list[tuple[DataType | None, DataType | None]]:
-        """The type of each of what `part` compares, with the one that Spark compares them in."""
+        """Return the type of each compared operand of `part`, with the type in which Spark compares them."""
         texts = [self.text(operand) for operand in part.operands]
-        if part.made_by == "=":  # whole numbers have no more digits than are written
+        if part.made_by == "=":  # a whole number has the digits that are written
             texts = [f"{text}BD" if _WHOLE.fullmatch(text) else text for text in texts]
         elif part.made_by == "array_contains":
             texts[1:] = [f"array({text})" for text in texts[1:]]
@@ -175,7 +174,7 @@ class _Scope:
         return [(type_, common) for type_ in given]
 
     def of_lambda(self, function: SqlPart, body: SqlPart) -> _Scope:
-        """Where the names of a lambda stand for what a function hands to it."""
+        """Return the scope of a lambda's body: its names have the types that the function passes."""
         from pyspark.sql import functions as F
 
         handed = zip(body.names, self._handed(function), strict=False)
@@ -196,7 +195,6 @@ class _Scope:
 
 
 def _types_of(frame: DataFrame, texts: Sequence[str]) -> list[DataType | None]:
-    """The types of SQL expressions, told of all at once where all can be told."""
     from pyspark.errors import PySparkException
 
     try:
@@ -206,7 +204,6 @@ def _types_of(frame: DataFrame, texts: Sequence[str]) -> list[DataType | None]:
 
 
 def _losses(part: SqlPart, scope: _Scope) -> list[str]:
-    """What is lost within `part`, or else as it is made."""
     within: list[str] = []
     for each in part.parts:
         if each.made_by == "->":
@@ -220,7 +217,6 @@ def _losses(part: SqlPart, scope: _Scope) -> list[str]:
 
 
 def _lost_by(part: SqlPart, scope: _Scope) -> Iterator[str]:
-    """What the operands of `part` lose as it is made of them."""
     from pyspark.sql import types as T
 
     held = scope.type(part)

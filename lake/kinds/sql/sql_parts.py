@@ -1,6 +1,6 @@
-"""The parts of an expression in Spark SQL, as they stand in its text: what is made of which operands, at any depth.
+"""Syntax tree of a Spark SQL expression, by positions in its text.
 
-Whether the text is right is for Spark to tell: what is not known here only separates parts.
+Spark checks the text. Tokens unknown here only separate parts.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _OPERAND: Final = re.compile(r"[\w.'\"`]")
 
 @dataclass(frozen=True)
 class SqlPart:
-    """What stands from `begin` to `end`: its operands, and what it is `made_by`, a function or an operator in small
-    letters; "" of a name or a literal.
+    """Expression from `begin` to `end`.
 
-    Beside its operands it may have `conditions`, which choose among them. Whatever compares is made by "="; a lambda,
-    by "->", has `names`.
+    made_by: function or operator, in small letters; "=" for a comparison, "->" for a lambda, "" for a name or literal
+    conditions: parts that choose among the operands
+    names: a lambda's parameters
     """
 
     begin: int
@@ -52,7 +52,7 @@ class SqlPart:
         return (*self.operands, *self.conditions)
 
     def within(self) -> Iterator[SqlPart]:
-        """It and all its parts, but not those of lambdas, which have names of their own."""
+        """Yield it and all its parts, but not those of lambdas, which have names of their own."""
         yield self
         for part in self.parts:
             if part.made_by != "->":
@@ -60,12 +60,12 @@ class SqlPart:
 
 
 def parsed(sql: str) -> list[SqlPart]:
-    """The parts of `sql`: one, where it is an expression."""
+    """Return the parts of `sql`: one, if it is an expression."""
     return _SqlReader(sql).items("")
 
 
 def _choosing(call: SqlPart) -> SqlPart:
-    """A call that chooses among values by others, as CASE does: told apart as its operands and its conditions."""
+    """Separate the operands and conditions of a call that chooses among values, as CASE does."""
     first, *others = call.operands or (None,)
     if first is None:
         return call
@@ -83,7 +83,7 @@ def _choosing(call: SqlPart) -> SqlPart:
 
 
 def _comparing(whole: SqlPart, compared: SqlPart, others: Sequence[SqlPart]) -> SqlPart:
-    """`whole` on the condition of how one part compares with each of others."""
+    """Add to `whole` conditions that compare one part with each of others."""
     return replace(
         whole,
         conditions=tuple(replace(whole, made_by="=", operands=(compared, each), conditions=()) for each in others),
@@ -101,16 +101,14 @@ class _SqlReader:
 
     @property
     def begin(self) -> int:
-        """Where the next token begins."""
         return self.tokens[self.at].start() if self.next else self.end
 
     @property
     def end(self) -> int:
-        """Where the last token ended."""
         return self.tokens[self.at - 1].end() if self.at else 0
 
     def take(self, *expected: str) -> str:
-        """The next token, in small letters; "" where it is none of those that are expected, and stays."""
+        """Consume the next token if it is `expected`, or any; return it in small letters, else ""."""
         token = self.next
         if expected and token not in expected:
             return ""
@@ -118,11 +116,11 @@ class _SqlReader:
         return token
 
     def items(self, closing: str) -> list[SqlPart]:
-        """Expressions up to `closing`, which is taken, or to the end; whatever is part of none separates them."""
+        """Read expressions up to and including `closing`, or to the end; other tokens separate them."""
         items: list[SqlPart] = []
         while self.next and not (closing and self.take(closing)):
             before, item = self.at, self.expression()
-            if self.take("=>"):  # it was the name of an argument
+            if self.take("=>"):  # the name of an argument
                 continue
             if self.at > before:
                 items.append(item)
@@ -133,7 +131,7 @@ class _SqlReader:
         return items
 
     def expression(self, above: int = 0) -> SqlPart:
-        """What binds more closely than the level `above`."""
+        """Read an expression whose operators bind more closely than the level `above`."""
         left = self._prefix()
         while _BINDS.get(self.next, 0) > above:
             left = self._infix(left)
@@ -185,7 +183,7 @@ class _SqlReader:
         return _choosing(SqlPart(begin, self.end, name.rpartition(".")[2].strip("`"), operands))
 
     def _postfix(self, part: SqlPart) -> SqlPart:
-        """`part` with what belongs to it: an index, a field, a type, or the rest of a literal of several words."""
+        """Read an index, a field, a type, or the rest of a literal of several words after `part`."""
         while self.next:
             if self.take("["):
                 part = SqlPart(part.begin, self.end, "[]", (part, *self.items("]")))
@@ -228,7 +226,6 @@ class _SqlReader:
         return whole if compared is None else _comparing(whole, compared, conditions)
 
     def _skip(self, until: set[str]) -> None:
-        """Passes over a type or a name, with all that is in its brackets."""
         depth = 0
         while self.next and (depth > 0 or self.next not in until):
             token = self.take()

@@ -15,19 +15,17 @@ from lake.kinds.windows.zones import DAY, check_zone, date_moves, local_date, mi
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A row's windows differ in this: an instant in microseconds, or a local date.
+# Column that identifies a row's windows: an instant in microseconds, or a local date.
 ELEMENT = "_window"
-# Where the whole windows begin and end whose parts cumulative windows are.
+# Bounds of the whole window of a cumulative one.
 FROM, TO = "_whole_start", "_whole_end"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hopping(AlignedWindow):
-    """Windows of `length` that start where those of Tumbling(length=every) do: `window_start` and `window_end`.
+    """Windows of `length` that start with those of Tumbling(length=every): `window_start` and `window_end`.
 
-    `length` is a multiple of `every`. It is elapsed time, unless `every` is whole days: then both go by the calendar.
-    On the day of a clock change the starts that `every` leaves at the end of the day lie closer together.
-    For a length of a day or more the zone must be named, unless the rows have dates or wall-clock times: see Tumbling.
+    `length` is a multiple of `every`, in elapsed time; if `every` is whole days, both go by the calendar.
     """
 
     length: timedelta
@@ -65,12 +63,12 @@ class Hopping(AlignedWindow):
         dates = f"transform(sequence(0, {self.length // self.every - 1}), _k -> date_sub({last}, _k * {days}))"
         if self.every > DAY:
             return dates
-        # Where the zone skipped a day, it and the next begin at one instant: a day that was not begins no window.
+        # A day that the zone skipped begins with the next one, and begins no window.
         zone = self.zone or "UTC"
         return f"filter({dates}, _day -> {local_date(midnight('_day', zone), zone)} = _day)"
 
     def _instants(self) -> str:
-        """SQL of the starts, in microseconds, of the windows that contain a row's time."""
+        """Return SQL of the starts, in microseconds, of the windows that contain a row's time."""
         last = f"unix_micros({self._starts.columns(f'`{self.on}`')[START]})"
         length, every = micros(self.length), micros(self.every)
         spaced = f"sequence({last} - {length} + {every}, {last}, {every})"
@@ -82,7 +80,7 @@ class Hopping(AlignedWindow):
         return stepped
 
     def _stepped(self, last: str) -> str:
-        """The starts one by one: before a start lies that of the window which contains the instant before it."""
+        """Find the starts one by one: before a start lies that of the window which contains the instant before it."""
         most = self.length // self.every + self.length // DAY + 2
         earlier = self._starts.columns("timestamp_micros(_starts[0] - 1)")[START]
         step = f"(_starts, _k) -> concat(array(unix_micros({earlier})), _starts)"
@@ -92,11 +90,9 @@ class Hopping(AlignedWindow):
 
 @dataclass(frozen=True, kw_only=True)
 class Cumulative(AlignedWindow):
-    """Windows that start as Tumbling(length=length) do and grow by `step` up to it: `window_start`, `window_end`.
+    """Windows that start with those of Tumbling(length=length) and grow by `step`, as Flink's CUMULATE.
 
-    As Flink's CUMULATE: a row is in each of the growing windows that ends after it. `step` is elapsed time, unless it
-    is whole days: then it goes by the calendar of `zone`, which must be named for a length of a day or more, unless the
-    rows have dates or wall-clock times: see Tumbling.
+    A row is in each growing window that ends after it. `step` is elapsed time; whole days go by the calendar.
     """
 
     length: timedelta
@@ -124,7 +120,7 @@ class Cumulative(AlignedWindow):
         number, step = self.length // self.step, self.step // DAY
         first = whole.first_day(f"`{self.on}`")
         ends = f"transform(sequence(1, {number}), _k -> {whole.day(f'date_add({first}, _k * {step})')})"
-        # The ends of a day that the zone skipped and of the one before it are one instant.
+        # A day that the zone skipped ends with the one before it.
         later = f"array_distinct(filter({ends}, _end -> _end > `{self.on}`))"
         return exploded(rows, later, {START: bounds[START], END: ELEMENT})
 
@@ -133,14 +129,14 @@ class Cumulative(AlignedWindow):
         return int(-1 in date_moves(self.zone) or (self.step >= DAY and 2 in date_moves(self.zone)))
 
     def _instants(self) -> str:
-        """SQL of the ends, in microseconds, that come after a row's time, the last perhaps beyond the whole window."""
+        """Return SQL of the ends, in microseconds, after a row's time, the last perhaps beyond the whole window."""
         start, end, step = f"unix_micros({FROM})", f"unix_micros({TO})", micros(self.step)
         first = f"{start} + ((unix_micros(`{self.on}`) - {start}) div {step} + 1) * {step}"
         return f"sequence({first}, {end} + {step} - 1, {step})"
 
 
 def exploded(rows: DataFrame, elements: str, columns: dict[str, str]) -> DataFrame:
-    """`rows`, once for each element of the SQL array `elements`, with `columns` made from the ELEMENT."""
+    """Repeat `rows` for each element of the SQL array `elements`, with `columns` made from the ELEMENT."""
     from pyspark.sql import functions as F
 
     rows = rows.withColumn(ELEMENT, F.explode(F.expr(elements)))
@@ -148,7 +144,7 @@ def exploded(rows: DataFrame, elements: str, columns: dict[str, str]) -> DataFra
 
 
 def check_multiple(what: str, length: timedelta, part: timedelta) -> None:
-    """Raises DeclarationError unless `length` is a multiple of `part`."""
+    """Raise DeclarationError unless `length` is a multiple of `part`."""
     if part <= timedelta(0) or length < part or length % part:
         raise DeclarationError(
             f"{what} of {length} is not a multiple of {part}", fix="make one a multiple of the other"
@@ -159,10 +155,9 @@ def check_multiple(what: str, length: timedelta, part: timedelta) -> None:
 
 @cache
 def evenly_spaced(zone: str | None, every: timedelta, *, since: int) -> bool:
-    """Whether windows of `every` that count from midnight in `zone` never come closer together at a clock change.
+    """Return whether windows of `every` from midnight in `zone` never come closer together at a clock change.
 
-    So it is where all offsets of the zone from UTC, from the year `since` to 2100, are the same modulo `every`. Before
-    1900, when towns kept the time of their sun, nobody's events are hopped over.
+    This holds if all offsets of the zone from UTC, from the year `since` to 2100, are equal modulo `every`.
     """
     if zone in (None, "UTC"):
         return True

@@ -1,4 +1,4 @@
-"""Lateness: a property of a log's row, decided once by the log and the same in every recomputation."""
+"""Lateness of a log's row, decided once by the log and the same in every recomputation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def late(frame: DataFrame, *, by: timedelta = timedelta(0)) -> DataFrame:
-    """The rows of a log whose event time is more than `by` before the greatest of earlier batches, or their horizon.
+    """Return the rows of a log whose event time is more than `by` behind the watermark of earlier batches or horizon.
 
     For a table of late events: `late(flights, by=timedelta(hours=1)).selectExpr("_id as event_id", …)`.
     """
@@ -21,5 +21,5 @@ def late(frame: DataFrame, *, by: timedelta = timedelta(0)) -> DataFrame:
 
 
 def is_late(by: timedelta) -> str:
-    """SQL over a log's rows: whether it came more than `by` behind the watermark; false in the first batch."""
+    """Return SQL over a log's rows, true of a row more than `by` behind the watermark; false in the first batch."""
     return f"coalesce({TIME} < {WATERMARK} - {interval(by)}, false)"

@@ -14,17 +14,16 @@ from lake.kinds.windows.zones import interval
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Where the session of a gathered row begins; its own columns may be called like a window's.
+# Start of a gathered row's session; its own columns may have the names of a window's.
 SESSION: Final = "_session_start"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Session(Window):
-    """A run of events, each less than `gap` after the one before: columns `window_start` and `window_end`.
+    """Run of events, each less than `gap` after the one before: columns `window_start` and `window_end`.
 
-    `window_start` is the first event's time, inclusive; `window_end` is the last event's time plus `gap`, exclusive,
-    as in Flink and Spark: an event before it belongs to the session, one at it opens the next. A late event that lies
-    between two sessions makes one of them. Both are of the type of `on`, but a session of dates ends at a timestamp.
+    `window_end` is the last event's time plus `gap`, exclusive, as in Flink and Spark. Both have the type of `on`, but
+    a session of dates ends at a timestamp.
     """
 
     gap: timedelta
@@ -50,9 +49,9 @@ class Session(Window):
 
 
 def joined(frame: DataFrame, by: Sequence[str], start: str, end: str) -> DataFrame:
-    """`frame` with SESSION: where the union of overlapping spans [start, end) that a row's span is in begins.
+    """Add SESSION to `frame`: the start of the union of overlapping spans [start, end) with a row's own.
 
-    `start` and `end` are SQL over the frame; spans that only touch are two.
+    `start` and `end` are SQL over the frame. Spans that only touch stay separate.
     """
     from pyspark.sql import Window as Over
     from pyspark.sql import functions as F

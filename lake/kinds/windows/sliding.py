@@ -1,4 +1,4 @@
-"""Sliding windows: for each event what came before it, up to a time back."""
+"""Sliding windows: for each event the events before it, up to a time back."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, init=False)
 class Sliding(Window):
-    """One row per event: the measures over the look-back (t - length, t] of its time t, itself included.
+    """One row per event: measures over the look-back (t - length, t] of its time t, itself included.
 
-    `id` names the columns that identify an event. Events of the same time see each other. The row's columns are those
-    of the key, of `id`, and `on`, a time of any type. A new event changes the rows of those that follow it: keys are
-    evaluated again.
+    `id` identifies an event; events of the same time see each other. The row's columns are the key, `id`, and `on`. A
+    new event changes the rows of those that follow it, so keys are evaluated again.
     """
 
     length: timedelta
@@ -63,10 +62,6 @@ class Sliding(Window):
         return f"`{self.on}`"
 
     def gather(self, rows: DataFrame, by: Sequence[str]) -> DataFrame:
-        """Each row once for every event that looks back on it.
-
-        Rows meet by spans of `length`: an event looks back into its own span and the one before.
-        """
         from pyspark.sql import functions as F
 
         length = micros(self.length)

@@ -1,11 +1,7 @@
-"""Event-time windows. Start inclusive, end exclusive, aligned in a named time zone and right across its clock changes.
+"""Event-time windows: start inclusive, end exclusive, aligned in a named time zone and correct across clock changes.
 
-A window is configuration: it names the columns it adds to a table and gives the SQL that finds a row's windows.
-The session's time zone is UTC. Windows that overlap are in `hopping`, those that depend on other rows in `sessions`
-and `sliding`.
-
-A timestamp is an instant; a date and a timestamp_ntz are read from a calendar and a clock on the wall. Windows over
-them go by that calendar, which has no zone and no clock changes, and have bounds of the same type.
+A window names the columns that it adds to a table and gives the SQL that finds a row's windows. A timestamp is an
+instant. A date and a timestamp_ntz have no zone and no clock changes, nor have bounds of windows over them.
 """
 
 from __future__ import annotations
@@ -27,17 +23,17 @@ START, END = "window_start", "window_end"
 
 
 class Window:
-    """Assigns rows to windows.
+    """Assignment of rows to windows.
 
-    `prepare` finds a row's windows from the row alone; `gather` finds them from all rows of a group. `key` names the
-    columns that `prepare` makes and that locality goes by, `identity` those that tell the windows of one group apart.
+    `prepare` finds a row's windows from the row alone; `gather` finds them from all rows of a group. `identity` names
+    the columns that identify a window of a group.
     """
 
     if TYPE_CHECKING:
 
         @property
         def on(self) -> str:
-            """The time column of the function's result that windows go by."""
+            """The time column of the function's result."""
 
         @property
         def names(self) -> tuple[str, ...]:
@@ -45,20 +41,20 @@ class Window:
 
         @property
         def key(self) -> tuple[str, ...]:
-            """The columns that `prepare` makes and that locality goes by."""
+            """The columns of locality, which `prepare` makes."""
 
     merges: ClassVar[bool] = False
-    """Whether new rows can make one window of two."""
+    """True if new rows can merge two windows."""
 
     absorbs: ClassVar[bool] = True
-    """Whether a window's measures follow from what they were and the new rows."""
+    """True if a window's measures follow from their old values and the new rows."""
 
     closed: ClassVar[bool] = False
-    """Whether a row at the very `end` is still in the window."""
+    """True if a row at the very `end` is still in the window."""
 
     @property
     def revised(self) -> int:
-        """Grows when the same window holds other rows than before."""
+        """Number that grows if the same window holds other rows than before."""
         return 0
 
     @property
@@ -67,56 +63,54 @@ class Window:
 
     @property
     def requires(self) -> dict[str, str]:
-        """Columns that the function must return, each with what it is for."""
         return {self.on: "window"}
 
     @property
     def sources(self) -> dict[str, str]:
-        """{column of the table: column of the gathered rows that it comes from}, of those that rows are grouped by."""
+        """{column of the table: its column in the gathered rows}, for the columns that group rows."""
         return {name: name for name in self.names}
 
     @property
     def meanings(self) -> dict[str, str]:
-        """What the window's columns mean."""
         return {START: "when the window begins, UTC", END: "when it ends, not included, UTC"}
 
     @property
     def end(self) -> str:
-        """SQL over a row of the table: when the window ends, a time of any type."""
+        """SQL over a row of the table: the end of the window, a time of any type."""
         return f"`{END}`"
 
     @property
     def near(self) -> Mapping[str, Near]:
-        """Of columns of `key`, where a window's rows are from there."""
+        """{column of `key`: bounds of the times of a window's rows}."""
         return {}
 
     def prepare(self, rows: DataFrame) -> DataFrame:
-        """`rows`, once for each window that a row is in whatever the other rows are.
+        """Return `rows` once for each window that a row is in, whatever the other rows are.
 
-        Raises DeclarationError if the type of the time column and the window do not go together.
+        Raises DeclarationError if the window cannot be over the type of the time column.
         """
         return rows
 
     def gather(self, rows: DataFrame, by: Sequence[str]) -> DataFrame:
-        """`rows` of the groups `by`, each with the columns of `sources`."""
+        """Return `rows` of the groups `by`, each with the columns of `sources`."""
         return rows
 
 
 class AlignedWindow(Window):
-    """A window with a fixed place in the calendar: of `zone` over instants, of the rows themselves over other times."""
+    """Window with a fixed place in the calendar: of `zone` for instants, of the rows themselves for other times."""
 
     if TYPE_CHECKING:
 
         @property
         def zone(self) -> str | None:
-            """The IANA name of the zone; over dates and wall-clock times None, or UTC."""
+            """The IANA name of the zone; None or UTC over dates and wall-clock times."""
 
         @property
         def length(self) -> timedelta:
-            """From start to end."""
+            """The time from start to end."""
 
     bounds: ClassVar[tuple[str, ...]] = (START, END)
-    """The columns with the type of the time column."""
+    """Columns with the type of the time column."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -146,11 +140,9 @@ class AlignedWindow(Window):
         return assigned.withColumns(restored | bounds).drop(own)
 
     def assign(self, rows: DataFrame) -> DataFrame:
-        """`rows`, whose time column has instants, once for each window that a row is in."""
         raise NotImplementedError
 
     def check(self, type_: str) -> None:
-        """Raise DeclarationError if the window cannot be over a column of `type_`."""
         if type_ == INSTANT:
             if self.zone is None and self.in_days:
                 what = f"{self.in_days} over {self.on!r}, a timestamp, needs a time zone"
@@ -169,7 +161,7 @@ class AlignedWindow(Window):
 class Calendar(AlignedWindow):
     """Calendar days, weeks (from Monday), months, quarters or years in `zone`; the window's first day as a DATE.
 
-    A date or a timestamp_ntz has no zone: `zone` is left out.
+    Over dates and timestamp_ntz `zone` is left out.
     """
 
     unit: Literal["day", "week", "month", "quarter", "year"]
@@ -220,10 +212,9 @@ class Calendar(AlignedWindow):
 class Tumbling(AlignedWindow):
     """Windows of a fixed `length`, moved by `offset`: columns `window_start` and `window_end` (timestamps, UTC).
 
-    Windows shorter than a day count from midnight in `zone` (UTC, unless named), by elapsed time, and the last of a
-    day ends at the next midnight: a day of 23 or 25 hours has 23 or 25 windows of an hour. Windows of whole days count
-    from 1970-01-01, by the calendar of `zone`, which must be named. Over dates and wall-clock times, which have no
-    zone, `zone` is left out, and the columns have their type; over dates all lengths are of whole days.
+    Windows shorter than a day count from midnight in `zone` (default UTC) by elapsed time; the last one ends at the
+    next midnight. Windows of whole days count from 1970-01-01 by the calendar of `zone`, which must be named. Over
+    dates and wall-clock times `zone` is left out and the columns have their type.
     """
 
     length: timedelta
@@ -247,7 +238,6 @@ class Tumbling(AlignedWindow):
         return int(-1 in date_moves(self.zone))
 
     def columns(self, instant: str) -> Mapping[str, str]:
-        """SQL of the window that contains the SQL timestamp `instant`."""
         if (self.zone or UTC) == UTC:
             since = f"pmod(unix_micros({instant}) - {micros(self.offset)}, {micros(self.length)})"
             start = f"(unix_micros({instant}) - {since})"
@@ -262,13 +252,13 @@ class Tumbling(AlignedWindow):
         return {START: f"{start} + {interval(self.offset)}", END: f"{end} + {interval(self.offset)}"}
 
     def first_day(self, instant: str) -> str:
-        """SQL of the first local date of the window of whole days that contains `instant`."""
+        """Return SQL of the first local date of the window of whole days that contains `instant`."""
         days = self.length // DAY
         number = f"unix_date({day_of(f'({instant} - {interval(self.offset)})', self.zone or UTC)})"
         return f"date_from_unix_date({number} - pmod({number}, {days}))"
 
     def day(self, date: str) -> str:
-        """SQL of the instant at which windows that begin on the SQL local `date` begin."""
+        """Return SQL of the instant at which windows of the SQL local `date` begin."""
         return f"({midnight(date, self.zone or UTC)} + {interval(self.offset)})"
 
     def _parts(self, at: str) -> tuple[str, str]:
@@ -292,7 +282,7 @@ _DAYS: Final = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
 
 
 def check_length(what: str, length: timedelta) -> None:
-    """Raises DeclarationError unless windows of `length` have a fixed place in a day or in the calendar."""
+    """Raise DeclarationError unless windows of `length` have a fixed place in a day or in the calendar."""
     if length <= timedelta(0) or (length > DAY and length % DAY):
         raise DeclarationError(
             f"{what} of {length} has no fixed place in a day", fix="use a length of at most a day, or of whole days"

@@ -1,4 +1,4 @@
-"""Time zones in SQL: where local days begin, and by how much clock changes move them. The session's zone is UTC."""
+"""Time zones in SQL: starts of local days, and the effect of clock changes. The session's zone is UTC."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lake.kinds.locality import Near
 DAY: Final = timedelta(days=1)
 UTC: Final = "UTC"
 MOVED: Final = 2 * DAY
-"""No zone's clock was ever put forward or back by more."""
+"""Greatest clock change of any zone."""
 
 
 def check_zone(zone: str | None) -> None:
-    """Raises DeclarationError unless `zone` is None or a name of the IANA time zone database."""
+    """Raise DeclarationError unless `zone` is None or a name of the IANA time zone database."""
     if zone is None:
         return
     try:
@@ -29,9 +29,9 @@ def check_zone(zone: str | None) -> None:
 
 @cache
 def date_moves(zone: str | None) -> frozenset[int]:
-    """By how many days clock changes in `zone`, from 1970 to 2025, moved the date, but those of none or of midnight.
+    """Return by how many days clock changes in `zone`, 1970 to 2025, moved the date, without 0 and those at midnight.
 
-    2 where a day was skipped, -1 where the day before was shown once more.
+    2 if a day was skipped, -1 if the day before was shown once more.
     """
     place, start = ZoneInfo(zone or UTC), datetime.fromisoformat("1970-01-01T00:00:00Z")
     moves = set()
@@ -48,14 +48,14 @@ def date_moves(zone: str | None) -> frozenset[int]:
 
 
 def local_date(instant: str, zone: str) -> str:
-    """SQL of the date in `zone` at an instant."""
+    """Return SQL of the date in `zone` at an instant."""
     return f"cast(from_utc_timestamp({instant}, '{zone}') as date)"
 
 
 def day_of(instant: str, zone: str) -> str:
-    """SQL of the local date whose midnight was the last before an instant, or is at it.
+    """Return SQL of the local date whose midnight was the last one up to an instant.
 
-    It is the date there and then, but where a clock went back just after midnight and shows the day before again.
+    It differs from the local date if a clock went back just after midnight and shows the day before again.
     """
     date = local_date(instant, zone)
     tomorrow = f"date_add({date}, 1)"
@@ -63,25 +63,25 @@ def day_of(instant: str, zone: str) -> str:
 
 
 def midnight(date: str, zone: str) -> str:
-    """SQL of the instant at which a local date begins in `zone`."""
+    """Return SQL of the instant at which a local date begins in `zone`."""
     return f"to_utc_timestamp(cast({date} as timestamp), '{zone}')"
 
 
 def micros(length: timedelta) -> str:
-    """`length` in microseconds, as a SQL bigint."""
+    """Return `length` in microseconds, as a SQL bigint."""
     return f"{length // timedelta(microseconds=1)}L"
 
 
 def interval(length: timedelta) -> str:
-    """`length` as a SQL interval."""
+    """Return `length` as a SQL interval."""
     seconds = Decimal(length // timedelta(microseconds=1)).scaleb(-6)
     return f"make_dt_interval(0, 0, 0, {seconds:f})"
 
 
 def near(on: str, length: timedelta, zone: str | None, apart: timedelta = timedelta(0)) -> Near:
-    """Where the rows of a window of `length` are from where it begins.
+    """Return bounds of the times of a window's rows, relative to its start.
 
-    In a zone days are longer or shorter, and a date begins up to a day `apart` from where it does in UTC.
+    Days in a zone may be longer or shorter, and a date may begin up to a day `apart` from its beginning in UTC.
     """
     moved = timedelta(0) if (zone or UTC) == UTC else MOVED + apart
     return Near(on, moved, length + moved - timedelta(microseconds=1))
