@@ -31,7 +31,7 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest import landing
 from lake.kinds.fold import Fold
-from lake.kinds.reducer import REFUSED, Folding, Forms, PythonReducer, Refusal
+from lake.kinds.reducer import REFUSED, FoldWork, Forms, PythonReducer, Refusal
 from lake.kinds.sql.sql_types import arrow_type
 from lake.project import Project
 from lake.records.single import EXTRA, NotTaken, SingleReader
@@ -55,7 +55,7 @@ class Rule:
     declaration: Declaration
     contract: Contract
     reader: SingleReader
-    folding: Folding
+    folding: FoldWork
     columns: tuple[str, ...]
 
     @property
@@ -149,7 +149,7 @@ def _rule(project: Project, stream: str, table: str) -> Rule:
     fields = [*fold.reducer.fields.items(), (REFUSED, "bigint")]
     types = pa.schema([(name, arrow_type(kind)) for name, kind in fields])
     reducer = fold.reducer
-    folding = Folding(fold.key, columns, reducer.start, reducer.step, types, types)
+    folding = FoldWork(fold.key, columns, reducer.start, reducer.step, types, types)
     single = SingleReader(contract, project.settings.record_bytes)
     return Rule(project, declaration, contract, single, folding, columns)
 

@@ -12,7 +12,7 @@ from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same
 from lake.kinds.explanation import COUNTS, DROPPED, INTO, ROLE
 from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, is_past
-from lake.kinds.locality import Near
+from lake.kinds.locality import TimeBounds
 from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, StateColumn, Total, not_null
 from lake.kinds.measures.totals import Totals
 from lake.kinds.ordering import kept
@@ -99,8 +99,8 @@ class Aggregate(WithFinality):
         return (*self.by, *(self.window.identity if self.window else ()))
 
     @property
-    def near(self) -> Mapping[str, Near]:
-        return {**{column: Near(column) for column in self.by}, **(self.window.near if self.window else {})}
+    def near(self) -> Mapping[str, TimeBounds]:
+        return {**{column: TimeBounds(column) for column in self.by}, **(self.window.near if self.window else {})}
 
     @property
     def meanings(self) -> Mapping[str, str]:

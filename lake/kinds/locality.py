@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Near:
+class TimeBounds:
     """Bounds of the times of a key's rows.
 
     In column `on` they are at most `before` before and `after` after the key's column.
@@ -54,9 +54,9 @@ class Locality(Law):
         return True
 
     @property
-    def near(self) -> Mapping[str, Near]:
+    def near(self) -> Mapping[str, TimeBounds]:
         """{key column, a date or timestamp: bounds of the times of a key's rows}."""
-        return {column: Near(column) for column in self.key}
+        return {column: TimeBounds(column) for column in self.key}
 
     def reaching(self, side: int, changes: DataFrame, /) -> DataFrame:
         """Return the part of signed `changes` that `reaches` reads, for an input whose rows do not name their keys."""

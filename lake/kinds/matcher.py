@@ -41,7 +41,7 @@ class SearchResult(NamedTuple):
 Find = Callable[[int], SearchResult]
 
 
-class Ahead(NamedTuple):
+class RestOfPattern(NamedTuple):
     """Properties of the rest of a pattern, for each row and the end.
 
     The earliest end from there, and the time of the last row that a failing search examines; empty without times.
@@ -58,7 +58,7 @@ class StepLink:
     step: Step
     number: int
     runs: list[int]
-    after: Ahead
+    after: RestOfPattern
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,11 @@ class Chain:
     """Consecutive links; `ahead` covers them and the rest of the pattern."""
 
     links: list[StepLink | Fork]
-    ahead: Ahead
+    ahead: RestOfPattern
 
 
 @dataclass(frozen=True)
-class Matching:
+class MatchWork:
     """Work on a batch of whole keys: return the rows of their matches, with MATCH, PLACE and STEP.
 
     until: the column for the last time of a row that could change the match; "" if none is wanted
@@ -109,9 +109,9 @@ class Matching:
             find: Find
             if self.functions:
                 orders = batch.column(ORDER).slice(begin, end - begin)
-                find = Backtracking(self.steps, rows, seen[begin:end], orders).find
+                find = BacktrackingMatcher(self.steps, rows, seen[begin:end], orders).find
             else:
-                find = Reaching(self.steps, rows, looking=bool(self.until)).find
+                find = LinearMatcher(self.steps, rows, looking=bool(self.until)).find
             with many_digits():
                 matched = list(matches(find, rows, past_last=self.past_last))
             for first, counts, until in matched:
@@ -192,14 +192,14 @@ def matches(find: Find, rows: KeyRows, *, past_last: bool) -> Iterator[tuple[int
         row += sum(counts) if counts is not None and past_last else 1
 
 
-class Reaching:
+class LinearMatcher:
     """Finder of matches by the earliest end that each row allows; records the examined rows only if `looking`."""
 
     def __init__(self, parts: Sequence[Part], rows: KeyRows, *, looking: bool = True) -> None:
         self.stops, self.times = rows.stops, rows.times if looking else ()
         self.never = len(rows.holds) + 1
         self.numbers = {step.name: number for number, step in enumerate(every_step(parts))}
-        self.whole = self._chain(parts, rows.holds, Ahead(rows.ends, [NOTHING] * len(self.times)))
+        self.whole = self._chain(parts, rows.holds, RestOfPattern(rows.ends, [NOTHING] * len(self.times)))
         self.seen = NOTHING
 
     def find(self, row: int) -> SearchResult:
@@ -237,7 +237,7 @@ class Reaching:
     def _looked(self, step: Step, row: int, run: int) -> int:
         return row + (run if step.most is None else min(run, step.most - 1))
 
-    def _chain(self, parts: Sequence[Part], holds: Sequence[int], after: Ahead) -> Chain:
+    def _chain(self, parts: Sequence[Part], holds: Sequence[int], after: RestOfPattern) -> Chain:
         links: list[StepLink | Fork] = []
         for part in reversed(parts):
             if isinstance(part, Step):
@@ -245,12 +245,14 @@ class Reaching:
                 runs = _runs(holds, 1 << number)
                 links.append(StepLink(part, number, runs, after))
                 seen = self._furthest(part, runs, after.seen) if self.times else []
-                after = Ahead(self._earliest(part, runs, after.ends), seen)
+                after = RestOfPattern(self._earliest(part, runs, after.ends), seen)
             else:
                 chains = [self._chain(each, holds, after) for each in part.alternatives]
                 links.append(Fork(chains))
                 ends = [min(each) for each in zip(*(chain.ahead.ends for chain in chains), strict=True)]
-                after = Ahead(ends, [max(each) for each in zip(*(chain.ahead.seen for chain in chains), strict=True)])
+                after = RestOfPattern(
+                    ends, [max(each) for each in zip(*(chain.ahead.seen for chain in chains), strict=True)]
+                )
         return Chain(links[::-1], after)
 
     def _earliest(self, step: Step, runs: list[int], after: list[int]) -> list[int]:
@@ -291,7 +293,7 @@ def _runs(holds: Sequence[int], bit: int) -> list[int]:
     return runs[::-1]
 
 
-class Backtracking:
+class BacktrackingMatcher:
     """Finder of matches whose conditions read the rows matched so far."""
 
     def __init__(self, parts: Sequence[Part], rows: KeyRows, events: list[dict[str, Any]], orders: pa.Array) -> None:

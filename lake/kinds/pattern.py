@@ -15,7 +15,7 @@ from lake.kinds.explanation import INTO, ROLE
 from lake.kinds.explanation import STEP as ROLE_STEP
 from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, instant, until
 from lake.kinds.grouped_map import SIDE, arrow_schema, by_key, together
-from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
+from lake.kinds.matcher import CLOCK, HOLDS, MATCH, MatchWork
 from lake.kinds.measures.measure import Measure, StateColumn
 from lake.kinds.measures.totals import Totals
 from lake.kinds.ordering import AT, in_log_order, place
@@ -219,7 +219,7 @@ class Pattern(WithFinality):
             for length in (self.within, None if self.absent is None else self.absent.within)
         )
         past_last, last = self.skip == "past last", until(0) if self.is_final else ""
-        work = Matching(self.key, tuple(events), self.steps, within, absent, past_last, last, arrow_schema(out))
+        work = MatchWork(self.key, tuple(events), self.steps, within, absent, past_last, last, arrow_schema(out))
         return by_key(judged, self.key, [*self.sequence, ORDER], work, out)
 
     def _judged(self, rows: DataFrame) -> DataFrame:

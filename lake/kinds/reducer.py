@@ -176,7 +176,7 @@ class PythonReducer:
 
     def _folded(self, rows: DataFrame, key: Sequence[str], events: Sequence[str], out: StructType) -> DataFrame:
         types = arrow_schema(rows.select(*self._columns()).schema)
-        work = Folding(tuple(key), tuple(events), self.start, self.step, types, arrow_schema(out))
+        work = FoldWork(tuple(key), tuple(events), self.start, self.step, types, arrow_schema(out))
         return by_key(together(rows, key), key, [AT], work, out)
 
     def _columns(self) -> list[Column]:
@@ -187,7 +187,7 @@ class PythonReducer:
 
 
 @dataclass(frozen=True)
-class Folding:
+class FoldWork:
     """Work on a batch of whole keys: fold each key's events."""
 
     key: tuple[str, ...]

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lake.kinds.matcher import Backtracking, Find, KeyRows, Reaching, matches
+from lake.kinds.matcher import BacktrackingMatcher, Find, KeyRows, LinearMatcher, matches
 from lake.kinds.steps import Either, Part, Step, every_step
 
 HISTORIES = 25
@@ -40,7 +40,9 @@ def found(
     rows = KeyRows.of(holds, times, within, absent, 1 << len(list(every_step(parts))))
     events: list[dict[str, Any]] = [{} for _ in history]
     find: Find = (
-        Backtracking(parts, rows, events, pa.nulls(len(events))).find if in_python else Reaching(parts, rows).find
+        BacktrackingMatcher(parts, rows, events, pa.nulls(len(events))).find
+        if in_python
+        else LinearMatcher(parts, rows).find
     )
     return [((first, *counts), until) for first, counts, until in matches(find, rows, past_last=past_last)]
 

@@ -24,7 +24,7 @@ _DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
 
 
 @dataclass(frozen=True)
-class Adding:
+class SumType:
     """Addition of numbers of the SQL type `type`."""
 
     type: str

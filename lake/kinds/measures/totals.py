@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lake.kinds.columns import AGAIN
-from lake.kinds.measures.decimals import Adding
+from lake.kinds.measures.decimals import SumType
 from lake.kinds.measures.measure import Measure, Total
 from lake.kinds.raised import NO_ROOM, raising
 from lake.quoting import SPARK, quoted
@@ -23,7 +23,7 @@ class Totals:
         states = {column: (name, s) for name, m in measures.items() for column, s in m.state(name).items()}
         self.totals = {column: (name, s) for column, (name, s) in states.items() if isinstance(s, Total)}
         texts = [f"{total.of} as {quoted(column, SPARK)}" for column, (_, total) in self.totals.items()]
-        self.adding = {column: Adding(type_) for column, type_ in rows.selectExpr(*texts).dtypes} if texts else {}
+        self.adding = {column: SumType(type_) for column, type_ in rows.selectExpr(*texts).dtypes} if texts else {}
 
     @property
     def fills(self) -> dict[str, str]:

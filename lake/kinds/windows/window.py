@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.locality import Near
+from lake.kinds.locality import TimeBounds
 from lake.kinds.windows.zones import DAY, UTC, check_zone, date_moves, day_of, interval, micros, midnight, near
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Window:
         return f"`{END}`"
 
     @property
-    def near(self) -> Mapping[str, Near]:
+    def near(self) -> Mapping[str, TimeBounds]:
         """{column of `key`: bounds of the times of a window's rows}."""
         return {}
 
@@ -117,7 +117,7 @@ class AlignedWindow(Window):
         return START, END
 
     @property
-    def near(self) -> Mapping[str, Near]:
+    def near(self) -> Mapping[str, TimeBounds]:
         return {START: near(self.on, self.length, self.zone)}
 
     @property
@@ -194,7 +194,7 @@ class Calendar(AlignedWindow):
         return f"a calendar {self.unit}"
 
     @property
-    def near(self) -> Mapping[str, Near]:
+    def near(self) -> Mapping[str, TimeBounds]:
         return {self.names[0]: near(self.on, _DAYS[self.unit] * DAY, self.zone, DAY)}
 
     @property

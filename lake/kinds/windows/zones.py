@@ -9,7 +9,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lake.errors import DeclarationError
-from lake.kinds.locality import Near
+from lake.kinds.locality import TimeBounds
 
 DAY: Final = timedelta(days=1)
 UTC: Final = "UTC"
@@ -78,10 +78,10 @@ def interval(length: timedelta) -> str:
     return f"make_dt_interval(0, 0, 0, {seconds:f})"
 
 
-def near(on: str, length: timedelta, zone: str | None, apart: timedelta = timedelta(0)) -> Near:
+def near(on: str, length: timedelta, zone: str | None, apart: timedelta = timedelta(0)) -> TimeBounds:
     """Return bounds of the times of a window's rows, relative to its start.
 
     Days in a zone may be longer or shorter, and a date may begin up to a day `apart` from its beginning in UTC.
     """
     moved = timedelta(0) if (zone or UTC) == UTC else MOVED + apart
-    return Near(on, moved, length + moved - timedelta(microseconds=1))
+    return TimeBounds(on, moved, length + moved - timedelta(microseconds=1))
