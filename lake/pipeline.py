@@ -28,7 +28,6 @@ from lake.gate import gate
 from lake.ingest.append import BatchCounts
 from lake.ingest.ingest import behind, ingest
 from lake.ingest.landing import LANDED
-from lake.ingest.replay import parts_missing, waiting
 from lake.ingest.unordered import unordered
 from lake.maintenance import Policy, maintain
 from lake.process import fault_of
@@ -263,9 +262,6 @@ def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
     )
     for stream, counts in streams.items():
         tell(f"ingest  {stream}: {_counted(counts)} in {seconds[stream]:.1f} s")
-    refused = [stream for stream, counts in streams.items() if counts.quarantined]
-    for line in parts_missing(settings, waiting(settings, refused, texts=False)) if refused else ():
-        tell(f"ingest  {line}")
     return streams, failures
 
 

@@ -43,7 +43,6 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
     """
     shell.load()
     from lake.ingest.ingest import ingest_named
-    from lake.ingest.replay import parts_missing, waiting
 
     if give_up and not names:
         raise click.UsageError("--give-up needs the names of the streams or sources")
@@ -65,8 +64,6 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
         on_failure=failed,
     )
     emit_counts(shell, done)
-    refused = [stream for stream, counts in done.items() if counts.quarantined]
-    say_all(shell, parts_missing(shell.settings, waiting(shell.settings, refused, texts=False)) if refused else ())
     return max((error.exit_code for error in failures), default=0)
 
 

@@ -36,13 +36,13 @@ def list_(shell: Shell, streams: tuple[str, ...]) -> None:
     \b
     Example: lake quarantine list flights --json > repair.json
     """
-    from lake.ingest.replay import parts_missing, waiting
+    from lake.ingest.replay import incomplete_transactions, waiting
 
     refused = list(waiting(shell.settings, streams))
     rows = [asdict(row) for row in refused]
     shown = [row | {"raw": _short(row["raw"])} for row in rows]
     shell.emit(rows, table(shown, "stream", "batch", "number", "reason", "detail", "source", "raw"))
-    say_all(shell, parts_missing(shell.settings, refused))
+    say_all(shell, incomplete_transactions(shell.settings, refused))
 
 
 @quarantine.command()
@@ -134,14 +134,12 @@ def void(
 
 
 def _counts(shell: Shell, streams: tuple[str, ...]) -> None:
-    from lake.ingest.replay import by_reason, parts_missing, waiting
+    from lake.ingest.replay import by_reason, waiting
 
     rows = by_reason(waiting(shell.settings, streams, texts=False))
     shell.emit(rows, table(rows, "stream", "reason", "records", "example") if rows else "the quarantine is empty")
     for reason, fix in {row["reason"]: row["fix"] for row in rows}.items():
         shell.say(f"fix: {reason}: {fix}")
-    again = waiting(shell.settings, streams, texts=False) if rows else ()
-    say_all(shell, parts_missing(shell.settings, again))
 
 
 def _short(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -15,11 +16,13 @@ from lake.contracts.contract import Contract, load_contract, streams_of
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
 from lake.ingest import landing
-from lake.ingest.divided import divided
+from lake.sources.declared import kinds
+from lake.sources.tap import name_on_the_line
 from lake.store import quarantine
 from lake.store.ledger import runs
 from lake.store.log import Log
 from lake.store.quarantine import Rejected
+from lake.text import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from lake.ingest.delivery import Delivery, Replayed
     from lake.store.log import LogHead
 
+SHOWN: Final = 3
+TRANSACTION: Final = re.compile(r"(?P<name>(?P<source>[a-z][a-z0-9_]*):.*)[:#][0-9]+")
 REPAIRS: Final = "edit `raw` in what `lake quarantine list --json` prints, and leave the rest unchanged"
 REPLAY: Final = "lake quarantine list --json, correct `raw`, lake quarantine replay STREAM FILE"
 FIXES: Final[Mapping[str, str]] = {
@@ -79,25 +84,26 @@ def _waiting(
     yield from (row for row in chain([first], rows) if row.mark not in taken)
 
 
-def parts_missing(settings: Settings, rows: Iterable[Rejected]) -> list[str]:
-    """Which of `rows`, stream by stream, are missing from transactions that logs have the rest of, a line for each
-    stream.
+def incomplete_transactions(settings: Settings, refused: Iterable[Rejected]) -> list[str]:
+    """Return a line that names the transactions of sources that have a record in `refused`, if there are any.
+
+    The place of a record is its transaction and an ordinal; of a tap, its run and a line. Kafka has no transactions.
     """
-    divisions = (
-        divided(settings, stream, ((row.batch, row.source) for row in of))
-        for stream, of in groupby(rows, lambda row: row.stream)
-    )
-    return [one.summary for one in divisions if one]
+    sources = {name for name, kind in kinds(settings).items() if kind != "kafka"}
+    matches = ((row.stream, TRANSACTION.fullmatch(row.source)) for row in refused)
+    names = sorted({m["name"] for stream, m in matches if m and m["source"] in {*sources, name_on_the_line(stream)}})
+    shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if names[SHOWN:] else "")
+    return [f"in the logs without these records: {counted(len(names), 'transaction')}: {shown}"] if names else []
 
 
 def by_reason(rows: Iterable[Rejected]) -> list[dict[str, Any]]:
     """How many of `rows` each stream has for each reason, with one of their details."""
-    counted: dict[tuple[str, str], dict[str, Any]] = {}
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         one = {"stream": row.stream, "reason": row.reason, "records": 0, "example": row.detail}
         one["fix"] = FIXES.get(row.reason, "")
-        counted.setdefault((row.stream, row.reason), one)["records"] += 1
-    return [counted[kind] for kind in sorted(counted)]
+        groups.setdefault((row.stream, row.reason), one)["records"] += 1
+    return [groups[kind] for kind in sorted(groups)]
 
 
 def read_repairs(file: Path) -> list[Mapping[str, Any]]:

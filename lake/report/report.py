@@ -97,8 +97,6 @@ def _about(status: Status, stream: Stream) -> Iterator[str]:
         yield f"warning  {stream.name}: files in sub-folders of its landing folder are not read: {names}"
     if stream.missing:
         yield f"missing  {stream.name}: {stream.missing}: lake log {stream.name} --missing"
-    if stream.divided:
-        yield f"divided  {printable(stream.divided)}: lake quarantine list {stream.name}"
     if stream.held:
         yield f"held     {stream.held}: repair and replay them, or lake quarantine accept {stream.name}"
     if stream.accepted and stream.quarantined:

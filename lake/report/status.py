@@ -17,7 +17,6 @@ from lake.gate import failures, refusal_limits
 from lake.graph import graph
 from lake.ingest import landing
 from lake.ingest.completeness import missing
-from lake.ingest.divided import divided
 from lake.ingest.drift import Drift
 from lake.ingest.horizon import Horizon
 from lake.ingest.unordered import unordered
@@ -61,7 +60,6 @@ class Stream:
     """A log: its newest batch and when that was made, events accepted so far, greatest event time; files that wait,
     quarantine by reason. One of a damaged log is empty.
 
-    `divided`: which of the refused ones are missing from transactions that logs have the rest of;
     `horizon`: who holds it back, where the contract names producers and one of them is behind the greatest event time;
     `missing`: what should have come and has not; `held`: why what is made of it is not published; `accepted`: up to
     which batch refusals are, and why; `drift`: how its records differ from the contract;
@@ -75,7 +73,6 @@ class Stream:
     event_time: datetime | None = None
     pending: int = 0
     quarantined: Mapping[str, int] = field(default_factory=dict)
-    divided: str = ""
     run: runs.Run | None = None
     horizon: Held | None = None
     missing: str = ""
@@ -334,11 +331,10 @@ def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run |
     readers = refusal_limits.derived(project, project.tables.values()).get(walk.stream, [])
     held = refusal_limits.excess(project, walk.stream, cut, readers) if cut else None
     marks = landing.landed(Log(settings, walk.stream))
-    query = "SELECT reason, _batch, _number, source FROM t WHERE _batch <= $1 ORDER BY reason"
+    query = "SELECT reason, _batch, _number FROM t WHERE _batch <= $1 ORDER BY reason"
     rows = small.rows(Warehouse(settings).quarantine(walk.stream).path, query, head.batch)
     taken = {name for name, *_ in marks}
     refused = [row for row in rows if quarantine.mark(row["_batch"], row["_number"]) not in taken]
-    parts = divided(settings, walk.stream, ((row["_batch"], row["source"]) for row in refused))
     return Stream(
         name=walk.stream,
         batch=head.batch,
@@ -347,7 +343,6 @@ def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run |
         event_time=head.latest,
         pending=sum(file.mark not in marks for file in landing.listing(settings, walk.stream)),
         quarantined=dict(Counter(row["reason"] for row in refused).most_common()),
-        divided=parts.summary if parts else "",
         run=run,
         horizon=_held(head, project.contracts[walk.stream]),
         missing=missing(settings, project.contracts[walk.stream]).summary,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,6 @@ from tests.sources.fake import Fake
 
 WHO = {"name": "who", "type": ["null", "string"], "default": None, "from": "kafka.key"}
 STREAMS = ("credits", "debits")
-FAKE_TAP = Path(__file__).parents[1] / "sources/fake_tap.py"
 
 
 @pytest.fixture
@@ -434,40 +432,12 @@ def test_a_stream_that_a_source_is_no_longer_declared_for_lacks_nothing(bank: La
 
 
 @pytest.mark.long
-def test_a_transaction_of_which_a_record_was_refused_is_told(bank: Lakehouse, spark: SparkSession) -> None:
+def test_quarantine_list_names_transactions_that_lack_refused_records(bank: Lakehouse, spark: SparkSession) -> None:
     whole, half = transfers(2)
     half[0][1]["pence"] = "much"
     outside(bank, [whole, half], at_once=2)
-    told = "1 refused record of debits is missing from 1 transaction of which credits has the rest: bank:1"
-    for words in (["ingest"], ["quarantine"], ["quarantine", "list"]):
-        assert told in run(bank, spark, *words)
-    status = run(bank, spark, "status")
-    assert f"divided  {told}: lake quarantine list debits" in status
-    [names, row] = [line for line in status.splitlines() if line.startswith(("source", "bank"))]
-    assert row[names.index("read up to") :].split()[0] == "2"
-    outside(bank, [whole, half, half])
-    told = "2 refused records of debits are missing from 2 transactions of which credits has the rest: bank:1"
-    assert f"ingest  {told}" in run(bank, spark, "run")
-
-
-@pytest.mark.long
-def test_a_delivery_of_a_tap_of_which_a_record_was_refused_is_told(bank: Lakehouse, spark: SparkSession) -> None:
-    first, second = transfers(2)
-    second[0][1]["pence"] = "much"
-    messages = [
-        {"type": "RECORD", "stream": stream, "record": record} if stream else {"type": "STATE", "value": record}
-        for stream, record in [*first, ("", {"row": 1}), *second, ("", {"row": 2})]
-    ]
-    settings = bank.settings
-    settings.path("script.json").write_text(json.dumps([["line", json.dumps(one) + "\n"] for one in messages]))
-    command = json.dumps([sys.executable, str(FAKE_TAP), str(settings.path("script.json"))])
-    settings.path("sources/crm.toml").write_text(f'kind = "tap"\ncommand = {command}\nrecords = 1\n')
-    told = "1 refused record of debits is missing from 1 delivery of which credits has the rest: crm:"
-    assert told in run(bank, spark, "ingest")
-    assert f"divided  {told}" in run(bank, spark, "status")
-    [delivery] = [head.delivery for head in Log(settings, "credits").heads() if head.batch == 2]
-    assert delivery is not None
-    assert (delivery.source, delivery.number) == ("crm", 2)
+    run(bank, spark, "ingest")
+    assert "in the logs without these records: 1 transaction: bank:1" in run(bank, spark, "quarantine", "list")
 
 
 @pytest.mark.long
