@@ -19,7 +19,7 @@ from lake import cost, s3
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import ContractError, LakeError
-from lake.ingest import attempts, file_facts, record_frames
+from lake.ingest import crashed_readers, file_facts, record_frames
 from lake.ingest.file_copies import FileCopies
 from lake.ingest.files import Content, File, Mark, fault_of, unchanged
 from lake.ingest.record_frames import Place
@@ -156,9 +156,9 @@ class Files(Delivery):
     ) -> Files:
         """`files`, those left out that cannot be opened; with `folder`, links out of it are not followed."""
         files = tuple(files)
-        died = attempts.suspects(settings, contract.name)
-        faults = {file: died[file.mark].fault for file in files if file.mark in died}
-        others = [file for file in files if not faults.get(file)]
+        crashes = crashed_readers.crashes(settings, contract.name)
+        faults = {file: crashes.fault(file.mark) for file in files}
+        others = [file for file in files if not faults[file]]
         faults |= {
             file: fault_of(file, folder=folder) or record_frames.fault_of_size(settings, file) for file in others
         }

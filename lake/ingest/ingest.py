@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contract, sound_contracts
 from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
-from lake.ingest import attempts, landing, recovery
+from lake.ingest import crashed_readers, landing, recovery
 from lake.ingest.append import BatchCounts, append, unread
 from lake.ingest.delivery import Files
 from lake.ingest.from_source import copy_again, drain, give_up_lost
@@ -86,7 +86,7 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     of_sources = {*declared, *faults}
     wanted = contracts if named is None else [name for name in named if name in contracts or name not in of_sources]
     chosen = [known_stream(contracts, stream) for stream in wanted]
-    chosen.sort(key=lambda contract: bool(attempts.suspects(settings, contract.name)))  # who may die does so last
+    chosen.sort(key=lambda contract: crashed_readers.crashes(settings, contract.name).deaths)
     streams = {contract.name for contract in chosen}
     silent = silences(settings, chosen, declared, now) if not faults else []
     done: dict[str, BatchCounts] = {}
@@ -255,7 +255,7 @@ def _landed(
         waiting = listed.keys() - landing.landed(log)
         work.remain(sum(listed[mark] for mark in waiting))
         files = landing.pending(settings, stream, waiting)
-        files = attempts.few(settings, stream, files)
+        files = crashed_readers.readable_at_once(settings, stream, files)
         folder = landing.folder(settings, settings.landing, stream)
         repaired = unread(settings, head)
         return Files.checked(settings, files, contract, folder=folder, repaired=repaired) if files else None

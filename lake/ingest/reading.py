@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -19,9 +19,9 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.contracts.reasons import BLANK, CONTROL, Reason
 from lake.errors import ContractError, DeclarationError, LakeError, Unavailable
-from lake.ingest import attempts, producers
+from lake.ingest import crashed_readers, producers
 from lake.ingest.batch import NO_EVENTS, Batch
-from lake.ingest.delivery import Delivery, records_of
+from lake.ingest.delivery import Delivery, Files, records_of
 from lake.ingest.event_columns import with_event_columns
 from lake.ingest.horizon import Horizon
 from lake.records.lacking import LACKS
@@ -45,9 +45,9 @@ def reading(  # noqa: PLR0913  what a batch is made of
 ) -> Iterator[Batch]:
     """`delivery` read once: what cannot be read is put among its faults, what changed meanwhile left out."""
     reader = Reader(spark, settings, contracts[-1], head, now)
-    failed = ""
+    failed, files = "", [file.mark for file in delivery.files] if isinstance(delivery, Files) else []
     try:
-        with attempts.at_work(settings, contracts[-1].name, delivery.marks(set())):
+        with crashed_readers.reading_of(settings, reader.contract.name, files) if files else nullcontext():
             while True:
                 try:
                     parsed, tally = reader.read(delivery)
@@ -130,7 +130,7 @@ class Reader:
             return DeclarationError(what, where=self.contract.where, fix="correct its time, broadcast or punctuation")
         parts = (part for part in delivery.parts() if self._fails(part))
         at_fault = next(parts, delivery)
-        where = ", ".join(name for name, *_ in at_fault.marks(set())[: attempts.SHOWN])
+        where = ", ".join(name for name, *_ in at_fault.marks(set())[: crashed_readers.SHOWN])
         return ContractError(what, where=where, fix="correct it, or move it away; it fails again as it is")
 
     def _fails(self, delivery: Delivery) -> bool:

@@ -54,7 +54,7 @@ LOCAL: Final = {
     "ingest/append.py": "standard input is staged",
     "ingest/replay.py": "repairs are read from a file that is named",
     "ingest/recovery.py": "repaired texts are staged until their commit is there",
-    "ingest/attempts.py": "the note of files being read lies beside the locks",
+    "ingest/crashed_readers.py": "the note of files being read lies beside the locks",
     "gate/gx.py": "its environment is set before it is imported",
     "engine/at_cut.py": "tables of an old cut go to a folder that is named, or to one that goes after the query",
     "erasure/audit.py": "the files outside the warehouse are named by the settings",

@@ -1,0 +1,98 @@
+"""Files whose reader crashed: Spark's JVM, or this process.
+
+    locks/log.STREAM.reading    {"now": [mark, …], "left": [mark, …], "deaths": 2}
+
+`now` are the files being read. The note is deleted afterwards: one that is found belongs to a crash. After two crashes
+the files of that batch are read one by one; `left` are those still to be read so. A file whose reader crashes while it
+reads that file alone goes to quarantine. The caller holds the log's lease.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from lake import file_modes
+from lake.config import Settings
+from lake.ingest.files import File, Mark
+from lake.session import Gone, gone
+from lake.store.log import Log
+
+DEATHS: Final = 2
+SHOWN: Final = 3
+
+
+class Crashes(NamedTuple):
+    """Crashes of readers in a row: how many, the files of the newest, and those of earlier ones still to be read."""
+
+    deaths: int = 0
+    now: tuple[Mark, ...] = ()
+    left: tuple[Mark, ...] = ()
+
+    @property
+    def marks(self) -> set[Mark]:
+        return {*self.now, *self.left}
+
+    def fault(self, mark: Mark) -> str:
+        """Return why a file is not read again; "" if it is."""
+        killed = self.deaths > DEATHS and self.now == (mark,)
+        return "the JVM or the process ended while it read this file alone" if killed else ""
+
+
+def crashes(settings: Settings, stream: str) -> Crashes:
+    """Return the crashes over files of `stream` that were not read since; none if the note is damaged."""
+    try:
+        note = json.loads(_path(settings, stream).read_text("utf-8"))
+        now, left = (tuple((*mark,) for mark in note[name]) for name in ("now", "left"))
+        return Crashes(int(note["deaths"]) + bool(now), now, left)
+    except (OSError, ValueError, TypeError, KeyError):
+        return Crashes()
+
+
+def readable_at_once(settings: Settings, stream: str, files: list[File]) -> list[File]:
+    """Return `files`, but only the first that may crash its reader if there is one."""
+    found = crashes(settings, stream)
+    doubtful = [file for file in files if file.mark in found.marks] if found.deaths >= DEATHS else []
+    return doubtful[:1] or files
+
+
+@contextmanager
+def reading_of(settings: Settings, stream: str, marks: Sequence[Mark]) -> Iterator[None]:
+    """Record that `marks` are read while the block runs. Raises Gone, which names them, if the session is lost."""
+    path, before = _path(settings, stream), crashes(settings, stream)
+    if before.marks.isdisjoint(marks):
+        before = Crashes()
+    left = sorted(before.marks.difference(marks))
+    _write(path, before.deaths, marks, left)
+    try:
+        yield
+    except BaseException as error:
+        lost = gone(error)
+        if lost is None:
+            _write(path, before.deaths, [], sorted(before.marks))
+            raise
+        more = f" and {len(marks) - SHOWN} more" if marks[SHOWN:] else ""
+        raise Gone(
+            f"{lost.what} while reading {', '.join(name for name, *_ in marks[:SHOWN])}{more}",
+            where=lost.where,
+            fix="try again: after two such ends they are read one by one, and one that alone ends the JVM goes to"
+            f" quarantine; {lost.fix}",
+        ) from error
+    _write(path, before.deaths, [], left if before.deaths >= DEATHS else [])
+
+
+def _path(settings: Settings, stream: str) -> Path:
+    return file_modes.locks(settings) / f"{Log(settings, stream).lease}.reading"
+
+
+def _write(path: Path, deaths: int, now: Sequence[Mark], left: Sequence[Mark]) -> None:
+    if not now and not left:
+        path.unlink(missing_ok=True)
+        return
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps({"now": now, "left": left, "deaths": deaths}), "utf-8")
+    os.replace(new, path)
