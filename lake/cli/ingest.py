@@ -24,7 +24,7 @@ COUNTS = ("read", "accepted", "duplicates", "quarantined")
 @click.option(
     "--give-up",
     is_flag=True,
-    help="Replace lost batches that cannot be read again by empty ones; let a source resume after a gap or a loss.",
+    help="Let a source go on after a gap, or without the lost half of a delivery.",
 )
 @click.option(
     "--again",
@@ -45,7 +45,7 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
     from lake.ingest.ingest import ingest_named
 
     if give_up and not names:
-        raise click.UsageError("--give-up needs the names of the streams or sources")
+        raise click.UsageError("--give-up needs the names of the sources")
     if again and (len(names) != 1 or give_up):
         raise click.UsageError("--again needs the name of exactly one source: lake ingest SOURCE --again STREAM")
     failures: list[LakeError] = []

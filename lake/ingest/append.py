@@ -1,6 +1,6 @@
 """The append: the only way into a log. One batch, numbered without gaps, in one commit with the log's new head.
 
-1. Under the log's lease, see where the log stands, clear what a crash left beside it, and repair damage.
+1. Under the log's lease, see where the log stands, check that it lost no batch, clear what a crash left beside it.
 2. Parse the records; those that break the contract go to quarantine, under the batch's number, before the log.
 3. Drop re-deliveries, noted beside the log, number the rest, and commit rows and head together.
 4. Pack small files where many batches have left them.
@@ -13,9 +13,8 @@ of no event.
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,21 +25,21 @@ from lake import cost, file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError
-from lake.ingest import completeness, landing, recovery
+from lake.ingest import completeness, landing
 from lake.ingest.batch import Batch
 from lake.ingest.delivery import Acceptance, Delivery, Fetched, Files, Replayed, unpacked_bytes
 from lake.ingest.files import Mark, noted
 from lake.ingest.personal import sealed_with
 from lake.ingest.reading import reading
 from lake.sources.declared import decided_by
-from lake.store import delta, erasures, quarantine, side_tables
+from lake.store import delta, quarantine, side_tables
 from lake.store.delivered import Delivered
 from lake.store.ledger import contract_versions, runs
 from lake.store.locks.epochs import must_hold
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
-from lake.store.recovery import clear_above, counted_by_cut, last_batch
+from lake.store.recovery import check_complete, clear_above
 from lake.store.table_logs import invalidate
 from lake.store.upkeep import compaction
 from lake.store.voids import BOOKS
@@ -82,10 +81,8 @@ def append(
 ) -> BatchCounts:
     """Appends what `deliver` gives for the log's head as one batch; nothing, and without Spark, where it gives None.
 
-    A batch whose commit was damaged afterwards is made again first, of the same files.
-
     `now` is the time of arrival. Raises Unavailable where another writer holds the log, StorageError where it has lost
-    batches of which nothing says any more what they were made of.
+    batches that were committed.
     """
     log = Log(settings, contract.name)
     with lease(settings, log.lease):
@@ -97,29 +94,21 @@ def append(
         log.flush_beside()  # a writer that died may have left both to its successor
         log.flush()
         landing.remember(log)
-        recovery.disown(settings, head)
-        again = landing.taken(settings, log.stream, head.batch + 1)
-        if again is None:
-            recovery.must_be_last(settings, head, *counted_by_cut(settings, log.stream))
+        check_complete(settings, log.stream, read={})
         must_hold(settings, log.lease)
         clear_above(settings, log.stream, head.batch)
-        recovery.restore_beside(settings, spark, contract, head, _put_beside)
-        if again is not None:
-            with recovery.reading_again(settings, spark(), contract, head, again) as batch:
-                _write(batch, was=again.content)
-        else:
-            delivery = deliver(head)
-            if delivery is None:
-                return BatchCounts(head.batch)
-            if not head.batch:  # asked only here, as many tables take their time
-                recovery.must_be_last(settings, head, *last_batch(settings, log.stream))
-            _must_have_been_decided(settings, contract, delivery)
-            log.contracts(head)
-            contracts = contract_versions.register(settings, contract)
-            with reading(spark(), settings, contracts, head, delivery, now=now or datetime.now(UTC)) as batch:
-                counts = _write(batch)
+        delivery = deliver(head)
+        if delivery is None:
+            return BatchCounts(head.batch)
+        if not head.batch:  # many tables take long to ask
+            check_complete(settings, log.stream)
+        _must_have_been_decided(settings, contract, delivery)
+        log.contracts(head)
+        contracts = contract_versions.register(settings, contract)
+        with reading(spark(), settings, contracts, head, delivery, now=now or datetime.now(UTC)) as batch:
+            counts = _write(batch)
         landing.remember(log)
-    return append(settings, spark, contract, deliver, now=now) if again else counts
+    return counts
 
 
 def _must_have_been_decided(settings: Settings, contract: Contract, delivery: Delivery) -> None:
@@ -206,7 +195,7 @@ def _put_beside(batch: Batch) -> BatchCounts:
     return counts
 
 
-def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
+def _write(batch: Batch) -> BatchCounts:
     settings, contract, delivery = batch.settings, batch.contract, batch.delivery
     failures = {} if delivery.keeps_rejects else batch.failures
     if isinstance(delivery, Replayed):
@@ -218,10 +207,8 @@ def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
     log.flush_beside()
     batch.tell_numbers()
     batch.tell_drift()
-    before = recovery.beside(settings, batch.head)
-    events, content = _content(batch, marks, was)
+    events, content = _content(batch, marks)
     position = batch.head.next(
-        beside={name: before[name] + getattr(counts, name) for name in recovery.BESIDE},
         offsets={str(bucket): offset for bucket, offset in batch.offsets.items()},
         **_carried_on(batch),
         watermark=batch.watermark.isoformat() if batch.watermark else None,
@@ -262,27 +249,14 @@ def _carried_on(batch: Batch) -> dict[str, Any]:
     return {name: value for name, value in carried.items() if value}
 
 
-def _content(
-    batch: Batch, marks: Sequence[Mark], was: Mapping[str, Any] | None
-) -> tuple[pa.Table | DataFrame, dict[str, Any]]:
-    """The rows to be written, and what the commit says of them: also what it `was` where it is made again otherwise."""
+def _content(batch: Batch, marks: Sequence[Mark]) -> tuple[pa.Table | DataFrame, dict[str, Any]]:
+    """Return the rows to write, and their entry in the chain of the log."""
     size = sum(unpacked_bytes(name, bytes_) for name, bytes_, *_ in marks)
     rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
     few = rows <= cost.APPENDED_ROWS and size <= cost.APPENDED_BYTES
     sealed = chain.sealed_columns(batch.contracts)
     events, prints = chain.fingerprinted(batch.events(), sealed, few=few)
-    content = chain.entry(batch.head.content, batch.number, prints, sealed)
-    if was and was["digest"] != content["digest"]:
-        content["was"] = {name: value for name, value in was.items() if name != "was"}
-        may_differ = erasures.subjects(batch.settings, batch.contract.name)
-        if not chain.same_in_clear(was, content) or (was["buckets"] != content["buckets"] and not may_differ):
-            logging.getLogger("lake").warning(
-                "batch %s of %s was read again from the same records, but its rows differ from before:"
-                " lake verify shows which tables that changes",
-                batch.number,
-                batch.contract.name,
-            )
-    return events, content
+    return events, chain.entry(batch.head.content, batch.number, prints, sealed)
 
 
 def _counts(batch: Batch) -> BatchCounts:

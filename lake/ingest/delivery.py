@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from lake import cost, s3
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.errors import ContractError, LakeError
+from lake.errors import LakeError
 from lake.ingest import crashed_readers, file_facts, record_frames
 from lake.ingest.file_copies import FileCopies
 from lake.ingest.files import Content, File, Mark, fault_of, unchanged
@@ -45,7 +45,6 @@ LINE: Final = re.compile(r":[0-9]+$")
 ACCEPTS: Final = "accepted:"
 FETCHES: Final = "source:"
 CLOSES: Final = "idle at "
-GIVE_UP: Final = "lake ingest {stream} --give-up, which makes the batch empty, then lake rebuild --all"
 PACKED: Final = dict.fromkeys((*PACKINGS, ".parquet", ".avro"), 20)
 PACKED_SPOOL: Final = 6
 """Assumed ratios of unpacked to stored size: of these kinds of files, and of what a source has read."""
@@ -244,14 +243,12 @@ class Files(Delivery):
 class Replayed(Delivery):
     """Quarantined records, put to their log once more in their order. Those that fail again stay where they are.
 
-    Where they are a `whole`, the batch that they were before, none may fail: `marks` raises ContractError. `failed` is
-    told which of them do, by their number, with reason and detail of today. `times`: when the file of a batch and a
-    name was changed, in nanoseconds, where that is known.
+    `failed` has those that do, by their number, with the reason and detail of today. `times`: when the file of a batch
+    and a name was changed, in nanoseconds, if that is known.
     """
 
     contract: Contract
     rows: tuple[Rejected, ...]
-    whole: bool = False
     failed: dict[int, tuple[str, str]] = field(default_factory=dict, compare=False)
     times: Mapping[tuple[int, str], int] = field(default_factory=dict, compare=False)
 
@@ -279,12 +276,6 @@ class Replayed(Delivery):
         return [(name, text) for name, text in {**facts, **of_file}.items() if text is not None]
 
     def marks(self, refused: set[int]) -> list[Mark]:
-        if self.whole and refused:
-            stream = self.rows[0].stream
-            raise ContractError(
-                f"a batch of {stream} cannot be read again: {len(refused)} of its records break the contract",
-                fix=f"restore the contract under which they were ingested; or {GIVE_UP.format(stream=stream)}",
-            )
         return [row.fingerprint for row in self.rows if _position(row) not in refused]
 
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterator[QuarantineEvent]:
@@ -309,19 +300,6 @@ class Fetched(Delivery):
     settings: Settings
     spooled: Spooled
     stream: str
-
-    @classmethod
-    def of(cls, settings: Settings, stream: str, mark: Mark) -> Fetched | None:
-        """What `mark` remembers, where it is of a source and still on disk."""
-        if not mark[0].startswith(FETCHES):
-            return None
-        source, _, number = mark[0].removeprefix(FETCHES).rpartition("/")
-        candidates = (
-            cls(settings, spooled, stream)
-            for spooled in spool.spooled(settings, source)
-            if str(spooled.number) == number
-        )
-        return next((fetched for fetched in candidates if fetched.marks(set()) == [mark]), None)
 
     @property
     def _file(self) -> Path:

@@ -14,9 +14,8 @@ from lake.ingest.completeness import stored
 from lake.ingest.delivery import Closing
 from lake.ingest.files import mark_of
 from lake.ingest.horizon import Horizon
-from lake.ingest.recovery import lacking
 from lake.sources.describe import describe
-from lake.store import cold, delta, log, small, voids
+from lake.store import cold, delta, log, side_tables, small, voids
 from lake.store.cold import Part
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
@@ -25,6 +24,7 @@ from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.view import view
 from lake.store.voids import Void, kept_sql
+from lake.store.warehouse import Warehouse
 
 # What is counted distinct is kept in memory whole, what is sorted is not.
 HOLES: Final = """
@@ -189,7 +189,20 @@ def _numbers(settings: Settings, log_report: LogReport) -> list[str]:
         f"batch {row['batch']}: {row['events']} events, {row['arrivals']} arrivals"
         for row in small.rows(path, TOGETHER)
     ]
-    return faults + [fault for _, fault in lacking(settings, log_report.stream, log_report.batches)]
+    return [*faults, *_rows_beside(settings, log_report.stream, log_report.batches[::-1])]
+
+
+def _rows_beside(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterator[str]:
+    """Yield how the quarantine and the re-deliveries differ from the counts of the batches, oldest first."""
+    upto = heads[-1].batch if heads else 0
+    refused, again = (side_tables.counts(at, upto=upto) for at in Warehouse(settings).beside(stream))
+    for head in heads:
+        counted, stored = head.counts["quarantined"], refused.get(head.batch, 0)
+        if counted != stored:
+            yield f"batch {head.batch}: {counted} quarantined, {stored} in quarantine"
+        counted, stored = head.counts["duplicates"], again.get(head.batch, 0)
+        if counted != stored:
+            yield f"batch {head.batch}: {counted} duplicates, {stored} among the re-deliveries"
 
 
 def _twice(path: Address, buckets: list[dict[str, Any]], kept: str) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contract, sound_contracts
 from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
-from lake.ingest import crashed_readers, landing, recovery
+from lake.ingest import crashed_readers, landing
 from lake.ingest.append import BatchCounts, append, unread
 from lake.ingest.delivery import Files
 from lake.ingest.from_source import copy_again, drain, give_up_lost
@@ -31,6 +31,7 @@ from lake.store.ledger import runs
 from lake.store.ledger.cuts import CUTS
 from lake.store.ledger.runs import failing
 from lake.store.log import Log, LogHead
+from lake.store.recovery import RESTORE
 from lake.store.view import view
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ TRACE: Final = "lake ingest STREAM --debug shows the stack trace"
 
 
 class _SparkNeeded(Exception):
-    """Where nothing was to be read, something is to be made again."""
+    """A file has landed since none was found."""
 
 
 class _NoSession(Unavailable):
@@ -187,22 +188,19 @@ def ingest_named(  # noqa: PLR0913  of which streams, and whom to tell
 ) -> dict[str, BatchCounts]:
     """Ingests as `ingest` does for streams of sound contracts; those of faulty ones fail.
 
-    With `give_up`, an empty batch is first put in the place of what a named stream has lost, and a named source goes on
-    behind what is gone there, or without the half of a delivery that is lost. Of the streams `again` the one named
-    source copies what is behind them anew. Raises DeclarationError where a name is unknown, a named stream's contract
-    is faulty, or nothing of it is lost.
+    With `give_up`, each named source first goes on behind what is gone there, or without the half of a delivery that is
+    lost. Of the streams `again` the one named source copies what is behind them anew. Raises DeclarationError if a name
+    is unknown or its contract faulty, or with `give_up` if it is a stream or nothing is lost.
     """
     contracts, faults = sound_contracts(settings)
     declared = {*source_names(settings)}
     for name in names:
         if name not in declared:
             load_contract(settings, name)
-    for name in names if give_up else ():
-        if name in declared:
+            if give_up:
+                raise DeclarationError(f"{name} is a stream; --give-up is for sources", fix=RESTORE)
+        elif give_up:
             tell(give_up_lost(settings, name, contracts))
-            continue
-        batch = recovery.give_up(settings, name)
-        tell(f"batch {batch} of {name} is empty now: run lake rebuild --all once all streams can be read")
     if again:
         [source] = names
         if source not in declared:

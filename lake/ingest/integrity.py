@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
-from typing import Final
 
 from lake.config import Settings
 from lake.declaration import Declaration
@@ -15,12 +14,8 @@ from lake.progress import step
 from lake.project import Project
 from lake.store.log import Log
 from lake.store.proof.chain import breaks, changes, having
-from lake.store.recovery import lost_batches, read_by_tables
+from lake.store.recovery import check_complete, read_by_tables
 from lake.store.scan import Span
-
-BRING_BACK: Final = (
-    "restore it from a backup; without one, lake ingest {stream} reads the same files again, or says what is missing"
-)
 
 
 def faults(project: Project, declarations: Iterable[Declaration]) -> dict[str, LakeError | None]:
@@ -72,8 +67,7 @@ def _fault(
             log = Log(project.settings, stream)
             head = log.head()
             work.rows = head.events
-            for lost in lost_batches(project.settings, stream, read()):
-                return StorageError(lost.fault.what, where=lost.fault.where, fix=BRING_BACK.format(stream=stream))
+            check_complete(project.settings, stream, read())
             log.contracts(head)
             if fault := content_fault(project.settings, stream, times):
                 return fault

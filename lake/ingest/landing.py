@@ -6,13 +6,11 @@ that a reader needs not walk the whole history; it is repaired from the log, so 
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,28 +31,11 @@ LANDED: Final = Book(
         "name": "VARCHAR",
         "size": "BIGINT",
         "mtime": "BIGINT",
-        "at": "VARCHAR",
-        "contract": "INTEGER",
-        "content": "VARCHAR",
         "tag": "VARCHAR",
     },
 )
 MARK: Final = "name AS path, size, mtime, tag"
 """The columns of a mark."""
-
-
-@dataclass(frozen=True)
-class Taken:
-    """What batch `batch` was made of, in the order of reading: `marks`, `at` which time, under which contract version.
-
-    `content` is what its commit says of its rows; None if that is not asked for.
-    """
-
-    batch: int
-    marks: tuple[Mark, ...]
-    at: datetime
-    contract: int
-    content: Mapping[str, Any] | None = None
 
 
 def pending(settings: Settings, stream: str, marks: set[Mark]) -> list[File]:
@@ -117,17 +98,6 @@ def last_taken(settings: Settings, stream: str) -> int:
     return max((row["batch"] or 0 for row in rows), default=0)
 
 
-def taken(settings: Settings, stream: str, batch: int) -> Taken | None:
-    """What is remembered as `batch`; None for nothing."""
-    query = "SELECT * RENAME (name AS path) FROM t WHERE stream = $1 AND batch = $2"
-    rows = LANDED.rows(settings, query, stream, batch)
-    if not rows:
-        return None
-    marks = tuple(map(mark_of, rows))
-    content = next(json.loads(row["content"]) for row in rows if row["content"])
-    return Taken(batch, marks, datetime.fromisoformat(rows[0]["at"]), rows[0]["contract"], content)
-
-
 def times(settings: Settings, stream: str, batches: Collection[int]) -> dict[tuple[int, str], int]:
     """When the files of remembered `batches` were changed, in nanoseconds, by (batch, name)."""
     query = "SELECT batch, name, mtime FROM t WHERE stream = $1 AND list_contains($2, batch)"
@@ -147,17 +117,6 @@ def found_again(settings: Settings, stream: str, mark: Mark) -> File | None:
         elif (one := Object.at(place)) and one.size == size and (one.tag in tag or one.name == archived(mark)):
             return File(name, one, size, mtime, tag="".join(tag))
     return None
-
-
-def disown(settings: Settings, stream: str, batch: int) -> None:
-    """Forgets what is remembered as `batch`: files of it that are there are new again."""
-    with LANDED.written(settings), delta.changing(LANDED.location(settings).path) as (table, properties):
-        table.delete(f"stream = '{stream}' AND batch = {batch}", commit_properties=properties)
-
-
-def home(settings: Settings, stream: str, mark: Mark) -> str:
-    """Where the file of `mark` is to be put for it to be found again."""
-    return str(next(_places(settings, stream, mark)))
 
 
 def _places(settings: Settings, stream: str, mark: Mark) -> Iterator[Path | Address]:
@@ -236,20 +195,12 @@ def warn_of_folders(settings: Settings, stream: str) -> None:
 
 
 def _newer(log: Log, last: int) -> Iterator[dict[str, Any]]:
-    """The files in the log's commits after batch `last`, as LANDED has them, but the stream, the name as `path`.
-
-    The content comes with the first of a batch.
-    """
+    """The files in the log's commits after batch `last`, as LANDED has them, but the stream, the name as `path`."""
     for position in delta.positions(log.path, log.app):
         data = position.data
         if data["batch"] <= last:
             return
         if not data.get("repeated"):
-            content: str | None = json.dumps(data["content"])
             for file in data["files"]:
-                yield {
-                    "batch": data["batch"],
-                    **dict(zip(("path", "size", "mtime"), mark_of(file), strict=False)),
-                    **{"at": data["at"], "contract": data["contract"], "content": content, "tag": file.get("tag")},
-                }
-                content = None
+                path, size, mtime, *_ = mark_of(file)
+                yield {"batch": data["batch"], "path": path, "size": size, "mtime": mtime, "tag": file.get("tag")}

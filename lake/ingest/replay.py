@@ -15,7 +15,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract, streams_of
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
-from lake.ingest import landing
+from lake.ingest import file_facts, landing
 from lake.sources.declared import kinds
 from lake.sources.tap import name_on_the_line
 from lake.store import quarantine
@@ -212,7 +212,6 @@ class _Replaying:
 
     def _delivery(self, part: tuple[Rejected, ...], tried: list[Replayed]) -> Callable[[LogHead], Delivery | None]:
         from lake.ingest.delivery import Replayed
-        from lake.ingest.recovery import keep, times_of
 
         def deliver(head: LogHead) -> Delivery | None:
             # Under the log's lease: until then, records of somebody may have been blanked.
@@ -222,11 +221,16 @@ class _Replaying:
             left = tuple(row if self.mended else still[row.mark] for row in part if row.mark in still)
             if not left:
                 return None
-            keep(self.settings, self.contract.name, head.batch + 1, left)
-            tried.append(Replayed(self.contract, left, times=times_of(self.settings, self.contract, left)))
+            tried.append(Replayed(self.contract, left, times=self._times(left)))
             return tried[-1]
 
         return deliver
+
+    def _times(self, rows: Iterable[Rejected]) -> dict[tuple[int, str], int]:
+        """Return when the files of `rows` were changed, by batch and name, if that is a fact of records."""
+        if not file_facts.fields_of(self.contract):
+            return {}
+        return landing.times(self.settings, self.contract.name, {row.batch for row in rows})
 
 
 def _mended(rows: Iterable[Rejected], repairs: Iterable[Mapping[str, Any]]) -> list[Rejected]:

@@ -24,7 +24,7 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
     """Records the heads of all logs as a new cut; the latest cut itself, where nothing has moved since.
 
     With a `label`, the cut that was recorded under it, if there is one: a retry gets the same cut (idempotent).
-    Raises Unavailable where a log has lost what the latest cut counts.
+    Raises StorageError if a log has lost what the latest cut counts.
     """
     settings = project.settings
     with failing(settings, "cut", EDITION):
@@ -41,6 +41,8 @@ def _cut(project: Project, label: str | None) -> Cut:
         heads = _heads(settings, {stream: counted.get(stream, 0) for stream in project.contracts})
         batches = whole(heads, lambda stream: Log(settings, stream).backwards())
         never_back = {stream: max(batch, counted.get(stream, 0)) for stream, batch in batches.items()}
+        for stream in never_back:  # what a cut counts is never missed because of a power cut
+            Log(settings, stream).flush()
         # After the logs: an event that comes again because another was voided is not to be there without that void.
         _look_again(book.location(settings).path for book in BOOKS)
         return record_cut(settings, never_back, voids_head(settings), label=label)
@@ -49,7 +51,7 @@ def _cut(project: Project, label: str | None) -> Cut:
 def _heads(settings: Settings, least: Mapping[str, int]) -> dict[str, LogHead]:
     """Return the heads of the logs at one moment, so that no delivery of a source was committed between two looks.
 
-    Raises Unavailable if a log has not reached its `least` batch.
+    Raises StorageError if a log has not reached its `least` batch.
     """
     logs = [Log(settings, stream) for stream in least]
     while True:

@@ -39,6 +39,7 @@ from lake.store.proof import chain
 from lake.store.scan import TIME, Scan, Span, spooled
 from lake.store.staging_table import StagingTable, stage
 from lake.store.storage import Address
+from lake.store.table_logs import invalidate
 from lake.store.voids import kept, voided
 from lake.store.warehouse import Location, Warehouse
 
@@ -208,9 +209,12 @@ class Log:
     def must_reach(self, batch: int) -> LogHead:
         """Where the log stands.
 
-        Raises Unavailable where it ends before `batch`, which it had: its newest commit was lost.
+        Raises StorageError if it ends before `batch`, which it had: its newest commit was lost.
         """
         newest = self.head()
+        if newest.batch < batch:  # another process may have committed it since this one looked
+            invalidate(self.path)
+            newest = self.head()
         recovery.must_reach(self.location, newest.batch, batch)
         return newest
 
@@ -246,7 +250,7 @@ class Log:
         Of all buckets, or of one, at all times, or at `times`. With `keys`, at least those that equal one of them in
         columns that files have as they are; what is made of other columns of the files than `only` may be null then.
         The contract's fields, older events upcast to them, then the log's own columns; and REFUSAL, where `refusals`
-        are asked for. Raises Unavailable where the log does not go as far.
+        are asked for. Raises StorageError if the log does not go as far.
         """
         contracts = evolution.with_current(self.contracts(self.must_reach(upto)), contract)
         if not delta.exists(self.path) or upto <= after:

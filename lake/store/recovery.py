@@ -5,7 +5,7 @@
 3. Cuts, voids and editions are numbered above all that ever had a number: what one book has lost, another remembers.
 4. A batch or a version that is gone is told by what has read it: nothing is derived or counted as if it were there.
 
-What a log has lost is read again by lake.ingest.recovery. docs/failure-model.md says what is promised.
+docs/failure-model.md says what is promised.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import takewhile
-from typing import Any
+from typing import Any, Final
 
 from lake.config import Settings
-from lake.errors import LakeError, Unavailable
+from lake.errors import LakeError, StorageError
 from lake.store import delta, small, torn
 from lake.store.damage import Damage
 from lake.store.scan import Scan
@@ -25,6 +25,11 @@ from lake.store.storage import Address
 from lake.store.table_head import TableHead
 from lake.store.view import view
 from lake.store.warehouse import Location, Warehouse
+
+RESTORE: Final = (
+    "restore a backup of the warehouse: what came after it is read again where its source can resend"
+    " (docs/how-to/backup.md)"
+)
 
 
 def put_aside(path: Address) -> None:
@@ -113,7 +118,13 @@ def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, 
     if batch >= reached:
         return []
     ends = f"it ends at batch {batch}" if batch else "it is missing"
-    return [Damage(log.path, log.path.url, f"{ends}, but {witness} goes up to batch {reached}")]
+    return [Damage(log.path, log.path.url, f"{ends}, but {witness} goes up to batch {reached}", RESTORE)]
+
+
+def check_complete(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> None:
+    """Raise StorageError if a log has lost batches that it had; `read` is as `lost_batches` has it."""
+    for lost in lost_batches(settings, stream, read):
+        raise lost.fault
 
 
 def last_batch(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> tuple[int, str]:
@@ -152,12 +163,12 @@ def _tables(settings: Settings, *books: Location) -> list[Location]:
 
 
 def must_reach(log: Location, last: int, counted: int) -> None:
-    """Raises Unavailable where a log ends at batch `last`, before one that was `counted`: its newest was lost."""
+    """Raise StorageError if a log ends at batch `last`, before one that was `counted`: its newest was lost."""
     if last < counted:
-        raise Unavailable(
-            f"the log of {log.name} has lost batch {last + 1}: it was counted up to batch {counted}",
+        raise StorageError(
+            f"the log of {log.name} is damaged: it ends at batch {last}, but was counted up to batch {counted}",
             where=str(log.path),
-            fix=f"lake ingest {log.name} reads it again from the same files, or says which of them are missing",
+            fix=RESTORE,
         )
 
 

@@ -121,20 +121,13 @@ HARMS: Final = [
     Crash("truncated: last commit of a compaction", ("run",), "compaction.after", truncated, tuned=PACKING),
     Crash("truncated: a table that others have read", ("run",), "edition.before", to_parent(truncated)),
     Crash("truncated: the cut of a published edition", ("run",), "edition.after", to_folder("meta/cuts", truncated)),
-    *(
-        Crash(f"truncated: {folder} behind an edition", ("run",), "edition.after", to_folder(folder, truncated))
-        for folder in ("logs/orders", "quarantine/orders", "redeliveries/orders")
-    ),
-    *(
-        Crash(
-            f"truncated: {folder} while it is maintained",
-            ("maintain",),
-            "vacuum.after",
-            to_folder(folder, truncated),
-            tuned=DUE,
-            environment=SHORT,
-        )
-        for folder in ("logs/orders", "meta/runs")
+    Crash(
+        "truncated: meta/runs while it is maintained",
+        ("maintain",),
+        "vacuum.after",
+        to_folder("meta/runs", truncated),
+        tuned=DUE,
+        environment=SHORT,
     ),
     Crash(
         "truncated: the book of the erased",

@@ -192,6 +192,23 @@ def test_what_a_writer_committed_before_it_died_is_on_the_disk_before_its_succes
 
 
 @pytest.mark.long
+def test_a_batch_that_a_cut_counts_and_a_replayed_record_are_there_after_a_power_cut(
+    traced: Recorded, tmp_path: Path
+) -> None:
+    house, repairs = shop(tmp_path / "shop"), tmp_path / "repairs.json"
+    house.land("orders", {"number": 1}, {"number": "?"})
+    disk = Disk.of(house.home)
+    assert traced.commands.lake("ingest", at=house, kill=Kill("log.after", 2)).landed
+    assert missing(house, disk.follow(traced.trace).lacking(), "logs") != []
+    assert traced.commands.lake("cut", at=house).code == 0
+    assert missing(house, disk.follow(traced.trace).lacking(), "logs") == []
+    [row] = waiting(house.settings)
+    repairs.write_text(json.dumps({"stream": "orders", "batch": 1, "number": row.number, "raw": '{"number": 2}'}))
+    assert traced.commands.lake("quarantine", "replay", "orders", str(repairs), at=house).code == 0
+    assert numbers(cut(disk.follow(traced.trace))) == [1, 2]
+
+
+@pytest.mark.long
 def test_a_void_that_was_reported_is_there_after_a_power_cut(traced: Recorded, tmp_path: Path) -> None:
     house = shop(tmp_path / "shop")
     house.land("orders", {"number": 1}, {"number": 2})

@@ -122,9 +122,7 @@ def test_a_file_that_is_called_like_somebody_has_its_place_blanked_too(tmp_path:
 
 def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path)
-    landed = [
-        ("orders", 1, f"orders/{name}.jsonl", 1, 1, "", 1, None, None) for name in ("margaret hamilton", "monday")
-    ]
+    landed = [("orders", 1, f"orders/{name}.jsonl", 1, 1, None) for name in ("margaret hamilton", "monday")]
     landing.LANDED.append(settings, landed)
     found = search_files(settings, {"margaret hamilton"})
     assert (found.names, found.holds) == (("orders/margaret hamilton.jsonl",), False)
@@ -150,7 +148,6 @@ def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, m
     monkeypatch.setattr("lake.ingest.append.append", append)
     replay(settings, no_spark)
     assert come == [""]
-    assert "hamilton" not in settings.path(".lake/staging/replay-orders-1.json").read_text()
     repair = {"stream": "orders", "batch": 0, "number": 1, "raw": "{}"}
     replay(settings, no_spark, repairs=[repair])
     assert come == ["", "{}"]

@@ -54,7 +54,7 @@ def test_mark_of_a_file_fits_its_table_and_is_found_again_at_every_time(project:
         assert landing.found_again(project, "aa", file.mark) == landing.at_hand(project, path, name=file.name)
         marks.append(file.mark)
     with landing.LANDED.written(project):
-        landing.LANDED.append(project, [["aa", n, *mark, *[None] * 4] for n, mark in enumerate(marks)])
+        landing.LANDED.append(project, [["aa", n, *mark, None] for n, mark in enumerate(marks)])
     rows = landing.LANDED.rows(project, f"SELECT {landing.MARK} FROM t ORDER BY batch")
     assert [mark_of(row) for row in rows] == marks
     assert mark_of({"path": "a", "size": 1, "mtime": ENDS[1] + 9}) == ("a", 1, ENDS[1])

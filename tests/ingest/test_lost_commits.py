@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -14,23 +12,22 @@ from pyspark.sql import SparkSession
 
 from lake.config import load_settings
 from lake.engine.advance import _is_current
-from lake.errors import ContractError, DeclarationError, LakeError, Unavailable
+from lake.errors import DeclarationError, LakeError, StorageError
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.gate import gate
-from lake.ingest import landing, recovery
+from lake.ingest import landing
+from lake.ingest.append import append
 from lake.ingest.files import Mark, noted
-from lake.ingest.replay import waiting
 from lake.project import Project, load
 from lake.publish.cut import cut
 from lake.scaffold import init
-from lake.store import delta, erasures, quarantine, small, voids
+from lake.store import delta, erasures, small, voids
 from lake.store.delta import Position
-from lake.store.ledger import editions
+from lake.store.ledger import cuts, editions
 from lake.store.ledger.cuts import Cut, get_cut, latest_cut
 from lake.store.locks.lease import lease
 from lake.store.log import Log
-from lake.store.quarantine import Rejected
 from lake.store.snapshot import published
 from lake.store.storage import Address
 from lake.store.table_head import TableHead
@@ -38,7 +35,7 @@ from lake.store.table_logs import forget_all
 from lake.store.tables import FeedGap
 from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
-from tests.checks import present
+from tests.checks import no_spark, present
 from tests.judgements import record_check
 
 pytestmark = pytest.mark.slow
@@ -100,18 +97,36 @@ def appended(shop: Project, batch: int, *marks: Mark) -> None:
         landing.remember(Log(shop.settings, "orders"))
 
 
-def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop: Project) -> None:
-    appended(shop, 1)
-    appended(shop, 2)
+def test_a_batch_that_a_cut_counted_is_missed_by_cuts_reads_and_ingestion(shop: Project) -> None:
+    settings = shop.settings
+    for batch in (1, 2):
+        appended(shop, batch)
     assert cut(shop).batches == {"orders": 2}
-    tear(Warehouse(shop.settings).log("orders").path)
-    with pytest.raises(Unavailable, match="the log of orders has lost batch 2"):
-        cut(shop)
-    with pytest.raises(Unavailable, match="the log of orders has lost batch 2"):
-        at(shop, 1, orders=2).whole(shop.tables[ORDER].inputs[0])
-    assert present(latest_cut(shop.settings)).batches == {"orders": 2}
-    appended(shop, 2)
-    assert cut(shop).number == 1
+    tear(Warehouse(settings).log("orders").path)
+    for uses in (
+        lambda: cut(shop),
+        lambda: at(shop, 1, orders=2).whole(shop.tables[ORDER].inputs[0]),
+        lambda: append(settings, no_spark, shop.contracts["orders"], lambda _: None),
+    ):
+        with pytest.raises(StorageError, match="the log of orders is damaged: it ends at batch 1, but") as told:
+            uses()
+        assert "restore a backup of the warehouse" in told.value.fix
+    assert present(latest_cut(settings)).batches == {"orders": 2}
+
+
+def test_a_cut_flushes_the_batches_that_it_counts(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    appended(shop, 1)
+    flushed: list[str] = []
+    monkeypatch.setattr(Log, "flush", lambda log: flushed.append(log.stream))
+    record = cuts.record_cut
+
+    def recorded(*args: Any, **more: Any) -> Cut:
+        flushed.append("cut")
+        return record(*args, **more)
+
+    monkeypatch.setattr("lake.publish.cut.record_cut", recorded)
+    cut(shop)
+    assert flushed == ["orders", "cut"]
 
 
 def test_the_number_of_a_cut_that_was_lost_is_not_given_again(shop: Project) -> None:
@@ -161,120 +176,6 @@ def test_a_table_reads_anew_an_input_that_lost_the_commit_it_was_derived_from(sh
     assert advanced(shop, ORDER, 3, orders=3).version == lost.version
     with pytest.raises(FeedGap, match="lost versions that were read"):
         at(shop, 3, orders=3).changes(source, daily)
-
-
-def replayed(shop: Project, *raws: str) -> list[Rejected]:
-    """A batch of orders, then one of records from the quarantine, whose texts are `raws` by now; then it is lost."""
-    settings = shop.settings
-    rows = [
-        (1, number, "wrong type", "", raw, "a.jsonl", datetime.now(UTC)) for number, raw in ((1, "one"), (2, "two"))
-    ]
-    small.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
-    appended(shop, 1, ("orders/a.jsonl", 1, 1))
-    mended = [
-        replace(row, raw=raw) for row, raw in zip(quarantine.rejected(settings, "orders", upto=1), raws, strict=True)
-    ]
-    recovery.keep(settings, "orders", 2, mended)
-    appended(shop, 2, *(row.fingerprint for row in reversed(mended)))
-    assert landing.taken(settings, "orders", 3) is None
-    tear(Warehouse(settings).log("orders").path)
-    return mended
-
-
-def again(shop: Project, batch: int) -> Any:
-    taken = present(landing.taken(shop.settings, "orders", batch))
-    assert (taken.at, taken.contract) == (datetime(2024, 1, 1, tzinfo=UTC), 1)
-    return recovery.delivery_of(shop.settings, shop.contracts["orders"], taken)
-
-
-def test_records_from_the_quarantine_are_put_to_the_log_again_as_they_were_mended(shop: Project) -> None:
-    mended = replayed(shop, "one, mended", "two")
-    found = again(shop, 2)
-    assert (found.rows, found.whole) == (tuple(reversed(mended)), True)
-    with pytest.raises(ContractError, match=r"1 of its records break the contract(.|\n)*--give-up"):
-        found.marks({0})
-
-
-def test_records_that_were_not_mended_are_in_the_quarantine_itself(shop: Project) -> None:
-    mended = replayed(shop, "one", "two")
-    shutil.rmtree(shop.settings.path(".lake/staging"))
-    assert again(shop, 2).rows == tuple(reversed(mended))
-
-
-def test_a_record_that_was_mended_is_not_taken_for_the_one_in_the_quarantine_where_both_are_as_long(
-    shop: Project,
-) -> None:
-    replayed(shop, "1ne", "two")
-    assert [row.raw for row in again(shop, 2).rows] == ["two", "1ne"]
-    shutil.rmtree(shop.settings.path(".lake/staging"))
-    with pytest.raises(LakeError, match="quarantine:1/1, from which it was read, is gone"):
-        again(shop, 2)
-
-
-def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop: Project) -> None:
-    settings = shop.settings
-    with pytest.raises(DeclarationError, match="no lost batch after batch"):
-        recovery.give_up(settings, "orders")
-    replayed(shop, "one, mended", "two")
-    shutil.rmtree(settings.path(".lake/staging"))
-    with pytest.raises(
-        LakeError, match=r"lost batch 2, and quarantine:1/1, .* is gone(.|\n)*lake ingest orders --give-up"
-    ):
-        again(shop, 2)
-    assert [recovery.give_up(settings, "orders") for _ in range(2)] == [2, 2]
-    head = Log(settings, "orders").head()
-    assert (head.batch, head.files, head.position.txn) == (2, [], 2)
-    assert landing.taken(settings, "orders", 3) is None
-    assert landing.landed(Log(settings, "orders")) == {("orders/a.jsonl", 1, 1)}
-    assert len([*waiting(settings)]) == 2
-    appended(shop, 3, ("orders/b.jsonl", 1, 1))
-    with pytest.raises(DeclarationError, match="no lost batch after batch"):
-        recovery.give_up(settings, "orders")
-
-
-def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new_when_it_comes_back(
-    shop: Project,
-) -> None:
-    settings, mark = shop.settings, ("orders/a.jsonl", 2, 1)
-    small.append(Warehouse(settings).log("orders").path, "_batch BIGINT", [])
-    appended(shop, 1, mark)
-    tear(Warehouse(settings).log("orders").path)
-    with pytest.raises(LakeError, match=r"lost batch 1, and orders/a.jsonl, from which it was read, is gone"):
-        again(shop, 1)
-    assert recovery.give_up(settings, "orders") == 1
-    assert landing.landed(Log(settings, "orders")) == set()
-
-
-def test_a_lost_batch_is_made_again_of_a_file_whose_name_cannot_be_printed(shop: Project) -> None:
-    folder = shop.settings.path(shop.settings.landing) / "orders"
-    file = folder / os.fsdecode(b"caf\xe9\x07.jsonl")
-    file.write_text("{}")
-    [mark] = [each.mark for each in landing.listing(shop.settings, "orders") if each.path == file]
-    assert mark[0] == r"orders/caf\xe9\x07.jsonl"
-    appended(shop, 1, mark)
-    tear(Warehouse(shop.settings).log("orders").path)
-    assert [each.path for each in again(shop, 1).files] == [file]
-    shop.settings.path("archive/orders").mkdir(parents=True)
-    archiving = replace(shop.settings, archive=Path("archive"))
-    landing.archive(archiving, "orders", {mark})
-    assert not file.exists()
-    assert present(landing.found_again(archiving, "orders", mark)).mark == mark
-
-
-def test_what_a_batch_was_made_of_is_new_again_though_giving_it_up_was_cut_short(
-    shop: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = shop.settings
-    replayed(shop, "one", "two")
-    with monkeypatch.context() as crash:
-        crash.setattr(landing, "disown", lambda *_: None)
-        recovery.give_up(settings, "orders")
-    assert len([*waiting(settings)]) == 0
-    recovery.disown(settings, Log(settings, "orders").head())
-    assert len([*waiting(settings)]) == 2
-    appended(shop, 3, ("orders/b.jsonl", 1, 1))
-    recovery.disown(settings, Log(settings, "orders").head())
-    assert landing.taken(settings, "orders", 3)
 
 
 def void(shop: Project, offset: int) -> int:

@@ -141,7 +141,7 @@ def test_what_was_taken_in_again_is_in_quarantine_no_more(flights: Project, proj
     small.append(Warehouse(project).quarantine("flights").path, quarantine.SCHEMA, refused)
     landing.LANDED.append(
         project,
-        [("flights", 2, quarantine.mark(1, 1), 0, 0, "", 1, None, None)],
+        [("flights", 2, quarantine.mark(1, 1), 0, 0, None)],
     )
     [stream] = look(flights).streams
     assert stream.quarantined == {"type": 1}

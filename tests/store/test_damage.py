@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 from datetime import UTC, datetime, timedelta
@@ -10,14 +9,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from pyspark.sql import SparkSession
 
 from lake.cli import lake
 from lake.engine.verify import verify_all
 from lake.erasure import purge
-from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.errors import LakeError, StorageError
 from lake.ingest import integrity, landing
-from lake.ingest import recovery as recovered
 from lake.ingest.append import append
 from lake.ingest.delivery import Delivery
 from lake.project import Project
@@ -57,7 +54,6 @@ def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> N
     with lease(shop.settings, "log.orders"):
         head = Log(shop.settings, "orders").head()
         data["content"] = chain.entry(head.content, head.batch + 1, {}, [])
-        data["beside"] = {name: data["counts"][name] for name in ("quarantined", "duplicates")}
         small.append(Warehouse(shop.settings).log("orders").path, LOG, [], head.next(**data))
         landing.remember(Log(shop.settings, "orders"))
 
@@ -109,18 +105,13 @@ def test_a_log_that_was_lost_with_the_list_of_its_files_is_not_begun_again(shop:
         shutil.rmtree(location.path.local)
     if who == ORDER:
         shutil.rmtree(Warehouse(settings).book("cuts").path.local)
-    with pytest.raises(LakeError, match=f"lost what came after batch 0: {who} goes up to batch 2") as told:
+    with pytest.raises(StorageError, match=f"it is missing, but {who} goes up to batch 2"):
         append(settings, no_spark, contract, lambda _: Delivery())
-    assert (told.value.exit_code, "--give-up" in told.value.fix) == (1, True)
     assert not delta.exists(Log(settings, "orders").path)
     if who != ORDER:
         assert side_tables.size(quarantined) == 1, "what stands beside the log is there for the log of a backup"
-    assert recovered.give_up(settings, "orders") == 2
-    assert [head.batch for head in Log(settings, "orders").heads()] == [2, 1]
-    taken_in(shop, 3)
-    with pytest.raises(DeclarationError, match="no lost batch after batch 3"):
-        recovered.give_up(settings, "orders")
-    assert cut(shop).batches == {"orders": 3}
+    result = command(shop, "ingest", "orders", "--give-up")
+    assert (fault(result).exit_code, "orders is a stream" in str(result.exception)) == (2, True)
 
 
 def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project) -> None:
@@ -175,27 +166,16 @@ def test_a_version_is_not_answered_from_where_its_commit_was_cut_short_at_whatev
             pass
 
 
-def not_started() -> SparkSession:
-    raise Unavailable("Spark does not start")
-
-
-def test_a_lost_quarantine_is_told_by_the_next_append_however_little_there_is_to_take_in(
-    shop: Project, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_lost_beside_a_log_are_named_by_the_check_of_the_log(shop: Project) -> None:
     settings = shop.settings
     rows = [(1, 1, "wrong type", "", "one", "a.jsonl", datetime.now(UTC))]
     small.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
     taken_in(shop, 1, read=1, quarantined=1)
-    contract = shop.contracts["orders"]
-    with caplog.at_level(logging.WARNING, "lake"):
-        append(settings, no_spark, contract, lambda _: None)
-        assert caplog.text == ""
-        shutil.rmtree(Warehouse(settings).quarantine("orders").path.local)
-        with pytest.raises(Unavailable, match="Spark does not start"):
-            append(settings, not_started, contract, lambda _: None)
-        assert caplog.text == ""
-        append(settings, no_spark, contract, lambda _: None)
-    assert "the quarantined records of batch 1 of orders were lost" in caplog.text
+    assert command(shop, "log", "orders", "--check").exit_code == 0
+    shutil.rmtree(Warehouse(settings).quarantine("orders").path.local)
+    result = command(shop, "log", "orders", "--check")
+    assert (fault(result).exit_code, "batch 1: 1 quarantined, 0 in quarantine" in result.stdout) == (1, True)
+    append(settings, no_spark, shop.contracts["orders"], lambda _: None)
 
 
 def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(shop: Project) -> None:

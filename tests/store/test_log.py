@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
 from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,21 +15,23 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lake.backup import backup
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
-from lake.errors import DeclarationError, Unavailable
+from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.ingest import fsck as log_run
 from lake.ingest import landing
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import by_reason, read_repairs, replay, waiting
 from lake.ingest.void import void
+from lake.project import load
 from lake.store import delta, log, quarantine, side_tables
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.scan import to_arrow
 from lake.store.storage import Address
 from lake.store.table_logs import forget_all
-from lake.store.torn import commit_file, damages
+from lake.store.torn import commit_file
 from lake.store.voids import voided, voids_head
 from lake.store.warehouse import Warehouse
 from tests.store.events import NOW, READING, Land, declare, events, fields, reading, take
@@ -119,61 +121,32 @@ def test_a_crash_before_the_log_leaves_nothing_behind(
 
 
 @pytest.mark.long
-def test_what_damage_took_from_beside_the_log_is_made_again(
-    project: Settings, spark: SparkSession, land: Land, caplog: pytest.LogCaptureFixture
-) -> None:
-    declare(project)
-    land("readings", "1.jsonl", reading("a"), reading("a"), "broken")
-    land("readings", "2.jsonl", reading("b"), reading("a"), reading("a", value=7), "broken too", reading("z", 20))
-    for _ in range(2):
-        ingest(replace(project, batch_files=1), lambda: spark, load_contracts(project), now=NOW, batches=1)
-    land("readings", "3.jsonl", reading("c"))
-    take(project, spark)
-    paths = Warehouse(project).quarantine("readings").path, Warehouse(project).redeliveries("readings").path
-    before = (
-        [*quarantine.rejected(project, "readings", upto=9)],
-        side_tables.counts(Warehouse(project).redeliveries("readings"), upto=9),
-    )
-    assert [len(each) for each in before] == [4, 2]
-    for path in paths:
-        tear(path)
-    with lease(project, "log.readings"):
-        assert len(log_run.check(project, "readings")) == 2
-    assert take(project, spark, now=NOW + timedelta(days=1)).read == 0
-    after = (
-        [*quarantine.rejected(project, "readings", upto=9)],
-        side_tables.counts(Warehouse(project).redeliveries("readings"), upto=9),
-    )
-    assert (after, log_run.check(project, "readings")) == (before, [])
-    assert not [file for path in paths for file in damages(path)]
-
-    tear(paths[0])
-    project.path("landing/readings/2.jsonl").unlink()
-    take(project, spark)
-    assert "the quarantined records of batch 2 of readings were lost" in caplog.text
-    assert len(log_run.check(project, "readings")) == 1
-    land("readings", "4.jsonl", reading("d"))
-    assert take(project, spark).accepted == 1
-
-
-@pytest.mark.long
-def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_contract_say_by_now(
+def test_a_lost_batch_is_read_again_from_archived_files_after_an_older_backup_is_restored(
     project: Settings, spark: SparkSession, land: Land
 ) -> None:
     declare(project)
-    land("readings", "1.jsonl", reading("a"))
+    project = replace(project, archive=project.path("archive"))
+    land("readings", "1.jsonl", reading("a"), "broken")
     take(project, spark)
-    land("readings", "2.jsonl", reading("b"), reading("early", 20), reading("oil", kind="OIL"))
-    counts, found = take(project, spark), [*quarantine.rejected(project, "readings", upto=9)]
-    assert sorted(row.reason for row in found) == ["not in enum", "too far ahead"]
+    backup(load(project), project.path("copy"), keys=None, tell=lambda _: None)
+    land("readings", "2.jsonl", reading("b"), "broken too")
+    land("readings", "3.jsonl", reading("c"))
+    take(replace(project, batch_files=1), spark)
+    before = [event["_id"] for event in events(project, spark)]
     tear(Warehouse(project).log("readings").path)
-    kind = {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["GAS", "POWER", "OIL"]}}
-    declare(project, fields=fields(kind | {"default": "POWER"}))
-    land("readings", "3.jsonl", reading("c", kind="OIL"))
-    assert take(project, spark, now=NOW + timedelta(days=1)).accepted == 1
-    assert [head.counts["accepted"] for head in Log(project, "readings").heads()] == [1, counts.accepted, 1]
-    assert [*quarantine.rejected(project, "readings", upto=9)] == found
-    assert [head.contract for head in Log(project, "readings").heads()] == [2, 1, 1]
+    land("readings", "4.jsonl", reading("d"))
+    with pytest.raises(StorageError, match="it ends at batch 2, but the list of ingested files goes up to batch 3"):
+        take(project, spark)
+
+    shutil.rmtree(project.warehouse_path)
+    project.path("copy/warehouse").rename(project.warehouse_path)
+    forget_all()
+    project.path("landing/readings/4.jsonl").unlink()
+    for name in ("2.jsonl", "3.jsonl"):
+        project.path(f"archive/readings/{name}").rename(project.path(f"landing/readings/{name}"))
+    take(replace(project, batch_files=1), spark)
+    assert [event["_id"] for event in events(project, spark)] == before
+    assert [row.raw for row in waiting(project)] == ["broken", "broken too"]
     assert log_run.check(project, "readings") == []
 
 

@@ -53,7 +53,6 @@ LOCAL: Final = {
     "ingest/delivery.py": "a landing file is read where it is",
     "ingest/append.py": "standard input is staged",
     "ingest/replay.py": "repairs are read from a file that is named",
-    "ingest/recovery.py": "repaired texts are staged until their commit is there",
     "ingest/crashed_readers.py": "the note of files being read lies beside the locks",
     "gate/gx.py": "its environment is set before it is imported",
     "engine/at_cut.py": "tables of an old cut go to a folder that is named, or to one that goes after the query",
