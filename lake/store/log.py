@@ -14,7 +14,6 @@ events: `read` gives either these or those.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -34,8 +33,7 @@ from lake.store.delivered import Delivered, by_source
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
-from lake.store.numbered import commit_actions, commit_staged, only_writer, proven
-from lake.store.proof import chain
+from lake.store.numbered import commit_staged, only_writer, proven
 from lake.store.scan import TIME, Scan, Span, spooled
 from lake.store.staging_table import StagingTable, stage
 from lake.store.storage import Address
@@ -64,8 +62,6 @@ OWN: Final = {
     "_extra": "string",
 }
 LOCAL_TIME: Final = "timestamp_ntz"
-DELTA: Final = {"bigint": "long", "int": "integer"}
-"""How Delta calls what Spark's SQL calls otherwise."""
 PROPERTIES: Final = {
     "delta.appendOnly": "true",
     "delta.enableDeletionVectors": "false",
@@ -400,24 +396,6 @@ class Log:
         writer.option("mergeSchema", "true").save(staging.path.spark)
         return staging
 
-    def skip(self, contract: Contract, head: LogHead, *, at: datetime) -> None:
-        """Commits the batch after `head` without any event, to a log that is made where it is gone.
-
-        Raises Unavailable where another writer was first.
-        """
-        self._make(contract, _without_events(contract))
-        repeated = {"repeated", "origin"}
-        same = {name: value for name, value in head.position.data.items() if name not in repeated}
-        counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
-        empty = {"offsets": {}, "watermark": None, "contract": 0} | same
-        empty["content"] = chain.entry(head.content, head.batch + 1, {}, [])
-        if horizon := {name: fact for name, fact in head.horizon.items() if name not in {"told", "closed"}}:
-            empty["horizon"] = horizon
-        empty |= {"batch": head.batch + 1, "counts": counts, "files": [], "at": at.isoformat()}
-        position = head.position.next(**empty)
-        with only_writer(self.location, position, _beaten(head.stream, position)):
-            commit_actions(self.path, position, [], version=delta.version(self.path) + 1, info={"operation": "SKIP"})
-
 
 def _schema(rows: pa.Table | DataFrame) -> Schema:
     import pyarrow as pa
@@ -425,13 +403,6 @@ def _schema(rows: pa.Table | DataFrame) -> Schema:
     if isinstance(rows, pa.Table):
         return Schema.from_arrow(rows.schema)
     return Schema.from_json(rows.schema.toNullable().json())
-
-
-def _without_events(contract: Contract) -> Schema:
-    """The columns of a log that has had no event: its own, and those by which it is searched; others come with rows."""
-    kinds = OWN | {name: contract.field(name).type for name in ranged(contract)}
-    fields = [{"name": name, "type": DELTA.get(kind, kind), "nullable": True} for name, kind in kinds.items()]
-    return Schema.from_json(json.dumps({"type": "struct", "fields": [{**field, "metadata": {}} for field in fields]}))
 
 
 def _head(stream: str, position: Position) -> LogHead:

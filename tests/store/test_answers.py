@@ -27,7 +27,6 @@ from lake.project import load
 from lake.store import delta, quarantine, recovery, side_tables, small
 from lake.store.commit import commit, describe, replace
 from lake.store.ledger import cuts, editions, runs
-from lake.store.log import Log
 from lake.store.storage import Address, LocalFolder
 from lake.store.table_head import CHANGE, Counts
 from lake.store.table_log import delta_table
@@ -119,10 +118,6 @@ class Warehoused:
     def create(self) -> None:
         delta.create(self.table.path.parent / "new", delta_table(self.table.path).schema(), {})
 
-    def skip(self) -> None:
-        log = Log(self.settings, "orders")
-        log.skip(self.project.contracts["orders"], log.head(), at=AT)
-
     def compact(self) -> None:
         compaction.compact_table(self.quarantine, None)
 
@@ -158,7 +153,6 @@ COMMITS: Final[Mapping[str, tuple[Act, Callable[[Warehoused], Address]]]] = {
     "create": (Warehoused.create, lambda w: w.table.path.parent / "new"),
     "order": (Warehoused.order, OF_TABLE),
     "begin anew": (Warehoused.begin_anew, OF_TABLE),
-    "skip": (Warehoused.skip, lambda w: w.orders),
     "compact": (Warehoused.compact, lambda w: w.quarantine),
     "quarantine": (
         lambda w: quarantine.put_files(w.settings, "orders", 4, [("g", "")], at=AT),
