@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.store import delta, small
-from lake.store.scan import Scan
-from lake.store.storage import Address
 from lake.store.warehouse import Location, Warehouse
 
 if TYPE_CHECKING:
@@ -55,15 +53,3 @@ def counts(at: Location, *, upto: int) -> dict[int, int]:
     """How many rows each batch has, up to batch `upto`."""
     query = "SELECT _batch, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY _batch"
     return {row["_batch"]: row["n"] for row in small.rows(at.path, query, upto)}
-
-
-def size(path: Address) -> int:
-    """How many rows there are, as the table's commits count them. No file is read."""
-    return Scan(path).rows() if delta.exists(path) else 0
-
-
-def clear(path: Address, batch: int) -> None:
-    """Deletes the rows of one batch."""
-    if delta.exists(path):
-        with delta.changing(path) as (table, properties):
-            table.delete(f"_batch = {batch}", commit_properties=properties)

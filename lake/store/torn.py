@@ -84,14 +84,6 @@ def signpost(commit: Address) -> str | None:
     return None
 
 
-def damages(path: Address) -> list[Address]:
-    """The commits of the table at `path` that were put aside."""
-    log = path / "_delta_log"
-    with suppress(FileNotFoundError):
-        return [log / entry.name for entry in log.list() if re.fullmatch(r"\..*\.json\.torn", entry.name)]
-    return []
-
-
 def has_checkpoint(path: Address, version: int) -> bool:
     """Whether the table at `path` has a checkpoint of `version`."""
     return bool(_checkpoints(path, version))

@@ -166,7 +166,6 @@ COMMITS: Final[Mapping[str, tuple[Act, Callable[[Warehoused], Address]]]] = {
         lambda w: side_tables.put_redeliveries(w.settings, "orders", 4, AGAIN),
         lambda w: w.redeliveries,
     ),
-    "clear": (lambda w: side_tables.clear(w.redeliveries, 2), lambda w: w.redeliveries),
     "clear above": (lambda w: recovery.clear_above(w.settings, "orders", 2), lambda w: w.redeliveries),
     "cut": (lambda w: cuts.record_cut(w.settings, {"orders": 3}, 0), _book("cuts")),
     "run": (lambda w: runs.record_run(w.settings, "cut", "all", 1, "done", {}, AT, 0.1), _book("runs")),
@@ -229,7 +228,7 @@ def test_what_cannot_be_read_back_is_told_as_unknown(tmp_path: Path, monkeypatch
     with losing(monkeypatch, OSError("Generic S3 error: timed out"), made=True), monkeypatch.context() as patched:
         patched.setattr("lake.store.delta.commits", nothing_answers)
         with pytest.raises(Unavailable, match="whether a commit is there cannot be read"):
-            side_tables.clear(here.redeliveries, 2)
+            recovery.clear_above(here.settings, "orders", 1)
 
 
 def test_a_signpost_whose_answer_was_lost_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
