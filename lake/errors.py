@@ -152,6 +152,9 @@ def _said(error: BaseException, reasons: Iterable[str]) -> tuple[str, str]:
     return reason, path[0] if path else ""
 
 
+DELETED: Final = re.compile(r"Object at location .* not found|FILE_NOT_EXIST|java\.io\.FileNotFoundException")
+"""What delta-rs and Spark report if a file is gone."""
+EXPIRED: Final = "run the command again: lake maintain deletes what is older than keep_days; raise it for longer reads"
 UNREACHED: Final = re.compile(
     r"Generic \w+ error|error sending request|onnection (?:reset|refused|closed|was forcibly closed|aborted)"
     r"|[Tt]imed out|[Tt]imeout|java\.net\.|SdkClientException|S3Exception|AWS\w+Exception|InterruptedIOException"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lake import cost
@@ -20,7 +21,7 @@ from lake.errors import Unavailable
 from lake.ingest.integrity import content_fault
 from lake.project import Project
 from lake.publish import addresses
-from lake.publish.retention import Needed, retired, tables
+from lake.publish.retention import FOR_EVER, Needed, retired, tables
 from lake.store import delta, durable, log, put_up
 from lake.store.damage import damage
 from lake.store.delta import Position
@@ -40,8 +41,6 @@ from lake.store.warehouse import Location
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FOR_EVER: Final = 365_000.0
-"""A number of days before every edition."""
 STAGED: Final = timedelta(days=1)
 """How long a staged file is left alone."""
 
@@ -124,7 +123,8 @@ def _maintain(
     kept = [edition.number for edition in editions.kept_editions(settings) if edition.number not in expired]
     still_read = editions.expired_since(settings, min(process.seen for process in running)) if running else []
     going = expired if policy.dry_run and not running else []
-    work = _Work(project, spark, policy, tell, lambda: Needed.now(project, also=still_read, but=going))
+    needed = partial(Needed.now, project, days=policy.days, also=still_read, but=going)
+    work = _Work(project, spark, policy, tell, needed)
     done = Upkeep(expired, kept, running)
     held = [place for place in tables(settings) if not work.keep(place, done, seconds=0)]
     for place in held:

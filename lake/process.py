@@ -11,7 +11,7 @@ import duckdb
 
 from lake import duck, file_modes, s3
 from lake.config import Settings, load_settings
-from lake.errors import LakeError, Unavailable, forbidden, full, unreached
+from lake.errors import DELETED, EXPIRED, LakeError, Unavailable, forbidden, full, unreached
 from lake.session import first_line, lost
 from lake.store.locks import activity
 
@@ -50,7 +50,7 @@ def fault_of(error: BaseException, settings: Settings | None) -> LakeError | Non
     where = settings.warehouse_name if settings else ""
     disk = full(error, where=where) or forbidden(error, where=where)
     known = lost(error) or s3.fault(error) or disk or _of_system(error) or _beyond(error, settings)
-    return known or _damage(error, settings) or unreached(error, where=where)
+    return known or _damage(error, settings) or _deleted(error) or unreached(error, where=where)
 
 
 def _of_system(error: BaseException) -> LakeError | None:
@@ -73,6 +73,13 @@ def _beyond(error: BaseException, settings: Settings | None) -> LakeError | None
         where=str(settings.project / "pyproject.toml"),
         fix="allow more by that setting, or by LAKE_CLIENT_MEMORY; committed work is kept",
     )
+
+
+def _deleted(error: BaseException) -> LakeError | None:
+    """A fault of delta-rs or Spark that a file is gone which the newest state of no table needs."""
+    if not DELETED.search(str(error)):
+        return None
+    return Unavailable(f"a file that was being read was deleted: {first_line(error)}", fix=EXPIRED)
 
 
 def _damage(error: BaseException, settings: Settings | None) -> LakeError | None:

@@ -108,8 +108,8 @@ def maintain(
     """Compact files, expire old editions, vacuum unneeded files.
 
     Retention: an edition is kept while it is among the newest, or young, or pinned. Compaction changes no row and no
-    number, which it proves each time. Files that a running process reads are kept; tables that one is writing are
-    skipped until the next call (exit code 75).
+    number, which it proves each time. Files that a process of this machine reads are kept, and in a bucket all that
+    are younger than --keep-days. Tables that a process is writing are skipped until the next call (exit code 75).
 
     \b
     lake maintain --dry-run

@@ -1,10 +1,11 @@
 """Purge: once an edition without a forgotten person is published, nothing of them is left in any older one.
 
-1. Destroy keys that a crash has left.
+1. Destroy keys that a crash has left. In a bucket, where processes of other machines are not known, wait GRACE after
+   the first edition without the person, by the clocks of the hosts.
 2. Have every table begin anew, and publish that: the same rows, and no past. One that is not derived from the stream
    may have been, before it was redefined.
-3. Wait for pins and for processes that began before the edition: they may still read data of the person. And for
-   consumers that have an older edition, as long as that is kept for them: beyond it they start over.
+3. Wait for pins and for processes of this machine that began before the edition: they may still read data of the
+   person. And for consumers that have an older edition, as long as that is kept for them: beyond it they start over.
 4. Let every other edition expire: `lake sql --edition` says so from then on.
 5. End the past of the tables and of the stream's quarantine; drop the homes that are not live, what was staged or
    spilled, what a kill has left, and what Spark has said, in which values are.
@@ -15,7 +16,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from lake.config import Settings
 from lake.erasure.forget import destroy_keys
@@ -38,6 +40,9 @@ from lake.store.view import view
 from lake.store.warehouse import Warehouse
 from lake.text import moment
 
+GRACE: Final = timedelta(hours=1)
+"""How long a process of another machine may go on reading data of the person; later it ends with an error."""
+
 
 def purge(project: Project, tell: Callable[[str], None]) -> None:
     """Purges, if people were forgotten since the last purge; postponed while a reader or a pin is in the way."""
@@ -50,7 +55,7 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
         return
     destroy_keys(settings)
     number, streams = max(erasure.number for erasure in fresh), {erasure.stream for erasure in fresh}
-    waiting = _not_published(settings, number) or _anew(project, number)
+    waiting = _not_published(settings, number) or _grace(settings, number) or _anew(project, number)
     edition = editions.latest_edition(settings)
     if waiting := waiting or _still_read(settings, edition):
         tell(f"purge   is waiting: {waiting}")
@@ -153,3 +158,12 @@ def _still_read(settings: Settings, edition: Edition | None) -> str:
         )
     early = [process for process in activity.others(settings) if process.seen < edition.number]
     return f"{early[0]} may still be reading data of the person" if early else ""
+
+
+def _grace(settings: Settings, number: int) -> str:
+    """Return what is waited for if processes of other machines may still read data of the person; "" if none may."""
+    if not settings.store:
+        return ""
+    without = [e for e in editions.kept_editions(settings) if all(get_cut(settings, c).voids >= number for c in e.cuts)]
+    until = min(edition.published_at for edition in without) + GRACE
+    return f"other hosts may still read data of the person until {moment(until)}" if until > datetime.now(UTC) else ""

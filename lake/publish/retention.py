@@ -1,4 +1,8 @@
-"""Retention: what of a warehouse is still needed by kept editions, derived tables and running processes."""
+"""Retention: what of a warehouse is still needed by kept editions, derived tables and running processes.
+
+Processes of this machine are known. In a bucket, those of other machines are assumed to have begun at most `keep_days`
+ago, by the clock of this machine and the times that the writers of commits gave them.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,13 @@ from lake.store import delta
 from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition, in_ranges
 from lake.store.locks import activity
-from lake.store.locks.activity import Running
 from lake.store.storage import Address
 from lake.store.tables import Table, heads
 from lake.store.upkeep import vacuum
 from lake.store.warehouse import Location, Warehouse
 
+FOR_EVER: Final = 365_000.0
+"""Days: more are no date."""
 UNPUBLISHED: Final = timedelta(days=1)
 """So long a home that was built and not published waits to be taken up."""
 
@@ -31,29 +36,35 @@ def tables(settings: Settings) -> Iterator[Location]:
 
 @dataclass(frozen=True)
 class Needed:
-    """What is needed at one moment: by `editions`, by the live homes of declared tables, by processes `running`.
+    """What is needed at one moment: by `editions`, by the live homes of declared tables, by processes.
 
-    `homes` are the live ones: {folder: table}. The processes are the longest at work first.
+    `homes` are the live ones: {folder: table}. Processes of this machine `began` at these moments; `oldest` is when any
+    process may have begun, None if none is at work.
     """
 
     project: Project
-    running: tuple[Running, ...]
+    began: tuple[datetime, ...]
+    oldest: datetime | None
     editions: tuple[Edition, ...]
     homes: Mapping[Address, Table]
 
     @classmethod
-    def now(cls, project: Project, *, also: Iterable[Edition] = (), but: Collection[int] = ()) -> Needed:
-        """What is needed now: the kept editions, `also` these, `but` not those.
+    def now(
+        cls, project: Project, *, days: float = 0, also: Iterable[Edition] = (), but: Collection[int] = ()
+    ) -> Needed:
+        """What is needed now: the kept editions, `also` these, `but` not those; in a bucket, all of the last `days`.
 
         Who begins after this has been asked will find what is newest, and the editions that are kept.
         """
         settings = project.settings
-        running = tuple(activity.others(settings))
+        began = tuple(process.since for process in activity.others(settings))
+        elsewhere = [datetime.now(UTC) - timedelta(days=min(days, FOR_EVER))] if settings.store else []
+        oldest = min([*began, *elsewhere], default=None)
         kept = [edition for edition in editions.kept_editions(settings) if edition.number not in but]
         newest = editions.latest_edition(settings)
         home = {name: table.home for name, table in newest.tables.items()} if newest else {}
         tables = [project.table_in(t, home.get(t.name, t.name)) for t in project.tables.values()]
-        return cls(project, running, (*kept, *also), {table.path: table for table in tables})
+        return cls(project, began, oldest, (*kept, *also), {table.path: table for table in tables})
 
     def by_editions(self, path: Address) -> dict[int, int]:
         """Which version of the table at `path` each edition has: {edition: version}."""
@@ -69,11 +80,11 @@ class Needed:
         """The version from which on everything at `location` is needed.
 
         Of a live table, that is what its children have read last and what was published last: a table that is behind
-        goes on from there. Of anything, what the longest running process found when it began.
+        goes on from there. Of anything, what the process that began first found then.
         """
         versions = [delta.version(location.path)]
-        if self.running:
-            versions.append(vacuum.seen_at(location.path, self.running[0].since))
+        if self.oldest:
+            versions.append(vacuum.seen_at(location.path, self.oldest))
         if location.path in self.homes:
             published = self.by_editions(location.path)
             versions += [published[max(published)] if published else 0, *self._read_from(location)]
@@ -91,7 +102,7 @@ class Needed:
             return False
         changed = datetime.fromtimestamp(next(delta.commits(location.path))["timestamp"] / 1000, UTC)
         at_once = drop_retired or self._is_taken(location)
-        late = [each.since for each in self.running] + ([] if at_once else [datetime.now(UTC) - UNPUBLISHED])
+        late = [*self.began] + ([] if at_once else [datetime.now(UTC) - UNPUBLISHED])
         return all(changed < moment for moment in late)
 
     def _is_taken(self, location: Location) -> bool:

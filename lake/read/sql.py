@@ -21,7 +21,7 @@ import duckdb
 from lake import file_modes
 from lake.config import Settings
 from lake.duck import connect
-from lake.errors import DeclarationError, LakeError, StorageError, did_you_mean
+from lake.errors import EXPIRED, DeclarationError, LakeError, StorageError, did_you_mean
 from lake.quoting import literal, quoted
 from lake.session import first_line
 from lake.store import delta, recovery
@@ -228,6 +228,8 @@ class Reader:
         root = Warehouse(self.settings).root
         without = {table.name: delta.missing(root, table.files) for table in tables}
         gone = [file for files in without.values() for file in files]
+        if gone and self.edition.number and not editions.is_kept(self.settings, self.edition.number):
+            return StorageError(f"{self.label} expired while it was read", where=gone[0], fix=EXPIRED)
         again = " ".join(name for name, files in without.items() if files or not gone)
         fault = blamed(self.settings, error)
         what = "a file is gone" if gone else fault.what if fault else first_line(error)
@@ -244,6 +246,10 @@ class Reader:
         text = str(error)
         what = re.sub(r"^(\w+ )+Error: ", "", text.partition("\n")[0]).strip()
         where = _place(text, query)
+        # DuckDB takes a missing file for a folder, in which it may not look.
+        is_gone = any(f"{file}/**/*.parquet" in text for table in tables for file in table.files)
+        if is_gone or isinstance(error, duckdb.IOException):
+            return self.unreadable(error, tables, relations)
         if isinstance(error, duckdb.PermissionException):
             return DeclarationError(
                 "a query can read the tables of the edition only",
@@ -259,8 +265,6 @@ class Reader:
                 return DeclarationError(
                     f"no column {missing[1]!r}", where=where, fix=did_you_mean(missing[1].lower(), columns)
                 )
-        if isinstance(error, duckdb.IOException):
-            return self.unreadable(error, tables, relations)
         return DeclarationError(what, where=where, fix=_fix_for(what))
 
     def _no_table(self, name: str, query: str, where: str) -> DeclarationError:

@@ -19,12 +19,13 @@ from pyspark.sql import SparkSession
 
 from lake import maintenance
 from lake.cli import Shell, upkeep
-from lake.config import load_settings
-from lake.errors import DeclarationError, StartOver, Unavailable
+from lake.config import Settings, load_settings
+from lake.errors import DeclarationError, StartOver, StorageError, Unavailable
 from lake.maintenance import Policy, Upkeep, maintain
+from lake.process import fault_of
 from lake.project import Project, load
 from lake.publish import retention
-from lake.publish.retention import retired
+from lake.publish.retention import Needed, retired
 from lake.read.sql import reader
 from lake.read.subscription import subscribe
 from lake.scaffold import init
@@ -33,6 +34,7 @@ from lake.store.commit import commit
 from lake.store.delta import start
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.editions import EditionTable
+from lake.store.storage import Address
 from lake.store.table_head import CHANGE, Counts
 from lake.store.table_log import delta_table
 from lake.store.tables import Table
@@ -184,6 +186,32 @@ def test_what_was_there_when_a_running_process_began_stays_until_it_ends(
         assert readable(table) == [2, 3, 4], "when it began, it could have asked for edition 2"
     assert keep(project).running == ()
     assert readable(table) == [3, 4]
+
+
+def test_a_reader_past_the_limit_gets_an_error_that_names_it(project: Project) -> None:
+    table = published(project, times=3)
+    late = reader(project.settings, 1)
+    assert late.relation("SELECT * FROM current_order").fetchall()
+    stored = delta_table(table.path, 1)
+    keep(project)
+    with pytest.raises(StorageError, match="edition 1 expired while it was read"):
+        late.relation("SELECT * FROM current_order")
+    with pytest.raises(FileNotFoundError) as missing:
+        stored.to_pyarrow_table()
+    fault = fault_of(missing.value, project.settings)
+    assert "a file that was being read was deleted: Object at location" in str(fault)
+    assert "keep_days" in str(fault)
+
+
+def test_in_a_bucket_the_files_of_the_last_days_stay_for_other_hosts(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacuum, "GRACE", timedelta(0))
+    table = published(project, times=3)
+    monkeypatch.setattr(Warehouse, "root", Address(str(project.settings.warehouse_path)))
+    monkeypatch.setattr(Settings, "store", "s3://bucket")
+    for days, oldest in ((1, 0), (0, 3)):
+        assert Needed.now(project, days=days).since(table.location) == oldest
 
 
 def test_a_child_that_is_behind_finds_the_changes_since_its_own_position(project: Project) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,13 +13,10 @@ from typing import Final
 import pytest
 
 from lake.config import Settings, load_settings
-from lake.scaffold import init
 from lake.store.ledger import editions
-from lake.store.locks import activity, presence
 from lake.store.snapshot import note
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
-from tests.processes import other_process, until
 from tests.s3.wire import Wire, wired
 from tests.servers.s3 import KEY, S3
 from tests.warehouse import published
@@ -33,18 +29,15 @@ QUERIES: Final = (
     "SELECT verb, count(*) FROM lake.runs GROUP BY ALL ORDER BY ALL",
 )
 REQUESTS: Final[dict[tuple[str, ...], dict[str, int]]] = {
-    ("status",): {"GET": 9, "HEAD": 6, "LIST": 15, "POST": 1, "PUT": 1},
-    ("tables",): {"GET": 8, "HEAD": 6, "LIST": 15, "POST": 1, "PUT": 1},
-    ("sql", QUERIES[0]): {"GET": 3, "LIST": 2, "POST": 1, "PUT": 1},
-    ("sql", "SELECT 1 FROM current_order, customer_daily"): {"GET": 4, "LIST": 2, "POST": 1, "PUT": 1},
-    ("log", "orders"): {"GET": 3, "LIST": 3, "POST": 1, "PUT": 1},
-    ("graph",): {"GET": 1, "LIST": 1, "POST": 1, "PUT": 1},
-    ("wait", "orders@2"): {"GET": 3, "LIST": 5, "POST": 2, "PUT": 2},
+    ("status",): {"GET": 9, "HEAD": 6, "LIST": 15},
+    ("tables",): {"GET": 8, "HEAD": 6, "LIST": 15},
+    ("sql", QUERIES[0]): {"GET": 3, "LIST": 2},
+    ("sql", "SELECT 1 FROM current_order, customer_daily"): {"GET": 4, "LIST": 2},
+    ("log", "orders"): {"GET": 3, "LIST": 3},
+    ("graph",): {"GET": 1, "LIST": 1},
+    ("wait", "orders@2"): {"GET": 3, "LIST": 5},
 }
-"""The requests of a command; the shop of one edition has two tables of a file each, and one stream of two batches.
-
-A PUT and a POST say that the command is there, and that it is gone; one that waits says so of each look.
-"""
+"""The requests of a command; the shop of one edition has two tables of a file each, and one stream of two batches."""
 
 
 def lake(folder: Path, *words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -96,7 +89,7 @@ def test_a_command_needs_these_requests(s3: S3, shop: tuple[Path, str], words: t
     assert done.returncode == 0, done.stderr
     assert wire.kinds() == REQUESTS[words], wire.requests
     writes = [path for method, path in wire.requests if method not in {"GET", "HEAD"}]
-    assert all("/locks/reads/" in path or path.endswith("?delete") for path in writes), writes
+    assert writes == []
 
 
 def test_a_query_cannot_read_what_is_not_of_its_edition(s3: S3, shop: tuple[Path, str]) -> None:
@@ -119,20 +112,3 @@ def test_a_file_that_is_gone_is_named(s3: S3, shop: tuple[Path, str]) -> None:
     assert done.returncode == 1
     assert "a file is gone" in done.stderr
     assert gone in done.stderr
-
-
-def test_a_reader_of_another_machine_is_known_until_it_is_silent(
-    shop: tuple[Path, str], s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {**KEY, "LAKE_WAREHOUSE": shop[1], "LAKE_STORAGE__ENDPOINT": s3.url}.items():
-        monkeypatch.setenv(name, value)
-    init(tmp_path / "other")
-    here = load_settings(shop[0])
-    with other_process(load_settings(tmp_path / "other"), "reading") as process:
-        [running] = activity.others(here)
-        assert (running.pid, running.host, running.edition) == (process.pid, os.uname().nodename, 3)
-        [told] = json.loads(lake(shop[0], "maintain", "--dry-run", "--json").stdout)["running"]
-        assert (told["pid"], told["host"]) == (process.pid, running.host)
-    assert len(activity.others(here)) == 1, "it may be alive: no lock of this machine says that it is dead"
-    monkeypatch.setattr(presence, "SILENT", 0.1)
-    until(lambda: not activity.others(here))

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lake.cli import lake
+from lake.config import Settings
 from lake.engine.verify import verify_all
 from lake.erasure import purge
 from lake.errors import LakeError, StorageError
@@ -26,6 +27,7 @@ from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.proof import chain
+from lake.store.storage import Address
 from lake.store.table_logs import forget_all
 from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
@@ -249,6 +251,18 @@ def test_who_reads_is_told_by_the_editions_that_they_saw_whatever_the_clock_says
         editions.expire_editions(settings, [1])
         assert [each.number for each in editions.expired_since(settings, found.seen)] == [1]
         assert editions.expired_since(settings, 3) == []
+
+
+def test_in_a_bucket_a_purge_waits_for_readers_of_other_hosts(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = shop.settings
+    taken_in(shop, 1)
+    editions.record_edition(settings, cut(shop).number, {})
+    assert purge._grace(settings, 0) == ""
+    monkeypatch.setattr(Warehouse, "root", Address(str(settings.warehouse_path)))
+    monkeypatch.setattr(Settings, "store", "s3://bucket")
+    assert "other hosts may still read data of the person until" in purge._grace(settings, 0)
+    monkeypatch.setattr(purge, "GRACE", timedelta(0))
+    assert purge._grace(settings, 0) == ""
 
 
 def test_a_proof_that_searched_for_nothing_proves_nothing(shop: Project) -> None:

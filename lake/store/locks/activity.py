@@ -1,8 +1,8 @@
 """Who is at work on a warehouse: each running command keeps a small file locked, which the kernel lets go at its death.
 
 `lake maintain` deletes nothing that could be read when the oldest of them began: so a query, a batch and a rebuild find
-every file of what they started from, however long they take. Of a warehouse in a bucket, other machines are told too,
-by lake.store.locks.presence.
+every file of what they started from, however long they take. Processes of other machines, which a warehouse in a bucket
+may have, are not listed: for their sake it deletes nothing there that is younger than `keep_days`.
 """
 
 from __future__ import annotations
@@ -18,25 +18,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
 
 from lake import file_modes
 from lake.config import Settings
-from lake.errors import LakeError
 from lake.store import delta
-from lake.store.locks.epochs import Keeper
-from lake.store.locks.presence import Presence, present
-from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 
-TOLD: Final = ("pid", "command", "edition", "seen", "host")
-"""What other machines are told of a process."""
 _own: dict[Path, tuple[int, str]] = {}
 """This process's own file in a folder: its descriptor, which is locked, and its name."""
 _shown: dict[Path, dict[str, object]] = {}
 """What this process says there."""
-_told: dict[Path, Presence] = {}
-"""What it says to other machines."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +42,10 @@ class Running:
     edition: int | None
     since: datetime
     seen: int = 0
-    host: str = ""
 
     def __str__(self) -> str:
         what = f"{self.command} of edition {self.edition}" if self.edition else self.command
-        host = f" on {self.host}" if self.host else ""
-        return f"{what} (pid {self.pid}{host}, since {self.since:%Y-%m-%d %H:%M:%S} UTC)"
+        return f"{what} (pid {self.pid}, since {self.since:%Y-%m-%d %H:%M:%S} UTC)"
 
 
 def begin(settings: Settings, command: str, *, edition: int | None = None) -> None:
@@ -76,11 +65,7 @@ def join(settings: Settings) -> None:
         return
     with suppress(OSError), _listed(file_modes.readers(settings)):
         if folder not in _own:
-            now = moment(settings)
-            _own[folder] = _locked(folder, now.text, 0o666 & ~file_modes.umask(settings))
-            if settings.store:
-                _told[folder] = Presence(_reads(settings))
-                _tell(folder, now)
+            _own[folder] = _locked(folder, moment(settings).text, 0o666 & ~file_modes.umask(settings))
 
 
 @dataclass(frozen=True)
@@ -106,23 +91,6 @@ def moment(settings: Settings) -> Moment:
     return Moment({**_shown[_folder(settings)], "seen": seen}, time.time(), time.monotonic())
 
 
-def _tell(folder: Path, since: Moment) -> None:
-    """Tells other machines too; a bucket that this process may not write to has no such list."""
-    presence = _told[folder]
-    with suppress(LakeError, OSError):
-        back = max(time.monotonic() - since.up, 0)
-        presence.say({**since.said, "host": os.uname().nodename, "list": _identity(folder), "back": back})
-        Keeper.at_work.add(presence)
-        Keeper.start()
-
-
-def _identity(folder: Path) -> str:
-    """What tells the list of this machine from that of another one, whatever both are called."""
-    boot, found = Path("/proc/sys/kernel/random/boot_id"), folder.stat()
-    machine = boot.read_text().strip() if boot.exists() else os.uname().nodename
-    return f"{machine}:{found.st_dev}:{found.st_ino}"
-
-
 def _locked(folder: Path, text: str, mode: int) -> tuple[int, str]:
     """A new file in `folder`, locked, its descriptor and its name; none is left where the disk is full."""
     descriptor, name = tempfile.mkstemp(prefix=f"{os.getpid()}.", dir=folder)
@@ -141,13 +109,7 @@ def _locked(folder: Path, text: str, mode: int) -> tuple[int, str]:
 @atexit.register
 def end() -> None:
     """Takes this process off every list; what one that is killed leaves there, the next `others` removes."""
-    Keeper.tidy()
     _shown.clear()
-    while _told:
-        _, presence = _told.popitem()
-        Keeper.at_work.discard(presence)
-        with suppress(LakeError, OSError):
-            presence.leave()
     while _own:
         _, (descriptor, name) = _own.popitem()
         Path(name).unlink(missing_ok=True)
@@ -164,33 +126,16 @@ def renew(settings: Settings, since: Moment | None = None) -> None:
             os.pwrite(own[0], text, 0)
             os.ftruncate(own[0], len(text))
             os.utime(own[0], (since.time, since.time))
-        if folder in _told:
-            _tell(folder, since)
 
 
 def others(settings: Settings) -> list[Running]:
-    """The other processes at work, the longest first. Files of dead ones are removed."""
-    folder = _folder(settings)
-    listed = _elsewhere(settings, folder) if settings.store else []
+    """Return the other processes of this machine at work, the longest first. Files of dead ones are removed."""
+    folder, listed = _folder(settings), list[Running | None]()
     if folder.is_dir():
         with _listed(folder):
             own = _own.get(folder, (0, ""))[1]
             listed += [_running(file) for file in folder.iterdir() if str(file) != own]
     return sorted((process for process in listed if process is not None), key=lambda process: process.since)
-
-
-def _elsewhere(settings: Settings, folder: Path) -> list[Running | None]:
-    """The processes of other machines, which are not in the list of this one."""
-    here = _identity(folder) if folder.is_dir() else ""
-    return [
-        Running(**{name: note[name] for name in TOLD}, since=datetime.fromtimestamp(since, UTC))
-        for note, since in present(_reads(settings))
-        if note["list"] != here
-    ]
-
-
-def _reads(settings: Settings) -> Address:
-    return Warehouse(settings).root / "locks" / "reads"
 
 
 def _folder(settings: Settings) -> Path:

@@ -27,7 +27,6 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.errors import LakeError, Unavailable
-from lake.store.locks.presence import Presence
 from lake.store.storage import Address, Entry
 from lake.store.warehouse import Warehouse
 
@@ -220,12 +219,9 @@ def _note(folder: Address, number: int) -> Mapping[str, Any]:
 
 
 class Keeper:
-    """Says of every epoch that this process holds that it does, and of the process that it lives, by one thread, which
-    removes what leases have left as well.
-    """
+    """One thread that renews every epoch this process holds, and removes the old files of leases."""
 
     held: Final[dict[tuple[str, str], Epoch]] = {}
-    at_work: Final[set[Presence]] = set()
     old: Final[list[Address]] = []
     """Files of leases that may be removed when there is time."""
     thread: threading.Thread | None = None
@@ -247,10 +243,9 @@ class Keeper:
         while True:
             pause(BEAT)
             held = [epoch for epoch in list(cls.held.values()) if not epoch.lost]
-            signs: list[Epoch | Presence] = [*held, *cls.at_work]
-            for each in signs:
-                with suppress(LakeError, OSError):  # of an epoch, `alive` tells
-                    each.beat()
+            for epoch in held:
+                with suppress(LakeError, OSError):  # `alive` tells
+                    epoch.beat()
             cls.tidy()
 
     @classmethod
