@@ -20,7 +20,6 @@ from lake.erasure.purge import purge
 from lake.errors import Unavailable
 from lake.ingest.integrity import content_fault
 from lake.project import Project
-from lake.publish import addresses
 from lake.publish.retention import FOR_EVER, Needed, retired, tables
 from lake.store import delta, durable, log, put_up
 from lake.store.damage import damage
@@ -130,7 +129,6 @@ def _maintain(
     for place in held:
         work.keep(place, done, seconds=settings.lease_seconds)
     done.cleared = _clear(settings, running, dry_run=policy.dry_run)
-    addresses.keep_true(project)
     return done
 
 

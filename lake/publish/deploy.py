@@ -18,7 +18,6 @@ from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites
 from lake.ingest import integrity
 from lake.project import Project
-from lake.publish import addresses
 from lake.publish.cut import pick_cut
 from lake.publish.held import by_groups, failure_of
 from lake.publish.settle import settle
@@ -101,7 +100,6 @@ def _deploy(
     except Unavailable as error:
         how = "run `lake publish` to move its tables to their usual paths"
         warn(f"edition {edition.number} is published; {how}: {error}")
-    addresses.keep_true(project)
     return edition
 
 

@@ -10,7 +10,6 @@ from lake.config import Settings
 from lake.engine.content_proof import completed
 from lake.errors import DeclarationError
 from lake.project import Project
-from lake.publish import addresses
 from lake.publish.held import Held, by_groups, stop
 from lake.publish.settle import settle
 from lake.store.ledger import runs
@@ -48,7 +47,6 @@ def publish(
     """
     with runs.failing(project.settings, "publish", runs.EDITION, cut.number):
         edition, held = _publish(project, cut, spark, tell, datetime.now(UTC))
-    addresses.keep_true(project)
     if held is not None:
         on_held(held)
     return edition
@@ -93,6 +91,5 @@ def pin(settings: Settings, number: int | None) -> Edition:
         shown = pin_edition(settings, number) if number is not None else resume_editions(settings)
         if shown is None:
             raise DeclarationError("there is no edition yet", fix="lake publish")
-        addresses.open_up(settings, shown)
         counts["edition"] = shown.number
     return shown

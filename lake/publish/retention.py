@@ -38,13 +38,13 @@ def tables(settings: Settings) -> Iterator[Location]:
 class Needed:
     """What is needed at one moment: by `editions`, by the live homes of declared tables, by processes.
 
-    `homes` are the live ones: {folder: table}. Processes of this machine `began` at these moments; `oldest` is when any
-    process may have begun, None if none is at work.
+    `homes` are the live ones: {folder: table}. Processes of this machine `began` at these moments; in a bucket, those
+    of other machines began at most `days` ago.
     """
 
     project: Project
+    days: float
     began: tuple[datetime, ...]
-    oldest: datetime | None
     editions: tuple[Edition, ...]
     homes: Mapping[Address, Table]
 
@@ -58,13 +58,11 @@ class Needed:
         """
         settings = project.settings
         began = tuple(process.since for process in activity.others(settings))
-        elsewhere = [datetime.now(UTC) - timedelta(days=min(days, FOR_EVER))] if settings.store else []
-        oldest = min([*began, *elsewhere], default=None)
         kept = [edition for edition in editions.kept_editions(settings) if edition.number not in but]
         newest = editions.latest_edition(settings)
         home = {name: table.home for name, table in newest.tables.items()} if newest else {}
         tables = [project.table_in(t, home.get(t.name, t.name)) for t in project.tables.values()]
-        return cls(project, began, oldest, (*kept, *also), {table.path: table for table in tables})
+        return cls(project, min(days, FOR_EVER), began, (*kept, *also), {table.path: table for table in tables})
 
     def by_editions(self, path: Address) -> dict[int, int]:
         """Which version of the table at `path` each edition has: {edition: version}."""
@@ -83,26 +81,29 @@ class Needed:
         goes on from there. Of anything, what the process that began first found then.
         """
         versions = [delta.version(location.path)]
-        if self.oldest:
-            versions.append(vacuum.seen_at(location.path, self.oldest))
+        began = list(self.began)
+        if self.project.settings.store:
+            began.append(datetime.now(UTC) - timedelta(days=self.days))
+        if began:
+            versions.append(vacuum.seen_at(location.path, min(began)))
         if location.path in self.homes:
             published = self.by_editions(location.path)
             versions += [published[max(published)] if published else 0, *self._read_from(location)]
         return min(versions)
 
     def is_abandoned(self, location: Location, *, drop_retired: bool) -> bool:
-        """Whether it is a home that is not live, that no edition has, and that nobody at work could be building.
+        """Return whether it is a home that is not live, that no edition has, and that no process may be building.
 
-        Only `drop_retired` takes for abandoned what a deploy left unpublished of late, which the next one takes up
-        again, unless the live table has its rows by now; and the homes of tables that are no longer declared.
+        What a deploy left unpublished of late is taken up by the next one, unless the live table has its rows by now.
+        A table that is no longer declared waits `days`. With `drop_retired` both go at once.
         """
         if location.kind != "table" or location.path in self.homes or self.by_editions(location.path):
             return False
-        if not drop_retired and location.name.partition("@")[0] not in self.project.tables:
-            return False
+        is_declared = location.name.partition("@")[0] in self.project.tables
         changed = datetime.fromtimestamp(next(delta.commits(location.path))["timestamp"] / 1000, UTC)
         at_once = drop_retired or self._is_taken(location)
-        late = [*self.began] + ([] if at_once else [datetime.now(UTC) - UNPUBLISHED])
+        grace = UNPUBLISHED if is_declared else max(UNPUBLISHED, timedelta(days=self.days))
+        late = [*self.began] + ([] if at_once else [datetime.now(UTC) - grace])
         return all(changed < moment for moment in late)
 
     def _is_taken(self, location: Location) -> bool:

@@ -5,8 +5,7 @@ lease, puts the file aside under a hidden name, and its own commit takes the num
 the torn commit, an empty one takes its place. Data files that only the torn commit named are of no table, and `lake
 maintain` deletes them.
 
-A signpost (`lake.store.upkeep.signpost`) counts as little: it is for readers that are not Headwater, and the next
-writer deletes it.
+A signpost, by which 0.2.0 kept readers by path from a retired table, does not count either: the next writer deletes it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from typing import Any, Final
 from lake.store.storage import Address
 
 SIGNPOST: Final = "headwater: "
-"""What the name of the feature begins with that a signpost asks for; see `lake.store.upkeep.signpost`."""
+"""The beginning of the name of the unknown feature that a signpost asks for."""
 COMMIT: Final = re.compile(r"\d{20}\.json")
 RESTORED: Final = "numRestoredFile"
 ADDED: Final = ("num_added_files", "num_target_files_added", "numFilesAdded", RESTORED)
@@ -74,7 +73,7 @@ def set_aside(path: Address, version: int, *, empty: bool) -> None:
 
 
 def signpost(commit: Address) -> str | None:
-    """What a commit says to readers of others where it is a signpost, else None."""
+    """Return the sentence of a signpost, None for any other commit."""
     with suppress(ValueError, AttributeError):
         for line in commit.read().splitlines():
             features = json.loads(line).get("protocol", {}).get("readerFeatures") or ()

@@ -27,6 +27,7 @@ from lake.publish.cut import cut, pick_cut
 from lake.publish.deploy import deploy
 from lake.publish.held import by_groups
 from lake.publish.publish import publish
+from lake.publish.retention import retired
 from lake.read.sql import reader
 from lake.store.ledger.editions import (
     Edition,
@@ -37,9 +38,7 @@ from lake.store.ledger.editions import (
     resume_editions,
 )
 from lake.store.scan import Scan
-from lake.store.storage import Address
 from lake.store.table_head import Counts
-from lake.store.upkeep import signpost
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.checks import present
@@ -231,8 +230,7 @@ def test_a_table_whose_job_is_gone_is_retired_and_a_new_one_joins(shop: Lakehous
     assert states(changed) == {"current_order": "unchanged", "daily": "new", "customer_daily": "removed"}
     edition, _ = deployed(changed)
     assert sorted(edition.tables) == ["current_order", "daily"]
-    retired = Address(str(shop.settings.warehouse_path / "gold/customer_daily"))
-    assert signpost.standing(retired) == f"{retired} is retired"
+    assert [str(each.place) for each in retired(changed.project)] == ["table customer_daily"]
     assert states(again(changed)) == {"current_order": "unchanged", "daily": "unchanged"}
 
 

@@ -351,6 +351,23 @@ def test_a_retired_table_is_listed_and_dropped_with_the_older_editions_that_have
     assert retired(project) == []
 
 
+def test_a_retired_table_goes_by_itself_days_after_the_last_edition_that_has_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "UNPUBLISHED", timedelta(0))
+    table, gone = live(project, "current_order"), Table(project.settings, "gold", "gone", "gone")
+    put(table, 1), put(gone, 1)
+    publish(project, 1, table, gone)
+    put(table, 2)
+    publish(project, 2, table)
+    assert keep(project, editions=2).dropped == []
+    policy = Policy(editions=1, days=1, size=1)
+    editions.expire_editions(project.settings, [1])
+    assert maintain(project, no_session, policy, lambda _: None).dropped == [], "it was written today"
+    assert keep(project).dropped == ["gone"]
+    assert not gone.exists()
+
+
 def test_what_an_interrupted_call_left_undone_the_next_one_does(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,7 @@ from lake.store.storage import Address, LocalFolder
 from lake.store.table_head import CHANGE, Counts
 from lake.store.table_log import delta_table
 from lake.store.tables import Table
-from lake.store.upkeep import compaction, signpost, truncation
+from lake.store.upkeep import compaction, truncation
 from lake.store.voids import record as record_void
 from lake.store.warehouse import Warehouse
 from tests.warehouse import kept_folder, published
@@ -126,9 +126,6 @@ class Warehoused:
 
     def begin_anew(self) -> None:
         truncation.begin_anew(self.table.path, self.position)
-
-    def sign(self) -> None:
-        signpost.put(self.table.path, "read another")
 
     def void(self) -> None:
         record_void(self.settings, [("orders", (1, None, None, None))], reason="no", at=AT, heads={"orders": 2})
@@ -229,15 +226,6 @@ def test_what_cannot_be_read_back_is_told_as_unknown(tmp_path: Path, monkeypatch
         patched.setattr("lake.store.delta.commits", nothing_answers)
         with pytest.raises(Unavailable, match="whether a commit is there cannot be read"):
             recovery.clear_above(here.settings, "orders", 1)
-
-
-def test_a_signpost_whose_answer_was_lost_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Warehoused(tmp_path)
-    with losing(monkeypatch, OSError("Generic S3 error"), made=False), pytest.raises(OSError, match="Generic"):
-        here.sign()
-    with losing(monkeypatch, OSError("Generic S3 error"), made=True):
-        here.sign()
-    assert signpost.standing(here.table.path) == "read another"
 
 
 def test_commits_say_who_tried_them_and_repeated_ones_anew(tmp_path: Path) -> None:

@@ -75,6 +75,21 @@ def test_a_torn_commit_is_not_there_and_the_next_takes_its_number(project: Setti
     assert file.with_name(f".{file.name}.torn").exists()
 
 
+def test_a_signpost_of_an_older_version_is_not_there_and_the_next_writer_deletes_it(project: Settings) -> None:
+    path = cuts(project)
+    sign = commit_file(path, delta.version(path) + 1)
+    features = ["headwater: it is retired"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+    sign.local.write_text(
+        json.dumps({"commitInfo": {"operation": "SIGNPOST"}}) + "\n" + json.dumps({"protocol": protocol})
+    )
+    forget_all()
+    assert present(latest_cut(project)).number == 3
+    with lease(project, "meta.cuts"):
+        assert not sign.local.exists()
+    assert record_cut(project, {"orders": 4}, 0).number == 4
+
+
 def test_a_torn_entry_about_erasures_does_not_stop_the_next(project: Settings) -> None:
     number = erasures.record(project, "orders", ["token"], at=NOW)
     path = Warehouse(project).book("erasures").path
