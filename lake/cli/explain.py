@@ -61,7 +61,6 @@ def diff(shell: Shell, table: str, old: int, new: int, limit: int, *, no_events:
     from lake.explain.render import diff_data, diff_tree
     from lake.project import load
 
-    changes = diff_editions(
-        load(shell.settings), lambda: shell.spark, table, old=old, new=new, limit=limit, events=not no_events
-    )
+    connect = None if no_events else lambda: shell.spark
+    changes = diff_editions(load(shell.settings), connect, table, old=old, new=new, limit=limit)
     shell.draw(diff_data(changes), diff_tree(changes))

@@ -110,7 +110,7 @@ def judge(evaluation: Evaluation, rows: pa.Table | DataFrame) -> str | None:
     try:
         return _judged(evaluation, rows)
     except gate.Stopped as stop:
-        raise (causes.stopped(evaluation.inputs, [stop.check]) or stop) from stop
+        raise (causes.gate_error(evaluation.inputs, [stop.check]) or stop) from stop
 
 
 def _judged(evaluation: Evaluation, rows: pa.Table | DataFrame) -> str | None:

@@ -1,4 +1,4 @@
-"""The events responsible for changed rows: those between two cuts, through the tables between, and the voids."""
+"""Causes of changed rows: the input changes between two editions that explain them, traced down to the logs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from lake.declaration import Declaration, Input
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Few, Finding, Found, Values
-from lake.explain.explain import Cause, Explained, Side, sides_of
-from lake.explain.lineage import WAS, changed
+from lake.explain.explain import Cause, ExplainedRow, InputCauses, attach_causes
+from lake.explain.lineage import WAS, trace_changes
 from lake.kinds.columns import visible
 from lake.project import Project
 from lake.store.ledger.cuts import get_cut
@@ -27,58 +27,57 @@ if TYPE_CHECKING:
 
 Key = tuple[Any, ...]
 Images = tuple[Values | None, Values | None]
-"""A row before and after, state columns included."""
+"""A row before and after a change, with state columns."""
 
 
 @dataclass(frozen=True)
-class Responsible:
-    """For each row, input by input, the changes that made it; `notes` say what could not be told."""
+class RowCauses:
+    """Causes for each row, one `InputCauses` per input; `notes` say which causes are unknown and why."""
 
-    sides: list[tuple[Side, ...]]
+    sides: list[tuple[InputCauses, ...]]
     notes: list[str]
 
 
-def responsible(  # noqa: PLR0913, PLR0917 which rows, between which editions
+def find_causes(  # noqa: PLR0913, PLR0917 which rows, between which editions
     project: Project,
     connect: Callable[[], SparkSession],
     declaration: Declaration,
     editions: tuple[Edition, Edition],
     keys: Sequence[Values],
     few: Few,
-) -> Responsible:
-    """What came to the inputs and went from them between two editions and concerns the rows `keys` of a table."""
+) -> RowCauses:
+    """Return the input changes between two editions that concern the rows `keys` of a table."""
     name = declaration.name
     earlier, later = sorted(editions, key=lambda edition: edition.cut_of(name))
     entries = [edition.tables[name] for edition in (earlier, later)]
     versions = [(Warehouse(project.settings).root / e.path, e.version) for e in entries]
-    head = _position(*versions[0])
+    head = _head_at(*versions[0])
     if head is None or earlier.cut_of(name) == later.cut_of(name):
-        return Responsible([() for _ in keys], [])
-    search = Search(Inputs(connect, project, get_cut(project.settings, later.cut_of(name))))
-    images = _images(versions, keys)
-    return Responsible(search.sides(declaration, head, images, few), search.notes)
+        return RowCauses([() for _ in keys], [])
+    search = CauseSearch(Inputs(connect, project, get_cut(project.settings, later.cut_of(name))))
+    images = _row_images(versions, keys)
+    return RowCauses(search.sides(declaration, head, images, few), search.notes)
 
 
 @dataclass(frozen=True)
-class Search:
-    """The search for what changed in the inputs up to the cut of `inputs`, table by table down to the logs."""
+class CauseSearch:
+    """Search for input changes up to the cut of `inputs`, from a table down to the logs."""
 
     inputs: Inputs
     notes: list[str] = field(default_factory=list)
 
     def sides(
         self, declaration: Declaration, head: TableHead, rows: Sequence[Images], few: Few
-    ) -> list[tuple[Side, ...]]:
-        """What changed since `head` and concerns each of `rows`."""
+    ) -> list[tuple[InputCauses, ...]]:
         frames = [self._changes(source, head) for source in declaration.inputs]
         images = [image for of_row in rows for image in of_row if image is not None]
-        by_image = iter(changed(self.inputs, declaration, frames, images, few) if images else ())
-        findings = [_merged([next(by_image) for image in of_row if image is not None], len(frames)) for of_row in rows]
+        by_image = iter(trace_changes(self.inputs, declaration, frames, images, few) if images else ())
+        findings = [_merge([next(by_image) for image in of_row if image is not None], len(frames)) for of_row in rows]
 
         def parents(parent: Declaration, shown: Sequence[Found]) -> list[Cause]:
             return self._parents(parent, head, shown, few.fewer())
 
-        return sides_of(self.inputs, declaration, findings, parents)
+        return attach_causes(self.inputs, declaration, findings, parents)
 
     def _changes(self, source: Input, head: TableHead) -> DataFrame | None:
         if source.name not in head.inputs:
@@ -91,14 +90,13 @@ class Search:
             return None
 
     def _parents(self, parent: Declaration, child: TableHead, shown: Sequence[Found], few: Few) -> list[Cause]:
-        """The images of a table's rows, each row's last one with what changed it."""
         last = {_key(version.order): version for version in shown}
         if not last:
             return []
         table, before = self.inputs.table(parent), child.inputs[parent.name]
         versions = [(table.path, table.stored(before)), (table.path, self.inputs.version(Input(parent.name, parent)))]
-        images = dict(zip(last, _images(versions, [version.order for version in last.values()]), strict=True))
-        head, sides = _position(table.path, before), dict[Key, tuple[Side, ...]]()
+        images = dict(zip(last, _row_images(versions, [version.order for version in last.values()]), strict=True))
+        head, sides = _head_at(table.path, before), dict[Key, tuple[InputCauses, ...]]()
         if head is not None:
             sides = dict(zip(last, self.sides(parent, head, list(images.values()), few), strict=True))
         causes = []
@@ -107,13 +105,13 @@ class Search:
             was, now = images[key]
             image = (was if version.role == WAS else now) or version.order
             values = {column: image[column] for column in visible(image)}
-            row = Explained(parent.name, version.order, values, sides.get(key, ()) if version is last[key] else ())
+            row = ExplainedRow(parent.name, version.order, values, sides.get(key, ()) if version is last[key] else ())
             causes.append(Cause(version.role, version.nth, version.values, row=row))
         return causes
 
 
-def _merged(findings: Sequence[Sequence[Finding]], inputs: int) -> list[Finding]:
-    """What was found for the images of one row, input by input; mostly both find the same."""
+def _merge(findings: Sequence[Sequence[Finding]], inputs: int) -> list[Finding]:
+    """Merge, per input, what was found for the images of one row. Usually both images find the same rows."""
     merged = []
     for side in range(inputs):
         different: list[Finding] = []
@@ -124,19 +122,16 @@ def _merged(findings: Sequence[Sequence[Finding]], inputs: int) -> list[Finding]
     return merged
 
 
-def _position(path: Address, version: int) -> TableHead | None:
-    """The head that the commit of `version` carries in the table at `path`."""
+def _head_at(path: Address, version: int) -> TableHead | None:
     return next((head for head in heads(Location("table", path)) if head.version == version), None)
 
 
-def _images(versions: Sequence[tuple[Address, int]], keys: Sequence[Values]) -> list[Images]:
-    """For each of `keys` the row that a table has of it in the first and in the second of its versions."""
+def _row_images(versions: Sequence[tuple[Address, int]], keys: Sequence[Values]) -> list[Images]:
     before, after = (_rows(path, version, keys) for path, version in versions)
     return list(zip(before, after, strict=True))
 
 
 def _rows(path: Address, version: int, keys: Sequence[Values]) -> list[Values | None]:
-    """The rows of a table with these identities, state columns included; None where one is not there."""
     scan, columns = Scan(path, version), list(keys[0])
     if not set(columns) <= set(scan.schema().names):
         return [None for _ in keys]

@@ -1,4 +1,4 @@
-"""The events behind rows that a gate stopped, or of which none could be made: what is told says how to void them."""
+"""Error details for a gate that stopped: the events behind the failing rows, and the command that voids them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from lake.declaration import Input
 from lake.errors import LakeError, QualityError
 from lake.evaluation.lookup import Few
-from lake.explain.explain import Explained, made_by
-from lake.explain.selector import asked, schema_at
+from lake.explain.explain import ExplainedRow, explain_identity
+from lake.explain.selector import parse_key, schema_at
 from lake.gate import failures
 from lake.session import raise_if_gone
 from lake.store.scan import to_arrow
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 ROWS: Final = 3  # of so many expectations the first row is traced to its events
 EVENTS: Final = 3
 WEAK: Final = ("superseded", "deleted", "voided", "dropped", "refused", "has no")
-"""How roles begin of events that did not make the row what it is."""
+"""Prefixes of roles of events that did not determine the row."""
 
 
-def stopped(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
-    """What the stopping ones of `checks` say, with the places of events behind their rows; None where none stopped."""
+def gate_error(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
+    """Return one error for the `checks` that stopped, with events behind their rows; None if none stopped."""
     checks = list(checks)
     error = failures.stopped(checks)
     if error is None:
         return None
-    causes = [behind for check in checks for behind in _causes_of(inputs, check)]
+    causes = [behind for check in checks for behind in _failing_rows(inputs, check)]
     if not causes:
         return error
     lines = [*dict.fromkeys(f"  behind {row}: {', '.join(places)}" for row, places in causes)][:ROWS]
@@ -42,8 +42,7 @@ def stopped(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
     return QualityError("\n".join([error.what, *lines]), fix=fix)
 
 
-def _causes_of(inputs: Inputs, check: Check) -> Iterator[tuple[str, list[str]]]:
-    """Of each expectation that stopped the first failing row, and places of events behind it."""
+def _failing_rows(inputs: Inputs, check: Check) -> Iterator[tuple[str, list[str]]]:
     declaration = inputs.project.tables[check.table]
     for result in failures.stops(check)[:ROWS]:
         for example in result["examples"][:1]:
@@ -53,14 +52,14 @@ def _causes_of(inputs: Inputs, check: Check) -> Iterator[tuple[str, list[str]]]:
 
 
 def places_behind(inputs: Inputs, declaration: Declaration, row: Values) -> list[str]:
-    """`orders 12:3:4711 (orders/a.jsonl:7)`: of events behind a `row`; none where that cannot be told."""
+    """Return places of events behind a `row`, as `orders 12:3:4711 (orders/a.jsonl:7)`; empty if they are unknown."""
     table = inputs.table(declaration)
     try:
         rows = None if table.exists() else inputs.nothing(Input(declaration.name, declaration))
         schema = schema_at(table, table.version()) if rows is None else to_arrow(rows).schema
-        keys = asked(declaration, schema, [f"{name}={_text(value)}" for name, value in row.items()])
-        made = made_by(inputs, declaration, keys.to_pylist()[0], Few(EVENTS, EVENTS))
-        return list(dict.fromkeys(_events(made)))[:EVENTS]
+        keys = parse_key(declaration, schema, [f"{name}={_text(value)}" for name, value in row.items()])
+        made = explain_identity(inputs, declaration, keys.to_pylist()[0], Few(EVENTS, EVENTS))
+        return list(dict.fromkeys(_event_places(made)))[:EVENTS]
     except LakeError:
         return []
     except Exception as error:
@@ -69,14 +68,14 @@ def places_behind(inputs: Inputs, declaration: Declaration, row: Values) -> list
         return []
 
 
-def _events(row: Explained) -> Iterator[str]:
+def _event_places(row: ExplainedRow) -> Iterator[str]:
     causes = [(side, cause) for side in row.sides for cause in side.causes]
     strong = [pair for pair in causes if not (pair[1].role or "").startswith(WEAK)]
     for side, cause in strong or causes:
         if cause.event is not None:
             yield f"{side.source} {cause.event.place} ({cause.event.source})"
         elif cause.row is not None:
-            yield from _events(cause.row)
+            yield from _event_places(cause.row)
 
 
 def _text(value: object) -> str:

@@ -1,7 +1,6 @@
-"""Diff: which rows of a table changed between two editions, and the events responsible.
+"""Difference of a table between two editions: changed rows, and the events that caused the changes.
 
-The rows are compared without a JVM, and where both editions hold versions of one Delta table, only those in files that
-the two do not share.
+Needs no JVM to compare rows. If both editions hold versions of one Delta table, files in both are skipped.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.evaluation.lookup import Few, Values
-from lake.explain.blame import responsible
-from lake.explain.explain import Side
+from lake.explain.blame import find_causes
+from lake.explain.explain import InputCauses
 from lake.project import Project
 from lake.read.sql import select
 from lake.store import small
@@ -29,28 +28,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowChange:
-    """A row that differs from one edition to another: `change` is insert, update or delete.
-
-    `before` and `after` are its columns, None where it is not there; `sides` are the changes of inputs that made it.
-    """
+    """A row that differs: `change` is insert, update or delete; `before` or `after` is None if there is no such row."""
 
     change: str
     identity: Values
     before: Values | None
     after: Values | None
-    sides: tuple[Side, ...] = ()
+    sides: tuple[InputCauses, ...] = ()
 
     @property
     def columns(self) -> dict[str, tuple[Any, Any]]:
-        """The columns that an update changed, with both values."""
         if self.before is None or self.after is None:
             return {}
         return {name: (self.before[name], new) for name, new in self.after.items() if self.before[name] != new}
 
 
 @dataclass(frozen=True)
-class Columns:
-    """How the columns of a table differ between two editions: names, of `retyped` ones with both types."""
+class ColumnChanges:
+    """Columns that differ; `retyped` has the old and the new type."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -58,16 +53,16 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """A table as two editions have it."""
+class TableVersions:
+    """One table in two editions."""
 
     before: Published
     after: Published
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> ColumnChanges:
         was, now = ({column.name: column.type for column in table.columns} for table in (self.before, self.after))
-        return Columns(
+        return ColumnChanges(
             tuple(name for name in now if name not in was),
             tuple(name for name in was if name not in now),
             {name: (was[name], now[name]) for name in now if name in was and was[name] != now[name]},
@@ -75,16 +70,15 @@ class Pair:
 
     @property
     def common(self) -> list[str]:
-        """The columns that both have."""
         return [column.name for column in self.after.columns if column.name not in self.columns.added]
 
     def identity(self, declaration: Declaration | None) -> list[str]:
-        """What tells rows apart: the key; where that cannot be said of both, all of a row."""
+        """Return the columns that identify a row: the key, or all if an edition lacks a key column."""
         key = list(declaration.kind.identity) if declaration is not None else self.common
         return key if set(key) <= set(self.common) else self.common
 
     def narrowed(self, table: Published) -> Published:
-        """The common columns of `table`, text where the types differ, and only the files that the other has not."""
+        """Return `table` with only common columns (VARCHAR if the types differ) and unshared files."""
         types = {column.name: column for column in table.columns}
         retyped, shared = self.columns.retyped, {*self.before.files} & {*self.after.files}
         columns = (replace(types[name], type="VARCHAR") if name in retyped else types[name] for name in self.common)
@@ -93,47 +87,48 @@ class Pair:
 
 @dataclass(frozen=True)
 class EditionDiff:
-    """What differs in `table` from one edition to another; `sample` has some rows of each change.
+    """Difference of `table` between two editions, with a `sample` of rows per kind of change.
 
-    `notes` say why rows may differ beside the events between the cuts, and what could not be told.
+    `notes` name other reasons than events, and unknown causes.
     """
 
     table: str
     editions: tuple[Edition, Edition]
     counts: Counts
-    columns: Columns
+    columns: ColumnChanges
     sample: tuple[RowChange, ...]
     notes: tuple[str, ...]
 
     @property
     def cuts(self) -> tuple[int, int]:
-        """The cuts that the table is at in both."""
         old, new = self.editions
         return old.cut_of(self.table), new.cut_of(self.table)
 
 
 def diff_editions(  # noqa: PLR0913 which editions, and how much
     project: Project,
-    connect: Callable[[], SparkSession],
+    connect: Callable[[], SparkSession] | None,
     name: str,
     *,
     old: int,
     new: int,
     limit: int = 10,
-    events: bool = True,
 ) -> EditionDiff:
-    """What differs in table `name` from edition `old` to edition `new`, with `limit` rows of each change.
+    """Compare table `name` in two editions, with at most `limit` rows per kind of change.
 
-    Without `events`, no session is asked for. Raises DeclarationError for an unknown edition or table.
+    Without `connect`, causes are not searched. Raises DeclarationError for an unknown edition or table.
     """
     settings = project.settings
     editions = get_edition(settings, old), get_edition(settings, new)
     entries = _entry(editions[0], name), _entry(editions[1], name)
-    pair, declaration = Pair(*(published(settings, name, edition) for edition in editions)), project.tables.get(name)
-    counts, rows = _compared(pair, pair.identity(declaration), limit)
+    pair, declaration = (
+        TableVersions(*(published(settings, name, edition) for edition in editions)),
+        project.tables.get(name),
+    )
+    counts, rows = _compare(pair, pair.identity(declaration), limit)
     notes = list(_notes(name, editions, entries, declaration))
-    if events and rows and declaration is not None:
-        causes = responsible(project, connect, declaration, editions, [row.identity for row in rows], Few.of(limit))
+    if connect is not None and rows and declaration is not None:
+        causes = find_causes(project, connect, declaration, editions, [row.identity for row in rows], Few.of(limit))
         rows = [replace(row, sides=sides) for row, sides in zip(rows, causes.sides, strict=True)]
         notes += causes.notes
     return EditionDiff(name, editions, counts, pair.columns, tuple(rows), tuple(notes))
@@ -147,8 +142,7 @@ def _entry(edition: Edition, name: str) -> EditionTable:
     return edition.tables[name]
 
 
-def _compared(pair: Pair, identity: Sequence[str], limit: int) -> tuple[Counts, list[RowChange]]:
-    """How many rows changed, and the first of each change by identity."""
+def _compare(pair: TableVersions, identity: Sequence[str], limit: int) -> tuple[Counts, list[RowChange]]:
     order = ", ".join(f'coalesce(after, before)."{column}"' for column in identity)
     nth = f"row_number() OVER (PARTITION BY {CHANGE} ORDER BY {order})"
     with small.connection() as con:
@@ -161,10 +155,10 @@ def _compared(pair: Pair, identity: Sequence[str], limit: int) -> tuple[Counts, 
         )
         rows = first.to_arrow_table().to_pylist()
     counts = Counts(counted.get("insert", 0), counted.get("update", 0), counted.get("delete", 0))
-    return counts, [_change(row, identity) for row in rows]
+    return counts, [_row_change(row, identity) for row in rows]
 
 
-def _change(row: Mapping[str, Any], identity: Sequence[str]) -> RowChange:
+def _row_change(row: Mapping[str, Any], identity: Sequence[str]) -> RowChange:
     image = row["after"] or row["before"]
     return RowChange(row[CHANGE], {column: image[column] for column in identity}, row["before"], row["after"])
 

@@ -1,8 +1,7 @@
-"""Which rows of its inputs went into a row of a table, and what became of each there.
+"""Lineage: the input rows that went into a table's row, and the role of each.
 
-A row-by-row kind carries each row's place through the declared function, so that function over the inputs, narrowed to
-the keys in question, gives exactly the rows that made the table's. Of a View, whose function keeps no places, it is the
-rows of the inputs that name its key.
+A row-by-row kind carries places of rows through the declared function: evaluating it for the requested keys yields
+exactly the rows behind the table's rows. A View keeps no places: its lineage is the input rows with its key.
 """
 
 from __future__ import annotations
@@ -32,78 +31,72 @@ WAS, IS = "was", "is"  # the images of a table's row before and after a change
 
 
 def trace(inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few: Few) -> list[list[Finding]]:
-    """For each of `rows` of the table, and each of its inputs, what went into that row.
-
-    `rows` have state columns too; of a row that is not there, what is known of its identity.
-    """
+    """Return, for each of `rows` (with state columns) and each input, the input rows that went into it."""
     if not declaration.kind.row_by_row:
-        return _by_row(
-            [_of_view(inputs, declaration.kind, source, rows).findings(few) for source in declaration.inputs]
+        return _transpose(
+            [_view_lookup(inputs, declaration.kind, source, rows).findings(few) for source in declaration.inputs]
         )
     keeping_late = replace(declaration, kind=declaration.kind.keeping_late)
     names = handed_on(inputs, keeping_late)
     frames = [
-        narrowed(inputs, s, names[side], _keys(declaration, side, rows)) for side, s in enumerate(keeping_late.inputs)
+        narrowed(inputs, s, names[side], _key_values(declaration, side, rows))
+        for side, s in enumerate(keeping_late.inputs)
     ]
     sides = inputs.sides(keeping_late, frames)
-    living = [_traced(declaration, sides, side, rows).findings(few) for side in range(len(sides))]
+    living = [_traced_lookup(declaration, sides, side, rows).findings(few) for side in range(len(sides))]
     gone = [inputs.voided(source) for source in declaration.inputs]
-    voided = _of_keys(inputs, keeping_late, gone, rows, few, role=lambda _: f"'{VOIDED}'")
-    return _by_row([[a + b for a, b in zip(*pair, strict=True)] for pair in zip(living, voided, strict=True)])
+    voided = _findings_by_key(inputs, keeping_late, gone, rows, few, role=lambda _: f"'{VOIDED}'")
+    return _transpose([[a + b for a, b in zip(*pair, strict=True)] for pair in zip(living, voided, strict=True)])
 
 
-def changed(
+def trace_changes(
     inputs: Inputs, declaration: Declaration, frames: Sequence[DataFrame | None], rows: Sequence[Values], few: Few
 ) -> list[list[Finding]]:
-    """As `trace`, of the signed changes `frames` of the inputs (None: no change): which of them concern `rows`.
+    """Return the signed changes in `frames` (None: no change) that concern each of `rows`.
 
-    What a row goes into depends on the other rows of its key, so all changes of the key are told; what became of them
-    there is not.
+    A row depends on the other rows of its key, so all changes of the key are returned, without roles.
     """
     kind = declaration.kind
     if not kind.row_by_row:
-        return _by_row(
+        return _transpose(
             [
                 [Finding() for _ in rows]
                 if frame is None
-                else _named(inputs, kind, source, frame, rows, role=_change(source)).findings(few)
+                else _lookup_by_name(inputs, kind, source, frame, rows, role=_change_role(source)).findings(few)
                 for source, frame in zip(declaration.inputs, frames, strict=True)
             ]
         )
     keeping_late = replace(declaration, kind=kind.keeping_late)
-    return _by_row(_of_keys(inputs, keeping_late, frames, rows, few, role=_change))
+    return _transpose(_findings_by_key(inputs, keeping_late, frames, rows, few, role=_change_role))
 
 
-def _of_view(inputs: Inputs, kind: Kind, source: Input, rows: Sequence[Values]) -> Lookup:
-    """The rows of one input of a view that name the keys of `rows`."""
+def _view_lookup(inputs: Inputs, kind: Kind, source: Input, rows: Sequence[Values]) -> Lookup:
     names = kind.key_of(source.name, inputs.empty(source).columns)
     plain = {name: match[1] for name, sql in names.items() if (match := PLAIN.fullmatch(sql))}
     wanted = [{name: row[name] for name in plain if name in row} for row in rows]
-    return _named(inputs, kind, source, narrowed(inputs, source, plain, wanted), rows)
+    return _lookup_by_name(inputs, kind, source, narrowed(inputs, source, plain, wanted), rows)
 
 
-def _by_row(by_side: Sequence[Sequence[Finding]]) -> list[list[Finding]]:
+def _transpose(by_side: Sequence[Sequence[Finding]]) -> list[list[Finding]]:
     return [list(of_row) for of_row in zip(*by_side, strict=True)]
 
 
-def _change(source: Input) -> str:
-    """SQL of what a signed change of an input is."""
+def _change_role(source: Input) -> str:
     return f"if({SIGN} < 0, '{VOIDED}', null)" if source.is_log else f"if({SIGN} < 0, '{WAS}', '{IS}')"
 
 
-def _traced(declaration: Declaration, sides: Sequence[DataFrame], side: int, rows: Sequence[Values]) -> Lookup:
-    """The rows of input number `side`, of those prepared for all, that went into `rows`, as the kind traces them."""
+def _traced_lookup(declaration: Declaration, sides: Sequence[DataFrame], side: int, rows: Sequence[Values]) -> Lookup:
     kind = declaration.kind
     lookups = [_key_lookup(declaration, prepared, number, rows) for number, prepared in enumerate(sides)]
     matching = [replace(keys, broadcast=kind.broadcast or "false").matching() for keys in lookups]
     traced = kind.traced_among(matching, side)
     into = traced.select(f"{INTO}.*").columns if INTO in traced.columns else []
     wanted = [kind.lookup_values(row, side) for row in rows]
-    columns = {column: _column(column, of=INTO if column in into else "") for column in _asked(wanted)}
+    columns = {column: _column(column, of=INTO if column in into else "") for column in _column_names(wanted)}
     return Lookup(traced, columns, wanted, kind.broadcast or "false")
 
 
-def _of_keys(  # noqa: PLR0913 the rows of which inputs, for which rows
+def _findings_by_key(  # noqa: PLR0913 the rows of which inputs, for which rows
     inputs: Inputs,
     declaration: Declaration,
     frames: Sequence[DataFrame | None],
@@ -112,7 +105,6 @@ def _of_keys(  # noqa: PLR0913 the rows of which inputs, for which rows
     *,
     role: Callable[[Input], str],
 ) -> list[list[Finding]]:
-    """By input, what of `frames` (None: nothing) concerns the keys of `rows`; `role` is SQL."""
     from pyspark.sql import functions as F
 
     findings = [[Finding() for _ in rows] for _ in frames]
@@ -128,13 +120,11 @@ def _of_keys(  # noqa: PLR0913 the rows of which inputs, for which rows
 
 
 def _key_lookup(declaration: Declaration, prepared: DataFrame, side: int, rows: Sequence[Values]) -> Lookup:
-    """The rows of an input by what locality goes by: the key, or what names it there."""
-    wanted = _keys(declaration, side, rows)
-    return Lookup(prepared, {column: _column(column) for column in _asked(wanted)}, wanted)
+    wanted = _key_values(declaration, side, rows)
+    return Lookup(prepared, {column: _column(column) for column in _column_names(wanted)}, wanted)
 
 
-def _keys(declaration: Declaration, side: int, rows: Sequence[Values]) -> list[Values | None]:
-    """What rows of input number `side` have that concern each of `rows`, as far as locality goes by it."""
+def _key_values(declaration: Declaration, side: int, rows: Sequence[Values]) -> list[Values | None]:
     kind = declaration.kind
     wanted: list[Values | None] = [kind.lookup_values(row, side) for row in rows]
     if not kind.names_key(side):
@@ -142,24 +132,21 @@ def _keys(declaration: Declaration, side: int, rows: Sequence[Values]) -> list[V
     return [None if row is None else {c: v for c, v in row.items() if c in kind.key} for row in wanted]
 
 
-def _named(  # noqa: PLR0913, PLR0917 the rows of which input, for which rows
+def _lookup_by_name(  # noqa: PLR0913, PLR0917 the rows of which input, for which rows
     inputs: Inputs, kind: Kind, source: Input, frame: DataFrame, rows: Sequence[Values], role: str = "null"
 ) -> Lookup:
-    """The rows of one input that name the key of a view's rows; all of them where it names none."""
     from pyspark.sql import functions as F
 
     names = kind.key_of(source.name, frame.columns)
     wanted = [{column: row[column] for column in names if column in row} for row in rows]
     marked = frame.withColumn(ROLE, F.expr(f"cast({role} as string)"))
     broadcast = f"{ORDER}._bucket = {BROADCAST}" if inputs.has_broadcasts(source) else "false"
-    return Lookup(marked, {column: names[column] for column in _asked(wanted)}, wanted, broadcast)
+    return Lookup(marked, {column: names[column] for column in _column_names(wanted)}, wanted, broadcast)
 
 
-def _asked(wanted: Sequence[Values | None]) -> list[str]:
-    """The columns by which rows are wanted: one set of them for all."""
+def _column_names(wanted: Sequence[Values | None]) -> list[str]:
     return list(next((row for row in wanted if row is not None), ()))
 
 
 def _column(name: str, *, of: str = "") -> str:
-    """Spark's SQL of a column, or of a field of the struct `of`."""
     return f"{of}.{quoted(name, SPARK)}" if of else quoted(name, SPARK)

@@ -1,4 +1,4 @@
-"""Explanations for programs and, as trees, for people."""
+"""Explanations and diffs as JSON, and as trees for the terminal."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rich.tree import Tree
 
 from lake.evaluation.lookup import Values
 from lake.explain.edition_diff import EditionDiff, RowChange
-from lake.explain.explain import Cause, Explained, Explanation, Side
+from lake.explain.explain import Cause, ExplainedRow, InputCauses, RowExplanation
 from lake.ingest.events import Event
 from lake.text import moment, plain, shown, span
 
 CHANGE_STYLES: Final = {"insert": "green", "update": "yellow", "delete": "red"}
 
 
-def as_data(explanation: Explanation) -> dict[str, Any]:
-    """The explanation as JSON; instants are ISO 8601 in UTC, lateness in seconds."""
+def as_data(explanation: RowExplanation) -> dict[str, Any]:
+    """Return an explanation as JSON: instants are ISO 8601 in UTC, lateness is in seconds."""
     data = {
         "table": explanation.table,
         "kind": explanation.kind,
@@ -34,8 +34,8 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
     return as_json
 
 
-def sides_data(sides: Sequence[Side]) -> list[dict[str, Any]]:
-    """What made a row, input by input, as JSON."""
+def sides_data(sides: Sequence[InputCauses]) -> list[dict[str, Any]]:
+    """Return the causes of a row as JSON."""
     return [
         {
             "input": side.source,
@@ -47,7 +47,7 @@ def sides_data(sides: Sequence[Side]) -> list[dict[str, Any]]:
 
 
 def diff_data(diff: EditionDiff) -> dict[str, Any]:
-    """The differences of two editions as JSON."""
+    """Return a difference of two editions as JSON."""
     data = {
         "table": diff.table,
         "from": {"edition": diff.editions[0].number, "cut": diff.cuts[0]},
@@ -72,7 +72,7 @@ def diff_data(diff: EditionDiff) -> dict[str, Any]:
 
 
 def diff_tree(diff: EditionDiff) -> Tree:
-    """The differences of two editions as a tree: the rows, and under each what made it."""
+    """Return a difference as a tree: changed rows, and their causes below them."""
     (old, new), (was, now), counts = diff.editions, diff.cuts, diff.counts
     editions = f"edition {old.number} of cut {was} → edition {new.number} of cut {now}"
     summary = f"{counts.inserted} inserted, {counts.updated} updated, {counts.deleted} deleted"
@@ -101,15 +101,14 @@ def _columns(diff: EditionDiff) -> Iterator[str]:
 
 
 def _changed(row: RowChange) -> str:
-    """An update's key and changed columns; all of an inserted or deleted row."""
     if row.change != "update":
         return _pairs(row.after or row.before or {})
     changed = (f"{name}: {shown(was)} → {shown(now)}" for name, (was, now) in row.columns.items())
     return "  ".join([_pairs(row.identity), *changed])
 
 
-def as_tree(explanation: Explanation) -> Tree:
-    """The explanation as a tree: rows, what went into each from each input, down to events of logs."""
+def as_tree(explanation: RowExplanation) -> Tree:
+    """Return an explanation as a tree: rows, their causes by input, down to events."""
     rows = "1 row" if explanation.count == 1 else f"{explanation.count} rows"
     root = Tree(
         Text.assemble((explanation.table, "bold"), f"  {_pairs(explanation.asked)}  {rows} at cut {explanation.cut}")
@@ -125,8 +124,8 @@ def as_tree(explanation: Explanation) -> Tree:
     return root
 
 
-def add_sides(branch: Tree, sides: Sequence[Side], values: Values) -> None:
-    """Hangs what made the row `values` under its `branch`."""
+def add_sides(branch: Tree, sides: Sequence[InputCauses], values: Values) -> None:
+    """Add the causes of the row `values` below its `branch`."""
     for side in sides:
         noun = ("event" if side.is_log else "row") + ("" if side.count == 1 else "s")
         inner = branch.add(Text.assemble((side.source, "cyan"), f"  {side.count} {noun}"))
@@ -141,7 +140,6 @@ def add_sides(branch: Tree, sides: Sequence[Side], values: Values) -> None:
 
 
 def _add_cause(branch: Tree, cause: Cause, values: Values) -> None:
-    """One row or event, with those of its values that the row `values` does not show."""
     role = f"{cause.role}  " if cause.role else ""
     if cause.event is not None:
         line = Text.assemble(cause.event.place, "  ", (role, _style(cause)), "  ".join(_facts(cause.event)))
@@ -153,7 +151,6 @@ def _add_cause(branch: Tree, cause: Cause, values: Values) -> None:
 
 
 def _facts(event: Event) -> Iterator[str]:
-    """Where an event is from, and what there is to say of it."""
     yield shown(event.source)
     if event.time is not None:
         yield f"of {moment(event.time)}"
@@ -168,7 +165,7 @@ def _facts(event: Event) -> Iterator[str]:
         yield f"void: {shown(event.void)}"
 
 
-def _row_data(row: Explained) -> dict[str, Any]:
+def _row_data(row: ExplainedRow) -> dict[str, Any]:
     return {"row": row.values, "from": sides_data(row.sides)}
 
 

@@ -1,4 +1,4 @@
-"""What a person asks for: a row of a table, by the values of its key, and a cut at which the table was."""
+"""Parse the requested row from `column=value`, and find the table's version at a cut."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from lake.store.tables import Table
 NULL: Final = "null"
 
 
-def position_at(table: Table, at_cut: int | None) -> TableHead | None:
-    """Where the table stood at a cut, or stands; None where it is not built, or is not known to have been there."""
+def head_at(table: Table, at_cut: int | None) -> TableHead | None:
+    """Return the table's head at a cut, or now; None if not built or unknown."""
     if at_cut is None:
         return table.head()
     get_cut(table.settings, at_cut)
@@ -30,7 +30,7 @@ def position_at(table: Table, at_cut: int | None) -> TableHead | None:
 
 
 def rows_of(declaration: Declaration, table: Table, head: TableHead, keys: pa.Table) -> list[Values]:
-    """The rows with these keys that the table had at a head. Raises DeclarationError where its files are gone."""
+    """Return the rows with these keys at a head. Raises DeclarationError if the files are deleted."""
     try:
         rows: list[Values] = table.rows_of(keys, head.version).to_pylist()
     except duckdb.IOException:
@@ -44,15 +44,12 @@ def rows_of(declaration: Declaration, table: Table, head: TableHead, keys: pa.Ta
 
 
 def schema_at(table: Table, version: int) -> pa.Schema:
-    """The columns that the table has at a version."""
+    """Return the columns of the table at a version."""
     return Scan(table.path, version).schema()
 
 
-def asked(declaration: Declaration, schema: pa.Schema, texts: Sequence[str]) -> pa.Table:
-    """The key columns and values that `texts` (`column=value`) mean, as a table of one row.
-
-    `schema`: the table's. Raises DeclarationError for what is no key, or not all of it.
-    """
+def parse_key(declaration: Declaration, schema: pa.Schema, texts: Sequence[str]) -> pa.Table:
+    """Parse key columns (`column=value`) into a table of one row. Raises DeclarationError if the key is wrong."""
     kind, given = declaration.kind, dict[str, str]()
     identified = f"its rows are identified by {', '.join(kind.identity)}"
     for text in texts:
@@ -80,7 +77,6 @@ def asked(declaration: Declaration, schema: pa.Schema, texts: Sequence[str]) -> 
 
 
 def _parsed(declaration: Declaration, schema: pa.Schema, given: Mapping[str, str]) -> pa.Table:
-    """The texts as values of their columns' types, as DuckDB reads them; `null` is no value."""
     columns = pa.schema([schema.field(column) for column in given])
     with small.connection() as con:
         types = con.from_arrow(columns.empty_table()).types

@@ -69,7 +69,7 @@ def check(
     errors = [
         error
         for error in (
-            causes.stopped(Inputs(spark, project, picked_cut), checks),
+            causes.gate_error(Inputs(spark, project, picked_cut), checks),
             refusal_limits.stopped(project, picked, picked_cut),
         )
         if error

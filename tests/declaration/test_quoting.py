@@ -21,7 +21,7 @@ from lake.errors import DeclarationError
 from lake.evaluation.compare import compare, compare_local
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.validate import analyse
-from lake.explain.selector import asked, schema_at
+from lake.explain.selector import parse_key, schema_at
 from lake.ingest.void import void
 from lake.project import load
 from lake.publish.cut import cut
@@ -174,7 +174,7 @@ def test_a_key_that_is_asked_for_is_a_value(project: Settings, value: str) -> No
     publish(project, t=("gold", 0))
     declaration = Declaration("t", Latest("k", sequence="n"), (), lambda: None)  # type: ignore[arg-type,return-value]
     table = Table(project, "gold", "t", "t")
-    keys = asked(declaration, schema_at(table, 0), [f"k={value}"])
+    keys = parse_key(declaration, schema_at(table, 0), [f"k={value}"])
     assert table.rows_of(keys, 0).to_pylist() == [{"k": value, "n": 1}]
 
 
@@ -183,7 +183,7 @@ def test_a_column_that_is_asked_for_is_one_of_the_key(project: Settings, column:
     write(project, "gold", "t", "SELECT 'a' AS k, 1::BIGINT AS n")
     declaration = Declaration("t", Latest("k", sequence="n"), (), lambda: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(DeclarationError, match="among its key columns"):
-        asked(declaration, schema_at(Table(project, "gold", "t", "t"), 0), [f"{column}=a"])
+        parse_key(declaration, schema_at(Table(project, "gold", "t", "t"), 0), [f"{column}=a"])
 
 
 @pytest.mark.parametrize("place", ["1:0:0 OR true", "1:0:0; DROP TABLE t", "1:0", "1:0:'0'", "1:0:0\n--"])

@@ -16,6 +16,6 @@ def test_stopped_lists_a_row_once_when_several_expectations_fail_for_it(monkeypa
     monkeypatch.setattr(failures, "way_out", lambda *_: "")
     rows = iter([("id=1", ["pay 1:0:0"]), ("id=1", ["pay 1:0:0"]), ("id=2", ["pay 1:0:1"])])
     monkeypatch.setattr(causes, "_causes_of", lambda *_: [next(rows)])
-    error = causes.stopped(cast("Any", None), cast("Any", [1, 2, 3]))
+    error = causes.gate_error(cast("Any", None), cast("Any", [1, 2, 3]))
     assert error is not None
     assert error.what.splitlines()[1:] == ["  behind id=1: pay 1:0:0", "  behind id=2: pay 1:0:1"]

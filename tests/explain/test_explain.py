@@ -12,7 +12,7 @@ from lake.errors import DeclarationError
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.pruning import handed_on
 from lake.explain.edition_diff import diff_editions
-from lake.explain.explain import Explained, Explanation, explain
+from lake.explain.explain import ExplainedRow, RowExplanation, explain
 from lake.explain.render import as_data, as_tree, diff_data, diff_tree
 from lake.ingest.ingest import ingest
 from lake.ingest.void import void
@@ -107,14 +107,14 @@ def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     return made
 
 
-def _explain(lakehouse: Lakehouse, table: str, *key: str, **options: Any) -> Explanation:
+def _explain(lakehouse: Lakehouse, table: str, *key: str, **options: Any) -> RowExplanation:
     found = explain(lakehouse.project, lambda: lakehouse.spark, table, key, **options)
     assert as_data(found)["count"] == found.count
     assert as_tree(found).children
     return found
 
 
-def _events(row: Explained) -> list[dict[str, Any]]:
+def _events(row: ExplainedRow) -> list[dict[str, Any]]:
     """The events of a row of a table of one log."""
     [side] = row.sides
     return [
@@ -132,7 +132,7 @@ def _events(row: Explained) -> list[dict[str, Any]]:
     ]
 
 
-def _told(row: Explained, *facts: str) -> list[tuple[Any, ...]]:
+def _told(row: ExplainedRow, *facts: str) -> list[tuple[Any, ...]]:
     return [tuple(event[fact] for fact in facts) for event in _events(row)]
 
 

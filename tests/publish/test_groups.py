@@ -328,7 +328,7 @@ def test_a_database_file_says_which_table_is_at_which_cut(held: Settings, tmp_pa
 
 def test_a_difference_is_between_the_cuts_that_the_table_was_at(held: Settings) -> None:
     for table, now in (("sale", 1), ("visit", 2)):
-        diff = diff_editions(load(held), spark_forbidden, table, old=1, new=2, events=False)
+        diff = diff_editions(load(held), None, table, old=1, new=2)
         assert (diff.cuts, diff_data(diff)["to"]) == ((1, now), {"edition": 2, "cut": now})
         same = "both editions have the same version of the table"
         assert (same in diff.notes) == (now == 1)
