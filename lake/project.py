@@ -23,9 +23,9 @@ from lake.job_loader import Upstream, importing
 from lake.job_loader import declared as declared_by
 from lake.jobfile import JobFile
 from lake.kinds.latest import First
-from lake.quality.meanings import Terms, columns_of, fails
-from lake.quality.parking import PLACE, ROW, SUFFIX, definition
-from lake.quality.suite import Expectation, load_suite, parks
+from lake.quality.parking import PLACE, ROW, SUFFIX, definition_text
+from lake.quality.row_conditions import ExpectationTerms, expectation_columns, failure_sql
+from lake.quality.suite import Expectation, has_parking, load_suite
 from lake.store.ledger import contract_versions
 from lake.store.ledger.editions import Edition, latest_edition
 from lake.store.table_head import HANDED_ON, Columns, TableHead
@@ -255,7 +255,7 @@ def _declared(
 def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str, Declaration]) -> Iterator[Declaration]:
     """The declaration, its inputs taken from `tables`, and that of the rows that it parks where it parks any."""
     inputs = tuple(s if s.table is None else replace(s, table=tables[s.name]) for s in declared.inputs)
-    suite = load_suite(settings, declared.name) if parks(settings, declared.name) else None
+    suite = load_suite(settings, declared.name) if has_parking(settings, declared.name) else None
     parking = () if suite is None else suite.parking
     table = replace(declared, inputs=inputs, parking=tuple(_rule(one, declared.kind.zone) for one in parking))
     yield table
@@ -271,10 +271,12 @@ def _rule(expectation: Expectation, zone: str | None) -> Parking:
     """What parks the rows that fail an expectation, whose times without an offset are of `zone`."""
 
     def failing(schema: pa.Schema) -> str:
-        with expectation.evaluated():
-            return fails(expectation.type, Terms(expectation.kwargs, columns_of(schema, zone)))
+        with expectation.convert_errors():
+            return failure_sql(
+                expectation.type, ExpectationTerms(expectation.kwargs, expectation_columns(schema, zone))
+            )
 
-    text = definition(expectation.type, expectation.kwargs, zone)
+    text = definition_text(expectation.type, expectation.kwargs, zone)
     return Parking(str(expectation), expectation.columns or (), text, failing)
 
 

@@ -8,7 +8,7 @@ from lake.contracts import csv_options, options, written_form
 from lake.contracts import fields as field_types
 from lake.contracts.reasons import Reason
 from lake.quality import expectation_types
-from lake.quality.meanings import MEETS
+from lake.quality.row_conditions import ROW_CONDITIONS
 from reference.words import said_of
 
 
@@ -73,12 +73,12 @@ def expectations() -> Iterator[str]:
     yield "| type | looks at | parks | arguments |\n|---|---|---|---|"
     for name in sorted(expectation_types.known_types()):
         rule = expectation_types.rule_of(name)
-        if rule.refused:
+        if rule.unsupported:
             continue
-        scope = "edition" if rule.since else "row" if rule.row_local else "table"
+        scope = "edition" if rule.compares_editions else "row" if rule.is_row_local else "table"
         shown = ", ".join(f"**`{each}`**" if each in rule.required else f"`{each}`" for each in sorted(rule.arguments))
-        yield f"| `{name}` | {scope} | {'yes' if name in MEETS else ''} | {shown} |"
+        yield f"| `{name}` | {scope} | {'yes' if name in ROW_CONDITIONS else ''} | {shown} |"
     yield "\nArguments in bold are required. Types that cannot be used, and why:\n"
     for name in sorted(expectation_types.known_types()):
-        if refused := expectation_types.rule_of(name).refused:
+        if refused := expectation_types.rule_of(name).unsupported:
             yield f"- `{name}` {refused}"

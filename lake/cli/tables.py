@@ -68,7 +68,7 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
     lake check --strict
     """
     shell.load()
-    from lake.gate.failures import warnings
+    from lake.gate.failures import warning_messages
     from lake.project import load
     from lake.publish.check import check as judge
     from lake.publish.cut import pick_cut
@@ -76,7 +76,7 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
     project = load(shell.settings)
     at = pick_cut(project, number)
     judged = judge(project, lambda: shell.spark, tables=tables or None, cut=at.number, strict=strict)
-    for warning in warnings(judged):
+    for warning in warning_messages(judged):
         shell.say(warning)
     data = [asdict(judgement) for judgement in judged]
     shell.emit({"cut": at.number, "checks": data}, table(data, "table", "outcome", "version"))

@@ -109,7 +109,7 @@ def judge(evaluation: Evaluation, rows: pa.Table | DataFrame) -> str | None:
     """
     try:
         return _judged(evaluation, rows)
-    except gate.Stopped as stop:
+    except gate.GateStopped as stop:
         raise (causes.gate_error(evaluation.inputs, [stop.check]) or stop) from stop
 
 

@@ -22,7 +22,7 @@ def not_at(project: Project, declaration: Declaration, cut: int) -> DeclarationE
             f"not at cut {cut}", fix=f"lake advance {declaration.name} --cut {cut}, then try again"
         )
     return declaration.fault(
-        f"not at cut {cut}: the gate stopped {stopped.table} at cut {stopped.cut}", fix=failures.way_out([stopped])
+        f"not at cut {cut}: the gate stopped {stopped.table} at cut {stopped.cut}", fix=failures.fix_text([stopped])
     )
 
 

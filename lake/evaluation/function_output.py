@@ -128,7 +128,7 @@ def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
     failed = ", ".join(
         f"CASE WHEN {rule.fails(types)} THEN {literal(rule.expectation)} END" for rule in declaration.parking
     )
-    by = in_spark.evaluated(f"nullif(concat_ws('; ', {failed}), '')", types.names, "string")
+    by = in_spark.evaluate_sql(f"nullif(concat_ws('; ', {failed}), '')", types.names, "string")
     rows = rows.withColumn(BY, F.when(~F.expr(exempt), by))
     if declaration.parked_of is None:
         return rows.where(F.col(BY).isNull()).drop(BY)

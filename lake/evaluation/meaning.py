@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from lake.declaration import Declaration
 from lake.evaluation.inputs import Inputs
-from lake.quality.parking import MEANINGS
+from lake.quality.parking import COLUMN_COMMENTS
 from lake.store.table_head import COMMENT, HANDED_ON, UNIT, Columns, Meanings
 
 
@@ -22,7 +22,7 @@ def meanings(inputs: Inputs, declaration: Declaration, columns: Columns) -> Mean
     """What the columns of the declared table mean, of whose inputs its head says `columns`."""
     lines = declaration.comments
     handed_on = _handed_on(inputs, declaration, columns)
-    of_kind = MEANINGS if declaration.parked_of is not None else declaration.kind.meanings
+    of_kind = COLUMN_COMMENTS if declaration.parked_of is not None else declaration.kind.meanings
     texts = {name: {COMMENT: text} for name, text in {**of_kind, **lines}.items()}
     for name, meaning in handed_on.items():
         texts[name] = {**meaning, **({COMMENT: lines[name]} if name in lines else {})}

@@ -30,7 +30,7 @@ WEAK: Final = ("superseded", "deleted", "voided", "dropped", "refused", "has no"
 def gate_error(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
     """Return one error for the `checks` that stopped, with events behind their rows; None if none stopped."""
     checks = list(checks)
-    error = failures.stopped(checks)
+    error = failures.stop_error(checks)
     if error is None:
         return None
     causes = [behind for check in checks for behind in _failing_rows(inputs, check)]
@@ -38,13 +38,13 @@ def gate_error(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
         return error
     lines = [*dict.fromkeys(f"  behind {row}: {', '.join(places)}" for row, places in causes)][:ROWS]
     stream, place = causes[0][1][0].split(" ", 1)
-    fix = failures.way_out(checks, f"{stream} {place.split(' ')[0]}")
+    fix = failures.fix_text(checks, f"{stream} {place.split(' ')[0]}")
     return QualityError("\n".join([error.what, *lines]), fix=fix)
 
 
 def _failing_rows(inputs: Inputs, check: Check) -> Iterator[tuple[str, list[str]]]:
     declaration = inputs.project.tables[check.table]
-    for result in failures.stops(check)[:ROWS]:
+    for result in failures.stopping_results(check)[:ROWS]:
         for example in result["examples"][:1]:
             row = {name: example[name] for name in declaration.kind.identity if name in example}
             if places := places_behind(inputs, declaration, row):

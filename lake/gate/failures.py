@@ -1,4 +1,4 @@
-"""What failed checks say, for people: a gate that stops, `lake status`, lineage; light to import."""
+"""Messages of failed checks: for a gate that stops, `lake status` and lineage."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ NO_ROWS: Final = (
     "where events are missing, land them; where a delivery is wrong, lake void STREAM --batch N --reason …"
     " (lake log STREAM lists the batches)"
 )
-"""What to do about the events where an expectation of a whole table names no row."""
+"""Fix for a whole-table expectation, which names no row."""
 
 
-def stopped(checks: Iterable[Check]) -> QualityError | None:
-    """What the stopping ones of `checks` say, as one error; None where none stopped."""
+def stop_error(checks: Iterable[Check]) -> QualityError | None:
+    """Return one error for all `checks` that stopped, or None."""
     checks = list(checks)
-    lines = failures(checks)
-    return QualityError("\n".join(lines), fix=way_out(checks)) if lines else None
+    lines = stop_messages(checks)
+    return QualityError("\n".join(lines), fix=fix_text(checks)) if lines else None
 
 
-def way_out(checks: Iterable[Check], event: str = "STREAM PLACE") -> str:
-    """What to do about `checks` that stopped: one of three things is wrong. `event`: one behind the rows, if any."""
+def fix_text(checks: Iterable[Check], event: str = "STREAM PLACE") -> str:
+    """Return the fix for `checks` that stopped; `event` is the place of an event behind the rows."""
     stopping = [check for check in checks if check.outcome == "stopped"]
     files = " and ".join(sorted({f"quality/{check.table}.json" for check in stopping}))
-    of_rows = any(result["failed"] is not None for check in stopping for result in stops(check))
+    of_rows = any(result["failed"] is not None for check in stopping for result in stopping_results(check))
     return (
         f"{f'where the event is wrong, lake void {event} --reason …' if of_rows else NO_ROWS}; where the rule is,"
         f" correct {files}; where the job is, correct it and lake deploy; then lake run"
     )
 
 
-def failures(checks: Iterable[Check]) -> list[str]:
-    """What the expectations say for which `checks` stopped."""
+def stop_messages(checks: Iterable[Check]) -> list[str]:
+    """Return a message for each expectation that stopped a check."""
     stopped = [check for check in checks if check.outcome == "stopped"]
-    return [f"{check.table}: {failure(result)}" for check in stopped for result in stops(check)]
+    return [f"{check.table}: {failure_message(result)}" for check in stopped for result in stopping_results(check)]
 
 
-def warnings(checks: Iterable[Check]) -> list[str]:
-    """What the expectations say of `checks` that failed and do not stop."""
+def warning_messages(checks: Iterable[Check]) -> list[str]:
+    """Return a message for each failed expectation of severity warn."""
     failed = [(check.table, result) for check in checks for result in check.results if not result["success"]]
-    return [f"{table}: {failure(result)}" for table, result in failed if result["severity"] == "warn"]
+    return [f"{table}: {failure_message(result)}" for table, result in failed if result["severity"] == "warn"]
 
 
-def failure(result: Mapping[str, Any]) -> str:
-    """One failed result of a check, for a person: the expectation, how many rows, which ones, where it is declared."""
+def failure_message(result: Mapping[str, Any]) -> str:
+    """Return the message of one failed result."""
     kwargs = result["kwargs"]
     about = ", ".join(named_columns(kwargs))
     what = result["type"] + (f"({about}) failed" if about else " failed")
@@ -68,6 +68,6 @@ def failure(result: Mapping[str, Any]) -> str:
     return f"{what} for {result['failed']} of {result['rows']} rows{such} ({result['where']})"
 
 
-def stops(check: Check) -> list[Mapping[str, Any]]:
-    """The results of a check that stop it."""
+def stopping_results(check: Check) -> list[Mapping[str, Any]]:
+    """Return the failed results of severity stop."""
     return [result for result in check.results if not result["success"] and result["severity"] == "stop"]

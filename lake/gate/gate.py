@@ -1,8 +1,7 @@
-"""The gate: a diff is judged before it is committed, a table before it is published.
+"""Quality gate: judges a diff before it is committed, and a table before it is published.
 
-A row-local expectation judges each diff, so a bad row never enters a table. All others judge the whole table at the
-cut, and so do the invariants of its kind, which need no file. A table that has not changed since its
-last judgement under the same suite is not judged again.
+Row-local expectations judge each diff. The others, and the invariants of the kind, judge the whole table at the cut,
+unless it has not changed since its last check under the same suite.
 """
 
 from __future__ import annotations
@@ -17,160 +16,146 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lake.errors import DeclarationError, QualityError
-from lake.gate.failures import failures, way_out
-from lake.gate.frames import judge_frame
-from lake.gate.gx import Finding, judge, judge_rows, prepare
-from lake.gate.judging import EXAMPLES, Rows, misfits
-from lake.gate.relative import judge_since
+from lake.gate.edition_comparison import judge_edition_changes
+from lake.gate.failures import fix_text, stop_messages
+from lake.gate.gx import ExpectationResult, build_judges, judge, judge_rows, prepare, row_result
+from lake.gate.row_tests import EXAMPLES, CheckedRows, FailureCounts, find_unsuitable
 from lake.kinds.columns import visible
 from lake.quality import in_spark
-from lake.quality.meanings import columns_of
+from lake.quality.row_conditions import ExpectationTerms, expectation_columns, failure_sql
 from lake.quality.suite import Expectation, Suite, load_suite
-from lake.quoting import quoted
+from lake.quoting import SPARK, quoted
 from lake.store import small
 from lake.store.ledger import checks
-from lake.store.scan import Scan
+from lake.store.scan import Scan, to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lake.config import Settings
     from lake.declaration import Declaration
+    from lake.quality.columns import ExpectationColumn
     from lake.store.ledger.checks import Check, Outcome, Scope
     from lake.store.table_head import TableHead
     from lake.store.tables import Table
 
 
-class Stopped(QualityError):
+class GateStopped(QualityError):
     """A diff that failed its check."""
 
     def __init__(self, check: Check) -> None:
-        super().__init__("\n".join(failures([check])), fix=way_out([check]))
+        super().__init__("\n".join(stop_messages([check])), fix=fix_text([check]))
         self.check = check
 
 
 def warm_up(settings: Settings) -> None:
-    """Starts to import what the gate needs in the background: seconds that are best spent beside the JVM's start.
-
-    Not where no table has a quality file: it takes 130 MB.
-    """
+    """Import the gate's library in a thread while the JVM starts, if a table needs it: it takes seconds and 130 MB."""
     if any(settings.path("quality").glob("*.json")):
         threading.Thread(target=prepare, name="gate", daemon=True).start()
 
 
 def judge_diff(table: Table, declaration: Declaration, diff: pa.Table, *, cut: int) -> str | None:
-    """Judges the new images of rows, without state columns, by the row-local expectations.
+    """Judge a diff (new rows, without state columns) by the row-local expectations, and record failures.
 
-    Returns the hash of the suite that they meet, None where one only warns. Failures are recorded. Raises QualityError
-    where one of severity stop failed, DeclarationError where the table's quality file is wrong.
+    Returns the suite's hash, None if only warned. Raises GateStopped, or DeclarationError for a wrong quality file.
     """
     suite = load_suite(table.settings, declaration.name)
     if suite is None or not suite.row_local or not diff.num_rows:
         return suite.hash if suite else None
     kind = declaration.kind
-    _must_fit(suite, diff.schema, kind.zone)
-    return _settle(table, suite, judge_rows(suite.row_local, diff, kind.identity, zone=kind.zone), cut)
+    _check_suite(suite, diff.schema, kind.zone)
+    return _record_failures(table, suite, judge_rows(suite.row_local, diff, kind.identity, zone=kind.zone), cut)
 
 
 def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *, cut: int) -> str | None:
-    """Judge a diff that Spark has, on its executors. As `judge_diff`."""
+    """Judge a diff on Spark's executors, as `judge_diff` does in memory."""
     suite = load_suite(table.settings, declaration.name)
     if suite is None or not suite.row_local:
         return suite.hash if suite else None
     schema, kind = in_spark.schema(diff), declaration.kind
-    _must_fit(suite, schema, kind.zone)
-    findings = judge_frame(suite.row_local, diff, columns_of(schema, kind.zone), kind.identity)
-    return _settle(table, suite, findings, cut)
+    _check_suite(suite, schema, kind.zone)
+    findings = judge_frame(suite.row_local, diff, expectation_columns(schema, kind.zone), kind.identity)
+    return _record_failures(table, suite, findings, cut)
 
 
 def judge_table(table: Table, declaration: Declaration, suite: Suite, *, version: int, cut: int) -> Check:
-    """The judgement of the whole table at `version`, made, or remembered; one that is made is to be recorded.
+    """Return the check of the table at `version`: the last one if it still holds, else a new, unrecorded one.
 
-    Row-local expectations are judged again only where not all diffs since the last judgement have met this suite.
-    Raises DeclarationError where the suite is wrong.
+    Skips row-local expectations if all diffs since the last check passed the suite. Raises DeclarationError.
     """
     last = checks.last_checks(table.settings, "table").get(table.name)
-    if last is not None and ((last.suite, last.home) != (suite.hash, table.home) or not _is_there(table, last)):
+    if last is not None and ((last.suite, last.home) != (suite.hash, table.home) or not _version_exists(table, last)):
         last = None
     if last is not None and _unchanged(table, last, version):
         if (last.version, last.cut) == (version, cut):
             return last
-        return _made(table, suite, "table", cut, version, last.outcome, last.results)
-    met = last is not None and last.outcome == "passed" and _met_since(table, suite, last, version)
+        return replace(last, number=0, cut=cut, version=version, checked_at=datetime.now(UTC))
+    met = last is not None and last.outcome == "passed" and _met_suite_since(table, suite, last, version)
     expectations = suite.whole_table if met else suite.expectations
-    own = [expectation for expectation in expectations if not expectation.rule.since]
+    own = [expectation for expectation in expectations if not expectation.rule.compares_editions]
     findings = _judge_version(table, declaration, suite, own, version)
-    findings += judge_since(
-        table, declaration, [expectation for expectation in expectations if expectation.rule.since], version
+    findings += judge_edition_changes(
+        table, declaration, [expectation for expectation in expectations if expectation.rule.compares_editions], version
     )
     findings += _judge_invariants(table, declaration, version)
-    return _made(table, suite, "table", cut, version, _outcome(findings), [finding.record for finding in findings])
+    return _check(table, suite, findings, cut, version)
 
 
-def record(settings: Settings, judged: Sequence[tuple[Table, Check]]) -> list[Check]:
-    """The judgements with their numbers; those that are not recorded yet are, in one commit."""
-    made = [replace(check, results=_kept(table, check)) for table, check in judged if not check.number]
+def record_checks(settings: Settings, judged: Sequence[tuple[Table, Check]]) -> list[Check]:
+    """Record new checks in one commit; return all with their numbers."""
+    made = [replace(check, results=_recorded_results(table, check)) for table, check in judged if not check.number]
     number = next((check.number for check in checks.record_checks(settings, made)), 0)
     return [check if check.number else replace(check, number=number) for _, check in judged]
 
 
-def _settle(table: Table, suite: Suite, findings: Sequence[Finding], cut: int) -> str | None:
-    """Records a judgement that found a failure; else returns the suite's hash. Raises QualityError where it stops."""
-    outcome = _outcome(findings)
-    if outcome == "passed":
+def _record_failures(table: Table, suite: Suite, findings: Sequence[ExpectationResult], cut: int) -> str | None:
+    if _outcome(findings) == "passed":
         return suite.hash
-    made = _made(table, suite, "diff", cut, None, outcome, [finding.record for finding in findings])
-    [check] = record(table.settings, [(table, made)])
+    made = _check(table, suite, findings, cut, None)
+    [check] = record_checks(table.settings, [(table, made)])
     if check.outcome == "stopped":
-        raise Stopped(check)
+        raise GateStopped(check)
     return None
 
 
-def _outcome(findings: Iterable[Finding]) -> Outcome:
+def _outcome(findings: Iterable[ExpectationResult]) -> Outcome:
     failed = {finding.expectation.severity for finding in findings if not finding.success}
     return "stopped" if "stop" in failed else "warned" if failed else "passed"
 
 
-def _made(  # noqa: PLR0913, PLR0917 - the parts of one entry
-    table: Table,
-    suite: Suite,
-    scope: Scope,
-    cut: int,
-    version: int | None,
-    outcome: Outcome,
-    results: Sequence[Mapping[str, Any]],
-) -> Check:
-    now = datetime.now(UTC)
-    return checks.Check(0, table.name, table.home, scope, cut, version, suite.hash, outcome, results, now)
+def _check(table: Table, suite: Suite, findings: Sequence[ExpectationResult], cut: int, version: int | None) -> Check:
+    scope: Scope = "diff" if version is None else "table"
+    results, now = [finding.record for finding in findings], datetime.now(UTC)
+    return checks.Check(0, table.name, table.home, scope, cut, version, suite.hash, _outcome(findings), results, now)
 
 
-def _kept(table: Table, check: Check) -> Sequence[Mapping[str, Any]]:
-    return [_withheld(result) for result in check.results] if table.personal else check.results
+def _recorded_results(table: Table, check: Check) -> Sequence[Mapping[str, Any]]:
+    return [_without_values(result) for result in check.results] if table.personal else check.results
 
 
-def _withheld(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result without values of rows: what is kept of a table about people tells of no one. A count may stay."""
+def _without_values(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result without values of rows, for a table with personal data. A count is kept."""
     return {**result, "examples": [], "observed": result["observed"] if "_count_" in result["type"] else None}
 
 
-def _is_there(table: Table, last: Check) -> bool:
-    """Whether the judged version still is: damage leaves the number of a commit that it took to another one."""
+def _version_exists(table: Table, last: Check) -> bool:
+    """Return False if the judged version was lost: after damage, another commit can take its number."""
     later = takewhile(lambda head: head.version >= (last.version or 0), table.heads())
     return any((head.version, head.cut) == (last.version, last.cut) for head in later)
 
 
 def _unchanged(table: Table, last: Check, version: int) -> bool:
-    """Whether every commit since the judgement `known`, up to `version`, changed no row."""
-    return _each_since(table, last, version, lambda head: head.changed_nothing)
+    return _all_commits_since(table, last, version, lambda head: head.changed_nothing)
 
 
-def _met_since(table: Table, suite: Suite, last: Check, version: int) -> bool:
-    """Whether what every commit since the judgement `known`, up to `version`, wrote has met `suite`."""
-    return _each_since(table, last, version, lambda head: head.changed_nothing or head.suite_passed == suite.hash)
+def _met_suite_since(table: Table, suite: Suite, last: Check, version: int) -> bool:
+    return _all_commits_since(
+        table, last, version, lambda head: head.changed_nothing or head.suite_passed == suite.hash
+    )
 
 
-def _each_since(table: Table, last: Check, version: int, holds: Callable[[TableHead], bool]) -> bool:
-    """Whether `version` is not before the judgement `known`, and every commit between is ours, and one that `holds`."""
+def _all_commits_since(table: Table, last: Check, version: int, holds: Callable[[TableHead], bool]) -> bool:
+    """Return whether every version since the check is a commit of ours that `holds`."""
     since = last.version if last.version is not None else -1
     later = takewhile(lambda head: head.version > since, table.heads())
     return sum(holds(head) for head in later if head.version <= version) == version - since
@@ -178,22 +163,20 @@ def _each_since(table: Table, last: Check, version: int, holds: Callable[[TableH
 
 def _judge_version(
     table: Table, declaration: Declaration, suite: Suite, expectations: Sequence[Expectation], version: int
-) -> list[Finding]:
-    """The findings on the table's files, of which DuckDB reads what the expectations look at."""
+) -> list[ExpectationResult]:
     scan, kind = Scan(table.path, version), declaration.kind
     schema = scan.schema()
     schema = pa.schema([schema.field(name) for name in visible(schema.names)])
-    _must_fit(suite, schema, kind.zone)
+    _check_suite(suite, schema, kind.zone)
     if not expectations:
         return []
     with small.connection() as con, scan.registered(con, "stored", schema.names, "true"):
         con.register("types", schema.empty_table())  # a column that no file has yet is null, and of no type
         con.execute("CREATE TEMP VIEW rows AS FROM types UNION ALL BY NAME FROM stored")
-        return judge(expectations, Rows(con, "rows", columns_of(schema, kind.zone), kind.identity))
+        return judge(expectations, CheckedRows(con, "rows", expectation_columns(schema, kind.zone), kind.identity))
 
 
-def _judge_invariants(table: Table, declaration: Declaration, version: int) -> list[Finding]:
-    """A finding for each invariant of the table's kind, at `version`; examples are the identity of failing rows."""
+def _judge_invariants(table: Table, declaration: Declaration, version: int) -> list[ExpectationResult]:
     total = table.rows(version)
     identity = ", ".join(map(quoted, declaration.kind.identity))
     findings = []
@@ -203,11 +186,49 @@ def _judge_invariants(table: Table, declaration: Declaration, version: int) -> l
         failed = rows[0]["_failed"] if rows else 0
         examples = [{column: value for column, value in row.items() if column != "_failed"} for row in rows]
         expectation = Expectation(name, {}, "stop", f"holds of every {declaration.kind.name}", declaration.where)
-        findings.append(Finding(expectation, not failed, total, failed, examples=examples))
+        findings.append(ExpectationResult(expectation, not failed, total, failed, examples=examples))
     return findings
 
 
-def _must_fit(suite: Suite, schema: pa.Schema, zone: str | None) -> None:
-    """Raise DeclarationError with all expectations that cannot be evaluated over a table's columns."""
-    if faults := list(suite.faults(schema.names)) or list(misfits(suite.expectations, schema, zone)):
+def _check_suite(suite: Suite, schema: pa.Schema, zone: str | None) -> None:
+    if faults := list(suite.faults(schema.names)) or list(find_unsuitable(suite.expectations, schema, zone)):
         raise DeclarationError.all(faults)
+
+
+def judge_frame(
+    expectations: Sequence[Expectation],
+    rows: DataFrame,
+    columns: Mapping[str, ExpectationColumn],
+    identity: Sequence[str],
+) -> list[ExpectationResult]:
+    """Judge single rows on Spark's executors, with the SQL of rows in memory. Raises DeclarationError."""
+    from pyspark.sql import functions as F
+
+    judges, tests = build_judges(expectations), list[str]()
+    for expectation in expectations:
+        with expectation.convert_errors():
+            terms = ExpectationTerms(expectation.kwargs, columns)
+            tests += [terms.where, f"{terms.where} AND {terms.considered(expectation.type)}"]
+            tests.append(failure_sql(expectation.type, terms))
+    held = ", ".join(f"CASE WHEN {test} THEN {number} END" for number, test in enumerate(tests))
+    names = sorted({name for expectation in expectations for name in expectation.columns or ()})
+    held = f"list_filter([{held}], lambda number: number IS NOT NULL)"
+    tested = rows.withColumn("held by", in_spark.evaluate_sql(held, names, "array<int>"))
+    count = [F.count_if(F.array_contains("held by", number)) for number in range(len(tests))]
+    found = tested.agg(*(column.alias(str(number)) for number, column in enumerate(count))).first()
+    findings = []
+    for place, (expectation, checker) in enumerate(zip(expectations, judges, strict=True)):
+        about, considered, failed = (found[str(3 * place + part)] for part in range(3)) if found else (0, 0, 0)
+        failing = tested.where(F.array_contains("held by", 3 * place + 2))
+        examples = _first(failing, [*identity, *(expectation.columns or ())]) if failed else []
+        findings.append(row_result(expectation, checker, FailureCounts(about, considered, failed, examples)))
+    return findings
+
+
+def _first(rows: DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
+    from pyspark.sql import functions as F
+
+    columns = [F.col(quoted(name, SPARK)) for name in dict.fromkeys(names)]
+    ordered = rows.select(*columns).orderBy(*(column.asc_nulls_last() for column in columns))
+    found: list[dict[str, Any]] = to_arrow(ordered.limit(EXAMPLES)).to_pylist()
+    return found

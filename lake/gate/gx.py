@@ -1,7 +1,6 @@
-"""Expectations judged by Great Expectations, from metrics of ours; the only module that imports it, on first need.
+"""Verdicts of Great Expectations from metrics that DuckDB counts exactly. Imports the library lazily.
 
-Its classes check the arguments of an expectation and decide whether it is met. DuckDB counts what they are given, over
-any number of rows, exactly. The bounds that they compare it with are exact, too.
+The library validates an expectation's arguments and decides whether it is met.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError
-from lake.gate.judging import QUANTILES, Count, Rows, bounds, registered
+from lake.gate.row_tests import QUANTILES, CheckedRows, FailureCounts, exact_bounds, register_rows
 from lake.quality.statistics import JUDGED_BY
 from lake.quality.suite import Expectation
 from lake.store import small
@@ -28,20 +27,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from great_expectations.expectations.expectation import Expectation as Judge
 
-SELDOM: Final = ("altair", "scipy.stats")
-"""Modules that the library imports for drawings and for tests of distributions: 70 MB and 0.7 s."""
+LAZY_MODULES: Final = ("altair", "scipy.stats")
+"""Modules that the library imports for charts and distribution tests: 70 MB and 0.7 s."""
 FORMAT: Final = {"result_format": "BOOLEAN_ONLY", "include_unexpected_rows": False, "partial_unexpected_count": 0}
-"""Form of the library's answer: its verdict alone."""
 BOUNDS: Final = ("min_value", "max_value")
-"""Arguments that are checked here: the library knows them as floats and days alone."""
+"""Arguments checked here, because the library accepts only floats and days."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Verdict of an expectation.
+class ExpectationResult:
+    """Result of one expectation, with the first failing rows as `examples`.
 
-    `failed` counts failing rows out of `rows`. Both are None for an expectation about a whole table, which has
-    `observed` instead. `examples` are the first failing rows: their identity and the columns judged.
+    `failed` and `rows` are None for a whole-table expectation, which has `observed` instead.
     """
 
     expectation: Expectation
@@ -53,7 +50,6 @@ class Finding:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The finding for JSON."""
         return {
             "type": self.expectation.type,
             "kwargs": json.loads(json.dumps(self.expectation.kwargs, default=str)),  # long decimals as text
@@ -68,30 +64,30 @@ class Finding:
 
 
 def plain(value: Any) -> Any:
-    """`value` for a person and for JSON: numbers and text as they are, all else as text."""
+    """Return numbers and text unchanged, other values as text."""
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def judge_rows(
     expectations: Sequence[Expectation], rows: pa.Table, identity: Sequence[str], *, zone: str | None = None
-) -> list[Finding]:
-    """Return the findings on rows in memory, in the order of `expectations`. Times without an offset are in `zone`."""
+) -> list[ExpectationResult]:
+    """Judge rows in memory; times without an offset are in `zone`."""
     with small.connection() as con:
-        return judge(expectations, registered(con, rows, zone, identity))
+        return judge(expectations, register_rows(con, rows, zone, identity))
 
 
-def judge(expectations: Sequence[Expectation], rows: Rows) -> list[Finding]:
-    """Return the findings of `expectations` on a table of DuckDB's, in their order. Raises DeclarationError."""
-    judges = build(expectations)
-    counts = rows.counts([expectation for expectation in expectations if expectation.rule.by_row])
+def judge(expectations: Sequence[Expectation], rows: CheckedRows) -> list[ExpectationResult]:
+    """Judge a DuckDB table. Raises DeclarationError."""
+    judges = build_judges(expectations)
+    counts = rows.counts([expectation for expectation in expectations if expectation.rule.is_by_row])
     return [
-        of_rows(each, judge, counts[each]) if each in counts else _of_table(each, judge, rows)
+        row_result(each, judge, counts[each]) if each in counts else _table_result(each, judge, rows)
         for each, judge in zip(expectations, judges, strict=True)
     ]
 
 
-def of_rows(expectation: Expectation, judge: Judge, count: Count) -> Finding:
-    """Return the finding of an expectation about rows, which are counted."""
+def row_result(expectation: Expectation, judge: Judge, count: FailureCounts) -> ExpectationResult:
+    """Return the result of a row expectation from its counts."""
     metric = getattr(judge, "map_metric", "")
     metrics = {
         "table.row_count": count.rows,
@@ -99,11 +95,11 @@ def of_rows(expectation: Expectation, judge: Judge, count: Count) -> Finding:
         f"{metric}.filtered_row_count": count.considered,
         f"{metric}.unexpected_count": count.failed,
     }
-    return Finding(expectation, _verdict(judge, metrics), count.rows, count.failed, examples=count.examples)
+    return ExpectationResult(expectation, _verdict(judge, metrics), count.rows, count.failed, examples=count.examples)
 
 
-def build(expectations: Iterable[Expectation]) -> list[Judge]:
-    """Return the library's own objects. Raises DeclarationError with every argument that it refuses."""
+def build_judges(expectations: Iterable[Expectation]) -> list[Judge]:
+    """Return the library's objects. Raises DeclarationError for arguments that it rejects."""
     prepare()
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
@@ -123,19 +119,19 @@ def build(expectations: Iterable[Expectation]) -> list[Judge]:
 
 @cache
 def prepare() -> None:
-    """Import the library on first need, which takes seconds."""
+    """Import the library, which takes seconds."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")  # nothing is sent anywhere
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about its own workings, which users cannot fix
-        for name in SELDOM:
-            sys.modules.setdefault(name, Later(name))
+        for name in LAZY_MODULES:
+            sys.modules.setdefault(name, LazyModule(name))
         import great_expectations
 
         del great_expectations
 
 
-class Later(ModuleType):
-    """A module that is imported when something of it is asked for."""
+class LazyModule(ModuleType):
+    """A module that is imported on first access."""
 
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get(self.__name__) is self:
@@ -143,22 +139,21 @@ class Later(ModuleType):
         return getattr(import_module(self.__name__), name)
 
 
-def _of_table(expectation: Expectation, judge: Judge, rows: Rows) -> Finding:
+def _table_result(expectation: Expectation, judge: Judge, rows: CheckedRows) -> ExpectationResult:
     names = JUDGED_BY[expectation.type]
-    with expectation.evaluated():
-        exact = bounds(expectation, rows.columns, names[-1])
+    with expectation.convert_errors():
+        exact = exact_bounds(expectation, rows.columns, names[-1])
         metrics = rows.metrics(expectation, names)
     ranges = exact.pop("ranges", None)
-    observed = rows.shown(expectation, names[-1], metrics[names[-1]])
+    observed = rows.display(expectation, names[-1], metrics[names[-1]])
     if ranges is None:
         met = _verdict(judge.copy(update=exact), metrics)
     else:  # the library lets a quantile be out of its range by a ten-thousandth
         met = all(_within(value, *ends) for value, ends in zip(metrics[QUANTILES], ranges, strict=True))
-    return Finding(expectation, met, observed=observed)
+    return ExpectationResult(expectation, met, observed=observed)
 
 
 def _within(value: Any, low: Any, high: Any) -> bool:
-    """Return whether a value is within bounds of its own type; NaN is not."""
     return value is not None and value >= (value if low is None else low) and value <= (value if high is None else high)
 
 
@@ -168,6 +163,5 @@ def _verdict(judge: Judge, metrics: Mapping[str, Any]) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """The first of what the library says: it tells each way in which each of several types did not fit."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return ": ".join(re.sub(r" \(type=.*\)$", "", line) for line in lines[1:3]) or "; ".join(lines)

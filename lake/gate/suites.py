@@ -1,4 +1,4 @@
-"""The suites of a project's tables."""
+"""Loader of the suites of all tables."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import pyarrow as pa
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
-from lake.gate.judging import misfits
+from lake.gate.row_tests import find_unsuitable
 from lake.kinds.columns import visible
 from lake.project import Project
-from lake.quality.suite import Suite, read
+from lake.quality.suite import Suite, read_suite
 
 
 def load_suites(project: Project) -> dict[str, Suite]:
-    """The suites of the project's tables; a table without a quality file has none.
+    """Return the suite of each table with a quality file. Raises DeclarationError with all faults.
 
-    Columns are checked for tables that are built by their current definition. Raises DeclarationError that tells every
-    fault at once.
+    Columns are checked if the table is built by its current definition.
     """
     suites: dict[str, Suite] = {}
     faults: list[DeclarationError] = []
@@ -27,20 +26,21 @@ def load_suites(project: Project) -> dict[str, Suite]:
             faults.append(DeclarationError(f"no table {file.stem!r}", where=f"quality/{file.name}", fix=fix))
             continue
         try:
-            suite = read(file)
+            suite = read_suite(file)
         except DeclarationError as fault:
             faults.append(fault)
             continue
         suites[declaration.name] = suite
         if schema := _schema(project, declaration):
-            faults += [*suite.faults(schema.names)] or [*misfits(suite.expectations, schema, declaration.kind.zone)]
+            faults += [*suite.faults(schema.names)] or [
+                *find_unsuitable(suite.expectations, schema, declaration.kind.zone)
+            ]
     if faults:
         raise DeclarationError.all(faults)
     return suites
 
 
 def _schema(project: Project, declaration: Declaration) -> pa.Schema | None:
-    """The table's visible columns; none if it has not been built by its current definition."""
     table = project.table(declaration)
     head = table.head()
     if head is None or not project.is_built(declaration, head):

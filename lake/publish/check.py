@@ -9,7 +9,7 @@ from lake.errors import DeclarationError, QualityError
 from lake.evaluation.behind import not_at
 from lake.evaluation.inputs import Inputs
 from lake.explain import causes
-from lake.gate import gate, refusal_limits
+from lake.gate import gate, rejection_limits
 from lake.gate.suites import load_suites
 from lake.progress import step
 from lake.publish.cut import pick_cut
@@ -63,14 +63,14 @@ def check(
                     made.append((stored, gate.judge_table(stored, table, suite, version=version, cut=at)))
                     work.rows = stored.rows(version)
     except Exception:
-        gate.record(project.settings, made)
+        gate.record_checks(project.settings, made)
         raise
-    checks = gate.record(project.settings, made)
+    checks = gate.record_checks(project.settings, made)
     errors = [
         error
         for error in (
             causes.gate_error(Inputs(spark, project, picked_cut), checks),
-            refusal_limits.stopped(project, picked, picked_cut),
+            rejection_limits.stop_error(project, picked, picked_cut),
         )
         if error
     ]

@@ -39,7 +39,7 @@ def checked(
         tables = at_cut(project, cut, names)
         checks = check(project, spark, tables=names, cut=cut.number)
         if all(tables[check.table].version == check.version for check in checks):  # else one was rebuilt meanwhile
-            for warning in failures.warnings(checks):
+            for warning in failures.warning_messages(checks):
                 tell(f"warning {warning}")
             return tables
 

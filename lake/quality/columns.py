@@ -1,8 +1,8 @@
-"""Columns as expectations compare them: exact comparisons with written values and with each other, as DuckDB's SQL.
+"""Columns in expectations: exact comparisons in DuckDB SQL, with written values and with each other.
 
-A comparison with null is null, and one with NaN is false. Numbers are compared as they are written. A float column, and
-what is compared with one, takes part as the nearest value of its type. Text is ordered by code points. A day written
-for a time is its midnight, and a time without an offset is in the `zone` of the table's windows.
+A comparison with null is null, one with NaN false. Numbers compare as written; a float column, and what is compared
+with it, by the nearest value of its type; text by code points. A day compared with a time is its midnight; a time
+without an offset is in the `zone` of the table's windows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Key = Fraction | float | str
-"""A value of a column in Python, exactly: numbers, days and microseconds since 1970 as fractions; NaN and infinity."""
+"""Exact Python value: numbers, days and microseconds since 1970 as fractions; NaN and infinity as floats."""
 Operator = Literal["=", "<", "<=", ">", ">="]
 
 INTEGER, DECIMAL, FLOAT, TEXT, BOOLEAN, BINARY = "integer", "decimal", "float", "text", "boolean", "binary"
@@ -45,7 +45,7 @@ BEYOND: Final[Mapping[tuple[Operator, bool], Operator]] = {
     (">", False): ">",
     (">=", False): ">",
 }
-"""Comparisons with a number above, or below, all finite floats, as ones with infinity."""
+"""Comparisons with a number above (True) or below all finite floats become comparisons with infinity."""
 FIXES: Final[Mapping[str, str]] = {
     **dict.fromkeys(NUMBERS, "write a number"),
     TEXT: "write text in quotes",
@@ -56,8 +56,8 @@ FIXES: Final[Mapping[str, str]] = {
 }
 
 
-class Unsuitable(ValueError):
-    """An expectation that cannot be evaluated: its arguments do not suit its columns."""
+class UnsuitableExpectation(ValueError):
+    """An expectation whose arguments do not suit its columns."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what)
@@ -65,8 +65,8 @@ class Unsuitable(ValueError):
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column, or an expression over columns, of which `sql` is the text and `type` the Arrow type."""
+class ExpectationColumn:
+    """A column, or an `expression` over columns, with its Arrow type."""
 
     name: str
     type: pa.DataType
@@ -83,21 +83,21 @@ class Column:
 
     @property
     def digits(self) -> tuple[int, int]:
-        """The most digits of a number before and after the point."""
+        """Maximum digits before and after the decimal point."""
         if self.kind == DECIMAL:
             return self.type.precision - self.type.scale, self.type.scale
         return len(str(2**self.type.bit_width)), 0
 
-    def must_be(self, *kinds: str) -> Column:
-        """Return the column. Raises Unsuitable if it is of another kind."""
+    def require_kind(self, *kinds: str) -> ExpectationColumn:
         if self.kind not in kinds:
             names = f"{', '.join(kinds[:-1])} or {kinds[-1]}" if len(kinds) > 1 else kinds[0]
-            raise Unsuitable(f"column {self.name} is of type {self.type}, not {names}", "cast the column in the job")
+            raise UnsuitableExpectation(
+                f"column {self.name} is of type {self.type}, not {names}", "cast the column in the job"
+            )
         return self
 
     def key(self, value: Any, argument: str) -> Key:
-        """Return the written `value` of an `argument`, exactly. Raises Unsuitable if the column has no such values."""
-        kind, key = self.must_be(*COMPARABLE).kind, None
+        kind, key = self.require_kind(*COMPARABLE).kind, None
         if kind in NUMBERS:
             key = self._number(value)
         elif kind in TIMES and isinstance(value, str):
@@ -106,11 +106,10 @@ class Column:
             key = value if isinstance(value, str) else Fraction(value)
         if key is None:
             a_kind = f"{'an' if kind == INTEGER else 'a'} {kind}"
-            raise Unsuitable(f"{argument} {value!r} is not a valid value of {a_kind} column", FIXES[kind])
+            raise UnsuitableExpectation(f"{argument} {value!r} is not a valid value of {a_kind} column", FIXES[kind])
         return key
 
     def compare(self, operator: Operator, value: Any, argument: str) -> str:
-        """Return the SQL of a comparison with the written `value` of an `argument`."""
         key = self.key(value, argument)
         if isinstance(key, float):  # beyond all finite numbers
             if operator == "=":
@@ -128,9 +127,9 @@ class Column:
         return f"({self.sql} {operator} {self._literal(Fraction(unscaled, 10 ** self.digits[1]))})"
 
     def one_of(self, values: Any, argument: str) -> str:
-        """Return the SQL of whether the column has one of the written `values`; nulls among them count for nothing."""
+        """Return SQL of membership in `values`, without its nulls."""
         if not isinstance(values, list):
-            raise Unsuitable(f"{argument} {values!r} is not a list", "write [value, …]")
+            raise UnsuitableExpectation(f"{argument} {values!r} is not a list", "write [value, …]")
         keys = {self.key(value, argument) for value in values if value is not None}
         keys = {key for key in keys if not isinstance(key, float)}
         if self.kind in EXACT:
@@ -141,17 +140,15 @@ class Column:
 
     @property
     def double(self) -> str:
-        """The SQL of the nearest double."""
         return f"CAST({f'CAST({self.sql} AS VARCHAR)' if self.kind == DECIMAL else self.sql} AS DOUBLE)"
 
     def unscaled(self, scale: int) -> str:
-        """The SQL of an exact number without its point, with `scale` digits after it, however many digits it has."""
+        """Return SQL of an exact number as an integer, with `scale` implied digits."""
         text = f"replace(CAST({self.sql} AS VARCHAR), '.', '')"
         return f"CAST({text} || '{'0' * (scale - self.digits[1])}' AS BIGNUM)"
 
     @property
     def python(self) -> str:
-        """The SQL of a value as `read` takes it."""
         match self.kind:
             case "date":
                 return f"({self.sql} - DATE '1970-01-01')"
@@ -164,13 +161,11 @@ class Column:
         return f"CAST({self.sql} AS VARCHAR)" if self.kind in EXACT else self.sql
 
     def read(self, value: Any) -> Key:
-        """Return a value that `python` selects, exactly."""
         if isinstance(value, float):
             return Fraction(value) if isfinite(value) else value
         return Fraction(value) if self.kind in EXACT or not isinstance(value, str) else value
 
-    def shown(self, key: Key | None) -> Any:
-        """Return a value for people and for JSON."""
+    def display(self, key: Key | None) -> Any:
         if not isinstance(key, Fraction):
             return str(key) if isinstance(key, float) else key
         match self.kind:
@@ -183,7 +178,7 @@ class Column:
                 return bool(key)
             case "float":
                 return float(key)
-        return shown(key)
+        return display(key)
 
     def _number(self, value: Any) -> Key | None:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
@@ -224,36 +219,35 @@ class Column:
         return f"CAST('{decimal_text(Fraction(key))}' AS {f'DECIMAL({whole + scale},{scale})' if scale else 'HUGEINT'})"
 
     def _always(self, answer: bool) -> str:
-        """The SQL of what is the same for all values, and null for null."""
+        """Return SQL of a constant that is null for null."""
         return f"(CASE WHEN {self.sql} IS NOT NULL THEN {str(answer).lower()} END)"
 
 
 def exact(value: float | Decimal | Fraction) -> Fraction:
-    """Return a number as it is written: 0.1 is a tenth."""
+    """Return a number as written: 0.1 is a tenth."""
     return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
 
 
 def nearest_double(number: Fraction) -> float:
-    """Return the double nearest to a number; infinity if it is beyond all."""
+    """Return the nearest double, or infinity."""
     try:
         return float(number)
     except OverflowError:
         return inf if number > 0 else -inf
 
 
-def shown(key: Fraction) -> int | str:
-    """Return a number for people and for JSON: rounded to 28 digits if it has no end."""
+def display(key: Fraction) -> int | str:
+    """Return a number for people and JSON, rounded to 28 digits if its expansion is infinite."""
     return int(key) if key.denominator == 1 else decimal_text(key)
 
 
 def decimal_text(key: Fraction) -> str:
-    """Return a number in decimal digits, exactly if 100 of them are enough."""
+    """Return decimal digits, exact if 100 suffice, else rounded to 28."""
     quotient = Context(prec=100).divide(key.numerator, Decimal(key.denominator))
     return format(quotient if Fraction(quotient) == key else Context(prec=28).plus(quotient), "f")
 
 
 def _single(double: float) -> float:
-    """Return the nearest float of 32 bits, or the double itself if it is beyond them."""
     try:
         return float(struct.unpack("f", struct.pack("f", double))[0])
     except OverflowError:

@@ -1,7 +1,6 @@
-"""What can be expected of a table, read from the schemas that Great Expectations ships.
+"""Supported types of expectations, from the schemas that Great Expectations ships.
 
-Importing the library takes seconds; reading its schemas takes milliseconds. So a quality file is checked for unknown
-types and arguments wherever it is read, and the library is imported only where rows are judged.
+Reading schemas takes milliseconds, importing the library seconds: only judging rows imports it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from lake.quality.meanings import MEETS
+from lake.quality.row_conditions import ROW_CONDITIONS
 from lake.quality.statistics import JUDGED_BY
 
 # Arguments of every expectation that are the gate's own matter.
@@ -39,7 +38,7 @@ DIVERGENCE: Final = "expect_column_kl_divergence_to_be_less_than"
 UNIQUE: Final = frozenset({"expect_column_values_to_be_unique", "expect_compound_columns_to_be_unique"})
 FENCED: Final = frozenset({"expect_column_value_z_scores_to_be_less_than", "expect_column_values_to_not_be_outliers"})
 ACROSS_ROWS: Final = UNIQUE | FENCED
-"""These compare a row with the table's other rows, although they answer row by row."""
+"""Types that answer row by row but compare a row with other rows."""
 
 KEYS_GONE: Final = "expect_keys_gone_since_last_edition_to_be_at_most"
 ROWS_CHANGED: Final = "expect_row_count_change_since_last_edition_to_be_at_most"
@@ -50,15 +49,16 @@ SINCE: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
     ROWS_CHANGED: (frozenset({"share"}), frozenset({"share"})),
     SUM_CHANGED: (frozenset({"column", "share"}), frozenset({"column", "share"})),
 }
-"""What can be expected beside the last edition, by `lake.gate.relative`: arguments, required ones.
+"""Types that compare with the last edition: arguments, required arguments.
 
-`share`: of what the edition has, so much may be gone, or different, at most; `rows`: or so many keys."""
+`share`: largest share of the edition's value that may be gone or changed; `rows`: absolute limit for keys.
+"""
 EDITION: Final = "Edition"
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One type of expectation: its arguments, and what it looks at."""
+class ExpectationRule:
+    """One type of expectation."""
 
     type: str
     arguments: frozenset[str]
@@ -67,53 +67,52 @@ class Rule:
     issues: frozenset[str]
 
     @property
-    def by_row(self) -> bool:
-        """Whether it answers row by row."""
+    def is_by_row(self) -> bool:
         return self.domain.endswith("Map")
 
     @property
-    def row_local(self) -> bool:
-        """Whether the answer for a row depends on that row alone."""
-        return self.by_row and self.type not in ACROSS_ROWS
+    def is_row_local(self) -> bool:
+        """True if the answer for a row depends on that row alone."""
+        return self.is_by_row and self.type not in ACROSS_ROWS
 
     @property
-    def since(self) -> bool:
-        """Whether it looks at the last edition too."""
+    def compares_editions(self) -> bool:
         return self.domain == EDITION
 
     @property
-    def counts_rows(self) -> bool:
-        """Whether it looks at the number of rows and at no column."""
+    def counts_only_rows(self) -> bool:
         return self.issues == {"Volume"}
 
     @property
-    def refused(self) -> str:
-        """Why the gate cannot use it; empty where it can."""
+    def unsupported(self) -> str:
+        """Reason why the gate cannot use it, or empty."""
         if self.arguments & TYPE_ARGUMENTS:
             return "depends on the engine's names of types; let the job's function cast the column"
         if self.type == DIVERGENCE:
             return "cannot be judged exactly: it is a sum of logarithms, whose last digits depend on the machine"
-        if not (self.since or self.type in MEETS or self.type in JUDGED_BY or self.type in ACROSS_ROWS):
+        if not (
+            self.compares_editions or self.type in ROW_CONDITIONS or self.type in JUDGED_BY or self.type in ACROSS_ROWS
+        ):
             return "needs a SQL database"
         return ""
 
 
 @cache
 def known_types() -> Mapping[str, str]:
-    """Every type of expectation, with the name of its schema file."""
+    """Return the schema file of each type."""
     index = json.loads((_schemas() / "index.json").read_text("utf-8"))
     return {name: entry["schema_file"] for name, entry in index["expectations"].items()} | dict.fromkeys(SINCE, "")
 
 
 @cache
-def rule_of(expectation: str) -> Rule:
-    """The rule of the type `expectation`, which is one of `known_types()`."""
+def rule_of(expectation: str) -> ExpectationRule:
+    """Return the rule of a known type."""
     if expectation in SINCE:
-        return Rule(expectation, *SINCE[expectation], domain=EDITION, issues=frozenset())
+        return ExpectationRule(expectation, *SINCE[expectation], domain=EDITION, issues=frozenset())
     schema = json.loads((_schemas() / known_types()[expectation]).read_text("utf-8"))
     properties: Mapping[str, Any] = schema["properties"]
     about = properties["metadata"]["properties"]
-    return Rule(
+    return ExpectationRule(
         expectation,
         frozenset(properties) - OWN_ARGUMENTS,
         frozenset(schema.get("required", ())),

@@ -1,4 +1,4 @@
-"""DuckDB's SQL over rows of Spark: the same text judges them on the executors."""
+"""DuckDB SQL over Spark rows, evaluated on the executors."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def evaluated(sql: str, columns: Sequence[str], type_: str) -> Column:
-    """Return what DuckDB's `sql` makes of each row, by those `columns` of it; `type_` is Spark's."""
-    return by_python(type_, partial(_evaluated, sql, tuple(columns)), columns)
+def evaluate_sql(sql: str, columns: Sequence[str], type_: str) -> Column:
+    """Return a Spark column with the result of DuckDB's `sql` over `columns`."""
+    return by_python(type_, partial(_evaluate_batch, sql, tuple(columns)), columns)
 
 
-def _evaluated(sql: str, names: Sequence[str], *columns: pa.Array) -> pa.Array:
+def _evaluate_batch(sql: str, names: Sequence[str], *columns: pa.Array) -> pa.Array:
     return by_duckdb(f"SELECT {sql} AS result FROM rows", names, columns)["result"].combine_chunks()
 
 
 def schema(rows: DataFrame) -> pa.Schema:
-    """Return the columns of rows of Spark as Arrow types."""
+    """Return a frame's schema as Arrow types."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(rows.schema, timezone="UTC")

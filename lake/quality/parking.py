@@ -1,14 +1,9 @@
-"""Expectations that park: rows that fail one are taken into `<table>__parked` and not into the table.
+"""Expectations of severity `park`: rows that fail one go to `<table>__parked` instead of the table.
 
     {"type": "expect_column_values_to_be_between", "kwargs": {"column": "amount", "min_value": 0}, "severity": "park"}
 
-They judge what the job's function returns, row by row, before the kind sees it, and are part of the definition: a
-rebuild parks the same rows, and a changed expectation wants a deploy. They mean what they mean to the gate. Rows that
-delete, and those of broadcast events, are never parked. A parked row has the columns that the function returned, and
-
-    parked_by     string   the expectations that it fails
-    parked_event  string   where it comes from: batch:bucket:offset of an event, the identity of a table's row as JSON
-    parked_row    string   tells rows of one event apart
+They judge rows that the job's function returns, before the kind, and are part of the definition: a rebuild parks the
+same rows. Rows that delete, and those of broadcast events, are never parked. A parked row adds COLUMN_COMMENTS.
 """
 
 from __future__ import annotations
@@ -18,46 +13,46 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from lake.quality.meanings import MEETS
+from lake.quality.row_conditions import ROW_CONDITIONS
 from lake.quoting import SPARK, literal, quoted
 
 SUFFIX: Final = "__parked"
 BY, PLACE, ROW = "parked_by", "parked_event", "parked_row"
-MEANINGS: Final = {
+COLUMN_COMMENTS: Final = {
     BY: "the expectations that the row fails",
     PLACE: "where it comes from: batch:bucket:offset of an event, the identity of a table's row as JSON",
     ROW: "tells rows of one event apart",
 }
-"""Columns that a table of parked rows has beside those of its function."""
+"""Columns added to a table of parked rows."""
 
 
-def refusal(type_: str, kwargs: Mapping[str, Any]) -> str:
+def parking_fault(type_: str, kwargs: Mapping[str, Any]) -> str:
     """Return why an expectation cannot park; empty if it can."""
-    if type_ not in MEETS:
+    if type_ not in ROW_CONDITIONS:
         return "cannot park: it needs more than a single row"
     if kwargs.get("mostly", 1) != 1:
         return "cannot park with 'mostly': a row is parked by itself"
     listed = kwargs.get("value_set", [])
-    values = [*map(kwargs.get, SCALARS), *(listed if isinstance(listed, list) else [{"value_set": listed}])]
+    values = [*map(kwargs.get, SCALAR_ARGUMENTS), *(listed if isinstance(listed, list) else [{"value_set": listed}])]
     wrong = [value for value in values if not isinstance(value, str | int | float | Decimal | None)]
     return f"cannot park by {json.dumps(wrong[0])}" if wrong else ""
 
 
-def definition(type_: str, kwargs: Mapping[str, Any], zone: str | None) -> str:
-    """Return the text of an expectation that parks in a table's definition: another one asks for a deploy.
+def definition_text(type_: str, kwargs: Mapping[str, Any], zone: str | None) -> str:
+    """Return the text of an expectation in a table's definition; a changed text requires a deploy.
 
-    Expectations that mean what they always meant have the text that warehouses have.
+    Types in SPARK_TEXTS keep the texts stored in existing warehouses.
     """
-    if type_ not in WRITTEN or not kwargs.keys() <= {"column", "value_set", *BOUNDS}:
+    if type_ not in SPARK_TEXTS or not kwargs.keys() <= {"column", "value_set", *BOUND_ARGUMENTS}:
         return f"{json.dumps([type_, kwargs], sort_keys=True, default=str)} in {zone or 'UTC'}"
     of_times = any(isinstance(kwargs.get(end), str) for end in ("min_value", "max_value"))
-    text = WRITTEN[type_](quoted(str(kwargs["column"]), SPARK), kwargs)
+    text = SPARK_TEXTS[type_](quoted(str(kwargs["column"]), SPARK), kwargs)
     return f"{text} in {zone}" if of_times and zone not in {None, "UTC"} else text
 
 
 def _bounds(column: str, kwargs: Mapping[str, Any]) -> str:
     tests = [
-        f"{column} {sign}{'' if kwargs.get(f'strict_{end}') else '='} {_value(kwargs[f'{end}_value'])}"
+        f"{column} {sign}{'' if kwargs.get(f'strict_{end}') else '='} {_literal(kwargs[f'{end}_value'])}"
         for end, sign in (("min", ">"), ("max", "<"))
         if f"{end}_value" in kwargs
     ]
@@ -65,19 +60,19 @@ def _bounds(column: str, kwargs: Mapping[str, Any]) -> str:
 
 
 def _in_set(column: str, kwargs: Mapping[str, Any]) -> str:
-    values = ", ".join(map(_value, kwargs["value_set"]))
+    values = ", ".join(map(_literal, kwargs["value_set"]))
     return f"{column} IN ({values})" if values else f"{column} IS NULL"
 
 
-def _value(value: Any) -> str:
+def _literal(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     return literal(value, SPARK) if isinstance(value, str) else format(Decimal(str(value)), "f")
 
 
-BOUNDS: Final = ("min_value", "max_value", "strict_min", "strict_max")
-SCALARS: Final = ("min_value", "max_value", "value", "sum_total")
-WRITTEN: Final[Mapping[str, Callable[[str, Mapping[str, Any]], str]]] = {
+BOUND_ARGUMENTS: Final = ("min_value", "max_value", "strict_min", "strict_max")
+SCALAR_ARGUMENTS: Final = ("min_value", "max_value", "value", "sum_total")
+SPARK_TEXTS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], str]]] = {
     "expect_column_values_to_not_be_null": lambda column, _: f"{column} IS NOT NULL",
     "expect_column_values_to_be_null": lambda column, _: f"{column} IS NULL",
     "expect_column_values_to_be_between": _bounds,
@@ -85,4 +80,4 @@ WRITTEN: Final[Mapping[str, Callable[[str, Mapping[str, Any]], str]]] = {
     "expect_column_values_to_be_in_set": _in_set,
     "expect_column_values_to_not_be_in_set": lambda column, kwargs: f"NOT {_in_set(column, kwargs)}",
 }
-"""The texts of expectations in definitions: the SQL of Spark for the same rows."""
+"""Definition texts by type."""

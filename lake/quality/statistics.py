@@ -1,8 +1,7 @@
-"""Exact statistics of whole columns, by the names of Great Expectations' metrics.
+"""Exact statistics of whole columns, by Great Expectations' metric names.
 
-DuckDB counts, sorts and adds up whole numbers, and spills. Python adds up its few results as fractions. A statistic of
-floats is rounded once, to the nearest double. If a value is NaN, the statistic is NaN, which is within no bounds. The
-order of rows does not matter.
+DuckDB counts, sorts and adds integers, and can spill; Python adds the partial results as fractions. A statistic of
+floats is rounded once, to the nearest double. If a value is NaN, the statistic is NaN, which no bounds contain.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from lake.quality.columns import (
     MOST_DIGITS,
     NUMBERS,
     SCALAR,
-    Column,
+    ExpectationColumn,
     Key,
     exact,
     nearest_double,
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
     import duckdb
 
 LIMB: Final = 10**19
-"""Two values below this multiply to 38 digits, which DuckDB has room for."""
+"""Two smaller values multiply to at most 38 digits, which fit DuckDB's HUGEINT."""
 HALF: Final = Fraction(1, 2)
 IQR: Final = "iqr"
 
 
 @dataclass(frozen=True)
-class Powers:
-    """Count of the finite values, their sum, the sum of their squares; and the values that are not finite."""
+class PowerSums:
+    """Count, sum and sum of squares of finite values; and the infinite ones."""
 
     count: int
     sum: Fraction
@@ -56,7 +55,7 @@ class Powers:
 
     @property
     def deviation(self) -> Key | None:
-        """The sample's standard deviation, to 60 digits; of fewer than two values none."""
+        """Sample standard deviation to 60 digits, None for fewer than two values."""
         if self.infinite or self.count < 2:
             return nan if self.infinite else None
         variance = (self.squares - self.sum**2 / self.count) / (self.count - 1)
@@ -65,23 +64,23 @@ class Powers:
 
 
 @dataclass(frozen=True)
-class Values:
-    """The values of a `column` in the rows of the table `source` of which `where` is true, by DuckDB."""
+class ColumnValues:
+    """Values of a `column` where `where` is true, in the DuckDB table `source`."""
 
     con: duckdb.DuckDBPyConnection
     source: str
-    column: Column
+    column: ExpectationColumn
     where: str
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Return what a query selects of `v`, the values that are not null."""
+        """Run a query over `v`, the non-null values."""
         values = (
             f"SELECT {self.column.sql} AS v FROM {self.source} WHERE {self.where} AND {self.column.sql} IS NOT NULL"
         )
         return self.con.execute(f"WITH v AS ({values}) {query}").fetchall()
 
     @cached_property
-    def value(self) -> Column:
+    def value(self) -> ExpectationColumn:
         return replace(self.column, expression="v")
 
     @cached_property
@@ -90,16 +89,14 @@ class Values:
 
     @cached_property
     def distinct(self) -> int:
-        self.column.must_be(*SCALAR)
+        self.column.require_kind(*SCALAR)
         return int(self.rows("SELECT count(*) FROM (SELECT DISTINCT v FROM v)")[0][0])
 
     @property
     def is_number(self) -> bool:
-        """True if no value is NaN."""
         return self.column.kind != FLOAT or not self.rows("SELECT 1 FROM v WHERE isnan(v) LIMIT 1")
 
     def extreme(self, function: str) -> Key | None:
-        """Return the `min` or the `max` of the values."""
         if not self.is_number:
             return nan
         least = replace(self.value, expression=f"{function}(v)").python
@@ -113,19 +110,17 @@ class Values:
         )
         return [self.value.read(value) for (value,) in found]
 
-    def outside(self, values: Any) -> int:
-        """Count the different values that are not among those written."""
+    def count_outside(self, values: Any) -> int:
         test = self.value.one_of(values, "value_set")
         return int(self.rows(f"SELECT count(*) FROM (SELECT DISTINCT v FROM v WHERE NOT {test})")[0][0])
 
-    def absent(self, values: Any) -> list[Any]:
-        """Return the written values that no row has."""
+    def missing_values(self, values: Any) -> list[Any]:
         test = self.value.one_of(values, "value_set")
         there = {self.value.read(v) for (v,) in self.rows(f"SELECT {self.value.python} FROM v WHERE {test} GROUP BY v")}
         return [v for v in values if v is not None and self.column.key(v, "value_set") not in there]
 
-    def ranked(self, ranks: Sequence[int]) -> list[Key]:
-        """Return the values at these places, from 0, in sorted order."""
+    def values_at(self, ranks: Sequence[int]) -> list[Key]:
+        """Return values by 0-based rank."""
         places = sorted(set(ranks))
         found = self.rows(
             f"""SELECT {self.value.python} FROM (SELECT v, row_number() OVER (ORDER BY v) - 1 AS place FROM v)
@@ -138,20 +133,20 @@ class Values:
         """Return the least value that at least this `share` of the values do not exceed."""
         if not self.count or not self.is_number:
             return nan if self.count else None
-        return self.ranked([max(ceil(exact(share) * self.count) - 1, 0)])[0]
+        return self.values_at([max(ceil(exact(share) * self.count) - 1, 0)])[0]
 
-    def interpolated(self, share: Fraction) -> Key | None:
-        """Return the quantile, interpolated between the two values around it."""
+    def interpolated_quantile(self, share: Fraction) -> Key | None:
+        """Return the quantile by linear interpolation."""
         if not self.count or not self.is_number:
             return nan if self.count else None
         place = share * (self.count - 1)
-        low, high = self.ranked([floor(place), ceil(place)])
+        low, high = self.values_at([floor(place), ceil(place)])
         if not (isinstance(low, Fraction) and isinstance(high, Fraction)):
             return low if low == high else nan
-        return self.rounded(low + (place - floor(place)) * (high - low))
+        return self.round_to_double(low + (place - floor(place)) * (high - low))
 
-    def powers(self) -> Powers:
-        if self.column.must_be(*NUMBERS).kind == FLOAT:
+    def power_sums(self) -> PowerSums:
+        if self.column.require_kind(*NUMBERS).kind == FLOAT:
             found = self.rows("SELECT DISTINCT CAST(v AS DOUBLE) FROM v WHERE NOT isfinite(v)")
             special = frozenset(nan if isnan(value) else value for (value,) in found)
             bits = "SELECT CAST(CAST(CAST(v AS DOUBLE) AS BIT) AS BIGINT) AS b FROM v WHERE isfinite(v)"
@@ -169,20 +164,20 @@ class Values:
             count += n
             total += (a * LIMB + b) * base**e
             squares += (aa * LIMB**2 + 2 * ab * LIMB + bb) * base ** (2 * e)
-        return Powers(count, total, squares, special)
+        return PowerSums(count, total, squares, special)
 
-    def fences(self, kwargs: Mapping[str, Any]) -> tuple[Fraction | None, Fraction | None, bool]:
-        """Return the bounds of what is no outlier (None for no bound), and whether they are inside."""
+    def outlier_bounds(self, kwargs: Mapping[str, Any]) -> tuple[Fraction | None, Fraction | None, bool]:
+        """Return (low, high, inclusive); None is no bound."""
         finite = replace(self, where=f"{self.where} AND isfinite({self.column.sql})")
-        of = finite if self.column.must_be(*NUMBERS).kind == FLOAT else self
+        of = finite if self.column.require_kind(*NUMBERS).kind == FLOAT else self
         if "threshold" not in kwargs and kwargs.get("method", IQR) == IQR:
-            low, high = (of.interpolated(Fraction(share, 4)) for share in (1, 3))
+            low, high = (of.interpolated_quantile(Fraction(share, 4)) for share in (1, 3))
             if not (isinstance(low, Fraction) and isinstance(high, Fraction)):
                 return None, None, True
             reach = exact(kwargs.get("multiplier", 1.5)) * (high - low)
             return low - reach, high + reach, True
-        powers = of.powers()
-        mean, deviation = powers.sum / max(powers.count, 1), powers.deviation
+        sums = of.power_sums()
+        mean, deviation = sums.sum / max(sums.count, 1), sums.deviation
         reach = exact(kwargs.get("threshold", kwargs.get("multiplier", 1.5))) * Fraction(deviation or 0)
         if "threshold" in kwargs:  # a z-score, which is none if all values are the same
             reach = abs(reach) if kwargs["double_sided"] else reach
@@ -192,8 +187,7 @@ class Values:
             return None, None, True
         return mean - max(reach, Fraction(0)), mean + max(reach, Fraction(0)), reach <= 0
 
-    def rounded(self, key: Key | None) -> Key | None:
-        """Round a statistic of floats to the nearest double."""
+    def round_to_double(self, key: Key | None) -> Key | None:
         if key is None or self.column.kind != FLOAT or not isinstance(key, Fraction):
             return key
         double = nearest_double(key)
@@ -209,25 +203,26 @@ class Values:
         return f"CAST(v * CAST({10**scale} AS DECIMAL({scale + 1},0)) AS HUGEINT)"
 
 
-METRICS: Final[Mapping[str, Callable[[Values, Mapping[str, Any]], Any]]] = {
+METRICS: Final[Mapping[str, Callable[[ColumnValues, Mapping[str, Any]], Any]]] = {
     "column.min": lambda values, _: values.extreme("min"),
     "column.max": lambda values, _: values.extreme("max"),
-    "column.sum": lambda values, _: values.rounded(values.powers().total),
-    "column.mean": lambda values, _: values.rounded(values.powers().mean),
-    "column.median": lambda values, _: values.interpolated(HALF),
-    "column.standard_deviation": lambda values, _: values.rounded(values.powers().deviation),
+    "column.sum": lambda values, _: values.round_to_double(values.power_sums().total),
+    "column.mean": lambda values, _: values.round_to_double(values.power_sums().mean),
+    "column.median": lambda values, _: values.interpolated_quantile(HALF),
+    "column.standard_deviation": lambda values, _: values.round_to_double(values.power_sums().deviation),
     "column.quantile_values": lambda values, kwargs: [
         values.quantile(share) for share in kwargs["quantile_ranges"]["quantiles"]
     ],
     "column.most_common_value": lambda values, _: values.most_common(),
     "column.distinct_values.count": lambda values, _: Fraction(values.distinct),
     "column.unique_proportion": lambda values, _: Fraction(values.distinct, max(values.count, 1)),
-    "column.distinct_values.not_in_set.count": lambda values, kwargs: values.outside(kwargs["value_set"]),
-    "column.distinct_values.missing_from_column.count": lambda values, kwargs: len(values.absent(kwargs["value_set"])),
+    "column.distinct_values.not_in_set.count": lambda values, kwargs: values.count_outside(kwargs["value_set"]),
+    "column.distinct_values.missing_from_column.count": lambda values, kwargs: len(
+        values.missing_values(kwargs["value_set"])
+    ),
 }
-"""Metrics of the values of a column, by name."""
 COUNTS: Final = frozenset({"column.distinct_values.count", "column.unique_proportion", "column.non_null_proportion"})
-"""Metrics that are numbers whatever the column has."""
+"""Metrics that are numbers for any column."""
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("column.sum", "column.mean", "column.median", "column.standard_deviation"), NUMBERS),
     **dict.fromkeys(("column.distinct_values.count", "column.unique_proportion"), SCALAR),
@@ -260,4 +255,4 @@ JUDGED_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "expect_table_row_count_to_equal": ("table.row_count",),
     "unexpected_rows_expectation": ("unexpected_rows_query.table", "unexpected_rows_query.row_count"),
 }
-"""The metrics that judge a whole table, by the type of an expectation."""
+"""Metrics of whole-table expectations, by type."""

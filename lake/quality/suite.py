@@ -1,4 +1,4 @@
-"""Quality files as data: `quality/<table>.json` says what a table is expected to be, and what to do where it is not.
+"""Quality files: `quality/<table>.json` declares expectations of a table, and the reaction to a failure.
 
     {
       "expectations": [
@@ -11,9 +11,9 @@
       ]
     }
 
-Types are those of Great Expectations, and those of `expectation_types.SINCE`, which look at what the last edition had.
-`severity` is `stop` (the default: nothing that fails it is committed or published), `warn` (told and recorded) or
-`park`: rows that fail it are not taken into the table but into `<table>__parked`, see `parking.py`.
+Types are those of Great Expectations, and those of `expectation_types.SINCE`, which compare with the last edition.
+`severity` is `stop` (default: a failure prevents commit or publication), `warn` (reported and recorded) or `park`:
+failing rows go to `<table>__parked` instead of the table, see `parking.py`.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from lake.config import Settings
 from lake.contracts.avro_text import Twice, once
 from lake.errors import DeclarationError, did_you_mean
 from lake.quality import parking
-from lake.quality.columns import Unsuitable
-from lake.quality.expectation_types import Rule, known_types, rule_of
-from lake.quality.meanings import MEETS, pattern_fault
+from lake.quality.columns import UnsuitableExpectation
+from lake.quality.expectation_types import ExpectationRule, known_types, rule_of
+from lake.quality.row_conditions import ROW_CONDITIONS, pattern_fault
 
 Severity = Literal["stop", "warn", "park"]
 SEVERITIES: Final = ("stop", "warn", "park")
-WRITTEN: Final = 'write {"expectations": [{"type": "expect_…", "kwargs": {…}, "severity": "stop", "doc": "…"}]}'
+EXAMPLE: Final = 'write {"expectations": [{"type": "expect_…", "kwargs": {…}, "severity": "stop", "doc": "…"}]}'
 MEANING: Final = "exact"
-"""Which meaning expectations have: changed whenever a row may be judged otherwise than before."""
+"""Version of the semantics of expectations: change it if a row may be judged differently."""
 MEMBERS: Final = ("type", "kwargs", "severity", "doc")
 
 
 @dataclass(frozen=True, eq=False)
 class Expectation:
-    """One expectation of a table; `where` is `quality/<table>.json:<line>`."""
+    """One expectation; `where` is `quality/<table>.json:<line>`."""
 
     type: str
     kwargs: Mapping[str, Any]
@@ -56,32 +56,30 @@ class Expectation:
     where: str
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> ExpectationRule:
         return rule_of(self.type)
 
     @property
     def every_row(self) -> bool:
-        """Whether one failing row fails it."""
-        return self.rule.by_row and self.kwargs.get("mostly", 1) == 1
+        return self.rule.is_by_row and self.kwargs.get("mostly", 1) == 1
 
     @property
-    def row_local(self) -> bool:
-        """Whether it judges each row by itself; a share of rows (`mostly`) is a statement about the whole table."""
-        return self.rule.row_local and self.every_row
+    def is_row_local(self) -> bool:
+        """True if it judges each row by itself; a share (`mostly`) concerns the whole table."""
+        return self.rule.is_row_local and self.every_row
 
     @cached_property
     def columns(self) -> tuple[str, ...] | None:
-        """The columns that it looks at, sorted; None for all of them."""
-        if self.rule.domain == "Batch" and not self.rule.counts_rows:
+        """Sorted columns, None for all."""
+        if self.rule.domain == "Batch" and not self.rule.counts_only_rows:
             return None
-        return tuple(sorted({*named_columns(self.kwargs), *_conditioned(self.kwargs.get("row_condition"))}))
+        return tuple(sorted({*named_columns(self.kwargs), *_condition_columns(self.kwargs.get("row_condition"))}))
 
     @contextmanager
-    def evaluated(self) -> Iterator[None]:
-        """Raise what shows in the block that the arguments cannot be evaluated as a DeclarationError."""
+    def convert_errors(self) -> Iterator[None]:
         try:
             yield
-        except Unsuitable as error:
+        except UnsuitableExpectation as error:
             raise self._fault(str(error), error.fix) from None
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             what = f"its arguments have another form: {type(error).__name__} {error}"
@@ -97,7 +95,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Suite:
-    """All expectations of one table; `file` is relative to the project. Those that park are no part of the gate."""
+    """Expectations of one table; `parking` is not part of the gate."""
 
     table: str
     file: str
@@ -106,7 +104,7 @@ class Suite:
 
     @cached_property
     def hash(self) -> str:
-        """Stays the same for another order of lines, layout or `doc`. Rows that met another one are judged again."""
+        """Hash without order, layout and `doc`."""
         content = sorted(
             json.dumps([e.type, e.kwargs, e.severity], sort_keys=True, default=str) for e in self.expectations
         )
@@ -114,16 +112,15 @@ class Suite:
 
     @property
     def row_local(self) -> tuple[Expectation, ...]:
-        """Those that a row can fail by itself: they judge a diff before it is committed."""
-        return tuple(expectation for expectation in self.expectations if expectation.row_local)
+        """Expectations that judge diffs before a commit."""
+        return tuple(expectation for expectation in self.expectations if expectation.is_row_local)
 
     @property
     def whole_table(self) -> tuple[Expectation, ...]:
-        """Those that only the whole table can fail: they judge it before it is published."""
-        return tuple(expectation for expectation in self.expectations if not expectation.row_local)
+        """Expectations that judge the table before publication."""
+        return tuple(expectation for expectation in self.expectations if not expectation.is_row_local)
 
     def faults(self, columns: Collection[str]) -> Iterator[DeclarationError]:
-        """Expectations of columns that the table, which has `columns`, does not have."""
         for expectation in self.expectations:
             for name in expectation.columns or ():
                 if name not in columns:
@@ -134,8 +131,8 @@ class Suite:
                     )
 
 
-def parks(settings: Settings, table: str) -> bool:
-    """Whether an expectation of `table` may park rows; the file is not checked."""
+def has_parking(settings: Settings, table: str) -> bool:
+    """Return whether an expectation may park; the file is not validated."""
     file = settings.path("quality") / f"{table}.json"
     try:
         return file.is_file() and b'"park"' in file.read_bytes()
@@ -144,29 +141,29 @@ def parks(settings: Settings, table: str) -> bool:
 
 
 def load_suite(settings: Settings, table: str) -> Suite | None:
-    """The suite of one table, None without a quality file. Raises DeclarationError with all its faults."""
+    """Return a table's suite, if any. Raises DeclarationError with all faults."""
     file = settings.path("quality") / f"{table}.json"
-    return read(file) if file.is_file() else None
+    return read_suite(file) if file.is_file() else None
 
 
-def read(file: Path) -> Suite:
-    """The suite that a quality file declares. Raises DeclarationError with all its faults."""
+def read_suite(file: Path) -> Suite:
+    """Parse a quality file. Raises DeclarationError with all faults."""
     where = f"quality/{file.name}"
     try:
         text = file.read_text("utf-8")
-        document = json.loads(text, object_pairs_hook=once, parse_constant=_no_number)
+        document = json.loads(text, object_pairs_hook=once, parse_constant=_reject_constant)
     except OSError as error:
-        raise DeclarationError(f"the expectations cannot be read: {error.strerror}", where=where, fix=WRITTEN) from None
+        raise DeclarationError(f"the expectations cannot be read: {error.strerror}", where=where, fix=EXAMPLE) from None
     except UnicodeDecodeError as error:
-        raise DeclarationError(f"not UTF-8 at byte {error.start}", where=where, fix=WRITTEN) from None
+        raise DeclarationError(f"not UTF-8 at byte {error.start}", where=where, fix=EXAMPLE) from None
     except json.JSONDecodeError as error:
-        raise DeclarationError(f"not valid JSON: {error.msg}", where=f"{where}:{error.lineno}", fix=WRITTEN) from None
+        raise DeclarationError(f"not valid JSON: {error.msg}", where=f"{where}:{error.lineno}", fix=EXAMPLE) from None
     except Twice as twice:
         raise DeclarationError(f"{twice} occurs twice", where=where, fix="keep only one of them") from None
     except RecursionError:
-        raise DeclarationError("not valid JSON: nested too deeply", where=where, fix=WRITTEN) from None
+        raise DeclarationError("not valid JSON: nested too deeply", where=where, fix=EXAMPLE) from None
     if not isinstance(document, dict) or not isinstance(document.get("expectations"), list):
-        raise DeclarationError('not {"expectations": [...]}', where=where, fix=WRITTEN)
+        raise DeclarationError('not {"expectations": [...]}', where=where, fix=EXAMPLE)
     faults = [
         DeclarationError(f"unknown member {name!r}", where=where, fix='known: "expectations"')
         for name in sorted(document.keys() - {"expectations"})
@@ -193,8 +190,7 @@ _BETWEEN = re.compile(r"[\s,]*")
 
 
 def _elements(text: str) -> Iterator[tuple[int, Any]]:
-    """(line, value) of each element of the array `expectations` in a valid document."""
-    decoder, start = json.JSONDecoder(parse_float=_number), _ARRAY.search(text)
+    decoder, start = json.JSONDecoder(parse_float=_parse_float), _ARRAY.search(text)
     at = start.end() if start else len(text)
     while (at := _end_of_gap(text, at)) < len(text) and text[at] != "]":
         value, end = decoder.raw_decode(text, at)
@@ -202,13 +198,12 @@ def _elements(text: str) -> Iterator[tuple[int, Any]]:
         at = end
 
 
-def _number(text: str) -> float | Decimal:
-    """A number as it is written: a float only if its shortest form is the same number."""
+def _parse_float(text: str) -> float | Decimal:
     written = Decimal(text)
     return written if Decimal(repr(float(text))) != written else float(text)
 
 
-def _no_number(text: str) -> NoReturn:
+def _reject_constant(text: str) -> NoReturn:
     raise json.JSONDecodeError(f"{text} is no number of JSON", text, 0)
 
 
@@ -217,75 +212,70 @@ def _end_of_gap(text: str, at: int) -> int:
     return gap.end() if gap else at
 
 
-def _faults(value: Any, where: str) -> Iterator[DeclarationError]:  # noqa: PLR0912  one branch a fault
-    """What is wrong with one element, as far as its text shows."""
+def _faults(value: Any, where: str) -> Iterator[DeclarationError]:
+    return (DeclarationError(what, where=where, fix=fix) for what, fix in _element_faults(value))
 
-    def fault(what: str, fix: str = "") -> DeclarationError:
-        return DeclarationError(what, where=where, fix=fix)
 
+def _element_faults(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield (what, fix) of each fault of an element of `expectations`."""
     if not isinstance(value, dict):
-        yield fault(f"an expectation must be an object, found {json.dumps(value)}", f"members: {', '.join(MEMBERS)}")
+        yield f"an expectation must be an object, found {json.dumps(value)}", f"members: {', '.join(MEMBERS)}"
         return
     for name in sorted(value.keys() - set(MEMBERS)):
-        yield fault(f"unknown member {name!r}", did_you_mean(name, MEMBERS))
+        yield f"unknown member {name!r}", did_you_mean(name, MEMBERS)
     if value.get("severity", "stop") not in SEVERITIES:
-        yield fault(
-            f"severity {value['severity']!r} is not one of {', '.join(SEVERITIES)}",
-            "leave it out for stop, the default",
-        )
+        what = f"severity {value['severity']!r} is not one of {', '.join(SEVERITIES)}"
+        yield what, "leave it out for stop, the default"
     if not isinstance(value.get("doc", ""), str):
-        yield fault(f"invalid doc: {json.dumps(value['doc'])}", "write text that says why it holds")
+        yield f"invalid doc: {json.dumps(value['doc'])}", "write text that says why it holds"
     if "type" not in value:
-        yield fault("an expectation without a type", 'add "type": "expect_…"')
+        yield "an expectation without a type", 'add "type": "expect_…"'
         return
     kwargs = value.get("kwargs", {})
     if not isinstance(kwargs, dict):
-        yield fault(
-            f"kwargs of {value['type']} must be an object, found {json.dumps(kwargs)}", 'write {"column": "…", …}'
-        )
+        what = f"kwargs of {value['type']} must be an object, found {json.dumps(kwargs)}"
+        yield what, 'write {"column": "…", …}'
     elif str(value["type"]) not in known_types():
-        yield fault(f"unknown expectation {value['type']!r}", did_you_mean(str(value["type"]), known_types()))
-    elif refused := (rule := rule_of(value["type"])).refused:
-        yield fault(f"{rule.type} {refused}", "choose an expectation about values, or leave it out")
+        yield f"unknown expectation {value['type']!r}", did_you_mean(str(value["type"]), known_types())
+    elif unsupported := (rule := rule_of(value["type"])).unsupported:
+        yield f"{rule.type} {unsupported}", "choose an expectation about values, or leave it out"
     else:
-        for name in sorted(kwargs.keys() - rule.arguments):
-            yield fault(f"{rule.type} has no argument {name!r}", did_you_mean(name, rule.arguments))
-        for name in sorted(rule.required - kwargs.keys()):
-            yield fault(f"{rule.type} needs the argument {name!r}", f"arguments: {', '.join(sorted(rule.arguments))}")
-        if value.get("severity") == "park" and (why := parking.refusal(rule.type, kwargs)):
-            yield fault(f"{rule.type} {why}", f"expectations that can park: {', '.join(MEETS)}")
-        if wrong := pattern_fault(kwargs):
-            yield fault(f"{rule.type}: {wrong[0]}", wrong[1])
-        for name in _no_bounds(kwargs) if rule.since else ():
-            yield fault(
-                f"{name} of {rule.type} is {json.dumps(kwargs[name])}", "use a number, 0 or more: 0.1 is a tenth"
-            )
-        if isinstance(kwargs.get("row_condition"), str):
-            yield fault(
-                f"{rule.type}: row_condition must not be text",
-                'write {"type": "comparison", "column": {"name": "…"}, "operator": "==", "parameter": …}',
-            )
+        yield from _argument_faults(rule, kwargs, parks=value.get("severity") == "park")
 
 
-def _no_bounds(kwargs: Mapping[str, Any]) -> list[str]:
-    """The bounds of what may change since an edition that are none."""
+def _argument_faults(rule: ExpectationRule, kwargs: Mapping[str, Any], *, parks: bool) -> Iterator[tuple[str, str]]:
+    for name in sorted(kwargs.keys() - rule.arguments):
+        yield f"{rule.type} has no argument {name!r}", did_you_mean(name, rule.arguments)
+    for name in sorted(rule.required - kwargs.keys()):
+        yield f"{rule.type} needs the argument {name!r}", f"arguments: {', '.join(sorted(rule.arguments))}"
+    if parks and (why := parking.parking_fault(rule.type, kwargs)):
+        yield f"{rule.type} {why}", f"expectations that can park: {', '.join(ROW_CONDITIONS)}"
+    if wrong := pattern_fault(kwargs):
+        yield f"{rule.type}: {wrong[0]}", wrong[1]
+    for name in _invalid_bounds(kwargs) if rule.compares_editions else ():
+        yield f"{name} of {rule.type} is {json.dumps(kwargs[name])}", "use a number, 0 or more: 0.1 is a tenth"
+    if isinstance(kwargs.get("row_condition"), str):
+        fix = 'write {"type": "comparison", "column": {"name": "…"}, "operator": "==", "parameter": …}'
+        yield f"{rule.type}: row_condition must not be text", fix
+
+
+def _invalid_bounds(kwargs: Mapping[str, Any]) -> list[str]:
     given = {name: kwargs[name] for name in ("share", "rows") if name in kwargs}
     return [n for n, v in given.items() if not isinstance(v, int | float | Decimal) or isinstance(v, bool) or v < 0]
 
 
 def named_columns(kwargs: Mapping[str, Any]) -> list[str]:
-    """The columns that arguments name, in their order."""
+    """Return the columns that arguments name."""
     single = [kwargs[name] for name in ("column", "column_A", "column_B") if name in kwargs]
     several = kwargs.get("column_list", ())
     return [str(name) for name in [*single, *(several if isinstance(several, list) else ())]]
 
 
-def _conditioned(condition: Any) -> Iterable[str]:
-    """The columns that a `row_condition` names, at any depth."""
+def _condition_columns(condition: Any) -> Iterable[str]:
     if not isinstance(condition, Mapping):
         return
     column = condition.get("column")
     if isinstance(column, Mapping):
         yield str(column.get("name"))
     for part in condition.get("conditions", ()):
-        yield from _conditioned(part)
+        yield from _condition_columns(part)

@@ -346,17 +346,17 @@ def _nothing_published(settings: Settings) -> DeclarationError:
 
 def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
     """What keeps `lake run` from the first edition, each with its fix: gates, refused records, faults, what failed."""
-    from lake.gate import failures, refusal_limits
+    from lake.gate import failures, rejection_limits
     from lake.project import sound
     from lake.store.ledger import checks, runs
 
     if stops := [check for check in checks.last_checks(settings).values() if check.outcome == "stopped"]:
         stopped = f"a gate stopped cut {max(check.cut for check in stops)}"
-        yield "\n".join([stopped, *failures.failures(stops)]), failures.way_out(stops)
+        yield "\n".join([stopped, *failures.stop_messages(stops)]), failures.fix_text(stops)
     project, faults = sound(settings)
     if cut := cuts.latest_cut(settings):
-        readers = refusal_limits.derived(project, project.tables.values())
-        for over in refusal_limits.excesses(project, readers, cut):
+        readers = rejection_limits.tables_by_stream(project, project.tables.values())
+        for over in rejection_limits.find_excesses(project, readers, cut):
             yield f"{over} ({over.where})", over.fix
     for fault in faults:
         yield f"{fault.what} ({fault.where})" if fault.where else fault.what, fault.fix

@@ -13,7 +13,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.declaration import Declaration
 from lake.errors import LakeError
-from lake.gate import failures, refusal_limits
+from lake.gate import failures, rejection_limits
 from lake.graph import graph
 from lake.ingest import landing
 from lake.ingest.completeness import missing
@@ -129,7 +129,7 @@ class Stopper:
 
     @property
     def reasons(self) -> list[str]:
-        return [failures.failure(result) for result in failures.stops(self.check)]
+        return [failures.failure_message(result) for result in failures.stopping_results(self.check)]
 
 
 @dataclass(frozen=True)
@@ -328,8 +328,8 @@ def _firing(settings: Settings) -> list[Episode]:
 
 def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run | None) -> Stream:
     head, settings = walk.head, project.settings
-    readers = refusal_limits.derived(project, project.tables.values()).get(walk.stream, [])
-    held = refusal_limits.excess(project, walk.stream, cut, readers) if cut else None
+    readers = rejection_limits.tables_by_stream(project, project.tables.values()).get(walk.stream, [])
+    held = rejection_limits.find_excess(project, walk.stream, cut, readers) if cut else None
     marks = landing.landed(Log(settings, walk.stream))
     query = "SELECT reason, _batch, _number FROM t WHERE _batch <= $1 ORDER BY reason"
     rows = small.rows(Warehouse(settings).quarantine(walk.stream).path, query, head.batch)

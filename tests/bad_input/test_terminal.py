@@ -79,7 +79,7 @@ def test_nothing_that_is_printed_is_obeyed(
     out, err = capfd.readouterr()
     assert obeyed(out + err) == []
     result = {"type": "t", "kwargs": {"column": "c"}, "failed": 1, "rows": 1, "observed": None, "where": "q.json:1"}
-    failed = failures.failure(result | {"examples": [{"c": f"{EVIL}\nlake: all is well"}]})
+    failed = failures.failure_message(result | {"examples": [{"c": f"{EVIL}\nlake: all is well"}]})
     row = {"k": f"{EVIL}\nlake: all is well", "change": "update", "columns": {"c": [f"{EVIL}\n", EVIL]}}
     tables = [*as_table([EVIL], [[EVIL]]), *as_markdown([EVIL], [[EVIL]], numeric=[False])]
     assert [line for line in [failed, *changed_rows("t", (row,)), *tables] if obeyed(line) or "\n" in line] == []

@@ -12,10 +12,10 @@ from lake.gate import failures
 
 
 def test_stopped_lists_a_row_once_when_several_expectations_fail_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "stopped", lambda _: QualityError("pay: two failed"))
-    monkeypatch.setattr(failures, "way_out", lambda *_: "")
+    monkeypatch.setattr(failures, "stop_error", lambda _: QualityError("pay: two failed"))
+    monkeypatch.setattr(failures, "fix_text", lambda *_: "")
     rows = iter([("id=1", ["pay 1:0:0"]), ("id=1", ["pay 1:0:0"]), ("id=2", ["pay 1:0:1"])])
-    monkeypatch.setattr(causes, "_causes_of", lambda *_: [next(rows)])
+    monkeypatch.setattr(causes, "_failing_rows", lambda *_: [next(rows)])
     error = causes.gate_error(cast("Any", None), cast("Any", [1, 2, 3]))
     assert error is not None
     assert error.what.splitlines()[1:] == ["  behind id=1: pay 1:0:0", "  behind id=2: pay 1:0:1"]

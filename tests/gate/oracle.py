@@ -124,7 +124,7 @@ def less(a: Any, b: Any) -> bool:
     return bool(code_points(a) < code_points(b))
 
 
-def within(held: Any, kwargs: Mapping[str, Any], column: str) -> bool:
+def bounds_sql(held: Any, kwargs: Mapping[str, Any], column: str) -> bool:
     held, met = value(column, held), True
     for end in ("min", "max"):
         if kwargs.get(f"{end}_value") is not None:
@@ -199,13 +199,13 @@ def meets(type_: str, kwargs: Mapping[str, Any], row: Row) -> bool:  # noqa: PLR
         case "column_values_to_be_null":
             return held is None
         case "column_values_to_be_between":
-            return within(held, kwargs, column)
+            return bounds_sql(held, kwargs, column)
         case "column_values_to_be_in_set":
             return value(column, held) in [written(column, given) for given in kwargs["value_set"] if given is not None]
         case "column_values_to_not_be_in_set":
             return not meets("expect_column_values_to_be_in_set", kwargs, row)
         case "column_value_lengths_to_be_between":
-            return within(length(column, held), kwargs, "long")
+            return bounds_sql(length(column, held), kwargs, "long")
         case "column_value_lengths_to_equal":
             return bool(length(column, held) == number("long", kwargs["value"]))
         case "column_values_to_match_regex":

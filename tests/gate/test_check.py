@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, QualityError
-from lake.gate.failures import warnings
+from lake.gate.failures import warning_messages
 from lake.project import load
 from lake.publish.check import check
 from lake.publish.checked import at_cut
@@ -89,7 +89,7 @@ def test_warnings_are_told_and_stop_nothing(shop: Settings) -> None:
     expect(shop, "current_order", "expect_table_row_count_to_equal", severity="warn", value=3)
     checks = judge(shop)
     assert [check.outcome for check in checks] == ["warned", "passed"]
-    assert [told.partition(" failed")[0] for told in warnings(checks)] == [
+    assert [told.partition(" failed")[0] for told in warning_messages(checks)] == [
         "current_order: expect_table_row_count_to_equal"
     ]
 

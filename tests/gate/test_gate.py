@@ -21,7 +21,7 @@ from lake.config import Settings
 from lake.declaration import Declaration, log
 from lake.errors import DeclarationError, QualityError
 from lake.gate import failures, gate
-from lake.gate.gx import build
+from lake.gate.gx import build_judges
 from lake.quality.suite import load_suite
 from lake.store import delta
 from lake.store.delta import Position
@@ -77,8 +77,8 @@ def not_null(column: str) -> tuple[str, Mapping[str, Any]]:
     return "expect_column_values_to_not_be_null", {"column": column}
 
 
-def between(column: str, **bounds: object) -> tuple[str, Mapping[str, Any]]:
-    return "expect_column_values_to_be_between", {"column": column, **bounds}
+def between(column: str, **exact_bounds: object) -> tuple[str, Mapping[str, Any]]:
+    return "expect_column_values_to_be_between", {"column": column, **exact_bounds}
 
 
 def test_a_diff_that_meets_every_expectation_passes_and_is_not_recorded(
@@ -195,8 +195,8 @@ def comparison(column: str, value: object) -> Mapping[str, Any]:
     return {"type": "comparison", "column": {"name": column}, "operator": "==", "parameter": value}
 
 
-def row_count(**bounds: int) -> tuple[str, Mapping[str, Any]]:
-    return "expect_table_row_count_to_be_between", bounds
+def row_count(**exact_bounds: int) -> tuple[str, Mapping[str, Any]]:
+    return "expect_table_row_count_to_be_between", exact_bounds
 
 
 # --- whole tables
@@ -232,7 +232,7 @@ def judged(project: Settings, declaration: Declaration, monkeypatch: pytest.Monk
         assert suite is not None
         table = at(project)
         check = gate.judge_table(table, declaration, suite, version=version, cut=cut)
-        [recorded] = gate.record(project, [(table, check)])
+        [recorded] = gate.record_checks(project, [(table, check)])
         return recorded
 
     return judge
@@ -249,7 +249,7 @@ def test_a_whole_table_is_judged_by_what_only_it_can_fail(
     assert unique["failed"] == 2
     assert unique["examples"] == [{"carrier": "UA", "day": "2013-01-01"}] * 2
     assert (count["observed"], count["failed"]) == (5, None)
-    assert str(failures.stopped([check])).splitlines()[1] == (
+    assert str(failures.stop_error([check])).splitlines()[1] == (
         "carrier_daily: expect_table_row_count_to_be_between failed: expected min_value 9, found 5 "
         "(quality/carrier_daily.json:13)"
     )
@@ -302,7 +302,7 @@ def test_rows_that_only_warned_are_told_with_the_whole_table(
     assert gate.judge_diff(at(project), declaration, ROWS, cut=2) is None
     check = judged(put(ROWS), cut=2)
     assert check.outcome == "warned"
-    assert [told.partition(":")[0] for told in failures.warnings([check])] == ["carrier_daily"]
+    assert [told.partition(":")[0] for told in failures.warning_messages([check])] == ["carrier_daily"]
 
 
 def test_what_a_tool_of_somebody_else_wrote_is_judged_by_everything(
@@ -462,9 +462,9 @@ def test_diff_of_spark_has_the_findings_of_one_in_memory(
 def test_the_gate_is_ready_before_what_it_seldom_needs_is_imported() -> None:
     script = """
         import sys
-        from lake.gate.gx import SELDOM, Later, prepare
+        from lake.gate.gx import LAZY_MODULES, LazyModule, prepare
         prepare()
-        assert all(type(sys.modules[name]) is Later for name in SELDOM), SELDOM
+        assert all(type(sys.modules[name]) is LazyModule for name in LAZY_MODULES), LAZY_MODULES
     """
     subprocess.run([sys.executable, "-c", dedent(script)], check=True)
 
@@ -481,7 +481,7 @@ def test_this_repositorys_quality_files_are_whole(request: pytest.FixtureRequest
     for suite in suites.values():
         assert suite.row_local, f"{suite.file} judges no row"
         assert suite.whole_table, f"{suite.file} judges no table"
-        assert build(suite.expectations)
+        assert build_judges(suite.expectations)
         assert all(expectation.doc for expectation in suite.expectations), (
             f"{suite.file}: an expectation does not say why"
         )
@@ -531,7 +531,7 @@ def test_what_is_gone_or_changed_since_the_last_edition_stops_or_passes(
     write_deltalake(str(at(project).path), rows.slice(0, 0), mode="overwrite")
     check = judged(delta.version(at(project).path), cut=3)
     assert check.outcome == "stopped"
-    assert "_to_be_at_most failed for 4 of 4 rows: carrier=AA day=2013-01-01" in str(failures.stopped([check]))
+    assert "_to_be_at_most failed for 4 of 4 rows: carrier=AA day=2013-01-01" in str(failures.stop_error([check]))
     expect(("expect_keys_gone_since_last_edition_to_be_at_most", {"share": 0.1, "rows": 4}))
     assert judged(delta.version(at(project).path), cut=3).outcome == "passed"
     for kwargs, told in (

@@ -17,12 +17,12 @@ from lake.cli import Shell, lake
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.project import load
-from lake.quality.meanings import MEETS
+from lake.quality.row_conditions import ROW_CONDITIONS
 from lake.quality.suite import Expectation
 from lake.store.ledger import checks
 from lake.testing import Lakehouse
 from tests.gate import oracle
-from tests.gate.test_meanings import several, single
+from tests.gate.test_row_conditions import several, single
 from tests.shop import contract, declare
 
 CONTRACT: Final = contract(
@@ -279,7 +279,7 @@ def judged_cases() -> list[tuple[str, dict[str, Any]]]:
         (type_, kwargs)
         for type_, kwargs in cases
         if {*kwargs.get("column_list", ()), *(kwargs[n] for n in named if n in kwargs)} <= {*JUDGED}
-        and type_ in MEETS
+        and type_ in ROW_CONDITIONS
         and not any(isinstance(value, Decimal) for value in kwargs.values())
         and oracle.failing(type_, kwargs, oracle.rows()) is not None
     ]
@@ -311,7 +311,7 @@ def test_rows_that_park_are_those_that_the_gate_fails(
     shop.land("payments", *events[:9]).land("payments", *events[9:]).run()
     failing = [oracle.failing(*case, rows) or [] for case in cases]
     results = checks.last_checks(shop.settings, "diff")["warned"].results
-    assert [(result["failed"], result["examples"][:1]) for result in results if result["type"] in MEETS] == [
+    assert [(result["failed"], result["examples"][:1]) for result in results if result["type"] in ROW_CONDITIONS] == [
         (len(ids), [ANY] if ids else []) for ids in failing
     ]
     parked = {row["id"] for row in shop.table("kept__parked")}

@@ -217,9 +217,9 @@ def test_a_version_that_was_lost_is_neither_shown_nor_taken_for_judged(shop: Pro
         shop.settings, ORDER, home=ORDER, scope="table", cut=2, version=version, suite="", outcome="passed", results=[]
     )
     assert published(shop.settings, ORDER, edition).version == version
-    assert gate._is_there(table, check)
+    assert gate._version_exists(table, check)
     tear(table.path)
     assert advanced(shop, ORDER, 3, orders=3).version == version
     with pytest.raises(LakeError, match=f"version {version} of edition 1 was lost"):
         published(shop.settings, ORDER, edition)
-    assert not gate._is_there(table, check)
+    assert not gate._version_exists(table, check)

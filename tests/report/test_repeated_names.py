@@ -17,7 +17,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, MaxRefused, read_contract
 from lake.contracts.evolution import incompatibilities
 from lake.errors import LakeError
-from lake.gate.refusal_limits import Excess
+from lake.gate.rejection_limits import RejectionExcess
 from lake.ingest.reading import Reader
 from lake.project import load
 from lake.report.report import as_text, wrong
@@ -46,7 +46,7 @@ def an_expression_that_spark_cannot_parse(project: Settings) -> list[str]:
 
 
 def too_many_rejected_records(project: Settings) -> list[str]:
-    held = str(Excess("orders", "orders.avsc:1", 1, 1, 40, {"type": 30}, MaxRefused()))
+    held = str(RejectionExcess("orders", "orders.avsc:1", 1, 1, 40, {"type": 30}, MaxRefused()))
     state = replace(status(load(project)), streams=(Stream("orders", held=held),))
     return [*wrong(state, ["stopped"]), *(line for line in as_text(state) if line.startswith("held"))]
 

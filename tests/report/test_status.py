@@ -16,7 +16,7 @@ from lake.cli import lake
 from lake.config import Settings
 from lake.engine.content_proof import completed
 from lake.errors import LakeError
-from lake.gate.failures import failures
+from lake.gate.failures import stop_messages
 from lake.ingest import landing
 from lake.project import Project, load, sound
 from lake.read.verified import held
@@ -220,7 +220,7 @@ def test_a_stopped_check_is_named_with_what_it_blocks(flights: Project, project:
     assert stopper.blocks == ("carrier_total", "league")
     [reason] = stopper.reasons
     assert reason.startswith("expect_column_values_to_be_between(flights) failed for 3 of 90 rows: carrier=AA … (")
-    assert [f"carrier_total: {reason}"] == failures([stopper.check]), "as the command that stopped said it"
+    assert [f"carrier_total: {reason}"] == stop_messages([stopper.check]), "as the command that stopped said it"
     text = "\n".join(as_text(look(flights)))
     assert "stopped  carrier_total at cut 2" in text
     assert "blocks carrier_total, league, the next edition" in text

@@ -18,13 +18,13 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from lake.errors import DeclarationError
-from lake.gate.frames import judge_frame
-from lake.gate.gx import Finding, judge, judge_rows, prepare
-from lake.gate.judging import Rows, misfits
+from lake.gate.gate import judge_frame
+from lake.gate.gx import ExpectationResult, judge, judge_rows, prepare
+from lake.gate.row_tests import CheckedRows, find_unsuitable
 from lake.quality.expectation_types import known_types, rule_of
-from lake.quality.meanings import MEETS, columns_of
+from lake.quality.row_conditions import ROW_CONDITIONS, expectation_columns
 from lake.quality.statistics import JUDGED_BY
-from lake.quality.suite import Expectation, read
+from lake.quality.suite import Expectation, read_suite
 from lake.store import small
 from lake.store.scan import Scan, to_frame
 from lake.store.storage import Address
@@ -133,7 +133,7 @@ def suitable(cases: Sequence[Case]) -> list[Case]:
     return [case for case in cases if wanted(case, ROWS) is not None]
 
 
-def must_agree(cases: Sequence[Case], findings: Sequence[Finding], rows: Sequence[oracle.Row]) -> None:
+def must_agree(cases: Sequence[Case], findings: Sequence[ExpectationResult], rows: Sequence[oracle.Row]) -> None:
     for case, finding in zip(cases, findings, strict=True):
         failing = wanted(case, rows) or []
         shown = [row["id"] for row in finding.examples]
@@ -144,10 +144,12 @@ def must_agree(cases: Sequence[Case], findings: Sequence[Finding], rows: Sequenc
 def test_every_type_that_is_not_refused_has_one_meaning() -> None:
     for name in known_types():
         rule = rule_of(name)
-        if not (rule.refused or rule.since):
-            assert (name in MEETS) + (name in JUDGED_BY) + (rule.by_row and not rule.row_local) == 1, name
+        if not (rule.unsupported or rule.compares_editions):
+            assert (name in ROW_CONDITIONS) + (name in JUDGED_BY) + (rule.is_by_row and not rule.is_row_local) == 1, (
+                name
+            )
     judged = {type_ for type_, _ in CASES}
-    assert judged == {name for name in known_types() if name in MEETS or name in oracle.UNIQUE}
+    assert judged == {name for name in known_types() if name in ROW_CONDITIONS or name in oracle.UNIQUE}
 
 
 def test_the_metrics_are_those_that_great_expectations_asks_for() -> None:
@@ -173,7 +175,7 @@ def test_a_type_that_does_not_suit_is_refused_however_many_rows_there_are() -> N
     cases = [case for case in some if wanted(case, ROWS) is None]
     assert len(cases) > 100
     schema = oracle.table([]).schema
-    faults = list(misfits([*map(expectation, some)], schema, None))
+    faults = list(find_unsuitable([*map(expectation, some)], schema, None))
     assert len(faults) == len(cases)
     for fault, case in zip(faults, cases, strict=True):
         assert f"{expectation(case)} cannot be evaluated: " in str(fault)
@@ -188,7 +190,7 @@ def test_a_type_that_does_not_suit_is_refused_however_many_rows_there_are() -> N
 def test_slices_of_rows_fail_as_they_do_together(seed: int) -> None:
     """A value has no influence on the verdict about its neighbours."""
     random.Random(seed).shuffle(some := list(ROWS))
-    cases = [case for case in suitable(CASES) if case[0] in MEETS]
+    cases = [case for case in suitable(CASES) if case[0] in ROW_CONDITIONS]
     cases = random.Random(seed).sample(cases, 60)
     for part in (some[:1], some[1:5], some[5:]):
         must_agree(cases, judge_rows([*map(expectation, cases)], oracle.table(part), ["id"]), part)
@@ -199,15 +201,15 @@ def test_files_of_a_table_are_judged_alike(tmp_path: Path) -> None:
     scan = Scan(Address(str(tmp_path)))
     cases = random.Random(1).sample(suitable(CASES), 60)
     with small.connection() as con, scan.registered(con, "stored", scan.schema().names, "true"):
-        rows = Rows(con, "stored", columns_of(scan.schema(), None), ["id"])
+        rows = CheckedRows(con, "stored", expectation_columns(scan.schema(), None), ["id"])
         must_agree(cases, judge([*map(expectation, cases)], rows), ROWS)
 
 
 @pytest.mark.long
 def test_spark_judges_a_large_diff_and_parks_alike(spark: SparkSession) -> None:
-    cases = [case for case in suitable([*CASES, *conditioned()]) if case[0] in MEETS]
+    cases = [case for case in suitable([*CASES, *conditioned()]) if case[0] in ROW_CONDITIONS]
     frame = to_frame(spark, oracle.table(ROWS)).repartition(3)
-    columns = columns_of(oracle.table([]).schema, None)
+    columns = expectation_columns(oracle.table([]).schema, None)
     passing = [case for case in cases if not wanted(case, ROWS)]
     some = [*passing, *random.Random(2).sample(cases, 40)]
     must_agree(some, judge_frame([*map(expectation, some)], frame, columns, ["id"]), ROWS)
@@ -357,7 +359,7 @@ def test_numbers_of_a_quality_file_are_read_as_they_are_written(tmp_path: Path) 
         kwargs = f'{{"column": "v", "max_value": {text}}}'
         line = f'{{"type": "expect_column_values_to_be_between", "kwargs": {kwargs}}}'
         (tmp_path / "t.json").write_text(f'{{"expectations": [{line}]}}')
-        suite = read(tmp_path / "t.json")
+        suite = read_suite(tmp_path / "t.json")
         (finding,) = judge_rows(suite.expectations, column("money", [Decimal("0.35")]), [])
         assert finding.success is met, text
         assert json.dumps(finding.record)
@@ -388,7 +390,7 @@ def test_expectations_about_a_whole_column_are_refused_where_they_do_not_suit() 
         for type_, (kwargs, _) in WHOLE.items()
         for name in TYPES
     ]
-    refused = {(fault.args[0]) for fault in misfits(cases, oracle.table([]).schema, None)}
+    refused = {(fault.args[0]) for fault in find_unsuitable(cases, oracle.table([]).schema, None)}
     for case in cases:
         suits = case.kwargs["column"] in WHOLE[case.type][1]
         assert any(str(text).startswith(f"{case} cannot be evaluated") for text in refused) is not suits, case
@@ -413,5 +415,5 @@ def test_quantiles_that_do_not_suit_are_refused_however_many_rows_there_are(
     wanted = {"quantiles": quantiles, "value_ranges": ranges}
     one_of = expectation(("expect_column_quantile_values_to_be_between", {"column": "v", "quantile_ranges": wanted}))
     schema = pa.schema({"v": pa.int32()})
-    (fault,) = misfits([one_of], schema, None)
+    (fault,) = find_unsuitable([one_of], schema, None)
     assert "write quantiles of 0 to 1, and a range for each" in str(fault)

@@ -1,6 +1,6 @@
-"""Rows against expectations, by DuckDB: how many rows fail, which ones, and the metrics of whole columns.
+"""Tests of expectations in DuckDB: numbers of failing rows, the first of them, and metrics of columns.
 
-The rows are a table of DuckDB's: Arrow in memory, or the files of a Delta table, of which a part at a time is read.
+Rows are Arrow in memory, or files of a Delta table, read in parts.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import duckdb
 import pyarrow as pa
 
 from lake.errors import DeclarationError
-from lake.quality.columns import NUMBERS, SCALAR, Column, Key, Unsuitable, shown
+from lake.quality.columns import NUMBERS, SCALAR, ExpectationColumn, Key, UnsuitableExpectation, display
 from lake.quality.expectation_types import SUM_CHANGED, UNIQUE
-from lake.quality.meanings import MEETS, Terms, columns_of, fails, within
-from lake.quality.statistics import COUNTS, JUDGED_BY, KINDS, METRICS, Values
+from lake.quality.row_conditions import ROW_CONDITIONS, ExpectationTerms, bounds_sql, expectation_columns, failure_sql
+from lake.quality.statistics import COUNTS, JUDGED_BY, KINDS, METRICS, ColumnValues
 from lake.quoting import quoted
 from lake.store import small
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from lake.quality.suite import Expectation
 
 EXAMPLES: Final = 10
-"""The most failing rows that are shown and recorded."""
+"""Maximum number of failing rows that are shown and recorded."""
 QUANTILES: Final = "column.quantile_values"
 QUERY: Final = "unexpected_rows_query"
 REPEATED: Final = '"is repeated"'
 
 
 @dataclass(frozen=True)
-class Test:
-    """A test of each row of the table `source`: the rows it is about, those it considers, and those that fail it."""
+class RowTest:
+    """SQL conditions over `source`: rows in scope, rows considered, rows that fail."""
 
     source: str
     where: str
     considered: str
-    fails: str
+    failure_sql: str
 
 
 @dataclass(frozen=True)
-class Count:
-    """Counts of a test: the rows it is about, those it considers, those that fail it; and the first failing rows."""
+class FailureCounts:
+    """Row counts of a test, and the first failing rows."""
 
     rows: int
     considered: int
@@ -53,70 +53,66 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The rows of the table `source` of a connection, which has `columns`; `identity` names a row."""
+class CheckedRows:
+    """Rows of the DuckDB table `source`; `identity` are the columns that identify a row."""
 
     con: duckdb.DuckDBPyConnection
     source: str
-    columns: Mapping[str, Column]
+    columns: Mapping[str, ExpectationColumn]
     identity: Sequence[str] = ()
 
-    def counts(self, expectations: Sequence[Expectation]) -> dict[Expectation, Count]:
-        """Return how many rows fail each expectation about rows. All that look at the same table share one query."""
-        tests: dict[Expectation, Test] = {}
+    def counts(self, expectations: Sequence[Expectation]) -> dict[Expectation, FailureCounts]:
+        """Count the failures, with one query per source table."""
+        tests: dict[Expectation, RowTest] = {}
         for expectation in expectations:
-            with expectation.evaluated():
+            with expectation.convert_errors():
                 tests[expectation] = self.test(expectation)
-        counts: dict[Expectation, Count] = {}
+        counts: dict[Expectation, FailureCounts] = {}
         for source, several in groupby(sorted(tests, key=lambda e: tests[e].source), key=lambda e: tests[e].source):
             group = list(several)
             columns = ", ".join(
                 f"count(*) FILTER (WHERE {test})"
                 for t in map(tests.__getitem__, group)
-                for test in (t.where, f"{t.where} AND {t.considered}", t.fails)
+                for test in (t.where, f"{t.where} AND {t.considered}", t.failure_sql)
             )
             found = self.con.execute(f"SELECT {columns} FROM {source}").fetchall()[0]
             for place, expectation in enumerate(group):
                 rows, considered, failed = found[3 * place : 3 * place + 3]
                 examples = self.examples(expectation, tests[expectation]) if failed else []
-                counts[expectation] = Count(rows, considered, failed, examples)
+                counts[expectation] = FailureCounts(rows, considered, failed, examples)
         return counts
 
-    def test(self, expectation: Expectation) -> Test:
-        """Return the test of an expectation about rows. Raises Unsuitable."""
-        terms, type_ = Terms(expectation.kwargs, self.columns), expectation.type
+    def test(self, expectation: Expectation) -> RowTest:
+        terms, type_ = ExpectationTerms(expectation.kwargs, self.columns), expectation.type
         where, considered = terms.where, terms.considered(type_)
-        if type_ in MEETS:
-            return Test(self.source, where, considered, fails(type_, terms))
+        if type_ in ROW_CONDITIONS:
+            return RowTest(self.source, where, considered, failure_sql(type_, terms))
         if type_ in UNIQUE:
             counted = f"{where} AND {considered}"
-            return Test(self._marked(terms.looked_at, counted), where, considered, f"{counted} AND {REPEATED}")
-        low, high, inside = self._values(terms).fences(expectation.kwargs)
+            return RowTest(self._marked(terms.checked_columns, counted), where, considered, f"{counted} AND {REPEATED}")
+        low, high, inside = self._values(terms).outlier_bounds(expectation.kwargs)
         strict = {"strict_min": not inside, "strict_max": not inside}
-        met = within(terms.column, {"min_value": low, "max_value": high, **strict})
-        return Test(self.source, where, considered, f"{where} AND {considered} AND NOT coalesce({met}, false)")
+        met = bounds_sql(terms.column, {"min_value": low, "max_value": high, **strict})
+        return RowTest(self.source, where, considered, f"{where} AND {considered} AND NOT coalesce({met}, false)")
 
-    def examples(self, expectation: Expectation, test: Test) -> list[dict[str, Any]]:
-        """Return the first rows that fail, in the order of their identity: that and the columns judged."""
+    def examples(self, expectation: Expectation, test: RowTest) -> list[dict[str, Any]]:
         names = list(dict.fromkeys([*self.identity, *(expectation.columns or ())]))
         columns = ", ".join(map(quoted, names))
-        query = f"SELECT {columns} FROM {test.source} WHERE {test.fails} ORDER BY {columns} LIMIT {EXAMPLES}"
+        query = f"SELECT {columns} FROM {test.source} WHERE {test.failure_sql} ORDER BY {columns} LIMIT {EXAMPLES}"
         found: list[dict[str, Any]] = self.con.sql(query).to_arrow_table().to_pylist()
         return found
 
     def metrics(self, expectation: Expectation, names: Sequence[str]) -> dict[str, Any]:
-        """Return metrics of the whole table by the `names` that Great Expectations has for them. Raises Unsuitable."""
         return {name: self._metric(expectation, name) for name in names}
 
-    def shown(self, expectation: Expectation, name: str, value: Any) -> Any:
-        """Return a metric for people and for JSON."""
+    def display(self, expectation: Expectation, name: str, value: Any) -> Any:
         if name.startswith("column.") and name not in COUNTS:
-            column = Terms(expectation.kwargs, self.columns).column
-            return str(list(map(column.shown, value))) if isinstance(value, list) else column.shown(value)
-        return shown(value) if isinstance(value, Fraction) else value if isinstance(value, int) else str(value)
+            column = ExpectationTerms(expectation.kwargs, self.columns).column
+            return str(list(map(column.display, value))) if isinstance(value, list) else column.display(value)
+        return display(value) if isinstance(value, Fraction) else value if isinstance(value, int) else str(value)
 
     def _metric(self, expectation: Expectation, name: str) -> Any:
-        kwargs, terms = expectation.kwargs, Terms(expectation.kwargs, self.columns)
+        kwargs, terms = expectation.kwargs, ExpectationTerms(expectation.kwargs, self.columns)
         about = f"FROM {self.source} WHERE {terms.where}"
         of_table: Mapping[str, Callable[[], Any]] = {
             "table.columns": lambda: list(self.columns),
@@ -129,11 +125,11 @@ class Rows:
             return of_table[name]()
         if name not in METRICS:
             return []  # a sample of values beside their count
-        terms.column.must_be(*KINDS.get(name, SCALAR))
+        terms.column.require_kind(*KINDS.get(name, SCALAR))
         return METRICS[name](self._values(terms), kwargs)
 
-    def _values(self, terms: Terms) -> Values:
-        return Values(self.con, self.source, terms.column, terms.where)
+    def _values(self, terms: ExpectationTerms) -> ColumnValues:
+        return ColumnValues(self.con, self.source, terms.column, terms.where)
 
     def _count(self, what: str) -> int:
         return int(self.con.execute(f"SELECT count(*) {what}").fetchall()[0][0])
@@ -144,13 +140,13 @@ class Rows:
             self.con.execute(f"EXPLAIN {text}")
         except (LookupError, ValueError, duckdb.ProgrammingError, duckdb.DataError) as error:
             fix = "write a query of DuckDB's SQL over {batch}"
-            raise Unsuitable(f"{QUERY} fails: {str(error).splitlines()[0]}", fix) from None
+            raise UnsuitableExpectation(f"{QUERY} fails: {str(error).splitlines()[0]}", fix) from None
         return text.rstrip("; \n")
 
-    def _marked(self, columns: Sequence[Column], where: str) -> str:
-        """Return the rows with REPEATED: true if several rows that meet `where` have the same values of `columns`."""
+    def _marked(self, columns: Sequence[ExpectationColumn], where: str) -> str:
+        """Return SQL that adds REPEATED: true if another row that meets `where` has equal `columns`."""
         for column in columns:
-            column.must_be(*SCALAR)
+            column.require_kind(*SCALAR)
         keys = ", ".join(f"{column.sql} AS k{n}" for n, column in enumerate(columns))
         equal = " AND ".join(f"r.{column.sql} IS NOT DISTINCT FROM d.k{n}" for n, column in enumerate(columns))
         repeated = f"SELECT {keys}, true AS found FROM {self.source} WHERE {where} GROUP BY ALL HAVING count(*) > 1"
@@ -158,13 +154,13 @@ class Rows:
         return f"(SELECT r.*, d.found IS NOT NULL AS {REPEATED} {joined})"
 
 
-def bounds(expectation: Expectation, columns: Mapping[str, Column], metric: str) -> dict[str, Any]:
-    """Return the arguments that a metric is compared with, exactly. Raises Unsuitable."""
+def exact_bounds(expectation: Expectation, columns: Mapping[str, ExpectationColumn], metric: str) -> dict[str, Any]:
+    """Return the exact bounds for a metric. Raises UnsuitableExpectation."""
     kwargs = expectation.kwargs
-    count = Column(metric, pa.decimal128(38, 0))
-    column = count if metric in COUNTS or not metric.startswith("column.") else Terms(kwargs, columns).column
+    count = ExpectationColumn(metric, pa.decimal128(38, 0))
+    column = count if metric in COUNTS or not metric.startswith("column.") else ExpectationTerms(kwargs, columns).column
     if KINDS.get(metric) and pa.types.is_float32(column.type) and metric not in {"column.min", "column.max"}:
-        column = Column(column.name, pa.float64())
+        column = ExpectationColumn(column.name, pa.float64())
 
     def key(value: Any, name: str) -> Key | None:
         return None if value is None else column.key(value, name)
@@ -177,30 +173,34 @@ def bounds(expectation: Expectation, columns: Mapping[str, Column], metric: str)
         shares, ranges = (kwargs["quantile_ranges"][name] for name in ("quantiles", "value_ranges"))
         if len(shares) != len(ranges) or not all(0 <= share <= 1 for share in shares):
             what = f"quantile_ranges has quantiles {shares} and {len(ranges)} value_ranges"
-            raise Unsuitable(what, "write quantiles of 0 to 1, and a range for each")
+            raise UnsuitableExpectation(what, "write quantiles of 0 to 1, and a range for each")
         exact["ranges"] = [[key(end, "value_ranges") for end in ends] for ends in ranges]
     return exact
 
 
-def registered(con: duckdb.DuckDBPyConnection, rows: pa.Table, zone: str | None, identity: Sequence[str] = ()) -> Rows:
-    """Return rows in memory, as a table of the connection."""
+def register_rows(
+    con: duckdb.DuckDBPyConnection, rows: pa.Table, zone: str | None, identity: Sequence[str] = ()
+) -> CheckedRows:
+    """Register rows as a table of the connection."""
     con.register("rows", rows)
-    return Rows(con, "rows", columns_of(rows.schema, zone), identity)
+    return CheckedRows(con, "rows", expectation_columns(rows.schema, zone), identity)
 
 
-def misfits(expectations: Iterable[Expectation], schema: pa.Schema, zone: str | None) -> Iterator[DeclarationError]:
-    """Yield a fault for each expectation that cannot be evaluated over a table's columns, however many rows it has."""
+def find_unsuitable(
+    expectations: Iterable[Expectation], schema: pa.Schema, zone: str | None
+) -> Iterator[DeclarationError]:
+    """Yield a fault for each expectation that cannot be evaluated over these columns."""
     with small.connection() as con:
-        rows = registered(con, schema.empty_table(), zone)
+        rows = register_rows(con, schema.empty_table(), zone)
         for expectation in expectations:
             try:
-                if expectation.rule.by_row:
+                if expectation.rule.is_by_row:
                     rows.counts([expectation])
-                with expectation.evaluated():
+                with expectation.convert_errors():
                     if expectation.type == SUM_CHANGED:
-                        Terms(expectation.kwargs, rows.columns).column.must_be(*NUMBERS)
+                        ExpectationTerms(expectation.kwargs, rows.columns).column.require_kind(*NUMBERS)
                     for name in JUDGED_BY.get(expectation.type, ()):
-                        bounds(expectation, rows.columns, name)
+                        exact_bounds(expectation, rows.columns, name)
                         rows.metrics(expectation, [name])
             except DeclarationError as fault:
                 yield fault

@@ -1,8 +1,7 @@
-"""How much of a stream may be refused before readers are kept from what is made of the rest.
+"""Limits on rejected records: a stream above its contract's `max_refused` is not published.
 
-A batch enters log and quarantine whatever it is like. What is held is publication: of what no edition has yet, all
-batches together, more is refused than the contract's `max_refused` lets pass. So it does not matter how records were
-cut into batches. What was repaired, accepted or voided since is no longer refused.
+A batch always enters log and quarantine. All batches in no edition yet count together, however records were cut into
+batches. Records repaired, accepted or voided since do not count.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ FIX: Final = (
 
 
 @dataclass(frozen=True)
-class Excess:
-    """That of the `records` of batches `first` to `last`, which no edition has, too many are refused, for `reasons`."""
+class RejectionExcess:
+    """Too many rejected records in batches `first` to `last` of a stream."""
 
     stream: str
     where: str
@@ -60,10 +59,10 @@ class Excess:
         )
 
 
-def excess(project: Project, stream: str, cut: Cut, tables: Iterable[str]) -> Excess | None:
-    """What of the stream at `cut` holds publication of `tables`; None where nothing does."""
+def find_excess(project: Project, stream: str, cut: Cut, tables: Iterable[str]) -> RejectionExcess | None:
+    """Return the excess of the stream at `cut` that holds publication of `tables`, or None."""
     settings, contract, upto = project.settings, project.contracts[stream], cut.batches.get(stream, 0)
-    published = _published(project, tables).get(stream, 0)
+    published = _published_batches(project, tables).get(stream, 0)
     heads = [head for head in Log(settings, stream).heads_after(published) if head.batch <= upto]
     since = max(published, heads[0].accepted_upto) if heads else published
     taken_back = [void for void in voids.voided(settings, stream, 0, cut.voids) if void.whole]
@@ -87,11 +86,11 @@ def excess(project: Project, stream: str, cut: Cut, tables: Iterable[str]) -> Ex
         return None
     first, last = counting[-1].batch, counting[0].batch
     counts = dict(reasons.most_common())
-    return Excess(stream, contract.where, first, last, refused + accepted, counts, contract.max_refused)
+    return RejectionExcess(stream, contract.where, first, last, refused + accepted, counts, contract.max_refused)
 
 
-def derived(project: Project, tables: Iterable[Declaration]) -> dict[str, list[str]]:
-    """Which of `tables` are derived from each stream, directly or not."""
+def tables_by_stream(project: Project, tables: Iterable[Declaration]) -> dict[str, list[str]]:
+    """Return the names of the `tables` derived from each stream, directly or not."""
     readers: dict[str, list[str]] = {}
     for table in tables:
         for stream in project.logs(table):
@@ -99,23 +98,22 @@ def derived(project: Project, tables: Iterable[Declaration]) -> dict[str, list[s
     return readers
 
 
-def excesses(project: Project, readers: Mapping[str, Iterable[str]], cut: Cut) -> list[Excess]:
-    """What of streams at `cut` holds publication of what is derived from them: `readers`, by stream."""
-    every = (excess(project, stream, cut, readers[stream]) for stream in sorted(readers))
+def find_excesses(project: Project, readers: Mapping[str, Iterable[str]], cut: Cut) -> list[RejectionExcess]:
+    """Return the excesses at `cut`; `readers` are the derived tables by stream."""
+    every = (find_excess(project, stream, cut, readers[stream]) for stream in sorted(readers))
     return [over for over in every if over is not None]
 
 
-def stopped(project: Project, tables: Iterable[Declaration], cut: Cut) -> QualityError | None:
-    """What holds publication of `tables` at `cut`, as one error; None where nothing does."""
-    readers = derived(project, tables)
+def stop_error(project: Project, tables: Iterable[Declaration], cut: Cut) -> QualityError | None:
+    """Return one error for all excesses that hold `tables` at `cut`, or None."""
+    readers = tables_by_stream(project, tables)
     lines = [
         f"{over}; held: {', '.join(readers[over.stream])} ({over.where})\n  fix: {over.fix}"
-        for over in excesses(project, readers, cut)
+        for over in find_excesses(project, readers, cut)
     ]
     return QualityError("\n".join(lines)) if lines else None
 
 
-def _published(project: Project, tables: Iterable[str]) -> Mapping[str, int]:
-    """The last batch of each stream that is in the edition of all `tables`."""
+def _published_batches(project: Project, tables: Iterable[str]) -> Mapping[str, int]:
     at = groups.published(project.settings, project.groups, latest_edition(project.settings), [*tables])
     return get_cut(project.settings, at).batches if at else {}

@@ -1,6 +1,6 @@
-"""Expectations of a table beside the last edition of it: what may have gone, and by how much it may have changed.
+"""Expectations that compare a table with its last edition: removed keys, change of row count or sum.
 
-A table that no edition has yet meets them all. Of a History they look at the current versions: its rows by key.
+A table in no edition yet passes. For a History only current versions count, identified by key.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-from lake.gate.gx import Finding
-from lake.gate.judging import EXAMPLES
+from lake.gate.gx import ExpectationResult
+from lake.gate.row_tests import EXAMPLES
 from lake.quality import expectation_types
-from lake.quality.columns import Column, Key, exact, shown
-from lake.quality.statistics import Values
+from lake.quality.columns import ExpectationColumn, Key, display, exact
+from lake.quality.statistics import ColumnValues
 from lake.quoting import quoted
 from lake.store import small
 from lake.store.ledger.editions import latest_edition
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """A table `now` and as the last edition `had` it, of which `current` rows count; `key` tells them apart.
+class EditionComparison:
+    """A table `now`, and `had` of its last edition; only `current` rows count.
 
-    Neither is held in this process: DuckDB reads `columns` of the files, within the setting `client_memory`.
+    DuckDB reads `columns` of the files, within the setting `client_memory`.
     """
 
     had: Scan
@@ -49,12 +49,11 @@ class Beside:
             return rows
 
     def both(self, value: str) -> tuple[Any, Any]:
-        """Return the SQL `value` over the edition's rows, and over those of now."""
+        """Return the SQL aggregate `value` over both."""
         [row] = self.ask(f"SELECT (SELECT {value} FROM had) AS had, (SELECT {value} FROM now) AS now")
         return row["had"], row["now"]
 
-    def gone(self, expectation: Expectation) -> Finding:
-        """The keys that the edition has and the table lacks."""
+    def gone(self, expectation: Expectation) -> ExpectationResult:
         same = " AND ".join(f"had.{quoted(c)} IS NOT DISTINCT FROM now.{quoted(c)}" for c in self.key)
         keys = ", ".join(map(quoted, self.key))
         gone = self.ask(
@@ -64,38 +63,42 @@ class Beside:
         failed = gone[0]["_failed"] if gone else 0
         kwargs, [counted] = expectation.kwargs, self.ask("SELECT count(*) AS rows FROM had")
         allowed = max(exact(kwargs["share"]) * counted["rows"], exact(kwargs.get("rows", 0)))
-        shown = [{name: row[name] for name in self.key} for row in gone]
-        return Finding(expectation, failed <= allowed, counted["rows"], failed, examples=shown)
+        examples = [{name: row[name] for name in self.key} for row in gone]
+        return ExpectationResult(expectation, failed <= allowed, counted["rows"], failed, examples=examples)
 
-    def count(self, expectation: Expectation) -> Finding:
-        return _near(expectation, *map(Fraction, self.both("count(*)")))
+    def count(self, expectation: Expectation) -> ExpectationResult:
+        return _compare_numbers(expectation, *map(Fraction, self.both("count(*)")))
 
-    def sum(self, expectation: Expectation) -> Finding:
+    def sum(self, expectation: Expectation) -> ExpectationResult:
         name = expectation.kwargs["column"]
         sums = []
         for table, scan in (("had", self.had), ("now", self.now)):
-            with small.connection() as con, scan.registered(con, table, [name], self.current), expectation.evaluated():
-                column = Column(name, scan.schema().field(name).type)
-                sums.append(Values(con, table, column, "true").powers().total)
-        return _near(expectation, *sums)
+            with (
+                small.connection() as con,
+                scan.registered(con, table, [name], self.current),
+                expectation.convert_errors(),
+            ):
+                column = ExpectationColumn(name, scan.schema().field(name).type)
+                sums.append(ColumnValues(con, table, column, "true").power_sums().total)
+        return _compare_numbers(expectation, *sums)
 
 
-JUDGES: Final[Mapping[str, Callable[[Beside, Expectation], Finding]]] = {
-    expectation_types.KEYS_GONE: Beside.gone,
-    expectation_types.ROWS_CHANGED: Beside.count,
-    expectation_types.SUM_CHANGED: Beside.sum,
+JUDGES: Final[Mapping[str, Callable[[EditionComparison, Expectation], ExpectationResult]]] = {
+    expectation_types.KEYS_GONE: EditionComparison.gone,
+    expectation_types.ROWS_CHANGED: EditionComparison.count,
+    expectation_types.SUM_CHANGED: EditionComparison.sum,
 }
 
 
-def judge_since(
+def judge_edition_changes(
     table: Table, declaration: Declaration, expectations: Iterable[Expectation], version: int
-) -> list[Finding]:
-    """The findings of `expectations`, all of them about the last edition, on the table at `version`."""
+) -> list[ExpectationResult]:
+    """Judge expectations that compare with the last edition."""
     expectations = list(expectations)
     edition = latest_edition(table.settings) if expectations else None
     before = edition.tables.get(declaration.name) if edition else None
     if before is None:
-        return [Finding(expectation, True) for expectation in expectations]
+        return [ExpectationResult(expectation, True) for expectation in expectations]
     old = Scan(Warehouse(table.settings).root / before.path, before.version)
     new = Scan(table.path, version)
     key, current = declaration.kind.current_identity, declaration.kind.current
@@ -103,19 +106,21 @@ def judge_since(
     for expectation in expectations:
         columns = [*key, *(name for name in expectation.columns or () if name not in key)]
         if not set(columns) <= set(old.schema().names):
-            findings.append(Finding(expectation, True))  # the edition is of a definition that had no such column
+            findings.append(ExpectationResult(expectation, True))  # the edition's definition had no such column
             continue
-        findings.append(JUDGES[expectation.type](Beside(old, new, key, columns, current), expectation))
+        findings.append(JUDGES[expectation.type](EditionComparison(old, new, key, columns, current), expectation))
     return findings
 
 
-def _near(expectation: Expectation, had: Key, now: Key) -> Finding:
-    """Judge whether a number changed by at most a share of it; one that is not finite has to stay."""
+def _compare_numbers(expectation: Expectation, had: Key, now: Key) -> ExpectationResult:
+    """Compare two numbers. A number that is not finite must stay the same."""
     observed = f"{_shown(now)}, where the last edition has {_shown(had)}"
     if not (isinstance(had, Fraction) and isinstance(now, Fraction)):
-        return Finding(expectation, str(had) == str(now), observed=observed)
-    return Finding(expectation, abs(now - had) <= exact(expectation.kwargs["share"]) * abs(had), observed=observed)
+        return ExpectationResult(expectation, str(had) == str(now), observed=observed)
+    return ExpectationResult(
+        expectation, abs(now - had) <= exact(expectation.kwargs["share"]) * abs(had), observed=observed
+    )
 
 
 def _shown(number: Key) -> str:
-    return str(shown(number) if isinstance(number, Fraction) else number)
+    return str(display(number) if isinstance(number, Fraction) else number)
