@@ -23,8 +23,9 @@ from lake.config import Settings
 from lake.errors import LakeError, StartOver
 from lake.project import sound
 from lake.read.sql import reader
-from lake.report.report import FAILS, wrong
-from lake.report.status import Status, status
+from lake.report.render import CONDITIONS, failed_conditions
+from lake.report.status import status
+from lake.report.status_records import Status
 from lake.sinks.alerts import Alert, RowAlert, StateAlert, sink_of, state_body
 from lake.sinks.deliver import deliver, forget_sink
 from lake.sinks.plan import Plan
@@ -77,7 +78,7 @@ class Look:
         """Of what, how much, and what that is."""
         now = self.status
         if measure in COUNTED:
-            lines = wrong(now, [measure])  # those of damage are told as well
+            lines = failed_conditions(now, [measure])  # those of damage are told as well
             lines = [line for line in lines if f": {VERB} of " not in line]  # it would tell of itself
             yield from (("", 1.0, line) for line in lines if measure == "stopped" or line.startswith(f"{measure}: "))
         for name, value, what in MEASURED[measure](now) if measure in MEASURED else ():
@@ -124,7 +125,7 @@ MEASURED: Final[dict[str, Callable[[Status], Iterator[tuple[str, float, str]]]]]
     "sink": _sink,
     "undelivered": _undelivered,
 }
-COUNTED: Final = frozenset(FAILS) - set(MEASURED)
+COUNTED: Final = frozenset(CONDITIONS) - set(MEASURED)
 """Measures that are the number of lines that `lake status --fail-if` tells."""
 
 

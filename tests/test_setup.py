@@ -189,7 +189,7 @@ def test_a_well_machine_is_well() -> None:
     assert {line[:4] for line in result.stdout.splitlines()} == {"ok  "}
 
 
-def findings(project: Path) -> dict[str, doctor.Finding]:
+def findings(project: Path) -> dict[str, doctor.Diagnosis]:
     return {finding.subject: finding for finding in doctor.examine(project)}
 
 

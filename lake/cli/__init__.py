@@ -196,9 +196,9 @@ class Shell:
         return Live(self._usual) if stderr_is_terminal() else Lines()
 
     def _usual(self, verb: str) -> Mapping[str, float]:
-        from lake.report.durations import usual
+        from lake.report.durations import last_durations
 
-        return usual(self.settings, verb)
+        return last_durations(self.settings, verb)
 
     @cached_property
     def spark(self) -> SparkSession:

@@ -273,10 +273,10 @@ def status(shell: Shell, fails: tuple[str, ...]) -> None:
     lake status --fail-if stopped --fail-if behind
     """
     from lake.project import sound
-    from lake.report.report import as_data, as_text, wrong
+    from lake.report.render import as_data, as_text, failed_conditions
     from lake.report.status import status as look
 
     state = look(*sound(shell.settings))
     shell.emit(as_data(state), as_text(state))
-    if fails and (so := wrong(state, fails)):
+    if fails and (so := failed_conditions(state, fails)):
         raise LakeError("\n".join(so), fix="correct that; lake status --json has the details")

@@ -24,9 +24,9 @@ def schemas(shell: Shell) -> None:
     \b
     Example: lake schemas
     """
-    from lake.report.schemas import declared
+    from lake.report.schemas import contract_statuses
 
-    contracts = declared(shell.settings)
+    contracts = contract_statuses(shell.settings)
     data: list[dict[str, Any]] = [
         {
             "stream": one.contract.name,

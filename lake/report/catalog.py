@@ -1,4 +1,4 @@
-"""The tables of a project: what each is, and where its published version is found."""
+"""Catalogue of tables, and where their published versions are."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from lake.store.warehouse import Warehouse
 
 @view()
 def catalogue(project: Project) -> list[dict[str, Any]]:
-    """One object a table, in dependency order.
+    """Return one object per table, in dependency order.
 
-    `rows` and `columns` are those of the table's newest version; `version` is the one of the current edition and
-    `path` its Delta table, relative to the project folder; both are None for a table that is not in it. Of a damaged
-    one, `damage` says what is wrong with it.
+    `rows` and `columns` are of the newest version; `version` and `path` (relative to the project) are of the current
+    edition, None if it lacks the table. `damage` describes a damaged table.
     """
     settings = project.settings
     damaged = {each.path: each for each in damages(settings, quickly=True)}

@@ -1,4 +1,4 @@
-"""The consumers of tables: which edition each has, and how far that is behind the one that readers see."""
+"""Status of consumers: the edition that each has, and its lag behind the current one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from lake.store.ledger import consumers, editions
 
 @dataclass(frozen=True)
 class ConsumerStatus:
-    """A consumer of `table` that has `edition`, None before it acknowledged the first one.
+    """A consumer that has `edition` (None before its first acknowledgement) of `table`.
 
-    It is so many `editions` and `seconds` behind, the latter since the first of those was published; `kept_until` is
-    when its own is kept for it no longer, None while it has the newest. With `must_start_over`, it is gone already.
+    `seconds` count from the publication of the first edition it lacks. Its edition is kept until `kept_until`.
     """
 
     consumer: str
@@ -28,7 +27,7 @@ class ConsumerStatus:
 
 
 def consumer_statuses(settings: Settings, now: datetime) -> Iterator[ConsumerStatus]:
-    """How far every consumer is, by table and name; of sinks, lake.report.sinks tells."""
+    """Yield the status of every consumer that is no sink, by table and name."""
     shown = editions.current_edition(settings)
     for one in consumers.consumers(settings):
         if one.is_sink:

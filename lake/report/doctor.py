@@ -1,4 +1,4 @@
-"""`lake doctor`: checks that Headwater can work on this machine, and says how to fix what fails."""
+"""`lake doctor`: checks of this machine and the project's settings, each with a fix."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ REMOTE: Final = frozenset(
 )
 
 PACKAGES: Final = ("duckdb", "pyarrow", "pandas", "msgspec", "avro")
-"""Packages that executors need."""
+"""Packages that Spark's executors need."""
 CAUSE: Final = re.compile(r"^(?!\s*at ).*((Error|Exception)\b.*:|\[[A-Z_]+\]|error=\d+)")
 """A line of Spark's that says what went wrong, among those of its stacks."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One check: what was found, and how to fix it if it failed."""
+class Diagnosis:
+    """Result of one check; `fix` is empty if it passed."""
 
     subject: str
     found: str
@@ -60,18 +60,23 @@ class Finding:
         return not self.fix
 
 
-def examine(project: Path | None = None) -> list[Finding]:
-    """Everything that can be wrong with the machine and the project's settings; all of it, not the first."""
+def examine(project: Path | None = None) -> list[Diagnosis]:
+    """Run all checks of the machine and the project's settings."""
     findings = [_python(), java(), *_packages()]
     try:
         settings = load_settings(project)
     except LakeError as fault:
-        return [*findings, _jars(Settings.jars), _loopback(), Finding("project", fault.what, fault.fix or fault.where)]
+        return [
+            *findings,
+            _jars(Settings.jars),
+            _loopback(),
+            Diagnosis("project", fault.what, fault.fix or fault.where),
+        ]
     return [
         *findings,
         _jars(settings.path(settings.jars)),
         _loopback(),
-        Finding("project", str(settings.project)),
+        Diagnosis("project", str(settings.project)),
         *(_jars_for_s3(settings) if settings.stores else ()),
         *(_store(settings) if settings.store else _folder(settings)),
         *_cold(settings),
@@ -81,32 +86,31 @@ def examine(project: Path | None = None) -> list[Finding]:
     ]
 
 
-def _python() -> Finding:
+def _python() -> Diagnosis:
     python = f"{sys.version.split()[0]} ({sys.executable})"
-    return Finding("python", python, "" if sys.version_info >= PYTHON else "install Python 3.11 or newer")
+    return Diagnosis("python", python, "" if sys.version_info >= PYTHON else "install Python 3.11 or newer")
 
 
-def java() -> Finding:
-    """What Spark would start; `java -version` is the only thing that runs."""
+def java() -> Diagnosis:
+    """Check the Java that Spark would start. Runs only `java -version`."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(Path(home) / "bin/java" if home else "java")
     fix = "install Java 17 or newer (apt install openjdk-17-jre-headless, brew install openjdk@17)"
     if java is None:
         runtime = f"no bin/java in JAVA_HOME={home}" if home else "no java on PATH"
-        return Finding("java", runtime, f"{fix}, or unset JAVA_HOME" if home else fix)
+        return Diagnosis("java", runtime, f"{fix}, or unset JAVA_HOME" if home else fix)
     try:
         output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     except OSError as error:
         output = str(error)
     number = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', output)
     if number is None:
-        return Finding("java", f"{java} does not print its version: {output.strip()[:80]!r}", fix)
+        return Diagnosis("java", f"{java} does not print its version: {output.strip()[:80]!r}", fix)
     runtime = f"{number[1]} ({java}{', from JAVA_HOME' if home else ''})"
-    return Finding("java", runtime, "" if int(number[2]) >= JAVA else fix)
+    return Diagnosis("java", runtime, "" if int(number[2]) >= JAVA else fix)
 
 
-def _packages() -> Iterator[Finding]:
-    """The packages that headwater pins."""
+def _packages() -> Iterator[Diagnosis]:
     for requirement in requires("headwater") or ():
         if pin := re.fullmatch(r"([\w.-]+)(?:\[.*\])?==([\w.]+)", requirement):
             name, pinned = pin.groups()
@@ -114,119 +118,110 @@ def _packages() -> Iterator[Finding]:
                 installed = version(name)
             except PackageNotFoundError:
                 installed = "not installed"
-            yield Finding(
+            yield Diagnosis(
                 name,
                 installed,
                 "" if installed == pinned else f"install {name}=={pinned}: headwater was tested with it",
             )
 
 
-def _jars(folder: Path) -> Finding:
-    """The jars in `folder` against the list."""
+def _jars(folder: Path) -> Diagnosis:
     fix = f"{jars.FIX} fetches and verifies them, or set `jars` to the folder that has them"
     if not any(folder.glob("*.jar")):
-        return Finding("jars", f"none in {folder}", fix)
+        return Diagnosis("jars", f"none in {folder}", fix)
     wanted = jars.listed()
     if faults := jars.faults(folder, wanted):
-        return Finding("jars", ", ".join(faults), fix)
-    return Finding("jars", f"{len(wanted)} verified in {folder}")
+        return Diagnosis("jars", ", ".join(faults), fix)
+    return Diagnosis("jars", f"{len(wanted)} verified in {folder}")
 
 
-def _loopback() -> Finding:
-    """Spark's driver and its Python talk over loopback ports."""
+def _loopback() -> Diagnosis:
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
-            return Finding("loopback", f"ports available on 127.0.0.1, such as {server.getsockname()[1]}")
+            return Diagnosis("loopback", f"ports available on 127.0.0.1, such as {server.getsockname()[1]}")
     except OSError as error:
-        return Finding("loopback", f"no port on 127.0.0.1: {error.strerror}", "bring the loopback interface up")
+        return Diagnosis("loopback", f"no port on 127.0.0.1: {error.strerror}", "bring the loopback interface up")
 
 
-def _writable(subject: str, folder: Path) -> Finding:
+def _writable(subject: str, folder: Path) -> Diagnosis:
     existing = nearest(folder)
     fix = f"allow {_user()} to write {{}}, or set `{subject}` to another folder"
     try:
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".doctor-"):
             pass
     except OSError as error:
-        return Finding(subject, f"{existing} cannot be written: {error.strerror}", fix.format(existing))
+        return Diagnosis(subject, f"{existing} cannot be written: {error.strerror}", fix.format(existing))
     for inside in (*folder.glob("*"), *folder.glob("locks/*")):
         if not os.access(inside, os.W_OK):
-            return Finding(subject, f"{inside} cannot be written", fix.format(inside))
-    return Finding(subject, f"{folder} can be written")
+            return Diagnosis(subject, f"{inside} cannot be written", fix.format(inside))
+    return Diagnosis(subject, f"{folder} can be written")
 
 
-def _folder(settings: Settings) -> Iterator[Finding]:
-    """A warehouse on this machine."""
+def _folder(settings: Settings) -> Iterator[Diagnosis]:
     yield _writable("warehouse", settings.warehouse_path)
     yield _local(settings.warehouse_path)
     yield _space(settings.warehouse_path)
 
 
-def _jars_for_s3(settings: Settings) -> Iterator[Finding]:
+def _jars_for_s3(settings: Settings) -> Iterator[Diagnosis]:
     wrong = s3.faults(settings.path(settings.jars), verify=True)
-    yield Finding("jars for S3", wrong[0] if wrong else f"{len(jars.listed(s3.LIST))} verified", s3.SETUP * bool(wrong))
+    yield Diagnosis(
+        "jars for S3", wrong[0] if wrong else f"{len(jars.listed(s3.LIST))} verified", s3.SETUP * bool(wrong)
+    )
 
 
-def _store(settings: Settings) -> Iterator[Finding]:
-    """A warehouse in an object store, and what of it is on this machine."""
+def _store(settings: Settings) -> Iterator[Diagnosis]:
     yield (raced := _raced("warehouse", Warehouse(settings).root))
     if raced.ok:
         yield _local(settings.warehouse_path)
         yield _space(settings.warehouse_path)
 
 
-def _raced(subject: str, place: Address) -> Finding:
-    """A place in an object store: whether it can be listed and written, and whether one of two writers wins."""
+def _raced(subject: str, place: Address) -> Diagnosis:
+    """Check that a folder of an object store is usable, and that one of two racing writers wins."""
     try:
         with suppress(FileNotFoundError):
             next(place.list(), None)
         lost = lost_races(place)
     except LakeError as fault:
-        return Finding(subject, f"{fault.what} ({place.url})", fault.fix)
+        return Diagnosis(subject, f"{fault.what} ({place.url})", fault.fix)
     if lost:
         found = f"in {lost} of {ROUNDS} races not one of {WRITERS} writers won: this store may lose commits"
         fix = "use a store that keeps to If-None-Match, or a folder of this machine"
-        return Finding(subject, f"{place.url}: {found}", fix)
-    return Finding(subject, f"{place.url} can be written: in {ROUNDS} races one of {WRITERS} writers won")
+        return Diagnosis(subject, f"{place.url}: {found}", fix)
+    return Diagnosis(subject, f"{place.url} can be written: in {ROUNDS} races one of {WRITERS} writers won")
 
 
-def _cold(settings: Settings) -> Iterator[Finding]:
-    """Where batches are archived.
-
-    A bucket is raced, as copies of a warehouse may archive to one. A folder may be of other machines: who archives
-    holds a lease of the warehouse, so that no lock is needed there.
-    """
+def _cold(settings: Settings) -> Iterator[Diagnosis]:
+    """Check the archive tier. Copies of a warehouse may share a bucket, so writers race there."""
     if place := Warehouse(settings).cold:
         yield _raced("cold", place) if settings.store else _writable("cold", Path(place.url))
         if not settings.store:
             yield _space(Path(place.url), "cold disk")
 
 
-def _logs(settings: Settings) -> Iterator[Finding]:
-    """What is missing of logs, and of what was archived of them."""
+def _logs(settings: Settings) -> Iterator[Diagnosis]:
     parts = 0
     try:
         for location in Warehouse(settings).folders("log"):
             if damaged := damage(location.path, quickly=True):
-                yield Finding(str(location), f"{damaged.found} ({damaged.file})", damaged.fault.fix)
+                yield Diagnosis(str(location), f"{damaged.found} ({damaged.file})", damaged.fault.fix)
             else:
                 parts += len(cold.parts_of(location.path))
     except LakeError as fault:
-        yield Finding("logs", f"{fault.what} ({fault.where})", fault.fix)
+        yield Diagnosis("logs", f"{fault.what} ({fault.where})", fault.fix)
         return
     if parts:
-        yield Finding("archived batches", f"{parts} tables of them are there")
+        yield Diagnosis("archived batches", f"{parts} tables of them are there")
 
 
-def _local(folder: Path) -> Finding:
-    """Leases are locks of one machine's operating system."""
+def _local(folder: Path) -> Diagnosis:
     kind = _file_system(nearest(folder))
     fix = "put the warehouse on a local disk: file locks are not reliable on this file system" if kind in REMOTE else ""
-    return Finding("file system", kind, fix)
+    return Diagnosis("file system", kind, fix)
 
 
 def _file_system(folder: Path) -> str:
-    """The type of the file system that holds `folder`; `unknown` where the machine has no /proc/mounts."""
     try:
         mounts = [line.split() for line in Path("/proc/mounts").read_text("utf-8").splitlines()]
     except OSError:
@@ -235,14 +230,13 @@ def _file_system(folder: Path) -> str:
     return max(holding, default=(0, "unknown"))[1]
 
 
-def _space(folder: Path, subject: str = "disk") -> Finding:
+def _space(folder: Path, subject: str = "disk") -> Diagnosis:
     left = free(folder)
     fix = "" if left >= FREE_BYTES else f"free some space: at least {FREE_BYTES >> 30} GB"
-    return Finding(subject, f"{left / (1 << 30):.1f} GB free", fix)
+    return Diagnosis(subject, f"{left / (1 << 30):.1f} GB free", fix)
 
 
-def _landing(settings: Settings) -> Iterator[Finding]:
-    """Where files land, and where they go."""
+def _landing(settings: Settings) -> Iterator[Diagnosis]:
     if url := settings.stores.get("landing"):
         yield _bucket("landing", url, settings, moved=settings.archive is not None)
     else:
@@ -253,18 +247,17 @@ def _landing(settings: Settings) -> Iterator[Finding]:
         yield _writable("archive", settings.path(settings.archive))
 
 
-def _landing_folder(folder: Path) -> Finding:
+def _landing_folder(folder: Path) -> Diagnosis:
     if not folder.exists():
-        return Finding("landing", f"{folder} does not exist yet")
+        return Diagnosis("landing", f"{folder} does not exist yet")
     if folder.is_dir() and os.access(folder, os.R_OK | os.X_OK):
-        return Finding("landing", f"{folder} can be read")
-    return Finding(
+        return Diagnosis("landing", f"{folder} can be read")
+    return Diagnosis(
         "landing", f"{folder} cannot be read", f"allow {_user()} to read it, or set `landing` to another folder"
     )
 
 
-def _bucket(subject: str, url: str, settings: Settings, *, moved: bool = False, written: bool = False) -> Finding:
-    """A folder of a bucket: whether it can be listed; what is to be `moved` away, deleted; `written`, also that."""
+def _bucket(subject: str, url: str, settings: Settings, *, moved: bool = False, written: bool = False) -> Diagnosis:
     probe = object_store.at(settings, url) / f".doctor-{token_hex(8)}"
     can = ["listed", *(["written"] if written else []), *(["deleted"] if moved or written else [])]
     try:
@@ -275,12 +268,11 @@ def _bucket(subject: str, url: str, settings: Settings, *, moved: bool = False, 
         if moved or written:
             probe.delete()
     except LakeError as fault:
-        return Finding(subject, f"{fault.what} ({url})", fault.fix)
-    return Finding(subject, f"{url} can be {' and '.join(can)}")
+        return Diagnosis(subject, f"{fault.what} ({url})", fault.fix)
+    return Diagnosis(subject, f"{url} can be {' and '.join(can)}")
 
 
-def _spark(settings: Settings) -> Iterator[Finding]:
-    """The Spark that is not this process's own, where one is to be used: a Connect server, or a cluster."""
+def _spark(settings: Settings) -> Iterator[Diagnosis]:
     address = server(settings)
     if not address and is_local(settings):
         return
@@ -288,11 +280,11 @@ def _spark(settings: Settings) -> Iterator[Finding]:
     try:
         spark = start(settings)
         theirs = spark.version
-        yield Finding(subject, f"Spark {theirs} at {where}", _another(theirs))
+        yield Diagnosis(subject, f"Spark {theirs} at {where}", _another(theirs))
         yield _executors(spark)
         yield _extension(spark)
     except LakeError as fault:
-        yield Finding(subject, f"{fault.what} ({where})", fault.fix)
+        yield Diagnosis(subject, f"{fault.what} ({where})", fault.fix)
 
 
 def _another(theirs: str) -> str:
@@ -300,9 +292,7 @@ def _another(theirs: str) -> str:
     return "" if theirs == ours else f"use a server of Spark {ours}, such as `lake serve connect` runs"
 
 
-def _executors(spark: SparkSession) -> Finding:
-    """The Python in which executors run functions of jobs, by running one there."""
-
+def _executors(spark: SparkSession) -> Diagnosis:
     def versions(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:  # pickled by value: no executor has lake
         import platform
         from importlib import import_module
@@ -320,16 +310,16 @@ def _executors(spark: SparkSession) -> Finding:
         minor = ".".join(map(str, sys.version_info[:2]))
         packages = ", ".join(PACKAGES)
         fix = f'"spark.pyspark.python" has to be a Python {minor} on every executor, with {packages}'
-        return Finding("executors", reason.strip(), fix)
+        return Diagnosis("executors", reason.strip(), fix)
     assert found is not None
-    return Finding("executors", found["found"])
+    return Diagnosis("executors", found["found"])
 
 
-def _extension(spark: SparkSession) -> Finding:
+def _extension(spark: SparkSession) -> Diagnosis:
     """Return whether the session knows Delta tables."""
     fix = "start the server by `lake serve connect`, or with the settings that docs/how-to/cluster.md names"
     has_delta = DELTA in (spark.conf.get(EXTENSIONS, "") or "").split(",")
-    return Finding("delta", f"{'is' if has_delta else 'is not'} among Spark's extensions", "" if has_delta else fix)
+    return Diagnosis("delta", f"{'is' if has_delta else 'is not'} among Spark's extensions", "" if has_delta else fix)
 
 
 def _user() -> str:

@@ -1,4 +1,4 @@
-"""How long work usually takes: the last time it was done."""
+"""Expected duration of work: that of its last run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from lake.config import Settings
 from lake.store.ledger import runs
 
 
-def usual(settings: Settings, verb: str) -> Mapping[str, float]:
-    """The seconds that `verb` took when it was last done, by its subject; none where the book cannot be read."""
+def last_durations(settings: Settings, verb: str) -> Mapping[str, float]:
+    """Return the seconds of the last completed run of `verb`, by subject; empty if the ledger cannot be read."""
     with suppress(Exception):
         return {name: run.seconds for name, run in runs.last_runs(settings, verb, outcome="done").items()}
     return {}

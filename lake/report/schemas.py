@@ -1,4 +1,4 @@
-"""The contracts of a project, as they are declared and as their logs know them."""
+"""Status of contracts: changes since their logs were last written, and unknown fields."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ from lake.store.ledger import contract_versions
 
 
 @dataclass(frozen=True)
-class Change:
-    """What has become of a field since the log's newest version: a type that is None is of a contract without it.
-
-    `tables` are built of it as it was: `lake deploy` builds them anew, and what is derived from them.
-    """
+class FieldChange:
+    """A changed field; `was` or `now` is None if a contract lacks it. `tables` were built from it."""
 
     field: str
     was: str | None
@@ -30,25 +27,22 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Declared:
-    """A contract, the version its log last wrote under (0 before the first), and whether it has changed since.
+class ContractStatus:
+    """A contract, and the `version` its log last wrote (0: none).
 
-    `unknown` are the fields that events carry and it does not know; `sealed` events carry such too, sealed.
+    Events have `unknown` fields that it does not declare, and `sealed` events have encrypted ones.
     """
 
     contract: Contract
     version: int
     changed: bool
-    changes: tuple[Change, ...]
+    changes: tuple[FieldChange, ...]
     unknown: tuple[UnknownField, ...]
     sealed: int
 
 
-def declared(settings: Settings) -> list[Declared]:
-    """Every contract. Raises DeclarationError that lists those that are faulty or cannot read their log.
-
-    Of a damaged log, which `lake status` tells, nothing is unknown.
-    """
+def contract_statuses(settings: Settings) -> list[ContractStatus]:
+    """Return all contracts; a damaged log has no unknown fields. Raises DeclarationError."""
     contracts = []
     project: Project | None = None
     unknown: tuple[UnknownField, ...]
@@ -56,40 +50,39 @@ def declared(settings: Settings) -> list[Declared]:
         stored = contract_versions.versions(settings, contract.name)
         changed = len(evolution.with_current(stored, contract)) > len(stored) > 0
         if changed and project is None:
-            project = _sound(settings)
-        changes = tuple(_changes(contract, stored[-1], project)) if changed else ()
+            project = _load_if_sound(settings)
+        changes = tuple(_field_changes(contract, stored[-1], project)) if changed else ()
         unknown, sealed = (), 0
         with suppress(StorageError, delta.Unreadable):
             unknown, sealed = tuple(unknown_fields(settings, contract)), sealed_events(settings, contract)
-        contracts.append(Declared(contract, len(stored), changed, changes, unknown, sealed))
+        contracts.append(ContractStatus(contract, len(stored), changed, changes, unknown, sealed))
     return contracts
 
 
-def _sound(settings: Settings) -> Project | None:
-    """The project, where its jobs are sound."""
+def _load_if_sound(settings: Settings) -> Project | None:
     try:
         return load(settings)
     except LakeError:
         return None
 
 
-def _changes(contract: Contract, before: Contract, project: Project | None) -> Iterator[Change]:
-    """The fields that differ in name, type or whether they are there."""
+def _field_changes(contract: Contract, before: Contract, project: Project | None) -> Iterator[FieldChange]:
     handled: set[str] = set()
     for field in contract.fields:
         old = evolution.former(field, before)
         handled |= {old.name} if old else set()
         if old is None:
-            yield Change(field.name, None, field.type)
+            yield FieldChange(field.name, None, field.type)
         elif old.type != field.type or old.name != field.name:
-            yield Change(field.name, old.type, field.type, tuple(_readers(contract.name, old.name, project)))
+            yield FieldChange(
+                field.name, old.type, field.type, tuple(_reading_tables(contract.name, old.name, project))
+            )
     for old in before.fields:
         if old.name not in handled:
-            yield Change(old.name, old.type, None, tuple(_readers(contract.name, old.name, project)))
+            yield FieldChange(old.name, old.type, None, tuple(_reading_tables(contract.name, old.name, project)))
 
 
-def _readers(stream: str, field: str, project: Project | None) -> Sequence[str]:
-    """The tables that were built of a field."""
+def _reading_tables(stream: str, field: str, project: Project | None) -> Sequence[str]:
     if project is None:
         return ()
     heads = [(declaration, project.table(declaration).head()) for declaration in project.tables.values()]

@@ -1,4 +1,4 @@
-"""The sinks: which edition the target of each has, as it says itself, and how far that is behind what readers see."""
+"""Status of sinks: the edition that each target reports, and its lag."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ from lake.store.ledger.episodes import Episode
 
 @dataclass(frozen=True)
 class SinkStatus:
-    """A sink whose target has `edition`, None where it has none yet: so many `editions` and `seconds` behind.
-
-    `rejected` are the rows that it cannot take, `undelivered` is how many its receiver has not taken; `error` is why
-    nothing is known of it.
-    """
+    """A sink whose target has `edition`; the target cannot take the `rejected` rows."""
 
     name: str
     kind: str = ""
@@ -35,7 +31,7 @@ class SinkStatus:
 
 
 def sinks(settings: Settings, now: datetime) -> Iterator[SinkStatus]:
-    """Every sink that is declared, or was. Each target is asked, which takes as long as it takes to answer."""
+    """Yield the status of every sink that is or was declared. Queries each target, which may be slow."""
     sound, faults = sound_sinks(settings)
     sound |= row_sinks(settings)
     faults |= {sink_of(name): fault for name, fault in sound_alerts(settings)[1].items()}
@@ -68,6 +64,6 @@ def _status(settings: Settings, sink: Declared, now: datetime) -> SinkStatus:
     )
 
 
-def firing(settings: Settings) -> Iterator[Episode]:
-    """What alerts of the project's state have begun to tell, and is not over."""
+def open_episodes(settings: Settings) -> Iterator[Episode]:
+    """Yield the episodes of state alerts that have begun and not ended."""
     yield from (episode for episode in episodes.newest(settings).values() if episode.ended is None)

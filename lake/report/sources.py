@@ -1,4 +1,4 @@
-"""How far the logs are behind each source, as the source itself says."""
+"""Status of sources: their lag, as the external system reports it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from lake.sources.source import Progress
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """A source: the number of its newest delivery and where it stands behind that, streams whose logs lack it.
+    """A source: its newest delivery and position, and the streams `lacking` that delivery.
 
-    `events` wait there, the oldest for `seconds`; `retained` bytes are kept there for us: None where it cannot say.
-    `error` is why nothing is known of it.
+    `events` wait there, the oldest for `seconds`, and `retained` bytes are kept for us; None if unknown.
     """
 
     name: str
@@ -36,14 +35,13 @@ class SourceStatus:
 
     @property
     def waits(self) -> str:
-        """What is not in the logs yet; "" for nothing."""
         if self.lacking:
             return f"delivery {self.delivery} of {self.name} is not in the log of {', '.join(self.lacking)}"
         return f"{self.events} events of {self.name} wait to be ingested" if self.events else ""
 
 
 def sources(settings: Settings, contracts: Mapping[str, Contract]) -> Iterator[SourceStatus]:
-    """Every declared source. Each is asked, which takes as long as it takes to answer."""
+    """Yield the status of every declared source. Queries each, which may be slow."""
     sound, faults = sound_sources(settings, contracts)
     yield from (_status(settings, source) for source in sound.values())
     yield from (SourceStatus(name, error=_in_a_line(fault)) for name, fault in faults.items())
@@ -62,5 +60,4 @@ def _status(settings: Settings, source: Declared) -> SourceStatus:
 
 
 def _in_a_line(error: LakeError) -> str:
-    """What was found, where, and how to fix it."""
     return " ".join(str(error).split())

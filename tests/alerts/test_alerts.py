@@ -20,7 +20,7 @@ from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, StartOver, Unavailable
 from lake.project import load
 from lake.read.sql import reader
-from lake.report.report import as_data, as_text
+from lake.report.render import as_data, as_text
 from lake.report.status import status
 from lake.sinks.alerts import declared_alerts
 from lake.sinks.webhook import receiver as receivers

@@ -21,7 +21,7 @@ from lake.ingest.completeness import Missing, Numbers, Span, missing
 from lake.ingest.fsck import check
 from lake.ingest.ingest import ingest
 from lake.project import load
-from lake.report.report import as_text, wrong
+from lake.report.render import as_text, failed_conditions
 from lake.report.status import status
 from lake.store import delta
 from lake.store.ledger import contract_versions
@@ -172,7 +172,7 @@ def test_the_commands_tell_it(tmp_path: Path) -> None:
     told = "reading: 2 numbers of 1 producer, 1 span of time without an event: "
     told += "1969-12-31 00:00:00Z to 1970-01-01 00:00:00Z"
     assert f"missing  {told}: lake log reading --missing" in [*as_text(state)]
-    assert wrong(state, ["missing"]) == [f"missing: {told}"]
+    assert failed_conditions(state, ["missing"]) == [f"missing: {told}"]
     command = ["log", "reading", "--missing", "--project", str(settings.project)]
     done = CliRunner().invoke(lake, [*command, "--json"], standalone_mode=False)
     data = json.loads(done.output)

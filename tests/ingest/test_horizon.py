@@ -24,7 +24,7 @@ from lake.ingest.horizon import Horizon
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import replay, waiting
 from lake.ingest.void import void
-from lake.report.report import as_data, as_text
+from lake.report.render import as_data, as_text
 from lake.report.status import status
 from lake.sources.declared import Declared
 from lake.sources.source import Lag, Source

@@ -26,7 +26,7 @@ from lake.read.database import as_database
 from lake.read.sql import reader
 from lake.read.verified import verify_edition
 from lake.read.wait import wait
-from lake.report.report import as_data, as_text, wrong
+from lake.report.render import as_data, as_text, failed_conditions
 from lake.report.status import status
 from lake.store import delta, small
 from lake.store.ledger import cuts, editions
@@ -356,7 +356,7 @@ def test_the_status_tells_each_group_its_cut_and_since_when_it_is_held(shop: Pro
         "group    default: at cut 1",
     ]
     assert lines[3].endswith("blocks customer_total, overview, the next edition of sales, default")
-    assert wrong(state, {"stale"}) == ["stale: group sales is held", "stale: group default is held"]
+    assert failed_conditions(state, {"stale"}) == ["stale: group sales is held", "stale: group default is held"]
     told = as_data(state)
     assert told["stoppers"][0]["groups"] == ["sales", "default"]
     assert told["groups"][0]["held_since"]

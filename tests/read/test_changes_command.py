@@ -22,7 +22,7 @@ from lake.project import load
 from lake.read.change_lines import as_lines
 from lake.read.subscription import subscribe
 from lake.report.consumers import consumer_statuses
-from lake.report.report import as_data, as_text
+from lake.report.render import as_data, as_text
 from lake.report.status import status
 from lake.store.ledger.consumers import consumer
 from tests.checks import fault

@@ -20,8 +20,9 @@ from lake.errors import LakeError
 from lake.gate.rejection_limits import RejectionExcess
 from lake.ingest.reading import Reader
 from lake.project import load
-from lake.report.report import as_text, wrong
-from lake.report.status import Stream, status
+from lake.report.render import as_text, failed_conditions
+from lake.report.status import status
+from lake.report.status_records import StreamStatus
 from lake.store.ledger import runs
 from tests.shop import contract
 
@@ -39,16 +40,16 @@ def another_key(_: Settings) -> list[str]:
 
 def an_expression_that_spark_cannot_parse(project: Settings) -> list[str]:
     reader = Reader(cast("Any", None), project, orders(time="at at"), cast("Any", None), NOW)
-    wrong = patch("lake.ingest.reading.with_event_columns", side_effect=AnalysisException("syntax error"))
-    with wrong, pytest.raises(LakeError) as fault:
+    failed_conditions = patch("lake.ingest.reading.with_event_columns", side_effect=AnalysisException("syntax error"))
+    with failed_conditions, pytest.raises(LakeError) as fault:
         reader._finished(cast("DataFrame", None))
     return [f"lake: orders: {fault.value}"]
 
 
 def too_many_rejected_records(project: Settings) -> list[str]:
     held = str(RejectionExcess("orders", "orders.avsc:1", 1, 1, 40, {"type": 30}, MaxRefused()))
-    state = replace(status(load(project)), streams=(Stream("orders", held=held),))
-    return [*wrong(state, ["stopped"]), *(line for line in as_text(state) if line.startswith("held"))]
+    state = replace(status(load(project)), streams=(StreamStatus("orders", held=held),))
+    return [*failed_conditions(state, ["stopped"]), *(line for line in as_text(state) if line.startswith("held"))]
 
 
 def a_failed_run(project: Settings) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from lake import cli
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError
-from lake.report.schemas import Change, declared
+from lake.report.schemas import FieldChange, contract_statuses
 from tests.warehouse import published
 
 NOTE = {"name": "note", "type": ["null", "string"], "default": None}
@@ -38,15 +38,15 @@ def decimal(precision: int, scale: int) -> dict[str, Any]:
 
 
 def test_each_change_is_told_with_the_tables_that_read_the_field(shop: Settings) -> None:
-    assert [(one.changed, one.changes) for one in declared(shop)] == [(False, ())]
+    assert [(one.changed, one.changes) for one in contract_statuses(shop)] == [(False, ())]
     renamed = {"name": "placed", "aliases": ["placed_at"]}
     change(shop, amount=decimal(12, 4), placed_at=renamed, note=NOTE, changed_at={"doc": "Other words."})
-    [orders] = declared(shop)
+    [orders] = contract_statuses(shop)
     assert (orders.changed, orders.version) == (True, 1)
     assert orders.changes == (
-        Change("amount", "decimal(10,2)", "decimal(12,4)", ("current_order",)),
-        Change("placed", "timestamp", "timestamp", ("current_order",)),
-        Change("note", None, "string"),
+        FieldChange("amount", "decimal(10,2)", "decimal(12,4)", ("current_order",)),
+        FieldChange("placed", "timestamp", "timestamp", ("current_order",)),
+        FieldChange("note", None, "string"),
     )
 
 
@@ -73,7 +73,7 @@ def test_a_widening_that_loses_digits_names_the_type_that_would_do(shop: Setting
     }.items():
         change(shop, amount=decimal(precision, scale))
         with pytest.raises(DeclarationError) as raised:
-            declared(shop)
+            contract_statuses(shop)
         assert raised.value.fix.startswith(told)
     change(shop, amount=decimal(14, 2))
-    assert declared(shop)[0].changes[0].now == "decimal(14,2)"
+    assert contract_statuses(shop)[0].changes[0].now == "decimal(14,2)"

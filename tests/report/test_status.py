@@ -21,9 +21,9 @@ from lake.ingest import landing
 from lake.project import Project, load, sound
 from lake.read.verified import held
 from lake.report.catalog import catalogue
-from lake.report.report import as_data, as_text, wrong
-from lake.report.status import Status
+from lake.report.render import as_data, as_text, failed_conditions
 from lake.report.status import status as look
+from lake.report.status_records import Status
 from lake.store import quarantine, small
 from lake.store.delta import Position
 from lake.store.ledger import cuts, editions, runs
@@ -289,17 +289,17 @@ def test_what_failed_last_is_told_with_its_error_until_it_is_done(flights: Proje
     text = "\n".join(as_text(found))
     assert re.search(r"^failed   advance of carrier_total, .+ ago: no\\x1b\[2J luck$", text, re.M)
     assert re.search(r"^failed   publish of edition, .+ ago: a gate stopped$", text, re.M)
-    assert wrong(found, ["stopped"]) == [
+    assert failed_conditions(found, ["stopped"]) == [
         "stopped: advance of carrier_total failed",
         "stopped: publish of edition failed",
     ]
-    assert wrong(found, ["failed"]) == [
+    assert failed_conditions(found, ["failed"]) == [
         "failed: advance of carrier_total: no\\x1b[2J luck",
         "failed: publish of edition: a gate stopped",
     ]
     runs.record_run(project, "advance", "carrier_total", 2, "done", {}, at, 0.1)
     runs.record_run(project, "publish", "edition", 2, "done", {}, at, 0.1)
-    assert wrong(look(flights), ["stopped", "failed"]) == []
+    assert failed_conditions(look(flights), ["stopped", "failed"]) == []
 
 
 def test_ages_and_checks_are_told(flights: Project, project: Settings) -> None:
@@ -398,7 +398,7 @@ def test_what_is_wrong_with_a_declaration_is_told_beside_the_state_of_the_others
     assert table not in {each.name for each in state.tables}
     assert any(line.startswith(f"faulty   {table}: NameError") for line in as_text(state))
     assert as_data(state)["faults"] == [fault]
-    assert [line for line in wrong(state, ["stopped"]) if "declaration is faulty" in line]
+    assert [line for line in failed_conditions(state, ["stopped"]) if "declaration is faulty" in line]
     assert {each.name for each in state.streams} == set(flights.contracts)
 
 

@@ -18,7 +18,7 @@ from lake.config import Settings
 from lake.errors import Unavailable
 from lake.ingest.fsck import check
 from lake.report import doctor
-from lake.report.doctor import Finding
+from lake.report.doctor import Diagnosis
 from lake.store import cold, delta
 from lake.store.damage import damages
 from lake.store.log import Log
@@ -65,7 +65,7 @@ def test_batches_go_to_another_bucket_and_are_read_as_one_with_the_log(s3: S3, t
         check(settings, "readings")
 
 
-def examined(settings: Settings) -> list[Finding]:
+def examined(settings: Settings) -> list[Diagnosis]:
     """What doctor says of archives."""
     return [*doctor._cold(settings), *doctor._logs(settings)]
 

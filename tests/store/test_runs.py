@@ -14,7 +14,7 @@ from lake.config import Settings
 from lake.engine.verify import verify_all
 from lake.errors import Busy, DeclarationError, LakeError, QualityError, Unavailable
 from lake.project import load
-from lake.report.report import as_text
+from lake.report.render import as_text
 from lake.report.status import status
 from lake.store.ledger import runs
 from lake.store.warehouse import Warehouse

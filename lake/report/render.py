@@ -1,4 +1,4 @@
-"""The status of a project for people and for programs."""
+"""Status of a project as JSON, and as text lines."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any, Final
 from lake.report.consumers import ConsumerStatus
 from lake.report.sinks import SinkStatus
 from lake.report.sources import SourceStatus
-from lake.report.status import GroupStatus, Held, Status, Stopper, Stream, TableStatus
+from lake.report.status_records import GroupStatus, HorizonStatus, Status, StoppedCheck, StreamStatus, TableStatus
 from lake.sources.describe import position
 from lake.store.damage import name_of
 from lake.text import as_table, counted, moment, plain, printable, span
 
 NO_CUT: Final = "cut      none yet: lake cut"
-UNTOLD: Final = "no reason recorded"
-DONE_WITH: Final = {"correct": "corrected", "drop": "dropped"}
+NO_REASON: Final = "no reason recorded"
+LATE_POLICIES: Final = {"correct": "corrected", "drop": "dropped"}
 
 
 def as_data(status: Status) -> dict[str, Any]:
-    """The status as JSON; instants are ISO 8601 in UTC, lags and lateness in seconds."""
+    """Return the status as JSON: instants are ISO 8601 in UTC, lags and lateness are seconds."""
     edition, newest = status.edition, status.newest
     data = {
         "cut": asdict(status.cut) if status.cut else None,
@@ -48,7 +48,7 @@ def as_data(status: Status) -> dict[str, Any]:
         "faults": status.faults,
         "streams": [asdict(stream) | {"drift": stream.drift.as_json} for stream in status.streams],
         "tables": [
-            asdict(table) | {"lag": None if table.lag is None else table.lag.total_seconds(), "late": _late(table)}
+            asdict(table) | {"lag": None if table.lag is None else table.lag.total_seconds(), "late": _late_data(table)}
             for table in status.tables
         ],
     }
@@ -57,39 +57,37 @@ def as_data(status: Status) -> dict[str, Any]:
 
 
 def as_text(status: Status) -> Iterator[str]:
-    """The status as lines: heads, what is damaged, what failed, what stopped, sources, consumers, sinks, streams,
-    tables.
-    """
-    yield from _heads(status)
+    """Yield the status as lines: heads, faults and warnings, then sources, consumers, sinks, streams and tables."""
+    yield from _head_lines(status)
     for fault in status.faults:
         yield f"faulty   {printable(fault)}: omitted here, with everything downstream"
     for damage in status.damaged:
         yield f"damaged  {printable(f'{name_of(damage.path)}: {damage.found} ({damage.file})')}"
     for run in status.failed:
-        why = printable(run.counts.get("error", UNTOLD))
-        yield f"failed   {run.verb} of {run.subject}, {_ago(status, run.started_at)}: {why}"
+        why = printable(run.counts.get("error", NO_REASON))
+        yield f"failed   {run.verb} of {run.subject}, {_age(status, run.started_at)}: {why}"
     for stopper in status.stoppers:
-        yield from _stopped(stopper)
+        yield from _stop_lines(stopper)
     for stream in status.streams:
-        yield from _about(status, stream)
+        yield from _stream_lines(status, stream)
     yield from (f"warning  {line}" for line in status.unordered)
     for episode in status.firing:
         yield f"alert    {episode.alert}, since {episode.began}: {printable(episode.what)}"
     if status.checks:
         checks = status.checks
         yield f"checks   {checks.passed} of {checks.total} checks passed, at cut {checks.cut}"
-    yield from _outside(status)
+    yield from _connection_lines(status)
     yield ""
     names = ["stream", "batches", "newest batch", "events", "event time", "pending files", "quarantine"]
-    yield from as_table(names, (_stream(status, stream) for stream in status.streams))
+    yield from as_table(names, (_stream_row(status, stream) for stream in status.streams))
     yield ""
     names = ["table", "cut", "batches behind", "event time behind", "rows", "late events", "last run"]
-    yield from as_table(names, (_table(status, table) for table in status.tables))
+    yield from as_table(names, (_table_row(status, table) for table in status.tables))
 
 
-def _about(status: Status, stream: Stream) -> Iterator[str]:
+def _stream_lines(status: Status, stream: StreamStatus) -> Iterator[str]:
     if stream.horizon:
-        yield f"horizon  {_holding(status, stream, stream.horizon)}"
+        yield f"horizon  {_horizon_text(status, stream, stream.horizon)}"
     for line in stream.drift.lines():
         yield f"drift    {stream.name}: {printable(line)}: lake schemas"
     if stream.folders:
@@ -104,31 +102,31 @@ def _about(status: Status, stream: Stream) -> Iterator[str]:
         yield f"accepted what {stream.name} refused up to batch {upto}: {reason}"
 
 
-def _outside(status: Status) -> Iterator[str]:
+def _connection_lines(status: Status) -> Iterator[str]:
     if status.sources:
         yield ""
         names = ["source", "kind", "streams", "deliveries", "read up to", "waiting", "for", "kept there", "trouble"]
-        yield from as_table(names, map(_source, status.sources))
+        yield from as_table(names, map(_source_row, status.sources))
     if status.consumers:
         yield ""
         names = ["consumer", "table", "edition", "editions behind", "for", "trouble"]
-        yield from as_table(names, map(_consumer, status.consumers))
+        yield from as_table(names, map(_consumer_row, status.consumers))
     if status.sinks:
         yield ""
         names = ["sink", "kind", "edition", "editions behind", "for", "rejected", "undelivered", "trouble"]
-        yield from as_table(names, map(_sink, status.sinks))
+        yield from as_table(names, map(_sink_row, status.sinks))
 
 
-def wrong(status: Status, kinds: Collection[str]) -> list[str]:
-    """Which of the conditions `kinds` (see `FAILS`) hold, a line each; damage always counts."""
+def failed_conditions(status: Status, kinds: Collection[str]) -> list[str]:
+    """Return a line for each condition of `kinds` (see `CONDITIONS`) that holds; damage always counts."""
     lines = [f"{name_of(damage.path)} is damaged: {damage.found}" for damage in status.damaged]
-    for kind in FAILS:
+    for kind in CONDITIONS:
         if kind in kinds:
-            lines += [f"{kind}: {what}" for what in _SO[kind](status)]
+            lines += [f"{kind}: {what}" for what in _CHECKS[kind](status)]
     return lines
 
 
-def _stopped_ones(status: Status) -> Iterator[str]:
+def _stopped_conditions(status: Status) -> Iterator[str]:
     yield from (f"a declaration is faulty: {fault}" for fault in status.faults)
     yield from (f"{stopper.check.table} at cut {stopper.check.cut}" for stopper in status.stoppers)
     yield from (stream.held for stream in status.streams if stream.held)
@@ -137,7 +135,7 @@ def _stopped_ones(status: Status) -> Iterator[str]:
     yield from (f"sink {sink.name}: {sink.error}" for sink in status.sinks if sink.error)
 
 
-def _behind_ones(status: Status) -> Iterator[str]:
+def _behind_conditions(status: Status) -> Iterator[str]:
     for stream in status.streams:
         if stream.pending:
             yield f"{counted(stream.pending, 'file')} of {stream.name} wait to be ingested"
@@ -151,7 +149,7 @@ def _behind_ones(status: Status) -> Iterator[str]:
             yield f"sink {sink.name} has {has}"
 
 
-def _stale_ones(status: Status) -> Iterator[str]:
+def _stale_conditions(status: Status) -> Iterator[str]:
     if status.edition is None:
         yield "no edition has been published"
     elif status.cut and status.edition.cut < status.cut.number:
@@ -161,7 +159,7 @@ def _stale_ones(status: Status) -> Iterator[str]:
     yield from (f"the definition of {table.name} has changed" for table in status.tables if table.changed)
 
 
-def _quarantined_ones(status: Status) -> Iterator[str]:
+def _quarantine_conditions(status: Status) -> Iterator[str]:
     for stream in status.streams:
         if count := sum(stream.quarantined.values()):
             yield f"{counted(count, 'record')} of {stream.name}"
@@ -170,19 +168,21 @@ def _quarantined_ones(status: Status) -> Iterator[str]:
             yield f"{counted(lacking, 'row')} that sink {sink.name} cannot take, or has not taken"
 
 
-def _missing_ones(status: Status) -> Iterator[str]:
+def _missing_conditions(status: Status) -> Iterator[str]:
     yield from (f"{stream.name}: {stream.missing}" for stream in status.streams if stream.missing)
 
 
-def _drifting_ones(status: Status) -> Iterator[str]:
+def _drift_conditions(status: Status) -> Iterator[str]:
     yield from (f"{stream.name}: {printable(line)}" for stream in status.streams for line in stream.drift.lines())
 
 
-def _failed_ones(status: Status) -> Iterator[str]:
-    yield from (f"{run.verb} of {run.subject}: {printable(run.counts.get('error', UNTOLD))}" for run in status.failed)
+def _failure_conditions(status: Status) -> Iterator[str]:
+    yield from (
+        f"{run.verb} of {run.subject}: {printable(run.counts.get('error', NO_REASON))}" for run in status.failed
+    )
 
 
-FAILS: Final = {
+CONDITIONS: Final = {
     "stopped": "a gate holds the next edition back, a declaration is faulty, or a last run failed",
     "failed": "work failed, and has not been done since",
     "behind": "files or events wait to be ingested, a table is behind its logs, or a sink behind the edition",
@@ -191,45 +191,44 @@ FAILS: Final = {
     "drift": "records have fields that the contract does not know, or lack one that all had",
     "quarantine": "records wait in quarantine, or rows that the target of a sink cannot take",
 }
-"""What `lake status --fail-if` may be asked for."""
-_SO: Final[dict[str, Callable[[Status], Iterator[str]]]] = {
-    "stopped": _stopped_ones,
-    "failed": _failed_ones,
-    "behind": _behind_ones,
-    "stale": _stale_ones,
-    "missing": _missing_ones,
-    "drift": _drifting_ones,
-    "quarantine": _quarantined_ones,
+"""Conditions of `lake status --fail-if`."""
+_CHECKS: Final[dict[str, Callable[[Status], Iterator[str]]]] = {
+    "stopped": _stopped_conditions,
+    "failed": _failure_conditions,
+    "behind": _behind_conditions,
+    "stale": _stale_conditions,
+    "missing": _missing_conditions,
+    "drift": _drift_conditions,
+    "quarantine": _quarantine_conditions,
 }
 
 
-def _heads(status: Status) -> Iterator[str]:
+def _head_lines(status: Status) -> Iterator[str]:
     cut, edition, newest = status.cut, status.edition, status.newest
-    yield f"cut      {cut.number}, {moment(cut.made_at)}{_since(status, cut.made_at)}" if cut else NO_CUT
+    yield f"cut      {cut.number}, {moment(cut.made_at)}{_age_note(status, cut.made_at)}" if cut else NO_CUT
     if edition is None:
         yield "edition  none yet: lake run"
         return
-    published = f"{moment(edition.published_at)}{_since(status, edition.published_at)}"
+    published = f"{moment(edition.published_at)}{_age_note(status, edition.published_at)}"
     yield f"edition  {edition.number} of cut {edition.cut}, {published}"
     if status.pin is not None and newest is not None:
         yield f"pinned   to edition {status.pin}; the newest is {newest.number}: lake publish --resume"
     for group in status.groups:
-        yield f"group    {group.group}: {_reached(status, group)}"
+        yield f"group    {group.group}: {_group_text(status, group)}"
 
 
-def _reached(status: Status, group: GroupStatus) -> str:
-    """`at cut 2, held since 2024-04-01 10:00:00Z (3 h ago)`."""
+def _group_text(status: Status, group: GroupStatus) -> str:
     if not group.cut:
         return "not published yet"
     held = group.held_since
-    return f"at cut {group.cut}{f', held since {moment(held)}{_since(status, held)}' if held else ''}"
+    return f"at cut {group.cut}{f', held since {moment(held)}{_age_note(status, held)}' if held else ''}"
 
 
 def _is_behind(status: Status, group: GroupStatus) -> bool:
     return status.newest is not None and group.cut < status.newest.cut
 
 
-def _stopped(stopper: Stopper) -> Iterator[str]:
+def _stop_lines(stopper: StoppedCheck) -> Iterator[str]:
     check = stopper.check
     edition = f"the next edition of {', '.join(stopper.groups)}" if stopper.groups else "the next edition"
     waiting = ", ".join([*stopper.blocks, edition])
@@ -238,8 +237,7 @@ def _stopped(stopper: Stopper) -> Iterator[str]:
         yield f"         {reason}"
 
 
-def _holding(status: Status, stream: Stream, held: Held) -> str:
-    """`reading: 2024-04-01 10:00:00Z, held back by 'a', 2 h behind the newest event; nothing from it for 3 h`."""
+def _horizon_text(status: Status, stream: StreamStatus, held: HorizonStatus) -> str:
     at = moment(held.at) if held.at else "none yet"
     behind = f", {span(stream.event_time - held.latest)} behind the newest event" if stream.event_time else ""
     silent = span(max(status.at - held.heard, timedelta()))
@@ -247,7 +245,7 @@ def _holding(status: Status, stream: Stream, held: Held) -> str:
     return f"{stream.name}: {at}, held back by {printable(held.producer)!r}{of}{behind}; nothing from it for {silent}"
 
 
-def _source(source: SourceStatus) -> list[Any]:
+def _source_row(source: SourceStatus) -> list[Any]:
     trouble = source.error or (source.waits if source.lacking else "")
     return [
         source.name,
@@ -262,7 +260,7 @@ def _source(source: SourceStatus) -> list[Any]:
     ]
 
 
-def _consumer(consumer: ConsumerStatus) -> list[Any]:
+def _consumer_row(consumer: ConsumerStatus) -> list[Any]:
     again = f"must start over: lake changes {consumer.table} --consumer {consumer.consumer} --start-over"
     return [
         consumer.consumer,
@@ -274,7 +272,7 @@ def _consumer(consumer: ConsumerStatus) -> list[Any]:
     ]
 
 
-def _sink(sink: SinkStatus) -> list[Any]:
+def _sink_row(sink: SinkStatus) -> list[Any]:
     reasons = ", ".join(dict.fromkeys(f"{row.table}: {row.reason}" for row in sink.rejected))
     return [
         sink.name,
@@ -288,13 +286,13 @@ def _sink(sink: SinkStatus) -> list[Any]:
     ]
 
 
-def _stream(status: Status, stream: Stream) -> list[Any]:
+def _stream_row(status: Status, stream: StreamStatus) -> list[Any]:
     refused = ", ".join(f"{reason} {count}" for reason, count in stream.quarantined.items())
     total = sum(stream.quarantined.values())
     return [
         stream.name,
         stream.batch,
-        _ago(status, stream.at) if stream.at else "",
+        _age(status, stream.at) if stream.at else "",
         stream.events,
         moment(stream.event_time) if stream.event_time else "",
         stream.pending,
@@ -302,9 +300,11 @@ def _stream(status: Status, stream: Stream) -> list[Any]:
     ]
 
 
-def _table(status: Status, table: TableStatus) -> list[Any]:
+def _table_row(status: Status, table: TableStatus) -> list[Any]:
     run = table.run
-    last = f"{run.verb}, {moment(run.started_at)}, {run.seconds:.1f} s{_since(status, run.started_at)}" if run else ""
+    last = (
+        f"{run.verb}, {moment(run.started_at)}, {run.seconds:.1f} s{_age_note(status, run.started_at)}" if run else ""
+    )
     last = f"{last}; failed" if table.error else last
     return [
         f"{table.layer}.{table.name}",
@@ -312,19 +312,19 @@ def _table(status: Status, table: TableStatus) -> list[Any]:
         table.behind,
         "" if table.lag is None else span(table.lag),
         "" if table.rows is None else table.rows,
-        "" if table.late is None else f"{table.late.events} {DONE_WITH[table.late.policy]}",
+        "" if table.late is None else f"{table.late.events} {LATE_POLICIES[table.late.policy]}",
         f"{last}; its definition has changed since: lake plan, lake deploy" if table.changed else last,
     ]
 
 
-def _late(table: TableStatus) -> dict[str, Any] | None:
+def _late_data(table: TableStatus) -> dict[str, Any] | None:
     late = table.late
     return None if late is None else asdict(late) | {"lateness": late.lateness.total_seconds()}
 
 
-def _since(status: Status, at: datetime) -> str:
-    return f" ({_ago(status, at)})"
+def _age_note(status: Status, at: datetime) -> str:
+    return f" ({_age(status, at)})"
 
 
-def _ago(status: Status, at: datetime) -> str:
+def _age(status: Status, at: datetime) -> str:
     return f"{span(max(status.at - at, timedelta()))} ago"

@@ -1,0 +1,148 @@
+"""Records of a project's status: streams, tables, groups and stopped checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from lake.gate import failures
+from lake.ingest.drift import Drift
+from lake.report.consumers import ConsumerStatus
+from lake.report.sinks import SinkStatus
+from lake.report.sources import SourceStatus
+from lake.store.damage import Damage
+from lake.store.ledger import checks, cuts, editions, runs
+from lake.store.ledger.episodes import Episode
+
+
+@dataclass(frozen=True)
+class HorizonStatus:
+    """The horizon `at` of a stream, held back by the `producer` with the least time.
+
+    `latest` is its greatest event time, `heard` the time of its newest batch; `producers` are waited for.
+    """
+
+    at: datetime | None
+    producer: str
+    latest: datetime
+    heard: datetime
+    producers: int
+
+
+@dataclass(frozen=True)
+class StreamStatus:
+    """A log and its newest batch, made `at`. Empty for a damaged log.
+
+    events, `held` why derived tables are not published; `folders` are sub-folders of the landing folder, which are not
+    read.
+    """
+
+    name: str
+    batch: int = 0
+    at: datetime | None = None
+    events: int = 0
+    event_time: datetime | None = None
+    pending: int = 0
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    run: runs.Run | None = None
+    horizon: HorizonStatus | None = None
+    missing: str = ""
+    held: str | None = None
+    accepted: Mapping[str, Any] = field(default_factory=dict)
+    drift: Drift = field(default_factory=Drift)
+    folders: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class LateEvents:
+    """Events more than `lateness` behind the watermark."""
+
+    policy: str
+    lateness: timedelta
+    events: int
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """A table at `cut` (None: not built). Empty if it is damaged.
+
+    `behind` counts batches of the stream furthest ahead; `lag` is event time; `late` is set for windows with event
+    time.
+    """
+
+    name: str
+    layer: str
+    cut: int | None = None
+    behind: int = 0
+    lag: timedelta | None = None
+    rows: int | None = None
+    changed: bool = False
+    late: LateEvents | None = None
+    run: runs.Run | None = None
+    damaged: bool = False
+
+    @property
+    def error(self) -> str:
+        """Why its last run failed, or ""."""
+        return self.run.counts.get("error", "no reason recorded") if self.run and self.run.outcome == "failed" else ""
+
+
+@dataclass(frozen=True)
+class StoppedCheck:
+    """A stopped check that no edition has superseded, and the tables and groups it blocks."""
+
+    check: checks.Check
+    blocks: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+
+    @property
+    def reasons(self) -> list[str]:
+        return [failures.failure_message(result) for result in failures.stopping_results(self.check)]
+
+
+@dataclass(frozen=True)
+class CheckSummary:
+    """Passed and all expectations in the newest checks of whole tables."""
+
+    passed: int
+    total: int
+    cut: int
+
+
+@dataclass(frozen=True)
+class GroupStatus:
+    """A publish group at `cut` (0: none), held since the first edition without it."""
+
+    group: str
+    cut: int
+    held_since: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Status:
+    """State of the project at the instant `at`."""
+
+    at: datetime
+    cut: cuts.Cut | None
+    edition: editions.Edition | None
+    newest: editions.Edition | None
+    pin: int | None
+    stoppers: tuple[StoppedCheck, ...]
+    checks: CheckSummary | None
+    streams: tuple[StreamStatus, ...]
+    tables: tuple[TableStatus, ...]
+    damaged: tuple[Damage, ...]
+    failed: tuple[runs.Run, ...]
+    """Failed runs whose work has not succeeded since."""
+    sources: tuple[SourceStatus, ...] = ()
+    consumers: tuple[ConsumerStatus, ...] = ()
+    sinks: tuple[SinkStatus, ...] = ()
+    firing: tuple[Episode, ...] = ()
+    """Alerts of the state that have begun and not ended."""
+    unordered: tuple[str, ...] = ()
+    """Tables that depend on an order of events that nothing defines."""
+    faults: tuple[str, ...] = ()
+    """Faulty declarations, which are omitted elsewhere."""
+    groups: tuple[GroupStatus, ...] = ()
