@@ -1,4 +1,4 @@
-"""Proofs for a project's own tests: its tables made from a few events, the promise tried on them, and crashes.
+"""Test helpers for projects: build tables from a few events, check the laws on them, and kill commands.
 
 @pytest.fixture(scope="session")
 def lakehouse(tmp_path_factory):

@@ -1,4 +1,4 @@
-"""`lake` commands in processes of their own, some of which die at a point."""
+"""`lake` commands in processes of their own, which can be killed at a point."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from lake.testing.lakehouse import Lakehouse
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended: `code` as its parent sees it (-9: killed), what it printed, and the points it passed.
+    """Exit `code` (-9: killed), output, and points `passed` by a command.
 
-    `killed_at` is what it was about to write, or had written, when it or the JVM was killed; None where the kill did
-    not land.
+    `killed_at` is the path it was writing when killed.
     """
 
     code: int
@@ -38,10 +37,9 @@ class Done:
 
 
 class Commands:
-    """Runs `lake` commands, each in a fork of one process that has imported everything: 10 ms instead of 5 s.
+    """Runner of `lake` commands, one at a time, each in a fork of a warm process: 10 ms instead of 5 s.
 
-    With `remote`, the address of a Spark Connect server, they start no JVM of their own. One command at a time; a
-    second Commands runs beside it. `under` is a program that watches the process, with its arguments.
+    With `remote`, a Spark Connect address, they start no JVM. `under` is a command line that wraps the process.
     """
 
     def __init__(self, remote: str = "", *, under: Sequence[str] = (), **environment: str) -> None:
@@ -54,8 +52,7 @@ class Commands:
             text=True,
         )
         self._ready = False
-        self.pid = 0
-        """Of the command that runs, or ran last."""
+        self.pid = 0  # of the current or last command
 
     def __enter__(self) -> Commands:
         return self
@@ -69,15 +66,14 @@ class Commands:
         *arguments: str,
         at: Lakehouse,
         kill: Kill | None = None,
-        traced: bool = False,
         file_bytes: int = 0,
         tuned: Mapping[str, Any] | None = None,
         **environment: str,
     ) -> Done:
-        """Runs `lake` with `arguments` on a lakehouse, until its end or its death.
+        """Run `lake` with `arguments` on the lakehouse `at`.
 
-        `traced` tells the points it passes without killing it; `file_bytes` is how large a file it may write; `tuned`
-        are constants of `lake`'s modules to be set, as `{"lake.store.upkeep.compaction.SMALL_FILES": 1}`.
+        `kill=TRACE` only records points. `file_bytes` limits the size of files. `tuned` sets constants of modules, as
+        `{"lake.store.upkeep.compaction.SMALL_FILES": 1}`.
         """
         folder = Path(self._folder.name)
         out, err, notes = (folder / name for name in ("out", "err", "notes"))
@@ -90,7 +86,7 @@ class Commands:
             cold=at.settings.cold_name,
             out=str(out),
             err=str(err),
-            notes=str(notes) if kill or traced else "",
+            notes=str(notes) if kill else "",
             kill=asdict(kill) if kill else None,
             tuned=dict(tuned or {}),
             file_bytes=file_bytes,
@@ -120,7 +116,6 @@ class Commands:
 
 
 def _settings(lakehouse: Lakehouse) -> dict[str, str]:
-    """A lakehouse's own settings as a command takes them."""
     settings = lakehouse.settings
     archive = settings.archive and (in_store(settings.archive) or str(settings.path(settings.archive)))
     variables = {

@@ -1,16 +1,12 @@
-"""Where a process may die: before and after each write to a warehouse, in the middle of it, and at a source.
+"""Fault injection: kills at points before, within and after writes to a warehouse, and at a source.
 
-A point is `<what>.<moment>`, e.g. `log.before`. What is written is told by its path: `log`, `quarantine`,
-`redeliveries`, `table`, `edition`, `meta` (every other book), `cold` (archived batches), and with a verb of its own
-`compaction`, `checkpoint`, `vacuum` (each file deleted), `removal` (each folder deleted) and `archive` (each landing
-file moved). `before` and `after` are those of one commit; `middle` is when its first new file is there and the commit
-is not, or when the first file of a folder is gone. Of a source, `spool` is a delivery that is put on the disk, and
-`acknowledge` what the system outside is told after the commit.
+A point is `<what>.<moment>`, e.g. `log.before`: `log`, `quarantine`, `redeliveries`, `table`, `edition`, `meta` (other
+ledgers) and `cold` (archived batches) by path; `compaction`, `checkpoint`, `vacuum` (each file deleted), `removal`
+(each folder deleted), `archive` (each landing file moved), `spool` (a delivery written to disk) and `acknowledge` by
+operation. `middle`: the commit's first new file exists and the commit does not, or the folder's first file is deleted.
 
-Or a commit fails as over a network: `before`, and it was never made; `after`, and only its answer was lost.
-
-Nothing in production code knows of them: `armed` wraps, in a process that is to die, what deltalake, PySpark, pathlib
-and sources are called by.
+A commit can also fail like a network: `before` it is made, or `after` it, when only the answer is lost. Production code
+is unchanged: `inject_faults` wraps libraries in this process.
 """
 
 from __future__ import annotations
@@ -49,7 +45,7 @@ POINTS: Final = (
         for moment in ("before", "after")
     ),
 )
-"""Every point; which of them a command passes is a matter of what it finds to do."""
+"""All points. A command passes those of the work it finds."""
 
 STATEMENT: Final = re.compile(r"\s*(MERGE INTO|OPTIMIZE|RESTORE TABLE|ALTER TABLE) delta\.`(.+?)`", re.IGNORECASE)
 FOLDERS: Final = {"logs": "log", "quarantine": "quarantine", "redeliveries": "redeliveries", "meta": "meta"}
@@ -59,10 +55,10 @@ LOOK_EVERY: Final = 0.0005  # seconds between two looks for a first new file
 
 @dataclass(frozen=True)
 class Kill:
-    """Death by SIGKILL at the `nth` pass through `point`: of this Python process, or of a `jvm`.
+    """SIGKILL at the `nth` pass through `point`, for this process or a `jvm`: a Spark Connect server's pid, or 0 for
+    its own.
 
-    `jvm` is the pid of a Spark Connect server, or 0 for the JVM that the process has started itself. Where the victim
-    is an `answer`, nobody dies: whoever writes gets an error instead.
+    With victim `answer` nothing dies: the write raises an error.
     """
 
     point: str
@@ -71,9 +67,13 @@ class Kill:
     jvm: int = 0
 
 
+TRACE: Final = Kill("")
+"""Kill at no point: passes are recorded, and nothing dies."""
+
+
 @dataclass
-class Passes:
-    """The passes of one process through points, each a line of JSON in the file `notes`; dies as `kill` says."""
+class PassRecorder:
+    """Recorder of passes through points, as lines of JSON in `notes`."""
 
     warehouse: Path
     notes: Path
@@ -83,7 +83,6 @@ class Passes:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def what(self, path: Path) -> str | None:
-        """What a Delta table at `path` is; None outside the warehouse, and where it archives."""
         if self.cold and path.is_relative_to(self.cold):
             return "cold"
         if not path.is_relative_to(self.warehouse):
@@ -93,7 +92,7 @@ class Passes:
 
     @contextmanager
     def around(self, path: Path | None, what: str = "") -> Iterator[None]:
-        """The points before and after a write at `path`, and in its middle."""
+        """Pass the points of a write at `path`."""
         matches = path is not None and self.what(path)
         if path is None or not matches:
             yield
@@ -105,14 +104,13 @@ class Passes:
         self.at(f"{name}.after", path)
 
     def at(self, point: str, path: Path) -> None:
-        """One pass through `point`, on the way to write at `path`."""
         with self.lock:
             self.counts[point] += 1
             dies = self.kill and (self.kill.point, self.kill.nth) == (point, self.counts[point])
             with self.notes.open("a") as file:
                 file.write(json.dumps({"point": point, "path": str(path), "dies": dies}) + "\n")
             if dies and self.kill and self.kill.victim == "answer":
-                raise _unanswered(self.kill)
+                raise _lost_answer_error(self.kill)
             if dies:
                 self._die()
 
@@ -146,10 +144,8 @@ class Passes:
             watcher.join()
 
 
-def _unanswered(lost: Kill) -> Exception:
-    """What a library says: that nothing answers; or of a commit whose answer was lost, and that it made twice, that
-    another has its number.
-    """
+def _lost_answer_error(lost: Kill) -> Exception:
+    """Return a library's error: no answer, or, for a commit that it retried, a taken number."""
     if lost.point.endswith(".after") and lost.nth % 2:
         return CommitFailedError("Commit failed: ConcurrentTransaction: a concurrent transaction has the same version")
     return OSError("Generic S3 error: error sending request: connection closed before message completed")
@@ -164,7 +160,7 @@ def _commits(path: Path) -> int:
 
 
 def jvm_of(process: int) -> int:
-    """The pid of the JVM that a process has started."""
+    """Return the pid of a process's JVM."""
     tasks = Path(f"/proc/{process}/task").iterdir()
     children = [pid for task in tasks for pid in (task / "children").read_text().split()]
     return next(int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text().strip() == "java")
@@ -177,16 +173,16 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def armed(passes: Passes) -> None:
-    """Wraps every call that writes to a warehouse or is told to a source, for the rest of this process's life."""
-    _delta_rs(passes)
-    _spark(passes)
-    _by_hand(passes)
-    _files(passes)
-    _sources(passes)
+def inject_faults(passes: PassRecorder) -> None:
+    """Wrap every call that writes to a warehouse or acknowledges to a source, until this process ends."""
+    _wrap_delta_rs(passes)
+    _wrap_spark(passes)
+    _wrap_log_store(passes)
+    _wrap_files(passes)
+    _wrap_sources(passes)
 
 
-def _delta_rs(passes: Passes) -> None:
+def _wrap_delta_rs(passes: PassRecorder) -> None:
     import deltalake
     from deltalake.table import DeltaTable, TableMerger, TableOptimizer
 
@@ -203,7 +199,7 @@ def _delta_rs(passes: Passes) -> None:
     DeltaTable.create = staticmethod(_wrapped(passes, create, lambda table, *_, **__: _path(table)))  # type: ignore
 
 
-def _spark(passes: Passes) -> None:
+def _wrap_spark(passes: PassRecorder) -> None:
     from pyspark.sql import readwriter, session
     from pyspark.sql.connect import readwriter as connect_readwriter
     from pyspark.sql.connect import session as connect_session
@@ -211,10 +207,10 @@ def _spark(passes: Passes) -> None:
     for writer in (readwriter.DataFrameWriter, connect_readwriter.DataFrameWriter):
         writer.save = _wrapped(passes, writer.save, lambda _, path=None, *__, **___: path and Path(path))  # type: ignore
     for each in (session.SparkSession, connect_session.SparkSession):
-        each.sql = _sql(passes, each.sql)  # type: ignore[method-assign]
+        each.sql = _wrapped_sql(passes, each.sql)  # type: ignore[method-assign]
 
 
-def _sql(passes: Passes, sql: Callable[..., Any]) -> Callable[..., Any]:
+def _wrapped_sql(passes: PassRecorder, sql: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(sql)
     def wrapper(spark: Any, query: str, *args: Any, **kwargs: Any) -> Any:
         statement = STATEMENT.match(query)
@@ -225,7 +221,7 @@ def _sql(passes: Passes, sql: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _by_hand(passes: Passes) -> None:
+def _wrap_log_store(passes: PassRecorder) -> None:
     put = LocalFolder.put_if_absent
 
     def around(folder: LocalFolder, url: str, content: bytes) -> str | None:
@@ -236,7 +232,7 @@ def _by_hand(passes: Passes) -> None:
     LocalFolder.put_if_absent = around  # type: ignore[assignment, method-assign]
 
 
-def _files(passes: Passes) -> None:
+def _wrap_files(passes: PassRecorder) -> None:
     unlink, move, remove = Path.unlink, files.move_file, shutil.rmtree
 
     def unlinked(path: Path, missing_ok: bool = False) -> None:
@@ -267,7 +263,7 @@ def _files(passes: Passes) -> None:
     shutil.rmtree = removed  # type: ignore[assignment]
 
 
-def _sources(passes: Passes) -> None:
+def _wrap_sources(passes: PassRecorder) -> None:
     keep, opened = spool.keep, Declared.open
 
     def kept(settings: Settings, source: str, number: int, writer: spool.Writer, progress: Progress) -> spool.Spooled:
@@ -296,13 +292,15 @@ def _path(table: Any) -> Path:
     return Path(str(getattr(table, "table_uri", table)).removeprefix("file://"))
 
 
-def _wrap(passes: Passes, owner: type, names: tuple[str, ...], path: Callable[[Any], Path], what: str = "") -> None:
+def _wrap(
+    passes: PassRecorder, owner: type, names: tuple[str, ...], path: Callable[[Any], Path], what: str = ""
+) -> None:
     for name in names:
         setattr(owner, name, _wrapped(passes, getattr(owner, name), lambda own, *_, **__: path(own), what))
 
 
 def _wrapped(
-    passes: Passes, function: Callable[..., Any], path: Callable[..., Path | None], what: str = ""
+    passes: PassRecorder, function: Callable[..., Any], path: Callable[..., Path | None], what: str = ""
 ) -> Callable[..., Any]:
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

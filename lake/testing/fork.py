@@ -1,7 +1,7 @@
-"""A process that has imported all that `lake` needs, and runs each command that it is told of in a fork of itself.
+"""Warm process that runs each command in a fork of itself.
 
-Orders come as lines of JSON on standard input; each is answered by the fork's pid, then by its exit code, negative
-for a signal. Nothing is opened before a fork: no session, no table.
+Orders are lines of JSON on standard input, answered by the fork's pid, then its exit code (negative: signal). No
+session and no table is opened before a fork.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from pathlib import Path
 from typing import Any
 
 import lake
-from lake.testing.fault_injection import Kill, Passes, armed
+from lake.testing.fault_injection import Kill, PassRecorder, inject_faults
 
 
 def main() -> None:
-    """Reads orders until standard input ends."""
-    command = _warm()
+    """Run orders until standard input ends."""
+    command = _import_all()
     print("ready", flush=True)
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()
         if not pid:
-            _run(command, order)
+            _run_order(command, order)
         print(pid, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 
 
-def _warm() -> Callable[[], None]:
-    """Imports everything; returns what the script `lake` calls."""
+def _import_all() -> Callable[[], None]:
+    """Import everything, and return the entry point of the script `lake`."""
     [script] = entry_points(group="console_scripts", name="lake")
     command: Callable[[], None] = script.load()
     for module in pkgutil.walk_packages(lake.__path__, "lake."):
@@ -51,8 +51,8 @@ def _warm() -> Callable[[], None]:
     return command
 
 
-def _run(command: Callable[[], None], order: Mapping[str, Any]) -> None:
-    """Becomes the command; never returns."""
+def _run_order(command: Callable[[], None], order: Mapping[str, Any]) -> None:
+    """Run the command in this fork; never returns."""
     code = 1
     try:
         for number, file in ((0, os.devnull), (1, order["out"]), (2, order["err"])):
@@ -67,7 +67,7 @@ def _run(command: Callable[[], None], order: Mapping[str, Any]) -> None:
         if order["notes"]:
             kill = Kill(**order["kill"]) if order["kill"] else None
             cold = Path(order["cold"]) if order["cold"] else None
-            armed(Passes(Path(order["warehouse"]), Path(order["notes"]), kill, cold))
+            inject_faults(PassRecorder(Path(order["warehouse"]), Path(order["notes"]), kill, cold))
         sys.argv = ["lake", *order["arguments"]]
         command()
     except SystemExit as end:

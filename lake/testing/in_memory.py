@@ -1,4 +1,4 @@
-"""Inputs and a table in this process's memory, over which the engine runs as it does over a warehouse."""
+"""Inputs and a table in memory, on which the engine runs as on a warehouse."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class LogsInMemory(Inputs):
-    """Logs whose batches are signed rows at hand, `{stream: batches}`; those that the last one took back are gone."""
+    """Logs as batches of signed rows, `{stream: batches}`."""
 
     logs: Mapping[str, Sequence[pa.Table]] = field(default_factory=dict)
 
@@ -37,19 +37,18 @@ class LogsInMemory(Inputs):
         return 0
 
     def whole(self, source: Input, times: Span | None = None) -> DataFrame:
-        rows = to_frame(self.spark, _netted(pa.concat_tables(self.logs[source.name])))
+        rows = to_frame(self.spark, _net_rows(pa.concat_tables(self.logs[source.name])))
         return rows if times is None else rows.where(f"unix_micros({TIME}) BETWEEN {times[0]} AND {times[1]}")
 
     def nothing(self, source: Input) -> DataFrame:
         return to_frame(self.spark, self.logs[source.name][0].slice(0, 0))
 
     def changes(self, source: Input, head: TableHead) -> DataFrame | None:
-        """The last batch."""
         rows = self.logs[source.name][-1]
         return to_frame(self.spark, rows) if rows.num_rows else None
 
     def has_broadcasts(self, source: Input) -> bool:
-        """A kind that heeds broadcast events tells them from the others by their columns."""
+        """Return False: kinds recognize broadcast events by their columns."""
         return False
 
     def _refusals(self, source: Input) -> DataFrame | None:
@@ -69,12 +68,11 @@ class LogsInMemory(Inputs):
 
 @dataclass(frozen=True)
 class TableInMemory(Table):
-    """A table of which there is one version, with the rows `held`."""
+    """A table with one version, of the rows `held`."""
 
     held: pa.Table = field(kw_only=True)
 
     def after(self, diff: pa.Table, identity: Sequence[str]) -> TableInMemory:
-        """The table once `diff` is applied."""
         stay = self.rows_where("true", self.version(), without=diff.select(list(identity)))
         come = diff.filter(pc.not_equal(diff.column(CHANGE), "delete")).select(self.held.column_names)
         return replace(self, held=pa.concat_tables([stay, come.cast(self.held.schema)]))
@@ -86,7 +84,7 @@ class TableInMemory(Table):
         return self.held.schema
 
     def rows(self, version: int) -> int:
-        """So many that evaluating a whole table never is the cheaper way: the laws are about some of its keys."""
+        """Return so many that evaluating the whole table is never cheaper: the laws concern single keys."""
         return sys.maxsize
 
     def read(self, spark: SparkSession, version: int) -> DataFrame:
@@ -110,13 +108,11 @@ class TableInMemory(Table):
 
 
 def _equal(keys: pa.Table) -> str:
-    """DuckDB's SQL of whether a row `t` has the key `k`, nulls included."""
     columns = map(quoted, keys.column_names)
     return " AND ".join(f"k.{column} IS NOT DISTINCT FROM t.{column}" for column in columns)
 
 
 def _rows(rows: pa.Table, condition: str, keys: pa.Table | None = None) -> pa.Table:
-    """The `rows`, `t`, that meet a condition in DuckDB's SQL, which may ask for `keys`, `k`."""
     with connection() as con:
         con.register("t", rows)
         if keys is not None:
@@ -124,8 +120,7 @@ def _rows(rows: pa.Table, condition: str, keys: pa.Table | None = None) -> pa.Ta
         return con.sql(f"SELECT * FROM t WHERE {condition}").to_arrow_table().cast(rows.schema)
 
 
-def _netted(rows: pa.Table) -> pa.Table:
-    """The rows that came more often than they went, each once."""
+def _net_rows(rows: pa.Table) -> pa.Table:
     with connection() as con:
         con.register("t", rows)
         netted = f"SELECT * REPLACE (1 AS {SIGN}) FROM t GROUP BY ALL HAVING sum(t.{SIGN}) > 0"

@@ -1,7 +1,7 @@
-"""The laws of a kind, tried on rows at hand: slice by slice the engine makes the table that it makes of everything.
+"""Test of a kind in memory: a table advanced by slices equals the table made of all rows at once.
 
-Kinds are local to keys, so each key of one frame can be a history of its own: thousands run in a few jobs.
-`parts` are slices of a log in its order: signed rows of the declared function, or one frame for each input.
+Kinds are local to keys, so each key can be a history of its own: a few jobs test thousands. `parts` are slices in log
+order: signed rows of the declared function, or one frame per input.
 """
 
 from __future__ import annotations
@@ -33,18 +33,17 @@ if TYPE_CHECKING:
     Part = DataFrame | Sequence[DataFrame]
 
 NOWHERE: Final = Project(Settings(project=Path()), {}, {}, {})
-"""A project without files."""
 
 
 def at_once(kind: Kind, parts: Sequence[Part]) -> DataFrame:
-    """The table from all parts together."""
-    sliced = Sliced.of(kind, parts)
+    """Return the table made of all parts together."""
+    sliced = SlicedTable.of(kind, parts)
     return to_frame(sliced.spark, sliced.evaluated(len(parts)))
 
 
 def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
-    """The table after the parts, each advanced to from what was there."""
-    sliced = Sliced.of(kind, parts)
+    """Return the table advanced part by part."""
+    sliced = SlicedTable.of(kind, parts)
     name, settings = sliced.declaration.name, NOWHERE.settings
     table = TableInMemory(settings, "silver", name, name, held=sliced.evaluated(1))
     for number in range(2, len(parts) + 1):
@@ -54,23 +53,22 @@ def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class Sliced:
-    """A table whose function hands on the rows of its inputs, each a log of several batches."""
+class SlicedTable:
+    """A table whose function returns its input rows, each input a log of several batches."""
 
     spark: SparkSession
     declaration: Declaration
     batches: Sequence[Sequence[pa.Table]]
 
     @classmethod
-    def of(cls, kind: Kind, parts: Sequence[Part]) -> Sliced:
-        """Batch for batch the rows of each input."""
+    def of(cls, kind: Kind, parts: Sequence[Part]) -> SlicedTable:
         frames = [list(part) if isinstance(part, Sequence) else [part] for part in parts]
         inputs = tuple(Input(f"input_{side}") for side in range(len(frames[0])))
         declaration = Declaration("sliced", kind, inputs, lambda *rows: rows)
         return cls(frames[0][0].sparkSession, declaration, [[to_arrow(rows) for rows in part] for part in frames])
 
     def inputs(self, cut: int) -> LogsInMemory:
-        """The inputs as they are once so many batches came."""
+        """Return the inputs after the first `cut` batches."""
         logs = zip(*self.batches[:cut], strict=True)
         return LogsInMemory(
             lambda: self.spark,
@@ -81,10 +79,8 @@ class Sliced:
         )
 
     def evaluated(self, cut: int) -> pa.Table:
-        """The table from all rows at a cut."""
         return to_arrow(self.inputs(cut).evaluate(self.declaration))
 
     def head(self, cut: int) -> TableHead:
-        """What the table would say of itself at a cut."""
         read = {source.name: cut for source in self.declaration.inputs}
         return TableHead(Position(self.declaration.name, cut), cut, "advance", read, fingerprint="")

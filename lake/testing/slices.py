@@ -1,6 +1,4 @@
-"""Landed records cut anew: into other files and batches, some of them delivered again, and in another order where that
-decides nothing.
-"""
+"""Landed records in other files and batches, with redeliveries and in another order."""
 
 from __future__ import annotations
 
@@ -28,31 +26,27 @@ from lake.store.warehouse import Warehouse
 
 Place = tuple[int, int, int]
 Groups = Mapping[Place, frozenset[int]]
-"""Of the events of a stream, by place: the groups within which their order decides something."""
+"""Groups of events by place: order matters only between events of a group."""
 
 ALL: Final = 0
-"""The group of what meets every other event."""
+"""Group of events that must keep their order with every other event."""
 
 LINES: Final = (".jsonl", ".ndjson")
-AGAIN: Final = 0.1
-"""How many of the records are delivered again."""
+REDELIVERED_SHARE: Final = 0.1
+"""Share of the records that are delivered again."""
 FILES: Final = 3
-"""In how many files a slice comes at most, beside those that are not cut."""
+"""Maximum number of files per slice, besides uncut ones."""
 SINGLE: Final = "check_laws(slices=0) tries the other laws"
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Records of landing files that come together: {file below the landing folder: its bytes}.
-
-    `times`: when those files were changed of which that is to be the same, in nanoseconds.
-    """
+    """Landing files of one micro-batch, by path; `times` are modification times (ns) to keep."""
 
     files: Mapping[str, bytes]
     times: Mapping[str, int] = field(default_factory=dict)
 
     def write(self, landing: Path) -> None:
-        """Lands the files."""
         for name, content in self.files.items():
             path = landing / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,11 +56,8 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """What is not cut: a line, or a `whole` file, changed at a `time` in nanoseconds.
-
-    `source` is how the log calls it.
-    """
+class RecordPiece:
+    """A line, or a `whole` file modified at `time` (ns); `source` is its `_source`."""
 
     source: str
     suffix: str
@@ -76,26 +67,22 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Landed:
-    """The records of one stream in the order in which its log took them in.
+class LandedStream:
+    """Records of one stream in log order, newest `at`.
 
-    `taken` has the places of the events of each piece, by its source; `refused` the sources of records that made none,
-    because they break the contract or have the id of another; `at` is when the newest batch arrived, "" if none did.
+    `taken` has places of events by source, `refused` the sources of rejected or duplicate records.
     """
 
     contract: Contract
     at: str
-    pieces: Sequence[Piece]
+    pieces: Sequence[RecordPiece]
     taken: Mapping[str, Sequence[Place]]
     refused: frozenset[str]
 
-    def mixed(self, groups: Groups, chance: random.Random) -> list[Piece]:
-        """The pieces in another order, but for those that share a group.
-
-        Records that were refused or came again, and what meets ALL, stay between what came before and after.
-        """
-        result: list[Piece] = []
-        segment: list[tuple[Piece, frozenset[int]]] = []
+    def shuffled(self, groups: Groups, chance: random.Random) -> list[RecordPiece]:
+        """Return the pieces in random order, except within groups and around refused and ALL pieces."""
+        result: list[RecordPiece] = []
+        segment: list[tuple[RecordPiece, frozenset[int]]] = []
         for piece in self.pieces:
             of = frozenset[int]().union(*(groups.get(place, ()) for place in self.taken.get(piece.source, ())))
             if ALL in of or piece.source in self.refused:
@@ -105,29 +92,26 @@ class Landed:
                 segment.append((piece, of))
         return [*result, *_shuffled(segment, chance)]
 
-    def delivered_again(self, pieces: Sequence[Piece], chance: random.Random) -> list[Piece]:
-        """`pieces`, and later some of them once more, where events are known by what they say, not by their place."""
+    def with_redeliveries(self, pieces: Sequence[RecordPiece], chance: random.Random) -> list[RecordPiece]:
+        """Return `pieces`, some of them repeated, unless events are identified by position."""
         sources = self.taken.keys() - self.refused
         some = [n for n, piece in enumerate(pieces) if piece.source in sources and not piece.whole]
         if self.contract.identity == "position" or not some:
             return list(pieces)
-        after: dict[int, list[Piece]] = {}
-        for number in chance.sample(some, math.ceil(len(some) * AGAIN)):
+        after: dict[int, list[RecordPiece]] = {}
+        for number in chance.sample(some, math.ceil(len(some) * REDELIVERED_SHARE)):
             after.setdefault(chance.randrange(number, len(pieces)), []).append(pieces[number])
         return [part for n, piece in enumerate(pieces) for part in (piece, *after.get(n, ()))]
 
 
-def landed(settings: Settings, contract: Contract) -> Landed:
-    """What the log of a stream was made of, without records that were too far ahead of their time of arrival.
-
-    Raises DeclarationError where it is not there any more, or never landed.
-    """
+def landed_stream(settings: Settings, contract: Contract) -> LandedStream:
+    """Return a log's records, without those too far ahead. Raises DeclarationError if a file is gone."""
     stream = contract.name
     heads = Log(settings, stream).heads()
     rejected = quarantine.rejected(settings, stream, upto=heads[0].batch if heads else 0)
     broken = {row.source for row in rejected if row.reason == Reason.FILE}
     ahead = {row.source for row in rejected if row.reason == Reason.AHEAD}
-    pieces: list[Piece] = []
+    pieces: list[RecordPiece] = []
     for head in reversed(heads):
         for each in head.files:
             mark = mark_of(each)
@@ -141,21 +125,25 @@ def landed(settings: Settings, contract: Contract) -> Landed:
     again = small.rows(Warehouse(settings).redeliveries(stream).path, "SELECT source FROM t")
     refused = {row.source for row in rejected} | {row["source"] for row in again}
     kept = [piece for piece in pieces if piece.source not in ahead]
-    return Landed(
-        contract, heads[0].at if heads else "", kept, _taken(settings, stream, kept), frozenset(refused - ahead)
+    return LandedStream(
+        contract,
+        heads[0].at if heads else "",
+        kept,
+        _places_by_source(settings, stream, kept),
+        frozenset(refused - ahead),
     )
 
 
-def _pieces(file: File, *, cut: bool) -> Iterator[Piece]:
+def _pieces(file: File, *, cut: bool) -> Iterator[RecordPiece]:
     content, suffix = file.path.read_bytes(), "".join(file.path.suffixes[-2:])
     if not cut or file.path.suffix.lower() not in LINES:
-        yield Piece(file.name, suffix, content, whole=True, time=file.mtime)
+        yield RecordPiece(file.name, suffix, content, whole=True, time=file.mtime)
         return
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
-        yield Piece(f"{file.name}:{number}", ".jsonl", line + b"\n")
+        yield RecordPiece(f"{file.name}:{number}", ".jsonl", line + b"\n")
 
 
-def _taken(settings: Settings, stream: str, pieces: Sequence[Piece]) -> dict[str, list[Place]]:
+def _places_by_source(settings: Settings, stream: str, pieces: Sequence[RecordPiece]) -> dict[str, list[Place]]:
     path, sources = Log(settings, stream).path, {piece.source for piece in pieces}
     places: dict[str, list[Place]] = {}
     if not delta.exists(path):
@@ -166,8 +154,7 @@ def _taken(settings: Settings, stream: str, pieces: Sequence[Piece]) -> dict[str
     return places
 
 
-def _shuffled(pieces: Sequence[tuple[Piece, frozenset[int]]], chance: random.Random) -> Iterator[Piece]:
-    """A random order in which every two pieces that share a group keep theirs."""
+def _shuffled(pieces: Sequence[tuple[RecordPiece, frozenset[int]]], chance: random.Random) -> Iterator[RecordPiece]:
     waits = [0] * len(pieces)
     then: list[set[int]] = [set() for _ in pieces]
     last: dict[int, int] = {}
@@ -187,11 +174,10 @@ def _shuffled(pieces: Sequence[tuple[Piece, frozenset[int]]], chance: random.Ran
                 heapq.heappush(ready, (chance.random(), following))
 
 
-def cut_anew(streams: Sequence[Landed], groups: Mapping[str, Groups], slices: int) -> list[Slice]:
-    """The records of `streams` in so many `slices`: in other files, some delivered again, in another order.
+def recut(streams: Sequence[LandedStream], groups: Mapping[str, Groups], slices: int) -> list[Slice]:
+    """Return the records in `slices` slices: other files, redeliveries, another order within `groups`.
 
-    `groups` are those of each stream; one that has none keeps its order. Files that are facts of their records stay as
-    they are, and come once. Raises DeclarationError where such have come in another order than that of their names.
+    Files whose names are facts of their records stay as they are. Raises DeclarationError if they arrived out of order.
     """
     parts: list[dict[str, bytes]] = [{} for _ in range(slices)]
     times: dict[str, int] = {}
@@ -199,19 +185,18 @@ def cut_anew(streams: Sequence[Landed], groups: Mapping[str, Groups], slices: in
         name = stream.contract.name
         chance = random.Random(f"{name} {slices}")
         if file_facts.fields_of(stream.contract):
-            for number, part in enumerate(_parts(stream.pieces, slices, chance)):
-                parts[number] = parts[number] | _as_they_were(name, part)
+            for number, part in enumerate(_random_parts(stream.pieces, slices, chance)):
+                parts[number] = parts[number] | _unchanged_files(name, part)
             times |= {f"{name}/{Path(piece.source).name}": piece.time for piece in stream.pieces}
             continue
-        pieces = stream.mixed(groups[name], chance) if name in groups else stream.pieces
-        pieces = stream.delivered_again(pieces, chance)
-        for number, part in enumerate(_parts(pieces, slices, chance)):
-            parts[number] = parts[number] | _files(f"{name}/{number:03d}", part, chance)
+        pieces = stream.shuffled(groups[name], chance) if name in groups else stream.pieces
+        pieces = stream.with_redeliveries(pieces, chance)
+        for number, part in enumerate(_random_parts(pieces, slices, chance)):
+            parts[number] = parts[number] | _files_of(f"{name}/{number:03d}", part, chance)
     return [Slice(files, {name: times[name] for name in files if name in times}) for files in parts]
 
 
-def _as_they_were(stream: str, pieces: Sequence[Piece]) -> dict[str, bytes]:
-    """Files under their own names."""
+def _unchanged_files(stream: str, pieces: Sequence[RecordPiece]) -> dict[str, bytes]:
     names = [Path(piece.source).name for piece in pieces]
     if names != sorted(set(names)):
         what = f"files of {stream}, whose names are facts of its events, came in another order: they cannot be sliced"
@@ -219,17 +204,16 @@ def _as_they_were(stream: str, pieces: Sequence[Piece]) -> dict[str, bytes]:
     return {f"{stream}/{name}": piece.content for name, piece in zip(names, pieces, strict=True)}
 
 
-def _parts(pieces: Sequence[Piece], parts: int, chance: random.Random) -> list[Sequence[Piece]]:
-    """`pieces` cut at random places, not far from where even parts would end."""
+def _random_parts(pieces: Sequence[RecordPiece], parts: int, chance: random.Random) -> list[Sequence[RecordPiece]]:
+    """Cut `pieces` at random places near even parts."""
     even = len(pieces) / parts
     places = [round(even * (number + chance.uniform(-0.4, 0.4))) for number in range(1, parts)]
     return [pieces[first:end] for first, end in pairwise([0, *places, len(pieces)])]
 
 
-def _files(name: str, pieces: Sequence[Piece], chance: random.Random) -> dict[str, bytes]:
-    """The pieces in files whose names, which begin with `name`, are in their order."""
+def _files_of(name: str, pieces: Sequence[RecordPiece], chance: random.Random) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
-    for part in _parts(pieces, FILES, chance):
+    for part in _random_parts(pieces, FILES, chance):
         for whole, run in groupby(part, key=lambda piece: piece.source if piece.whole else ""):
             some = list(run)
             file = f"{name}-{len(files):06d}{some[0].suffix if whole else '.jsonl'}"

@@ -24,6 +24,7 @@ from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
 from lake.testing import Commands, Kill, Lakehouse
+from lake.testing.fault_injection import TRACE
 from tests.checks import present
 from tests.crash.power import Disk, File, recorded
 from tests.servers import needed
@@ -257,7 +258,7 @@ def told_and_cut(outside: Outside, traced: Recorded, **environment: Any) -> Disk
     """The second delivery is acknowledged, and the power cut; whatever is missing then is read from the outside."""
     dice, house = random.Random(1), outside.house
     outside.write(dice)
-    assert traced.commands.lake("ingest", at=house, traced=True, **environment).code == 0
+    assert traced.commands.lake("ingest", at=house, kill=TRACE, **environment).code == 0
     outside.write(dice)
     at = outside.at()
     outside.house, disk = after_cut(traced, house, Kill("acknowledge.after", 2), **environment)

@@ -30,7 +30,7 @@ from lake.ingest import fsck as log_run
 from lake.kinds.columns import ORDER, SIGN
 from lake.publish.cut import pick_cut
 from lake.testing import Lakehouse
-from lake.testing.slices import ALL, Landed, Piece, cut_anew, landed
+from lake.testing.slices import ALL, LandedStream, RecordPiece, landed_stream, recut
 from tests.shop import contract, declare
 
 Record = dict[str, Any]
@@ -221,15 +221,15 @@ def test_the_laws_see_a_table_that_goes_by_buckets(
         house.check_laws(slices=6)
     (house.settings.path(house.settings.landing) / "moves/000001.jsonl").unlink()
     with pytest.raises(DeclarationError, match=r"moves/000001.jsonl, of which batch 1 of moves was made, is missing"):
-        landed(house.settings, house.project.contracts["moves"])
+        landed_stream(house.settings, house.project.contracts["moves"])
 
 
-def of_moves(pieces: int, chance: random.Random) -> Landed:
+def of_moves(pieces: int, chance: random.Random) -> LandedStream:
     """A stream of lines, each an event of its own; one in ten was refused."""
-    lines = [Piece(f"moves/1.jsonl:{n}", ".jsonl", b"%d\n" % n) for n in range(pieces)]
+    lines = [RecordPiece(f"moves/1.jsonl:{n}", ".jsonl", b"%d\n" % n) for n in range(pieces)]
     refused = frozenset(line.source for line in chance.sample(lines, pieces // 10))
     taken = {line.source: [(1, 0, n)] for n, line in enumerate(lines) if line.source not in refused}
-    return Landed(read_contract(json.dumps(MOVES), file="moves.avsc"), "", lines, taken, refused)
+    return LandedStream(read_contract(json.dumps(MOVES), file="moves.avsc"), "", lines, taken, refused)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -240,7 +240,7 @@ def test_records_are_mixed_delivered_again_and_cut_but_what_order_decides_keeps_
         groups[n].add(ALL)
     stream = of_moves(count, chance)
     places = {(1, 0, n): frozenset(of) for n, of in enumerate(groups)}
-    slices = cut_anew([stream], {"moves": places}, 3)
+    slices = recut([stream], {"moves": places}, 3)
     assert len(slices) == 3
     came = [int(line) for part in slices for name in sorted(part.files) for line in part.files[name].split()]
     firsts = list(dict.fromkeys(came))
@@ -254,7 +254,7 @@ def test_records_are_mixed_delivered_again_and_cut_but_what_order_decides_keeps_
         assert within == sorted(within)
     fixed = {n for n in range(count) if ALL in groups[n]} | refused
     assert all(max(firsts[: firsts.index(n)], default=-1) < n for n in fixed)
-    in_order = cut_anew([replace(stream, contract=replace(stream.contract, identity="position"))], {}, 3)
+    in_order = recut([replace(stream, contract=replace(stream.contract, identity="position"))], {}, 3)
     assert [int(x) for part in in_order for name in sorted(part.files) for x in part.files[name].split()] == [
         *range(count)
     ]
@@ -263,8 +263,8 @@ def test_records_are_mixed_delivered_again_and_cut_but_what_order_decides_keeps_
 def test_files_that_are_facts_of_their_events_come_as_they_are() -> None:
     fields = {**MOVES, "fields": [*MOVES["fields"], {"name": "file", "type": "string", "from": "file.name"}]}
     contract = read_contract(json.dumps(fields), file="moves.avsc")
-    files = [Piece(f"moves/{n:02}.csv", ".csv", b"%d\n" % n, whole=True, time=n * 10**9) for n in range(20)]
-    slices = cut_anew([Landed(contract, "", files, {}, frozenset())], {"moves": {}}, 3)
+    files = [RecordPiece(f"moves/{n:02}.csv", ".csv", b"%d\n" % n, whole=True, time=n * 10**9) for n in range(20)]
+    slices = recut([LandedStream(contract, "", files, {}, frozenset())], {"moves": {}}, 3)
     assert len([part for part in slices if part.files]) > 1
     came = {name: content for part in slices for name, content in part.files.items()}
     assert came == {file.source: file.content for file in files}
@@ -272,5 +272,5 @@ def test_files_that_are_facts_of_their_events_come_as_they_are() -> None:
     for one, other in pairwise(part.files for part in slices):
         assert not one or not other or max(one) < min(other)
     with pytest.raises(DeclarationError, match="files of moves, whose names are facts of its events") as raised:
-        cut_anew([Landed(contract, "", files[::-1], {}, frozenset())], {"moves": {}}, 3)
+        recut([LandedStream(contract, "", files[::-1], {}, frozenset())], {"moves": {}}, 3)
     assert "check_laws(slices=0)" in raised.value.fix

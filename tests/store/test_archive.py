@@ -39,6 +39,7 @@ from lake.store.storage import LocalFolder
 from lake.store.table_logs import forget_all
 from lake.store.upkeep import cold_parts, compaction, vacuum
 from lake.testing import Commands, Kill, Lakehouse
+from lake.testing.fault_injection import TRACE
 from tests import archived
 from tests.archived import append, compact
 from tests.checks import fault
@@ -221,7 +222,7 @@ def test_wherever_it_is_killed_the_same_command_ends_what_it_began(settings: Set
     before, house, line = rows(settings), Lakehouse(settings.project, tmp_path), ("archive", "readings", "--through")
     house.settings = settings
     with Commands() as commands:
-        passed = commands.lake(*line, "4", at=house, traced=True).passed
+        passed = commands.lake(*line, "4", at=house, kill=TRACE).passed
         points = [(point, nth + 1) for point, times in sorted(passed.items()) for nth in range(times)]
         assert {point for point, _ in points} >= {"cold.after", "log.before", "vacuum.after"}
         for point, nth in (*points, ("cold.middle", 1), ("log.middle", 1)):
