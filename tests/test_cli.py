@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from lake import cli
-from lake.cli import COMMANDS, Commands, Shell, lake, table
+from lake.cli import COMMANDS, CommandGroup, Shell, lake, table
 from lake.cli.recompute import changed_rows
 from lake.config import Settings
 from lake.engine.plan import _field
@@ -29,7 +29,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_an_example(name: Any) -> None:
-    command = Commands().get_command(click.Context(lake), name)
+    command = CommandGroup().get_command(click.Context(lake), name)
     assert command is not None
     assert f"lake {name}" in (command.help or "")
 
@@ -88,7 +88,7 @@ def test_a_table_of_text_sets_numbers_to_the_right() -> None:
 def test_what_is_quiet_is_so_for_one_command(project: Settings) -> None:
     for option, disabled in (("--quiet", True), ("--json", False)):
         with click.Context(lake, obj=Shell()) as context:
-            command = present(Commands().get_command(context, "status"))
+            command = present(CommandGroup().get_command(context, "status"))
             command.make_context("status", [option, "--project", str(project.project)], parent=context)
             assert logging.getLogger("lake").disabled == disabled
         assert not logging.getLogger("lake").disabled

@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from lake import cli, progress
-from lake.cli.progress import AT_ONCE, Lines, Live, Records, coloured, note
+from lake.cli.progress import SHOWN_AT_ONCE, JsonProgress, LineProgress, LiveProgress, coloured, remaining_note
 from lake.config import Settings
 from lake.ingest import integrity
 from lake.progress import Nobody, Step, step
@@ -78,14 +78,14 @@ def told(text: str) -> list[str]:
 
 
 def test_a_pipe_is_told_of_what_is_waited_for_before_anything_is_done(capsys: pytest.CaptureFixture[str]) -> None:
-    progress.watch(Lines())
+    progress.watch(LineProgress())
     with step("load", "Headwater"), step("start", "Spark, local[2]"), step("advance", "flight"):
         pass
     assert told(capsys.readouterr().err) == ["load    Headwater", "start   Spark, local[2]"]
 
 
 def test_a_pipe_is_told_what_no_verb_says_of_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    progress.watch(Lines())
+    progress.watch(LineProgress())
     with step("check", "flight") as work:
         work.rows = 842
     with step("settle", "flight"):
@@ -109,7 +109,7 @@ def test_commands_that_work_tell_how_far_they_are_as_they_are_asked_to(tmp_path:
     begun, ended = ([r for r in records if r["event"] == event] for event in ("begin", "end"))
     assert sorted((r["verb"], r["subject"]) for r in begun) == sorted((r["verb"], r["subject"]) for r in ended)
     assert {r["outcome"] for r in ended} == {"done"}
-    rows = {(r["verb"], r["subject"]): r["rows"] for r in ended if r["verb"] not in AT_ONCE}
+    rows = {(r["verb"], r["subject"]): r["rows"] for r in ended if r["verb"] not in SHOWN_AT_ONCE}
     assert rows == {
         ("ingest", "orders"): 1,
         ("advance", "current_order"): 1,
@@ -134,15 +134,15 @@ def test_commands_that_work_tell_how_far_they_are_as_they_are_asked_to(tmp_path:
 
 
 def test_a_machine_reads_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    records = Records()
+    records = JsonProgress()
     progress.watch(records)
     with step("ingest", "flights") as work:
         work.remain(100)
         work.remain(25)
     with pytest.raises(ValueError, match="no"), step("advance", "flight\n\x1b[31m"):
         raise ValueError("no")
-    records.say("cut     1")
-    records.warn("waiting")
+    records.report("cut     1")
+    records.report_warning("waiting")
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [line["event"] for line in lines] == (
         ["begin", "progress", "progress", "end", "begin", "end", "message", "warning"]
@@ -155,11 +155,13 @@ def test_a_machine_reads_one_object_a_line(capsys: pytest.CaptureFixture[str]) -
 def test_a_terminal_shows_what_lasts_and_keeps_only_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lake.cli.progress.SHORT", 0.0)
     screen = io.StringIO()
-    live = Live(lambda verb: {"flight": 600.0}, Console(file=screen, force_terminal=True, width=80, no_color=True))
+    live = LiveProgress(
+        lambda verb: {"flight": 600.0}, Console(file=screen, force_terminal=True, width=80, no_color=True)
+    )
     progress.watch(live)
     with step("advance", "flight"), step("advance", "quick\x1b[31m"):
         live._begin().refresh()
-        live.say("advance carrier: +1 ~0 -0 in 0.1 s")
+        live.report("advance carrier: +1 ~0 -0 in 0.1 s")
     live.stop()
     shown = screen.getvalue()
     assert "advance flight" in shown
@@ -185,7 +187,7 @@ def test_a_terminal_shows_what_lasts_and_keeps_only_what_was_said(monkeypatch: p
 def test_what_remains_is_told_where_it_is_known(
     total: int | None, done: int, elapsed: float, usual: float | None, said: str
 ) -> None:
-    assert note(Step("ingest", "s", total, done), elapsed, usual) == said
+    assert remaining_note(Step("ingest", "s", total, done), elapsed, usual) == said
 
 
 def coming(terminal: int) -> Iterator[str]:

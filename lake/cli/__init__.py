@@ -1,4 +1,7 @@
-"""The command line: a thin skin over the verbs. Data on stdout, progress on stderr, exit codes as in `lake.errors`."""
+"""The command line: parses options, calls the library and prints. Data goes to stdout, progress to stderr.
+
+Exit codes are those of `lake.errors`.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ from importlib import import_module
 from math import isfinite
 from pathlib import Path
 from signal import SIGINT
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lake.cli import signals
 from lake.cli.native_stderr import without_panics
-from lake.cli.progress import Lines, Live, Records, coloured, stderr_is_terminal
+from lake.cli.progress import JsonProgress, LineProgress, LiveProgress, coloured, stderr_is_terminal
 from lake.errors import DeclarationError, did_you_mean
 from lake.progress import step, watch
 from lake.remote import server
@@ -61,14 +64,14 @@ COMMANDS = {
     "backup": "upkeep",
     "restore-keys": "upkeep",
     "forget": "forget",
-    "sql": "readers",
-    "export": "readers",
+    "sql": "queries",
+    "export": "queries",
     "changes": "changes",
     "deliver": "deliver",
     "alert": "alert",
-    "tables": "readers",
-    "status": "readers",
-    "graph": "readers",
+    "tables": "queries",
+    "status": "queries",
+    "graph": "queries",
     "explain": "explain",
     "diff": "explain",
     "reader": "reader",
@@ -77,18 +80,16 @@ COMMANDS = {
 
 
 # What a command that starts Spark imports in any case; it takes a second or two.
-HEAVY = ("lake.project", "pyspark.sql", "pyarrow.compute")
+SPARK_IMPORTS = ("lake.project", "pyspark.sql", "pyarrow.compute")
 
-MOST = 2**63 - 1
+MAX_INTEGER = 2**63 - 1
 
-POOL = ("ARROW_DEFAULT_MEMORY_POOL", "system")
-"""Arrow, which reads this when it is imported, gives memory back to the system then: `lake run` takes 40 MB less, in
-the same time.
-"""
+ARROW_POOL = ("ARROW_DEFAULT_MEMORY_POOL", "system")
+"""Environment variable that Arrow reads on import: the system allocator saves `lake run` 40 MB in the same time."""
 
 
-class Commands(click.Group):
-    """Loads a command's module when the command is asked for."""
+class CommandGroup(click.Group):
+    """Group that imports a command's module on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -107,8 +108,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command. The reader of the answer may stop before its end, as `head` does."""
-        os.environ.setdefault(*POOL)
+        os.environ.setdefault(*ARROW_POOL)
         try:
             done = super().invoke(ctx)
             sys.stdout.flush()
@@ -118,8 +118,8 @@ class Commands(click.Group):
         return done
 
 
-class Finite(click.FloatRange):
-    """A finite number of at least zero: neither nan nor inf."""
+class FiniteNumber(click.FloatRange):
+    """A number of at least zero, neither nan nor inf."""
 
     def __init__(self) -> None:
         super().__init__(min=0)
@@ -131,25 +131,25 @@ class Finite(click.FloatRange):
         return number
 
 
-class Number(click.IntRange):
+class WholeNumber(click.IntRange):
     """A whole number of at least `least` that fits 64 bits."""
 
     name = "integer"
 
     def __init__(self, least: int = 0) -> None:
-        super().__init__(min=least, max=MOST)
+        super().__init__(min=least, max=MAX_INTEGER)
 
     def _describe_range(self) -> str:
         return f"x>={self.min}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, str) and len(value) > len(str(MOST)) + 1 and value.strip("-+").isdigit():
+        if isinstance(value, str) and len(value) > len(str(MAX_INTEGER)) + 1 and value.strip("-+").isdigit():
             self.fail(f"a number of {len(value)} digits is too large", param, ctx)
         return super().convert(value, param, ctx)
 
 
-class Local(click.Path):
-    """A path of this machine. A URL is none, though it could be the name of a folder."""
+class LocalPath(click.Path):
+    """A local path. A URL is rejected, although it could be a folder's name."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if "\0" in str(value):
@@ -161,14 +161,13 @@ class Local(click.Path):
 
 @dataclass
 class Shell:
-    """What every command shares: the project, its settings, its session and its output."""
+    """State that all commands share: project, settings, session and output."""
 
     project: Path | None = None
     json: bool = False
     quiet: bool = False
     log_format: str = "text"
     answered: bool = False
-    """Whether an answer, or the beginning of one, is on stdout."""
 
     @cached_property
     def settings(self) -> Settings:
@@ -178,10 +177,10 @@ class Shell:
         return process.begin(self.project, click.get_current_context().command_path)
 
     def load(self) -> None:
-        """Imports what work in Spark needs, and says so first: a command that may start Spark calls this at once."""
+        """Import what Spark needs, and report that first. Commands that may start Spark call this at once."""
         self._show()
         with step("load", "Headwater and Spark's client"):
-            for module in HEAVY:
+            for module in SPARK_IMPORTS:
                 import_module(module)
 
     def _show(self) -> None:
@@ -189,11 +188,10 @@ class Shell:
             watch(self.progress)
 
     @cached_property
-    def progress(self) -> Lines:
-        """Who prints what is done, and what is at work."""
+    def progress(self) -> LineProgress:
         if self.log_format == "json":
-            return Records()
-        return Live(self._usual) if stderr_is_terminal() else Lines()
+            return JsonProgress()
+        return LiveProgress(self._usual) if stderr_is_terminal() else LineProgress()
 
     def _usual(self, verb: str) -> Mapping[str, float]:
         from lake.report.durations import last_durations
@@ -202,135 +200,133 @@ class Shell:
 
     @cached_property
     def spark(self) -> SparkSession:
-        """The process's Spark session, started on first use."""
         from lake.session import start
 
         return start(self.settings)
 
     @property
-    def at_work_on(self) -> Settings | None:
-        """The settings of the project, if the command has loaded them."""
+    def loaded_settings(self) -> Settings | None:
+        """The project's settings, if the command has loaded them."""
         return self.settings if "settings" in self.__dict__ else None
 
     def close(self) -> None:
-        """Makes a Spark Connect server drop the session now, not in an hour; an embedded one ends with the process."""
+        """Stop the session on a Spark Connect server, which would keep it for an hour."""
         if "spark" in self.__dict__ and server(self.settings):
             self.spark.stop()
 
     def begin_answer(self) -> None:
-        """Notes that what is printed on stdout from now on is the answer."""
+        """Mark stdout as the answer from now on."""
         self.progress.stop()
         self.answered = True
 
     def emit(self, data: Any, text: str | Iterable[str] = ()) -> None:
-        """Prints the answer on stdout: `data` as one JSON document with --json, else `text`."""
+        """Print the answer on stdout: `data` as JSON with --json, else `text`."""
         self.begin_answer()
         if self.json:
             click.echo(json.dumps(data, default=str, indent=2))
         else:
             for line in [text] if isinstance(text, str) else text:
-                click.echo(_spelt(line))
+                click.echo(_printable(line))
 
     def fail(self, fault: LakeError) -> int:
-        """Prints `fault` on stderr, and with --json as the answer, where there is none yet. Returns its exit code."""
+        """Print `fault` on stderr, and with --json as the answer if there is none yet. Returns the exit code."""
         self.progress.stop()
         if self.log_format == "json":
-            Records().record("error", **fault.record)
+            JsonProgress().record("error", **fault.record)
         else:
-            click.echo(coloured(_spelt(f"lake: {fault}")), err=True)
+            click.echo(coloured(_printable(f"lake: {fault}")), err=True)
         if (self.json or "--json" in sys.argv) and not self.answered:  # even on a line that cannot be parsed
             self.json = True
             with suppress(OSError):  # nobody reads it, or a full disk
                 self.emit({"error": fault.record})
         return fault.exit_code
 
-    def tell(self, subject: str, fault: LakeError) -> None:
-        """Prints on stderr what is wrong with `subject`, however quiet; the others go on."""
-        if isinstance(self.progress, Records):
+    def report_fault(self, subject: str, fault: LakeError) -> None:
+        """Print the fault of `subject` on stderr even if quiet; the command continues."""
+        if isinstance(self.progress, JsonProgress):
             self.progress.record("error", subject=subject, **fault.record)
         else:
-            self.progress.say(_spelt(f"lake: {subject}: {fault}"))
+            self.progress.report(_printable(f"lake: {subject}: {fault}"))
 
     def draw(self, data: Any, picture: RenderableType) -> None:
-        """As `emit`, for a renderable of rich: wrapped and in colours on a terminal, else unwrapped."""
+        """Print a rich renderable as the answer, in colours and wrapped only on a terminal."""
         from rich.console import Console
         from rich.segment import Segment, Segments
 
         if self.json:
             return self.emit(data)
         console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
-        spelt = [Segment(_spelt(segment.text), segment.style, segment.control) for segment in console.render(picture)]
+        parts = [Segment(_printable(part.text), part.style, part.control) for part in console.render(picture)]
         with console.capture() as captured:
-            console.print(Segments(spelt), end="")
+            console.print(Segments(parts), end="")
         for line in captured.get().splitlines():
             click.echo(line.rstrip())
 
-    def say(self, text: str) -> None:
-        """Prints progress, on stderr."""
+    def report(self, text: str) -> None:
+        """Print progress on stderr."""
         if not self.quiet:
-            self.progress.say(_spelt(text))
+            self.progress.report(_printable(text))
 
 
-def _spelt(text: str) -> str:
-    """Text to print, with terminal control characters escaped: names and values come from others."""
+def _printable(text: str) -> str:
+    """Escape terminal control characters: names and values come from others."""
     return text if text.isprintable() else obeyed(text, keep="\n")
 
 
-class _Warnings(logging.Handler):
-    """Prints warnings among the progress."""
-
+class _WarningHandler(logging.Handler):
     def __init__(self, shell: Shell) -> None:
         super().__init__(logging.WARNING)
         self.shell = shell
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.shell.progress.warn(_spelt(record.getMessage()))
+        self.shell.progress.report_warning(_printable(record.getMessage()))
 
 
-def shared(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that every command takes, anywhere on the line; passes it the Shell."""
+def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+        if value:
+            setattr(ctx.ensure_object(Shell), name, value)
+        if value and name == "quiet":
+            logger = logging.getLogger("lake")
+            logger.disabled = True
+            ctx.find_root().call_on_close(partial(setattr, logger, "disabled", False))
 
-    def keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
-        def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
-            if value:
-                setattr(ctx.ensure_object(Shell), name, value)
-            if value and name == "quiet":
-                logger = logging.getLogger("lake")
-                logger.disabled = True
-                ctx.find_root().call_on_close(partial(setattr, logger, "disabled", False))
+    return callback
 
-        return callback
 
-    options = (
-        click.option(
-            "--project",
-            type=Local(exists=True, file_okay=False, path_type=Path),
-            expose_value=False,
-            callback=keep("project"),
-            help="The project folder (default: the nearest one with [tool.lake] in its pyproject.toml).",
-        ),
-        click.option(
-            "--json", is_flag=True, expose_value=False, callback=keep("json"), help="Print the answer as JSON."
-        ),
-        click.option(
-            "--quiet", is_flag=True, expose_value=False, callback=keep("quiet"), help="No progress messages on stderr."
-        ),
-        click.option(
-            "--log-format",
-            type=click.Choice(["json", "text"]),
-            envvar="LAKE_LOG_FORMAT",
-            expose_value=False,
-            callback=keep("log_format"),
-            help="Progress and errors on stderr as text (default) or as JSON Lines; also by LAKE_LOG_FORMAT.",
-        ),
-        click.option("--debug", is_flag=True, expose_value=False, help="Show stack traces of errors."),
-    )
-    for option in reversed(options):
+_COMMON_OPTIONS: Final = (
+    click.option(
+        "--project",
+        type=LocalPath(exists=True, file_okay=False, path_type=Path),
+        expose_value=False,
+        callback=_keep("project"),
+        help="The project folder (default: the nearest one with [tool.lake] in its pyproject.toml).",
+    ),
+    click.option("--json", is_flag=True, expose_value=False, callback=_keep("json"), help="Print the answer as JSON."),
+    click.option(
+        "--quiet", is_flag=True, expose_value=False, callback=_keep("quiet"), help="No progress messages on stderr."
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice(["json", "text"]),
+        envvar="LAKE_LOG_FORMAT",
+        expose_value=False,
+        callback=_keep("log_format"),
+        help="Progress and errors on stderr as text (default) or as JSON Lines; also by LAKE_LOG_FORMAT.",
+    ),
+    click.option("--debug", is_flag=True, expose_value=False, help="Show stack traces of errors."),
+)
+
+
+def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of every command, and pass it the Shell."""
+
+    for option in reversed(_COMMON_OPTIONS):
         command = option(command)
     return click.pass_obj(command)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="headwater", prog_name="lake")
 @click.pass_context
 def lake(ctx: click.Context) -> None:
@@ -339,7 +335,7 @@ def lake(ctx: click.Context) -> None:
 
 
 def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
-    """Rows as aligned lines with a heading, numbers to the right; a cell of None is empty."""
+    """Format rows as aligned lines with a heading; numbers are right-aligned and None is empty."""
     records = [[row.get(column) for column in columns] for row in rows]
     numeric = [all(isinstance(record[i], int | float | None) for record in records) for i in range(len(columns))]
     cells = (["" if value is None else str(value) for value in record] for record in records)
@@ -348,8 +344,8 @@ def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
 
 def main() -> None:
     """Entry point of the `lake` script."""
-    signals.catch()
-    with nullcontext() if debugging() else without_panics():
+    signals.install_handlers()
+    with nullcontext() if stack_traces_wanted() else without_panics():
         code = _run()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -362,14 +358,14 @@ def main() -> None:
     sys.exit(code)
 
 
-def debugging() -> bool:
-    """Whether stack traces are wanted: by --debug, even on a line that cannot be parsed, or by LAKE_DEBUG."""
+def stack_traces_wanted() -> bool:
+    """Return whether --debug or LAKE_DEBUG is set, even on a line that cannot be parsed."""
     return "--debug" in sys.argv or bool(os.environ.get("LAKE_DEBUG"))
 
 
 def _run() -> int:
     shell = Shell()
-    warnings = _Warnings(shell)
+    warnings = _WarningHandler(shell)
     logging.getLogger("lake").addHandler(warnings)
     try:
         result = lake.main(standalone_mode=False, obj=shell)
@@ -386,7 +382,7 @@ def _run() -> int:
             return 128 + SIGINT if code is None else code
         from lake.cli.faults import as_fault
 
-        return shell.fail(as_fault(error, settings=shell.at_work_on))
+        return shell.fail(as_fault(error, settings=shell.loaded_settings))
     finally:
         shell.progress.stop()
         logging.getLogger("lake").removeHandler(warnings)

@@ -1,4 +1,4 @@
-"""The command that tells whoever is declared: alert."""
+"""Command `alert`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lake.cli import Shell, shared, table
+from lake.cli import Shell, common_options, table
 from lake.errors import DeclarationError, LakeError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lake.alerts import Told
     from lake.sinks.alerts import Alert
 
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--from-now", is_flag=True, help="Forget what was looked at: rows that change from now on are told.")
 @click.option("--retry", is_flag=True, help="Send again what the receivers have not taken.")
 @click.option("--give-up", is_flag=True, help="Never send what the receivers have not taken.")
-@shared
+@common_options
 def alert(
     shell: Shell, alerts: tuple[str, ...], *, dry_run: bool, follow: bool, from_now: bool, retry: bool, give_up: bool
 ) -> None:
@@ -34,16 +37,12 @@ def alert(
     lake alert
     lake alert large_day --dry-run
     """
-    ways = {"--dry-run": dry_run, "--follow": follow, "--from-now": from_now, "--retry": retry}
-    ways["--give-up"] = give_up
-    if len(given := [way for way, asked in ways.items() if asked]) > 1:
-        raise DeclarationError(f"{given[0]} and {given[1]} cannot be combined", fix="use only one of them")
+    flags = {"--dry-run": dry_run, "--follow": follow, "--from-now": from_now, "--retry": retry, "--give-up": give_up}
+    _check_options([flag for flag, is_set in flags.items() if is_set], alerts)
     from lake.alerts import begin_now, preview, tell
     from lake.alerts import follow as go_on
     from lake.sinks.alerts import RowAlert, declared_alerts
 
-    if from_now and not alerts:
-        raise DeclarationError("--from-now needs the name of an alert", fix="lake alert NAME --from-now")
     declared = declared_alerts(shell.settings, alerts)
     for one in declared if from_now else ():
         if isinstance(one, RowAlert):
@@ -55,19 +54,30 @@ def alert(
     def failed(name: str, failure: LakeError) -> None:
         failures[name] = failure
         if follow or len(declared) > 1:
-            shell.say(f"alert {name} failed: {failure}")
+            shell.report(f"alert {name} failed: {failure}")
 
     if follow:
-        return go_on(shell.settings, declared, lambda told: shell.say(f"alert {told}"), failed)
+        return go_on(shell.settings, declared, lambda told: shell.report(f"alert {told}"), failed)
     done = [*(preview(shell.settings, declared) if dry_run else tell(shell.settings, declared, failed))]
+    _emit_alerts(shell, done, failures, several=len(declared) > 1)
+    return None
+
+
+def _check_options(flags: Sequence[str], alerts: Sequence[str]) -> None:
+    if len(flags) > 1:
+        raise DeclarationError(f"{flags[0]} and {flags[1]} cannot be combined", fix="use only one of them")
+    if flags == ["--from-now"] and not alerts:
+        raise DeclarationError("--from-now needs the name of an alert", fix="lake alert NAME --from-now")
+
+
+def _emit_alerts(shell: Shell, done: Sequence[Told], failures: Mapping[str, LakeError], *, several: bool) -> None:
     rows = [{"alert": one.alert, "of": one.about, "sent": one.sent, "state": one.state} for one in done]
     lines = [*table(rows, "alert", "of", "sent", "state"), *(text for one in done for text in one.messages)]
-    if done or len(declared) > 1:
-        failed_ones = {name: failure.record for name, failure in failures.items()}
-        shell.emit({"alerts": [asdict(one) for one in done], "failed": failed_ones}, lines)
+    if done or several:
+        records = {name: failure.record for name, failure in failures.items()}
+        shell.emit({"alerts": [asdict(one) for one in done], "failed": records}, lines)
     if failures:
         raise next(iter(failures.values()))
-    return None
 
 
 def _again(shell: Shell, alerts: list[Alert], *, given_up: bool) -> None:

@@ -1,34 +1,37 @@
-"""The command that follows a table: changes."""
+"""Command `changes`: follows the changes of a table."""
 
 from __future__ import annotations
 
+import json
 import select
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import click
 
-from lake.cli import Number, Shell, shared
+from lake.cli import Shell, WholeNumber, common_options
 from lake.errors import DeclarationError
+from lake.text import as_table, plain, shown
+
+if TYPE_CHECKING:
+    from lake.read.net_changes import Change
+    from lake.read.subscription import Changes
 
 
 @click.command()
 @click.argument("table")
 @click.option("--consumer", metavar="NAME", help="Go on from the edition whose changes this consumer was given last.")
 @click.option("--follow", is_flag=True, help="Go on with the changes of editions to come, until SIGINT or SIGTERM.")
-@click.option("--from-edition", "since", type=Number(1), metavar="N", help="Begin after edition N, without a snapshot.")
+@click.option(
+    "--from-edition", "since", type=WholeNumber(1), metavar="N", help="Begin after edition N, without a snapshot."
+)
 @click.option("--start-over", is_flag=True, help="With --consumer: begin with a snapshot again.")
 @click.option("--forget", is_flag=True, help="With --consumer: take it off the list; no edition is kept for it.")
-@shared
+@common_options
 def changes(
-    shell: Shell,
-    table: str,
-    consumer: str | None,
-    since: int | None,
-    *,
-    follow: bool,
-    start_over: bool,
-    forget: bool,
+    shell: Shell, table: str, consumer: str | None, since: int | None, *, follow: bool, start_over: bool, forget: bool
 ) -> None:
     """Follow the changes of TABLE, edition by edition. First come all of its rows, a snapshot.
 
@@ -43,21 +46,15 @@ def changes(
     lake changes customer_daily --consumer crm --follow | ./apply
     lake changes customer_daily --consumer crm --forget
     """
-    from lake.read.change_lines import as_json_lines, as_lines
-    from lake.read.subscription import forget_consumer, subscribe
-
     if (start_over or forget) and consumer is None:
-        raise DeclarationError(
-            f"{'--forget' if forget else '--start-over'} needs --consumer", fix="name it; lake status lists consumers"
-        )
-    if forget and (follow or start_over or since is not None):
-        raise DeclarationError("--forget cannot be combined with other options", fix="use only --consumer with it")
+        flag = "--forget" if forget else "--start-over"
+        raise DeclarationError(f"{flag} needs --consumer", fix="name it; lake status lists consumers")
     if forget and consumer is not None:
-        forget_consumer(shell.settings, consumer, table)
-        data = {"table": table, "consumer": consumer, "forgotten": True}
-        return shell.emit(data, f"consumer {consumer} of {table}: forgotten, no edition is kept for it")
+        return _forget(shell, table, consumer, alone=not follow and not start_over and since is None)
+    from lake.read.subscription import subscribe
+
     form = as_json_lines if shell.json or not sys.stdout.isatty() else as_lines
-    given = subscribe(
+    editions = subscribe(
         shell.settings,
         table,
         consumer=consumer,
@@ -66,14 +63,24 @@ def changes(
         start_over=start_over,
         waiting=_reader_is_there,
     )
-    for edition in given:
+    for edition in editions:
         _write(form(edition), shell.begin_answer)
         edition.ack()
     return None
 
 
+def _forget(shell: Shell, table: str, consumer: str, *, alone: bool) -> None:
+    from lake.read.subscription import forget_consumer
+
+    if not alone:
+        raise DeclarationError("--forget cannot be combined with other options", fix="use only --consumer with it")
+    forget_consumer(shell.settings, consumer, table)
+    data = {"table": table, "consumer": consumer, "forgotten": True}
+    shell.emit(data, f"consumer {consumer} of {table}: forgotten, no edition is kept for it")
+
+
 def _write(lines: Iterable[str], begin: Callable[[], None]) -> None:
-    """Prints the lines of an edition, all of them before it returns."""
+    """Print the lines of an edition and flush."""
     for line in lines:
         begin()
         sys.stdout.write(f"{line}\n")
@@ -81,8 +88,43 @@ def _write(lines: Iterable[str], begin: Callable[[], None]) -> None:
 
 
 def _reader_is_there() -> None:
-    """Raises BrokenPipeError where nobody reads what is printed any more, which else only the next line would tell."""
+    """Raise BrokenPipeError if nobody reads stdout; otherwise only the next line would notice."""
     poll = select.poll()
     poll.register(sys.stdout, 0)
     if any(event & select.POLLERR for _, event in poll.poll(0)):
         raise BrokenPipeError
+
+
+def as_json_lines(changes: Changes) -> Iterator[str]:
+    """Yield a line per change, after `snapshot` if the consumer must discard its rows, then `complete`."""
+    of = {"edition": changes.edition, "cut": changes.cut}
+    if changes.snapshot:
+        yield json.dumps({**of, "change": "snapshot"})
+    count = 0
+    for count, row in enumerate(changes, start=1):  # noqa: B007 - counted for the line below
+        images = {"key": row.key, "before": row.before, "after": row.after}
+        yield json.dumps({**of, "change": row.change, **plain(images)})
+    yield json.dumps({**of, "change": "complete", "rows": count})
+
+
+def as_lines(changes: Changes) -> Iterator[str]:
+    """Yield a heading and a table of the rows; an update shows old and new values."""
+    rows = iter(changes)
+    first = next(rows, None)
+    way = "snapshot" if changes.snapshot else f"from edition {changes.since}"
+    yield f"edition {changes.edition} of cut {changes.cut}, {way}{'' if first else ': no changes'}"
+    if first is not None:
+        columns = list({**(first.before or {}), **(first.after or {})})
+        lines = (_cells(row, columns) for row in chain([first], rows))
+        yield from as_table(["change", *columns], lines)
+
+
+def _cells(row: Change, columns: list[str]) -> list[str]:
+    return [row.change, *(_cell(row, column) for column in columns)]
+
+
+def _cell(row: Change, column: str) -> str:
+    images = [image[column] for image in (row.before, row.after) if image is not None and column in image]
+    if len(images) == 2 and images[0] == images[1]:
+        images.pop()
+    return " → ".join(map(shown, images))

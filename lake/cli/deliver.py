@@ -1,4 +1,4 @@
-"""The command that fills the targets of sinks: deliver."""
+"""Command `deliver`: brings the targets of sinks to the current edition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lake.cli import Shell, shared, table
+from lake.cli import Shell, common_options, table
 from lake.errors import DeclarationError, LakeError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--forget", is_flag=True, help="Keep no edition for these sinks any more; their targets stay as they are."
 )
-@shared
+@common_options
 def deliver(
     shell: Shell,
     sinks: tuple[str, ...],
@@ -53,34 +53,44 @@ def deliver(
     """
     ways = {"--dry-run": dry_run, "--resync": resync, "--repair": repair, "--follow": follow, "--forget": forget}
     ways |= {"--retry": retry, "--give-up": give_up}
-    _must_go_together([way for way, given in ways.items() if given], sinks)
+    _check_options([way for way, given in ways.items() if given], sinks)
     from lake.sinks import deliver as verb
     from lake.sinks.declared import declared_sinks
 
     if forget:
-        for name in sinks:
-            verb.forget_sink(shell.settings, name)
-        return shell.emit(
-            {"forgotten": sinks}, (f"sink {name}: forgotten, no edition is kept for it" for name in sinks)
-        )
+        return _forget(shell, sinks)
     declared = declared_sinks(shell.settings, sinks)
     if repair:
         return _repair(shell, declared)
     if retry or give_up:
         return _again(shell, declared, given_up=give_up)
     if follow:
-        return verb.follow(
-            shell.settings,
-            declared,
-            on_done=lambda done: shell.say(f"deliver {done}"),
-            on_failure=lambda name, failure: shell.say(f"deliver {name} failed: {failure}"),
-        )
+        return _follow(shell, declared)
     how = verb.preview if dry_run else verb.deliver
     return _deliver(shell, declared, lambda sink: how(shell.settings, sink, resync=resync))
 
 
+def _forget(shell: Shell, sinks: Sequence[str]) -> None:
+    from lake.sinks.deliver import forget_sink
+
+    for name in sinks:
+        forget_sink(shell.settings, name)
+    shell.emit({"forgotten": sinks}, (f"sink {name}: forgotten, no edition is kept for it" for name in sinks))
+
+
+def _follow(shell: Shell, sinks: list[Declared]) -> None:
+    from lake.sinks.deliver import follow
+
+    follow(
+        shell.settings,
+        sinks,
+        on_done=lambda done: shell.report(f"deliver {done}"),
+        on_failure=lambda name, failure: shell.report(f"deliver {name} failed: {failure}"),
+    )
+
+
 def _deliver(shell: Shell, sinks: Sequence[Declared], how: Callable[[Declared], Delivered]) -> None:
-    """Each sink, whatever became of those before it; the first failure ends the command when all were tried."""
+    """Deliver to each sink, even if another fails; raise the first failure at the end."""
     done: list[Delivered] = []
     failures: dict[str, LakeError] = {}
     for sink in sinks:
@@ -89,7 +99,7 @@ def _deliver(shell: Shell, sinks: Sequence[Declared], how: Callable[[Declared], 
         except LakeError as failure:
             failures[sink.name] = failure
             if len(sinks) > 1:
-                shell.say(f"deliver {sink.name} failed: {failure}")
+                shell.report(f"deliver {sink.name} failed: {failure}")
     rows = [row for one in done for row in _rows(one)]
     lines = table(rows, "sink", "edition", "table", "inserted", "updated", "deleted", "rejected")
     if done or len(sinks) > 1:
@@ -100,7 +110,6 @@ def _deliver(shell: Shell, sinks: Sequence[Declared], how: Callable[[Declared], 
 
 
 def _rows(done: Delivered) -> Iterator[dict[str, object]]:
-    """What was sent, a row for each table; one for a sink that has the edition."""
     way = f"{done.edition}" if done.since in {None, done.edition} else f"{done.since} → {done.edition}"
     common = {"sink": done.sink, "edition": way, "rejected": done.rejected}
     if not done.changed:
@@ -130,7 +139,7 @@ def _again(shell: Shell, sinks: Sequence[Declared], *, given_up: bool) -> None:
     shell.emit({"again": [asdict(one) for one in done]}, table(rows, "sink", what, "left"))
 
 
-def _must_go_together(ways: Sequence[str], sinks: Sequence[str]) -> None:
+def _check_options(ways: Sequence[str], sinks: Sequence[str]) -> None:
     if len(ways) > 1 and set(ways) != {"--dry-run", "--resync"}:
         raise DeclarationError(f"{' and '.join(ways[:2])} cannot be combined", fix="use only one of them")
     alone = (["--repair"], ["--forget"], ["--resync"], ["--retry"], ["--give-up"])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from lake.cli import Number, Shell, shared
+from lake.cli import Shell, WholeNumber, common_options
 
 LIMIT = click.option(
     "--limit",
     default=10,
     show_default=True,
-    type=Number(1),
+    type=WholeNumber(1),
     metavar="N",
     help="Show at most N rows, and N events of each.",
 )
@@ -19,9 +19,9 @@ LIMIT = click.option(
 @click.command()
 @click.argument("table")
 @click.argument("key", nargs=-1, metavar="COLUMN=VALUE...")
-@click.option("--at-cut", type=Number(), metavar="N", help="Show the table as it was at cut N.")
+@click.option("--at-cut", type=WholeNumber(), metavar="N", help="Show the table as it was at cut N.")
 @LIMIT
-@shared
+@common_options
 def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, limit: int) -> None:
     """Show the events behind a row of TABLE (its lineage). Says what became of each event.
 
@@ -44,11 +44,13 @@ def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, 
 
 @click.command()
 @click.argument("table")
-@click.option("--from-edition", "old", type=Number(), required=True, metavar="A", help="The edition to compare from.")
-@click.option("--to-edition", "new", type=Number(), required=True, metavar="B", help="The edition to compare to.")
+@click.option(
+    "--from-edition", "old", type=WholeNumber(), required=True, metavar="A", help="The edition to compare from."
+)
+@click.option("--to-edition", "new", type=WholeNumber(), required=True, metavar="B", help="The edition to compare to.")
 @click.option("--no-events", is_flag=True, help="Show only the rows: immediate, without Spark.")
 @LIMIT
-@shared
+@common_options
 def diff(shell: Shell, table: str, old: int, new: int, limit: int, *, no_events: bool) -> None:
     """Show how rows of TABLE differ between two editions. Shows the events that caused the changes, too.
 

@@ -1,4 +1,4 @@
-"""Reporting a fault to a person: what was found, where, and how to fix it; the stack trace only with --debug."""
+"""Errors as messages: what, where and fix; stack traces only with --debug."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from lake.cli import debugging
+from lake.cli import stack_traces_wanted
 from lake.errors import DeclarationError, LakeError
 from lake.process import fault_of
 from lake.session import first_line
@@ -20,36 +20,33 @@ if TYPE_CHECKING:
     from lake.config import Settings
 
 LINE: Final = 100
-"""Longest command line to show, in characters."""
+"""Maximum characters of a command line in a message."""
 
 
 def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeError:
-    """`error` as a LakeError; a fault of the command line is reported with that line.
-
-    `settings` are those of the project, if loaded. Where stack traces are wanted, its own is printed on stderr.
-    """
-    if debugging():
+    """Convert `error` to a LakeError, with the command line as its place if it is a usage error."""
+    if stack_traces_wanted():
         click.echo(obeyed("".join(format_exception(error)), keep="\n"), err=True, nl=False)
     if isinstance(error, click.ClickException):
-        return _misused(error)
+        return _usage_fault(error)
     fault = fault_of(error, settings)
     if fault is None:
-        return _unforeseen(error)
+        return _unexpected_fault(error)
     if isinstance(fault, DeclarationError) and not fault.where and not fault.tells_several:
-        fault.where = _typed()
+        fault.where = _command_line()
     if not fault.fix and not fault.tells_several:
         fault.fix = "--debug shows the stack trace"
     return fault
 
 
-def _misused(error: click.ClickException) -> DeclarationError:
+def _usage_fault(error: click.ClickException) -> DeclarationError:
     context = getattr(error, "ctx", None)
     command = context.command_path if context else " ".join(["lake", *sys.argv[1:2]])
     what = error.format_message().rstrip(".")
-    return DeclarationError(what[:1].lower() + what[1:], where=_typed(), fix=f"{command} --help")
+    return DeclarationError(what[:1].lower() + what[1:], where=_command_line(), fix=f"{command} --help")
 
 
-def _unforeseen(error: BaseException) -> LakeError:
+def _unexpected_fault(error: BaseException) -> LakeError:
     return LakeError(
         f"unexpected error: {first_line(error)}",
         where=_place(error),
@@ -58,7 +55,6 @@ def _unforeseen(error: BaseException) -> LakeError:
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line of this package that the error passed through."""
     package = Path(__file__).parents[1]
     frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(package)]
     if not frames:
@@ -70,7 +66,6 @@ def _quoted(word: str) -> str:
     return f'"{word}"' if "'" in word and not set(word) & set('"\\$`!') else shlex.quote(word)
 
 
-def _typed() -> str:
-    """The command line as it was typed."""
+def _command_line() -> str:
     line = " ".join(["lake", *map(_quoted, sys.argv[1:])])
     return line if len(line) <= LINE else f"{line[: LINE - 1]}…"

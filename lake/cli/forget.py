@@ -1,4 +1,4 @@
-"""The command that forgets a person."""
+"""Command `forget`: erases a person."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from lake.cli import Shell, shared
+from lake.cli import Shell, common_options
 from lake.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ RENAMED: Final = (
 )
 @click.option("--value", "values", multiple=True, metavar="TEXT", help="With --proof: also search for TEXT.")
 @click.option("--lost", is_flag=True, help="Instead of subject=WHO: forget everyone in STREAM whose key is lost.")
-@shared
+@common_options
 def forget(
     shell: Shell, stream: str, person: str | None, yes: bool, proof: bool, values: tuple[str, ...], lost: bool
 ) -> None:
@@ -65,7 +65,7 @@ def forget(
     subject = _subject(person)
     if not (yes or proof):
         return _preview(shell, preview(project, lambda: shell.spark, stream, subject))
-    done = run(project, lambda: shell.spark, stream, subject, shell.say) if yes else None
+    done = run(project, lambda: shell.spark, stream, subject, shell.report) if yes else None
     report = prove(project, stream, subject, {*values, *(done.values if done else ())}) if proof else None
     shell.emit(_data(done) | (report.record if report else {}), [*_forgotten(done), *_proved(report)])
     if report and (fault := report.fault):
@@ -89,7 +89,7 @@ def _preview(shell: Shell, would: Preview) -> None:
         f"editions that would expire: {len(would.editions)}",
     ]
     shell.emit({name: value for name, value in asdict(would).items() if name != "fields"}, lines)
-    shell.say("dry run, nothing was changed: run it again with --yes to forget this person; that cannot be undone")
+    shell.report("dry run, nothing was changed: run it again with --yes to forget this person; that cannot be undone")
 
 
 def _data(done: Forgotten | None) -> dict[str, Any]:
@@ -130,6 +130,6 @@ def _give_up(shell: Shell, project: Project, stream: str, *, yes: bool) -> None:
             fix="with --yes, the personal data of people whose key is lost becomes null for good, and all "
             f"quarantined records of {stream} are blanked; look for a copy of the key store first",
         )
-    done = give_up(project, lambda: shell.spark, stream, shell.say)
+    done = give_up(project, lambda: shell.spark, stream, shell.report)
     lines = [f"forgotten for lack of a key: {done.people} people of {stream}", *([RENAMED] if done.renamed else [])]
     shell.emit({"stream": stream, **asdict(done)}, lines)

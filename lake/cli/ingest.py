@@ -1,4 +1,4 @@
-"""Commands that take events into their logs."""
+"""Commands that ingest events: ingest, append, tap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.cli import Local, Shell, shared, table
+from lake.cli import LocalPath, Shell, common_options, table
 
 if TYPE_CHECKING:
     from lake.errors import LakeError
@@ -32,7 +32,7 @@ COUNTS = ("read", "accepted", "duplicates", "quarantined")
     metavar="STREAM",
     help="Have the source copy the table behind STREAM anew, too. Repeatable.",
 )
-@shared
+@common_options
 def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str, ...]) -> int:
     """Ingest what is new. NAMES are those of streams and sources (default: all).
 
@@ -51,7 +51,7 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
     failures: list[LakeError] = []
 
     def failed(stream: str, error: LakeError) -> None:
-        shell.tell(stream, error)
+        shell.report_fault(stream, error)
         failures.append(error)
 
     done = ingest_named(
@@ -60,7 +60,7 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
         names,
         give_up=give_up,
         again=again,
-        tell=shell.say,
+        tell=shell.report,
         on_failure=failed,
     )
     emit_counts(shell, done)
@@ -69,12 +69,12 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
 
 @click.command()
 @click.argument("stream")
-@click.argument("files", nargs=-1, required=True, type=Local())
+@click.argument("files", nargs=-1, required=True, type=LocalPath())
 @click.option("--decide", is_flag=True, help="Append them if the Fold that decides on STREAM accepts them all.")
 @click.option("--expect", metavar="VERSION", help="With --decide: only if their key is at this version; * for any.")
 @click.option("--new", is_flag=True, help="With --decide: only if their key has no event yet.")
 @click.option("--id", metavar="ID", help="With --decide: idempotency key (default: by content).")
-@shared
+@common_options
 def append(
     shell: Shell,
     stream: str,
@@ -110,7 +110,7 @@ def append(
     must_exist(given)
     counts = append_files(shell.settings, lambda: shell.spark, contract, given)
     if counts.quarantined:
-        shell.say(f"{counts.quarantined} of {counts.read} records are in quarantine: lake quarantine list {stream}")
+        shell.report(f"{counts.quarantined} of {counts.read} records are in quarantine: lake quarantine list {stream}")
     emit_batch(shell, stream, counts)
 
 
@@ -134,7 +134,7 @@ def _decide(shell: Shell, stream: str, files: tuple[str, ...], expect: str, new:
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("stream")
 @click.argument("command", nargs=-1, required=True)
-@shared
+@common_options
 def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
     """Append the rows of a Singer tap to the log of STREAM.
 
@@ -152,13 +152,13 @@ def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
 
 
 def emit_batch(shell: Shell, stream: str, counts: BatchCounts) -> None:
-    """Prints the token of a batch; with --json also what became of its records."""
+    """Print the token of a batch; with --json also its counts."""
     row = _row(stream, counts)
     shell.emit(row, row["token"])
 
 
 def emit_counts(shell: Shell, done: Mapping[str, BatchCounts], **more: Any) -> None:
-    """Prints what became of the records of each stream."""
+    """Print the counts of each stream."""
     data = {stream: _row(stream, counts) for stream, counts in done.items()}
     rows = list(data.values())
     shell.emit({"streams": data, **more}, table(rows, "token", *counts_of(rows)) if rows else "nothing to do")
@@ -169,11 +169,11 @@ def _row(stream: str, counts: BatchCounts) -> dict[str, Any]:
 
 
 def counts_of(rows: list[dict[str, Any]]) -> list[str]:
-    """The columns of the counts; `control` only where there are control messages."""
+    """Return the count columns; `control` only if there are control messages."""
     return [*COUNTS, "control"] if any(row["control"] for row in rows) else [*COUNTS]
 
 
-def say_all(shell: Shell, lines: Iterable[str]) -> None:
-    """Says `lines`, one by one."""
+def report_all(shell: Shell, lines: Iterable[str]) -> None:
+    """Print `lines` as progress."""
     for line in lines:
-        shell.say(line)
+        shell.report(line)

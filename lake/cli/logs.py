@@ -1,4 +1,4 @@
-"""The command that shows and checks a log."""
+"""Command `log`: shows and checks a log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.cli import Shell, shared, table
+from lake.cli import Shell, common_options, table
 from lake.cli.ingest import counts_of
 from lake.errors import ContractError, DeclarationError
 from lake.text import counted, moment
@@ -25,7 +25,7 @@ SHOWN = 20
 @click.option("--head", is_flag=True, help="Print the digest of the whole log, to store elsewhere.")
 @click.option("--since", metavar="DIGEST", help="With --check: also verify that the log continues the one with DIGEST.")
 @click.option("--missing", is_flag=True, help="List what is missing, by the contract's `complete`.")
-@shared
+@common_options
 def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None, missing: bool) -> None:
     """Show the log of STREAM. Lists its batches, offsets, sources, counts and voids.
 
@@ -84,7 +84,7 @@ def _check_log(shell: Shell, stream: str, since: str) -> None:
     if verdict.since:
         summary += f", and continues the log as it was at batch {verdict.since}"
     if unproved:
-        shell.say(
+        shell.report(
             f"{unproved} of {verdict.batches} batches have no recorded fingerprint: their content is not verified"
         )
     shell.emit({"stream": stream, **asdict(verdict)}, verdict.faults or summary)
@@ -150,7 +150,6 @@ def _bucket(number: int) -> str:
 
 
 def _producers(producers: list[dict[str, Any]]) -> list[str]:
-    """Those that are furthest behind, where the log waits for any."""
     if not producers:
         return []
     left = len(producers) - SHOWN

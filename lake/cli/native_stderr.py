@@ -1,8 +1,7 @@
-"""Standard error of native code, without the panics of Rust: delta-rs panics beside the error that it raises.
+"""Filter of native standard error that drops Rust panics: delta-rs panics besides raising an error.
 
-What Python prints goes to standard error as before. What libraries and child processes print there passes through a
-pipe, where a thread leaves out panics: the error is reported once, in the words of `lake`. What is in the pipe when the
-process is killed, or aborts in native code, is lost: --debug leaves standard error as it is.
+Python's output is unaffected. Output of libraries and child processes passes through a pipe and a thread. Its content
+is lost if the process is killed or aborts; --debug disables the filter.
 """
 
 from __future__ import annotations
@@ -16,36 +15,36 @@ from threading import Thread
 from typing import Final
 
 PANIC: Final = re.compile(rb"thread '[^']*'(?: \([0-9]+\))? panicked at ")
-REST: Final = re.compile(rb"stack backtrace:|note: |\s+[0-9]+: |\s+at |\s*$")
-"""Lines that follow a panic and its message."""
-END: Final = b"\0the end of what is printed\n"
+PANIC_DETAILS: Final = re.compile(rb"stack backtrace:|note: |\s+[0-9]+: |\s+at |\s*$")
+"""Lines after a panic and its message."""
+END_MARK: Final = b"\0the end of what is printed\n"
 PATIENCE: Final = 5.0
-"""Seconds to wait at the end for what was printed before."""
+"""Seconds to wait at the end for buffered output."""
 
 
 @contextmanager
 def without_panics() -> Iterator[None]:
-    """Leave panics out of what native code prints on standard error while the block runs."""
+    """Drop panics from native standard error in this block."""
     own, python = os.dup(2), sys.stderr
     come, go = os.pipe()
     os.dup2(go, 2)
     os.close(go)
     sys.stderr = os.fdopen(own, "w", 1, "utf-8", "backslashreplace", closefd=False)
-    passing = Thread(target=_pass_on, args=(come, own), daemon=True)
+    passing = Thread(target=_copy_lines, args=(come, own), daemon=True)
     passing.start()
     try:
         yield
     finally:
         sys.stderr.flush()
-        os.write(2, END)
+        os.write(2, END_MARK)
         passing.join(PATIENCE)
         os.dup2(own, 2)
         sys.stderr = python
 
 
-def _pass_on(come: int, own: int) -> None:
-    """Copy lines, and what is printed without an end of line, from one file to another; until END."""
-    lines, rest = _Lines(), b""
+def _copy_lines(come: int, own: int) -> None:
+    """Copy lines, and partial lines that cannot begin a panic, until END_MARK."""
+    lines, rest = _PanicFilter(), b""
     while part := os.read(come, 1 << 16):
         *whole, rest = (rest + part).split(b"\n")
         kept = b"".join(lines.kept(line + b"\n") for line in whole)
@@ -56,21 +55,20 @@ def _pass_on(come: int, own: int) -> None:
             return
 
 
-class _Lines:
-    """Which lines are kept."""
+class _PanicFilter:
+    """Filter of lines. An empty line may precede a panic, so it waits for the next line."""
 
     def __init__(self) -> None:
         self.is_at_end, self._after, self._empty = False, 0, b""
 
     def kept(self, line: bytes) -> bytes:
-        """What is to be printed of a line. An empty one, as before a panic, waits for the next."""
-        if line.endswith(END):
+        if line.endswith(END_MARK):
             self.is_at_end = True
-            return self._empty + line.removesuffix(END)
+            return self._empty + line.removesuffix(END_MARK)
         if PANIC.match(line):
             self._after, self._empty = 1, b""
             return b""
-        if self._after == 1 or (self._after and REST.match(line)):
+        if self._after == 1 or (self._after and PANIC_DETAILS.match(line)):
             self._after = 2
             return b""
         self._after = 0
@@ -80,12 +78,10 @@ class _Lines:
         return self.waiting() + line
 
     def waiting(self) -> bytes:
-        """The empty line that waited, to be printed now."""
         before, self._empty = self._empty, b""
         return before
 
     def may_begin_panic(self, part: bytes) -> bool:
-        """Whether the beginning of a line has to wait for its end."""
         return bool(self._after) or b"thread '".startswith(part[:8]) or b"\0" in part
 
 

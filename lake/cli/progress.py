@@ -1,4 +1,4 @@
-"""Progress on stderr: a line for each step at a terminal while it lasts, lines for a pipe, or JSON for machines."""
+"""Progress on stderr: live lines at a terminal, plain lines in a pipe, or JSON Lines."""
 
 from __future__ import annotations
 
@@ -18,74 +18,68 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-Usual = Callable[[str], Mapping[str, float]]
-"""The seconds that a verb took last, by its subject."""
+DurationLookup = Callable[[str], Mapping[str, float]]
+"""Function that returns the last seconds of a verb, by subject."""
 
 COLOURS: Final = {"lake:": "red", "warning": "yellow", "failed": "red"}
-"""Of what a line begins with; other verbs are cyan."""
-SILENT: Final = frozenset({"check", "settle"})
-"""Verbs of which nothing else says what they have done."""
-AT_ONCE: Final = frozenset({"load", "start"})
-"""Verbs that are shown when they begin: a person waits for them before anything else is done."""
+"""Colour of a line's first word; cyan by default."""
+REPORTED_HERE: Final = frozenset({"check", "settle"})
+"""Verbs whose result nothing else reports."""
+SHOWN_AT_ONCE: Final = frozenset({"load", "start"})
+"""Verbs shown from their start: the user waits for them first."""
 SHORT: Final = 0.5
-"""Seconds; another step that takes less is not shown."""
+"""Steps shorter than these seconds are not shown."""
 
 
 def stderr_is_terminal() -> bool:
-    """Whether a person watches, at a terminal that can move its cursor."""
+    """Return whether stderr is a terminal that can move its cursor."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def coloured(line: str) -> str:
-    """A line for stderr, its first word in a colour at a terminal where colours are wanted."""
+    """Colour the first word if stderr is a terminal and colours are enabled."""
     if not stderr_is_terminal() or os.environ.get("NO_COLOR"):
         return line
     word, space, rest = line.partition(" ")
     return click.style(word, fg=COLOURS.get(word, "cyan"), bold=word == "lake:") + space + rest
 
 
-class Lines:
-    """For a pipe: what verbs have done, most of which say so themselves, and first that Spark is loaded and started."""
+class LineProgress:
+    """Plain lines for a pipe: Spark's start, and results that verbs do not report themselves."""
 
-    def say(self, line: str) -> None:
-        """Prints a line."""
+    def report(self, line: str) -> None:
         click.echo(line, err=True)
 
-    def warn(self, line: str) -> None:
-        """Prints a warning."""
-        self.say(line)
+    def report_warning(self, line: str) -> None:
+        self.report(line)
 
     def begun(self, step: Step) -> None:
-        if step.verb in AT_ONCE:
-            self.say(f"{step.verb:<7} {step.subject}")
+        if step.verb in SHOWN_AT_ONCE:
+            self.report(f"{step.verb:<7} {step.subject}")
 
     def advanced(self, step: Step) -> None:
-        """Prints nothing: a pipe is told of no step's progress."""
+        """Print nothing."""
 
     def ended(self, step: Step) -> None:
-        """Prints one line of a verb that says nothing of what it has done itself."""
-        if step.verb in SILENT and not step.failed:
+        if step.verb in REPORTED_HERE and not step.failed:
             rows = "" if step.rows is None else f"{step.rows} rows "
-            self.say(f"{step.verb:<7} {step.subject}: {rows}in {step.seconds:.1f} s")
+            self.report(f"{step.verb:<7} {step.subject}: {rows}in {step.seconds:.1f} s")
 
     def stop(self) -> None:
-        """Nothing is drawn from now on."""
+        """Print nothing: there is no live display."""
 
 
-class Records(Lines):
-    """For machines: one JSON object a line, with `at` (UTC), `event`, and what belongs to it."""
+class JsonProgress(LineProgress):
+    """One JSON object per line, with `at` (UTC) and `event`."""
 
     def record(self, event: str, **more: Any) -> None:
-        """Prints one record."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         click.echo(json.dumps({"at": at, "event": event, **more}, default=str), err=True)
 
-    def say(self, line: str) -> None:
-        """Prints a line as a record."""
+    def report(self, line: str) -> None:
         self.record("message", text=line)
 
-    def warn(self, line: str) -> None:
-        """Prints a warning as a record."""
+    def report_warning(self, line: str) -> None:
         self.record("warning", text=line)
 
     def begun(self, step: Step) -> None:
@@ -100,18 +94,17 @@ class Records(Lines):
         self.record("end", verb=step.verb, subject=step.subject, outcome=outcome, seconds=seconds, rows=step.rows)
 
 
-class Live(Lines):
-    """For a terminal: a line for each step at work, below what has been said; gone when it has ended."""
+class LiveProgress(LineProgress):
+    """One line per running step at a terminal, below earlier output."""
 
-    def __init__(self, usual: Usual, console: Console | None = None) -> None:
+    def __init__(self, usual: DurationLookup, console: Console | None = None) -> None:
         self.usual = usual
         self._known: dict[str, Mapping[str, float]] = {}
         self._console = console
         self._progress: Progress | None = None
         self._tasks: dict[Step, TaskID] = {}
 
-    def say(self, line: str) -> None:
-        """Prints a line above those of the steps at work."""
+    def report(self, line: str) -> None:
         if self._progress is None:
             click.echo(coloured(line), err=True)
         else:
@@ -122,9 +115,9 @@ class Live(Lines):
     def begun(self, step: Step) -> None:
         progress = self._begin()
         if step.verb not in self._known:
-            self._known[step.verb] = {} if step.verb in AT_ONCE else self.usual(step.verb)
+            self._known[step.verb] = {} if step.verb in SHOWN_AT_ONCE else self.usual(step.verb)
         seconds = self._known[step.verb].get(step.subject)
-        visible = step.verb in AT_ONCE
+        visible = step.verb in SHOWN_AT_ONCE
         self._tasks[step] = progress.add_task(step.subject, total=None, visible=visible, step=step, usual=seconds)
 
     def ended(self, step: Step) -> None:
@@ -145,8 +138,8 @@ class Live(Lines):
         return self._progress
 
 
-def note(step: Step, elapsed: float, usual: float | None) -> str:
-    """How far a step is, and how long it will take, as far as that is known."""
+def remaining_note(step: Step, elapsed: float, usual: float | None) -> str:
+    """Return a step's progress and its estimated remaining time."""
     if step.total:
         from rich.filesize import decimal
 
@@ -166,18 +159,16 @@ def _about(seconds: float) -> str:
 
 
 def _progress(console: Console | None) -> Progress:
-    """Lines at the terminal that is stderr now, whatever a JVM that starts meanwhile is given as its own."""
+    """Return a display on the current stderr, even if a JVM started later gets another one."""
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task
     from rich.text import Text
 
     class Line(ProgressColumn):
-        """What is at work, how long for, and for how long still."""
-
         def render(self, task: Task) -> Text:
             step: Step = task.fields["step"]
             elapsed = time.monotonic() - step.began
-            remark = note(step, elapsed, task.fields["usual"])
+            remark = remaining_note(step, elapsed, task.fields["usual"])
             shown = "".join(c if c.isprintable() else "?" for c in step.subject)
             return Text.assemble(
                 (f"{step.verb:<7} ", "cyan"),
@@ -187,8 +178,6 @@ def _progress(console: Console | None) -> Progress:
             )
 
     class Shown(Progress):
-        """Steps that take a while."""
-
         def get_renderables(self) -> Any:
             now = time.monotonic()
             for task in self.tasks:

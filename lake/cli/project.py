@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lake.cli import Finite, Local, Shell, shared
+from lake.cli import FiniteNumber, LocalPath, Shell, common_options
 from lake.errors import DeclarationError, LakeError
 from lake.remote import TOKEN
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", type=Local(path_type=Path))
+@click.argument("folder", type=LocalPath(path_type=Path))
 @click.option(
     "--example",
     type=click.Choice(["social"]),
     help="A worked example instead: social keeps timelines, a search index, a cache and alerts in step.",
 )
-@shared
+@common_options
 def init(shell: Shell, folder: Path, example: str | None) -> None:
     """Create a project in FOLDER. It has a stream, two tables, their expectations, a few events and a test.
 
@@ -43,23 +43,23 @@ def init(shell: Shell, folder: Path, example: str | None) -> None:
     shell.emit({"project": str(folder.resolve()), "files": files}, files)
     ready = "" if jars.are_in(Settings.jars) else "lake setup && "
     table = EXAMPLES[example] if example else "customer_daily"
-    shell.say(f"next: cd {shlex.quote(str(folder))} && {ready}lake run && lake sql 'select * from {table}'")
+    shell.report(f"next: cd {shlex.quote(str(folder))} && {ready}lake run && lake sql 'select * from {table}'")
 
 
 @click.command()
 @click.option(
     "--from",
     "source",
-    type=Local(exists=True, file_okay=False, path_type=Path),
+    type=LocalPath(exists=True, file_okay=False, path_type=Path),
     help="Copy the jars from this folder instead of fetching them.",
 )
 @click.option(
     "--ivy-settings",
-    type=Local(exists=True, dir_okay=False, path_type=Path),
+    type=LocalPath(exists=True, dir_okay=False, path_type=Path),
     help="Fetch them as this ivysettings.xml says, such as from a mirror.",
 )
 @click.option("--s3", "for_s3", is_flag=True, help="Fetch those for an object store too.")
-@shared
+@common_options
 def setup(shell: Shell, source: Path | None, ivy_settings: Path | None, for_s3: bool) -> None:
     """Fetch the jars that Spark needs for Delta, and verify them. Each has a pinned SHA-256.
 
@@ -83,17 +83,17 @@ def setup(shell: Shell, source: Path | None, ivy_settings: Path | None, for_s3: 
         folder, for_s3 = shell.settings.path(shell.settings.jars), for_s3 or bool(shell.settings.stores)
     above = (folder.parent,) if folder.resolve() == Settings.jars.resolve() else ()  # made for them
     with file_modes.for_all(folder, *above):
-        fetched = jars.provide(folder, shell.say, source=source, ivy_settings=ivy_settings)
+        fetched = jars.provide(folder, shell.report, source=source, ivy_settings=ivy_settings)
         count = len(jars.listed())
         if for_s3:
-            fetched += s3.provide(folder, shell.say, source=source, ivy_settings=ivy_settings)
+            fetched += s3.provide(folder, shell.report, source=source, ivy_settings=ivy_settings)
             count += len(jars.listed(s3.LIST))
     done = f"jars: {count} verified in {folder}" if fetched else f"jars: {count} in place"
     shell.emit({"jars": str(folder), "listed": count, "fetched": fetched}, done)
 
 
 @click.command()
-@shared
+@common_options
 def doctor(shell: Shell) -> None:
     """Check that Headwater can work on this machine. Says how to fix what fails; exit code 1 if anything does.
 
@@ -126,7 +126,7 @@ def serve() -> None:
 @click.option(
     "--port", type=click.IntRange(1024, 65535), default=15002, show_default=True, help="The port to listen on."
 )
-@shared
+@common_options
 def connect(shell: Shell, port: int) -> None:
     """Run a Spark Connect server on loopback: commands with SPARK_REMOTE set to it share one warm JVM.
 
@@ -140,7 +140,7 @@ def connect(shell: Shell, port: int) -> None:
     def ready(server: Server) -> None:
         shell.emit(asdict(server), f"SPARK_REMOTE={server.remote}")
         token = f"$(cat {server.token_file})" if server.token_file else "the token it was started with"
-        shell.say(f"pid {server.pid}; programs other than lake need {TOKEN}={token}")
+        shell.report(f"pid {server.pid}; programs other than lake need {TOKEN}={token}")
 
     run(shell.settings, port=port, ready=ready)
 
@@ -151,7 +151,7 @@ def connect(shell: Shell, port: int) -> None:
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8480, show_default=True, help="The port to listen on; 0: any."
 )
-@shared
+@common_options
 def http(shell: Shell, source: str | None, host: str, port: int) -> None:
     """Serve published tables to readers by HTTP, and take events for SOURCE, declared in sources/SOURCE.toml.
 
@@ -168,9 +168,9 @@ def http(shell: Shell, source: str | None, host: str, port: int) -> None:
         shell.emit(asdict(serving), serving.url)
         token = f"$(cat {serving.token_file})" if serving.token_file else "from the environment"
         posted = f"token {token}; streams {', '.join(serving.streams)}" if serving.streams else "no events are taken"
-        shell.say(f"pid {serving.pid}; {posted}; for readers: lake reader add")
+        shell.report(f"pid {serving.pid}; {posted}; for readers: lake reader add")
         if serving.shared:
-            shell.say(
+            shell.report(
                 f"{host} is reachable from other machines: anyone with a token may post or read, and there is no TLS;"
                 " put a proxy before it"
             )
@@ -182,8 +182,10 @@ def http(shell: Shell, source: str | None, host: str, port: int) -> None:
 @click.option(
     "--port", type=click.IntRange(1024, 65535), default=15002, show_default=True, help="The port that it listens on."
 )
-@click.option("--wait", type=Finite(), default=0.0, metavar="SECONDS", help="Keep trying for so long (default: 0).")
-@shared
+@click.option(
+    "--wait", type=FiniteNumber(), default=0.0, metavar="SECONDS", help="Keep trying for so long (default: 0)."
+)
+@common_options
 def ready(shell: Shell, port: int, wait: float) -> None:
     """Ask this project's Spark Connect server whether it is ready: a readiness probe.
 

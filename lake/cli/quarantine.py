@@ -1,4 +1,4 @@
-"""Commands about records that were refused, and events that do not count."""
+"""Commands about rejected records and voided events."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from lake.cli import Local, Shell, shared, table
-from lake.cli.ingest import emit_batch, emit_counts, say_all
+from lake.cli import LocalPath, Shell, common_options, table
+from lake.cli.ingest import emit_batch, emit_counts, report_all
 
 SHOWN = 20
 
 
 @click.group(invoke_without_command=True)
-@shared
+@common_options
 @click.pass_context
 def quarantine(ctx: click.Context, shell: Shell) -> None:
     """List, replay or accept rejected records (dead letters). They break the contract of their stream.
@@ -29,7 +29,7 @@ def quarantine(ctx: click.Context, shell: Shell) -> None:
 
 @quarantine.command("list")
 @click.argument("streams", nargs=-1)
-@shared
+@common_options
 def list_(shell: Shell, streams: tuple[str, ...]) -> None:
     """List the records in quarantine, with reason, source and raw text.
 
@@ -42,12 +42,12 @@ def list_(shell: Shell, streams: tuple[str, ...]) -> None:
     rows = [asdict(row) for row in refused]
     shown = [row | {"raw": _short(row["raw"])} for row in rows]
     shell.emit(rows, table(shown, "stream", "batch", "number", "reason", "detail", "source", "raw"))
-    say_all(shell, incomplete_transactions(shell.settings, refused))
+    report_all(shell, incomplete_transactions(shell.settings, refused))
 
 
 @quarantine.command()
 @click.argument("streams", nargs=-1)
-@shared
+@common_options
 def counts(shell: Shell, streams: tuple[str, ...]) -> None:
     """Count the records in quarantine by stream and reason.
 
@@ -59,8 +59,8 @@ def counts(shell: Shell, streams: tuple[str, ...]) -> None:
 
 @quarantine.command()
 @click.argument("stream", required=False)
-@click.argument("file", required=False, type=Local(exists=True, dir_okay=False, path_type=Path))
-@shared
+@click.argument("file", required=False, type=LocalPath(exists=True, dir_okay=False, path_type=Path))
+@common_options
 def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
     """Replay quarantined records into their log. All of them, those of STREAM, or those of FILE with `raw` corrected.
 
@@ -84,16 +84,16 @@ def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
     )
     for row in failed[:SHOWN]:
         place = f"record {row['number']} of batch {row['batch']} of {row['stream']}"
-        shell.say(f"still refused: {place}: {row['reason']}: {row['detail']} ({row['source']})")
+        shell.report(f"still refused: {place}: {row['reason']}: {row['detail']} ({row['source']})")
     if len(failed) > SHOWN:
-        shell.say(f"still refused: {len(failed) - SHOWN} more; --json lists all")
+        shell.report(f"still refused: {len(failed) - SHOWN} more; --json lists all")
     emit_counts(shell, done, failed=failed)
 
 
 @quarantine.command()
 @click.argument("stream")
 @click.option("--reason", required=True, help="Why these records may be left out.")
-@shared
+@common_options
 def accept(shell: Shell, stream: str, reason: str) -> None:
     """Accept the loss of the refused records of STREAM. They no longer hold back editions or full-dump deletes.
 
@@ -114,7 +114,7 @@ def accept(shell: Shell, stream: str, reason: str) -> None:
 @click.option("--batch", "batches", type=int, multiple=True, metavar="N", help="All events of batch N.")
 @click.option("--source", "sources", multiple=True, metavar="FILE", help="All events from FILE so far.")
 @click.option("--reason", required=True, help="Why these events do not count.")
-@shared
+@common_options
 def void(
     shell: Shell, stream: str, events: tuple[str, ...], batches: tuple[int, ...], sources: tuple[str, ...], reason: str
 ) -> None:
@@ -139,7 +139,7 @@ def _counts(shell: Shell, streams: tuple[str, ...]) -> None:
     rows = by_reason(waiting(shell.settings, streams, texts=False))
     shell.emit(rows, table(rows, "stream", "reason", "records", "example") if rows else "the quarantine is empty")
     for reason, fix in {row["reason"]: row["fix"] for row in rows}.items():
-        shell.say(f"fix: {reason}: {fix}")
+        shell.report(f"fix: {reason}: {fix}")
 
 
 def _short(text: str) -> str:

@@ -1,17 +1,17 @@
-"""The command about readers from elsewhere: who may read what by `lake serve http`."""
+"""Commands that grant access through `lake serve http`."""
 
 from __future__ import annotations
 
 import click
 
-from lake.cli import Shell, shared, table
+from lake.cli import Shell, common_options, table
 
 DAYS: click.FloatRange = click.FloatRange(min=0, min_open=True, max=36_500)
-"""A hundred years."""
+"""At most a hundred years."""
 
 
 @click.group(invoke_without_command=True)
-@shared
+@common_options
 @click.pass_context
 def reader(ctx: click.Context, shell: Shell) -> None:
     """Grant readers published tables, by lake serve http.
@@ -46,7 +46,7 @@ def reader(ctx: click.Context, shell: Shell) -> None:
     show_default=True,
     help="With --profile: where the reader reaches the server.",
 )
-@shared
+@common_options
 def add(shell: Shell, name: str, tables: tuple[str, ...], days: float | None, profile: bool, url: str) -> None:
     """Grant the reader NAME tables, and print its token. This once: only a hash of it is kept.
 
@@ -66,11 +66,11 @@ def add(shell: Shell, name: str, tables: tuple[str, ...], days: float | None, pr
     }
     shell.emit(told, granting.profile(grant, token, url) if profile else token)
     until = f"{grant.expires:%Y-%m-%d %H:%M} UTC" if grant.expires else "it is revoked"
-    shell.say(f"{grant.name} may read {', '.join(grant.tables)} until {until}")
+    shell.report(f"{grant.name} may read {', '.join(grant.tables)} until {until}")
 
 
 @reader.command("list")
-@shared
+@common_options
 def list_(shell: Shell) -> None:
     """List who may read what.
 
@@ -100,7 +100,7 @@ def list_(shell: Shell) -> None:
 
 @reader.command()
 @click.argument("name")
-@shared
+@common_options
 def revoke(shell: Shell, name: str) -> None:
     """Take back what the reader NAME was granted. A running server knows within a second.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.cli import Local, Number, Shell, shared, table
+from lake.cli import LocalPath, Shell, WholeNumber, common_options, table
 from lake.errors import DeclarationError, LakeError
 from lake.text import shown as cell
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lake.project import Project
 
 TABLES = click.argument("tables", nargs=-1)
-CUT = click.option("--cut", "number", type=Number(), help="The cut (default: the latest).")
+CUT = click.option("--cut", "number", type=WholeNumber(), help="The cut (default: the latest).")
 ALL = click.option("--all", "everything", is_flag=True, help="Every table, in dependency order.")
 YES = click.option("--yes", is_flag=True, help="Allow published columns to be dropped, or to lose values to a type.")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change, without changing anything.")
@@ -38,13 +38,13 @@ ADVANCED = ("table", "verb", "cut", "version", "inserted", "updated", "deleted",
 @click.option(
     "--to",
     "folder",
-    type=Local(),
+    type=LocalPath(),
     metavar="DIR",
     help="Write the tables to DIR, new or empty, and change nothing else.",
 )
 @DRY_RUN
 @YES
-@shared
+@common_options
 def rebuild(
     shell: Shell,
     tables: tuple[str, ...],
@@ -75,31 +75,39 @@ def rebuild(
     from lake.graph import graph
     from lake.pipeline import line
 
-    if bool(tables) == everything:
-        what = "tables and --all cannot be combined" if tables else "no table was named"
-        raise DeclarationError(what, fix="lake rebuild TABLE…, or lake rebuild --all")
-    if everything and downstream:
-        raise DeclarationError("--all already includes all that is downstream", fix="leave out --downstream")
-    if dry_run and yes:
-        raise DeclarationError("--yes and --dry-run cannot be combined", fix="use only one of them")
-    if folder is not None and (dry_run or yes):
-        raise DeclarationError("--to changes no table, so it has no --dry-run and no --yes", fix="leave them out")
+    _check_tables(tables, everything=everything, downstream=downstream)
+    _check_effects(folder, dry_run=dry_run, yes=yes)
     inputs = inputs_at(shell, number, recompute=folder is not None)
     picked = [declaration.name for declaration in inputs.project.pick(tables)]
     if downstream:
         picked += graph(inputs.project).below(*picked)
     if folder is not None:
-        return _rebuilt_to(shell, inputs, picked, folder)
-    done = rebuild_all(inputs, picked, dry_run=dry_run, yes=yes, tell=lambda rebuilt: shell.say(line(rebuilt)))
+        return _rebuild_into(shell, inputs, picked, folder)
+    done = rebuild_all(inputs, picked, dry_run=dry_run, yes=yes, tell=lambda rebuilt: shell.report(line(rebuilt)))
     emit_recomputed(shell, done)
 
 
-def _rebuilt_to(shell: Shell, inputs: Inputs, names: Sequence[str], folder: str) -> None:
+def _check_tables(tables: Sequence[str], *, everything: bool, downstream: bool) -> None:
+    if bool(tables) == everything:
+        what = "tables and --all cannot be combined" if tables else "no table was named"
+        raise DeclarationError(what, fix="lake rebuild TABLE…, or lake rebuild --all")
+    if everything and downstream:
+        raise DeclarationError("--all already includes all that is downstream", fix="leave out --downstream")
+
+
+def _check_effects(folder: str | None, *, dry_run: bool, yes: bool) -> None:
+    if dry_run and yes:
+        raise DeclarationError("--yes and --dry-run cannot be combined", fix="use only one of them")
+    if folder is not None and (dry_run or yes):
+        raise DeclarationError("--to changes no table, so it has no --dry-run and no --yes", fix="leave them out")
+
+
+def _rebuild_into(shell: Shell, inputs: Inputs, names: Sequence[str], folder: str) -> None:
     from lake.engine.at_cut import build_to
 
     if not folder or "\0" in folder:
         raise DeclarationError(f"not a folder's name: {folder!r}", fix="lake rebuild TABLE --cut N --to DIR")
-    built = build_to(inputs, names, Path(folder), tell=shell.say).tables
+    built = build_to(inputs, names, Path(folder), tell=shell.report).tables
     rows = [{"table": name, "rows": entry.rows, "path": f"{folder}/{entry.path}"} for name, entry in built.items()]
     shell.emit({"cut": inputs.cut.number, "tables": rows}, table(rows, "table", "rows", "path"))
 
@@ -109,7 +117,7 @@ def _rebuilt_to(shell: Shell, inputs: Inputs, names: Sequence[str], folder: str)
 @click.option("--from", "start", required=True, help="Events at or after this time: 2013-01-31, 2013-01-31T06:00Z.")
 @click.option("--to", "end", required=True, help="Events before this time.")
 @DRY_RUN
-@shared
+@common_options
 def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) -> None:
     """Recompute keys of TABLE with events in a time range. It is a range of event time; tables derived from it follow.
 
@@ -137,17 +145,17 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
         first,
         last,
         dry_run=dry_run,
-        tell=lambda advanced: shell.say(line(advanced)),
+        tell=lambda advanced: shell.report(line(advanced)),
     )
     below = graph(declared).below(name)
-    shell.say(f"downstream of {name}: {', '.join(below) or 'no table'}")
+    shell.report(f"downstream of {name}: {', '.join(below) or 'no table'}")
     emit_recomputed(shell, done)
 
 
 @click.command()
 @TABLES
 @click.option("--diff", is_flag=True, help="Evaluate the named tables and show what would change in each column.")
-@shared
+@common_options
 def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
     """Show which definitions have changed, and what that costs.
 
@@ -168,14 +176,14 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
         raise DeclarationError("--diff needs the names of tables to evaluate", fix="lake plan TABLE… --diff")
     declared = project(shell)
     planned = [asdict(row) for row in compare(declared, tables, lambda: shell.spark)]
-    asked = _asked(shell, declared, planned)
+    asked = _deploy_questions(shell, declared, planned)
     for row in planned:
         row["changes"] = [*row["changes"], *asked.get(row["table"], ())]
-    lines = list(_planned(planned))
+    lines = list(_plan_lines(planned))
     if diff:
         for declaration in declared.pick(tables):
             change = table_change(lambda: shell.spark, declared, declaration)
-            lines += ["", *_numbers(change)]
+            lines += ["", *_change_lines(change)]
             for row in planned:
                 if row["table"] == declaration.name:
                     row["diff"] = asdict(change)
@@ -184,7 +192,7 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
 
 @click.command()
 @YES
-@shared
+@common_options
 def deploy(shell: Shell, *, yes: bool) -> None:
     """Build changed tables and publish them in one edition. They are built and checked beside the live ones.
 
@@ -199,21 +207,23 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     from lake.pipeline import line
     from lake.publish.deploy import deploy as publish
 
-    shown = publish(project(shell), lambda: connect(shell), lambda built: shell.say(line(built)), shell.say, yes=yes)
+    shown = publish(
+        project(shell), lambda: connect(shell), lambda built: shell.report(line(built)), shell.report, yes=yes
+    )
     tables = {name: {"path": entry.path, "version": entry.version} for name, entry in shown.tables.items()}
     data = {"edition": shown.number, "cut": shown.cut, "tables": tables}
     shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(tables)} tables")
 
 
 def project(shell: Shell) -> Project:
-    """The shell's project, loaded."""
+    """Load the shell's project."""
     from lake.project import load
 
     return load(shell.settings)
 
 
 def inputs_at(shell: Shell, number: int | None, *, recompute: bool = False) -> Inputs:
-    """The inputs at a cut; with `recompute`, evaluated from the logs. A session is started only when it is needed."""
+    """Return the inputs at a cut, evaluated from the logs with `recompute`. Spark starts on demand."""
     from lake.evaluation.inputs import Inputs
     from lake.publish.cut import pick_cut
 
@@ -222,7 +232,7 @@ def inputs_at(shell: Shell, number: int | None, *, recompute: bool = False) -> I
 
 
 def connect(shell: Shell) -> SparkSession:
-    """The shell's session, for commands that write: what the gate needs is imported while it starts."""
+    """Return the session for a command that writes, and warm up the gate meanwhile."""
     from lake.gate import gate
 
     gate.warm_up(shell.settings)
@@ -230,7 +240,7 @@ def connect(shell: Shell) -> SparkSession:
 
 
 def emit_recomputed(shell: Shell, done: Sequence[Advanced]) -> None:
-    """The changes made or to be made, table by table, then the first changed rows of recomputed tables."""
+    """Print changes per table, and the first changed rows of recomputed tables."""
     from lake.engine.rebuild import Recomputed
 
     rows = [asdict(advanced) for advanced in done]
@@ -244,7 +254,7 @@ def emit_recomputed(shell: Shell, done: Sequence[Advanced]) -> None:
 
 
 def changed_rows(name: str, sample: tuple[dict[str, Any], ...]) -> Iterator[str]:
-    """Rows as `shown` gives them, a line each: `carrier_daily carrier=UA: update, flights 84 → 85`."""
+    """Yield a line per row: `carrier_daily carrier=UA: update, flights 84 → 85`."""
     for row in sample:
         key = " ".join(f"{k}={cell(v)}" for k, v in row.items() if k not in ("change", "columns"))
         changed = row.get("columns", {}).items()
@@ -252,8 +262,8 @@ def changed_rows(name: str, sample: tuple[dict[str, Any], ...]) -> Iterator[str]
         yield f"{name} {key}: {row['change']}{values}"
 
 
-def _asked(shell: Shell, declared: Project, planned: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """What lake deploy would ask of each table before it builds any."""
+def _deploy_questions(shell: Shell, declared: Project, planned: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return why lake deploy needs --yes, by table."""
     from lake.publish.deploy import asks
 
     changed = [row["table"] for row in planned if row["state"] in {"changed", "wider", "follows"}]
@@ -264,7 +274,7 @@ def _asked(shell: Shell, declared: Project, planned: list[dict[str, Any]]) -> di
     return {name: [f"lake deploy needs --yes: {what}"] for name, what in found.items()}
 
 
-def _planned(planned: list[dict[str, Any]]) -> Iterator[str]:
+def _plan_lines(planned: list[dict[str, Any]]) -> Iterator[str]:
     rows = [{**row, "follows": ", ".join(row["follows"])} for row in planned]
     yield from table(rows, "table", "state", "rows", "rate", "seconds", "follows")
     for row in planned:
@@ -273,7 +283,7 @@ def _planned(planned: list[dict[str, Any]]) -> Iterator[str]:
         yield from (f"    {line}" for line in row["text"])
 
 
-def _numbers(change: TableChange) -> Iterator[str]:
+def _change_lines(change: TableChange) -> Iterator[str]:
     counts = change.counts
     yield f"{change.table} at cut {change.cut}: +{counts.inserted} ~{counts.updated} -{counts.deleted} rows"
     rows = [asdict(column) | {"rows changed": column.rows} for column in change.columns]

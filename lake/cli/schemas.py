@@ -1,4 +1,4 @@
-"""The command that lists contracts."""
+"""Command `schemas`: lists contracts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.cli import Shell, shared, table
+from lake.cli import Shell, common_options, table
 from lake.text import counted
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@shared
+@common_options
 def schemas(shell: Shell) -> None:
     """List the contracts: the schema of each stream. Also lists fields that the contract does not know.
 
@@ -56,7 +56,6 @@ def schemas(shell: Shell) -> None:
 
 
 def _change(change: Mapping[str, Any]) -> str:
-    """What has become of a field, and what follows."""
     from lake.contracts.evolution import keeps
 
     was, now, tables = change["was"], change["now"], ", ".join(change["tables"])
@@ -77,7 +76,6 @@ def _field(field: Field) -> dict[str, Any]:
 
 
 def _unknown(row: Mapping[str, Any]) -> Iterator[str]:
-    """What events carry beside the fields of their contract, and what to add to it."""
     for field in row["unknown"]:
         yield f"  unknown field {field['name']!r} in {counted(field['events'], 'event')}; the log keeps its values"
         if field["like"]:

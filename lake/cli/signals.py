@@ -1,7 +1,7 @@
-"""Signals that end a command: its Spark jobs end with it; its exit code is 128 plus the signal, as shells have it.
+"""Signals that end a command and its Spark jobs; the exit code is 128 plus the signal, as in shells.
 
-Python raises an exception for one wherever the main thread is: within what wraps it in another error, or in a callback
-that swallows it. So what a signal means is remembered beside the exception, and a command that goes on is ended.
+Python raises an exception wherever the main thread is, even inside a callback that swallows it. So the signal is also
+recorded, and a command that does not stop is ended.
 """
 
 from __future__ import annotations
@@ -17,49 +17,49 @@ from typing import Final
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE: Final = 5.0
 """Seconds to wait for Spark to cancel its jobs."""
-TURNS: Final = 4
-"""So often Spark is asked, before the process ends whatever it is at: no commit needs more than the next run."""
+INTERRUPT_ATTEMPTS: Final = 4
+"""Interrupts sent to Spark before the process exits regardless; no commit is damaged."""
 
 
-class Ended(KeyboardInterrupt):
-    """A signal has come."""
+class CommandSignal(KeyboardInterrupt):
+    """A received signal."""
 
-    def __init__(self, number: int, telling: threading.Thread) -> None:
+    def __init__(self, number: int, interrupter: threading.Thread) -> None:
         super().__init__(number)
         self.number = number
-        self.telling = telling
+        self.interrupter = interrupter
 
 
-class _Signals:
-    """What has come in this process; in a `shell` SIGINT ends one query after another."""
+class _SignalState:
+    """Signal state of this process. In a `shell`, SIGINT only ends the current query."""
 
     shell = False
-    final: Ended | None = None
+    final: CommandSignal | None = None
 
 
-def catch() -> None:
-    """Makes each signal end the command, except one that is ignored, as by nohup."""
+def install_handlers() -> None:
+    """Make each signal end the command, except ignored ones (nohup)."""
     for number in ENDING:
         if signal.getsignal(number) in {signal.SIG_DFL, signal.default_int_handler}:
-            signal.signal(number, _end)
+            signal.signal(number, _handle_signal)
 
 
-def in_shell() -> None:
-    """Has SIGINT end what a shell is at, and not the shell."""
-    _Signals.shell = True
+def interrupt_queries_only() -> None:
+    """Make SIGINT end the current query instead of the shell."""
+    _SignalState.shell = True
 
 
 def exit_code(error: BaseException) -> int | None:
-    """The exit code of a command that a signal has ended, once Spark has cancelled its jobs; None where none has."""
-    ended = _Signals.final or next((cause for cause in _causes(error) if isinstance(cause, Ended)), None)
+    """Wait until Spark has cancelled its jobs, and return the exit code; None if no signal was received."""
+    ended = _SignalState.final or next((cause for cause in _causes(error) if isinstance(cause, CommandSignal)), None)
     if ended is None:
         return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
-    ended.telling.join(PATIENCE)
+    ended.interrupter.join(PATIENCE)
     return 128 + ended.number
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """The error and what led to it; an error may be among its own causes."""
+    """Return the error and its causes, which may be cyclic."""
     causes = [error]
     for cause in causes:
         for before in (cause.__cause__, cause.__context__):
@@ -68,21 +68,21 @@ def _causes(error: BaseException) -> list[BaseException]:
     return causes
 
 
-def _end(number: int, _: FrameType | None) -> None:
-    only_query = number == signal.SIGINT and _Signals.shell
-    telling = threading.Thread(target=_interrupt, daemon=True)  # this one may be within a call of Spark
-    telling.start()
-    ended = Ended(number, telling)
+def _handle_signal(number: int, _: FrameType | None) -> None:
+    only_query = number == signal.SIGINT and _SignalState.shell
+    interrupter = threading.Thread(target=_interrupt, daemon=True)  # this one may be within a call of Spark
+    interrupter.start()
+    ended = CommandSignal(number, interrupter)
     if not only_query:
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
-        if _Signals.final is None:
-            _Signals.final = ended
-            threading.Thread(target=_insist, args=[number], daemon=True).start()
+        if _SignalState.final is None:
+            _SignalState.final = ended
+            threading.Thread(target=_exit_after_attempts, args=[number], daemon=True).start()
     raise ended
 
 
-def _insist(number: int) -> None:
-    for _ in range(TURNS):
+def _exit_after_attempts(number: int) -> None:
+    for _ in range(INTERRUPT_ATTEMPTS):
         time.sleep(PATIENCE)
         _interrupt()
     os._exit(128 + number)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.cli import Number, Shell, shared, table
+from lake.cli import Shell, WholeNumber, common_options, table
 from lake.cli.recompute import ADVANCED, CUT, TABLES, inputs_at
 from lake.errors import DeclarationError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--label", help="Record the cut under this name; the same label returns the same cut again (idempotent).")
-@shared
+@common_options
 def cut(shell: Shell, label: str | None) -> None:
     """Record the newest batch of every log as one numbered cut.
 
@@ -36,7 +36,7 @@ def cut(shell: Shell, label: str | None) -> None:
 @click.command()
 @TABLES
 @CUT
-@shared
+@common_options
 def advance(shell: Shell, tables: tuple[str, ...], number: int | None) -> None:
     """Bring tables (default: all) to a cut, each in one commit.
 
@@ -49,7 +49,7 @@ def advance(shell: Shell, tables: tuple[str, ...], number: int | None) -> None:
     from lake.pipeline import line
 
     inputs = inputs_at(shell, number)
-    done = advance_all(inputs, tables, tell=lambda advanced: shell.say(line(advanced)))
+    done = advance_all(inputs, tables, tell=lambda advanced: shell.report(line(advanced)))
     rows = [asdict(advanced) for advanced in done]
     shell.emit({"tables": rows}, table(rows, *ADVANCED))
 
@@ -58,7 +58,7 @@ def advance(shell: Shell, tables: tuple[str, ...], number: int | None) -> None:
 @TABLES
 @CUT
 @click.option("--strict", is_flag=True, help="Fail if a table has no quality file.")
-@shared
+@common_options
 def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: bool) -> None:
     """Check tables (default: all) at a cut against expectations.
 
@@ -77,16 +77,16 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
     at = pick_cut(project, number)
     judged = judge(project, lambda: shell.spark, tables=tables or None, cut=at.number, strict=strict)
     for warning in warning_messages(judged):
-        shell.say(warning)
+        shell.report(warning)
     data = [asdict(judgement) for judgement in judged]
     shell.emit({"cut": at.number, "checks": data}, table(data, "table", "outcome", "version"))
 
 
 @click.command()
 @CUT
-@click.option("--edition", type=Number(), help="Show readers this edition, and pin them to it.")
+@click.option("--edition", type=WholeNumber(), help="Show readers this edition, and pin them to it.")
 @click.option("--resume", is_flag=True, help="Unpin: readers move on to new editions again.")
-@shared
+@common_options
 def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bool) -> None:
     """Publish a checked cut, or go back to an older edition.
 
@@ -108,18 +108,10 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     from lake.publish.publish import pin
     from lake.publish.publish import publish as move
 
-    if edition is not None and (resume or number is not None):
-        raise DeclarationError(
-            "--edition cannot be combined with --cut or --resume",
-            fix="lake publish --edition N; later lake publish --resume",
-        )
-    if resume and number is not None:
-        raise DeclarationError(
-            "--resume cannot be combined with --cut", fix="lake publish --resume, then lake publish --cut N"
-        )
+    _check_target(edition, number, resume=resume)
     if to_newest:
         project = load(shell.settings)
-        shown = move(project, pick_cut(project, number), lambda: shell.spark, shell.say, on_held=held.append)
+        shown = move(project, pick_cut(project, number), lambda: shell.spark, shell.report, on_held=held.append)
     else:
         shown = pin(shell.settings, edition)
     changed = changes(shell.settings, shown) if to_newest else {}
@@ -129,17 +121,29 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
         "cut": shown.cut,
         "tables": versions,
         "changed": {name: asdict(counts) for name, counts in changed.items()},
-        **_held(*held),
+        **_held_data(*held),
     }
-    shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(versions)} tables{_of(*held)}")
+    shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(versions)} tables{_published_note(*held)}")
     for those in held:
         raise those.error
+
+
+def _check_target(edition: int | None, cut: int | None, *, resume: bool) -> None:
+    if edition is not None and (resume or cut is not None):
+        raise DeclarationError(
+            "--edition cannot be combined with --cut or --resume",
+            fix="lake publish --edition N; later lake publish --resume",
+        )
+    if resume and cut is not None:
+        raise DeclarationError(
+            "--resume cannot be combined with --cut", fix="lake publish --resume, then lake publish --cut N"
+        )
 
 
 @click.command()
 @click.option("--follow", is_flag=True, help="Repeat in one warm process until SIGTERM.")
 @click.option("--every", help="With --follow: the pause between cycles, such as 30s or 5m (default: 30s).")
-@shared
+@common_options
 def run(shell: Shell, every: str | None, *, follow: bool) -> None:
     """Ingest, cut, advance, check and publish.
 
@@ -154,13 +158,12 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
     if every is not None and not follow:
         raise DeclarationError("--every needs --follow", fix="lake run --follow --every 30s")
     if follow and shell.json:
-        raise DeclarationError(
-            "--json cannot be combined with --follow, which runs until stopped", fix="leave out --json"
-        )
+        what = "--json cannot be combined with --follow, which runs until stopped"
+        raise DeclarationError(what, fix="leave out --json")
     if follow:
-        cycles(shell.settings, lambda: shell.spark, shell.say, every=_seconds(every or "30s"))
+        cycles(shell.settings, lambda: shell.spark, shell.report, every=_seconds(every or "30s"))
         return
-    done = cycle(shell.settings, lambda: shell.spark, shell.say)
+    done = cycle(shell.settings, lambda: shell.spark, shell.report)
     edition = done.edition.number if done.edition else None
     data = {
         "cut": done.cut,
@@ -169,9 +172,13 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
         "failures": {name: str(failure) for name, failure in done.failures.items()},
         "tables": [asdict(table) for table in done.tables],
         **({"undelivered": {name: str(why) for name, why in done.undelivered.items()}} if done.undelivered else {}),
-        **_held(done.held),
+        **_held_data(done.held),
     }
-    text = f"edition {edition} of cut {done.cut}{_of(done.held)}" if edition else f"cut {done.cut}, not published"
+    text = (
+        f"edition {edition} of cut {done.cut}{_published_note(done.held)}"
+        if edition
+        else f"cut {done.cut}, not published"
+    )
     shell.emit(data, text)
     if done.held is not None:
         raise done.held.error
@@ -179,13 +186,12 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
         raise failure
 
 
-def _held(held: Held | None = None) -> dict[str, Any]:
-    """The groups that were not published, each with why, as JSON; nothing where all were."""
+def _held_data(held: Held | None = None) -> dict[str, Any]:
+    """Return the unpublished groups and the reasons as JSON."""
     return {} if held is None else {"held": dict(held.groups)}
 
 
-def _of(held: Held | None = None) -> str:
-    """Which groups an edition is of, where it is not of all."""
+def _published_note(held: Held | None = None) -> str:
     return "" if held is None else f"; published: {held}"
 
 

@@ -1,4 +1,4 @@
-"""Commands that keep a warehouse in order: wait for a batch to be published, maintain, archive, backup."""
+"""Commands of operation: wait, maintain, archive, backup, restore-keys."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.cli import Finite, Local, Number, Shell, shared, table
+from lake.cli import FiniteNumber, LocalPath, Shell, WholeNumber, common_options, table
 from lake.errors import DeclarationError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lake.maintenance import Kept, Upkeep
-    from lake.project import Project
 
 
 @click.command()
 @click.argument("tokens", nargs=-1, required=True, metavar="TOKEN...")
 @click.option(
-    "--timeout", type=Finite(), default=60.0, metavar="SECONDS", help="Give up after this long (default: 60)."
+    "--timeout", type=FiniteNumber(), default=60.0, metavar="SECONDS", help="Give up after this long (default: 60)."
 )
-@shared
+@common_options
 def wait(shell: Shell, tokens: tuple[str, ...], timeout: float) -> None:
     """Wait until readers see the batches of TOKENS. `lake append` and `lake ingest` print tokens.
 
@@ -43,11 +42,11 @@ def wait(shell: Shell, tokens: tuple[str, ...], timeout: float) -> None:
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=Local(path_type=Path))
+@click.argument("folder", metavar="DIR", type=LocalPath(path_type=Path))
 @click.option(
-    "--keys", type=Local(path_type=Path), metavar="FILE", help="Also copy the key store, into a file elsewhere."
+    "--keys", type=LocalPath(path_type=Path), metavar="FILE", help="Also copy the key store, into a file elsewhere."
 )
-@shared
+@common_options
 def backup(shell: Shell, folder: Path, keys: Path | None) -> None:
     """Copy the warehouse into DIR, also while others write.
 
@@ -62,15 +61,15 @@ def backup(shell: Shell, folder: Path, keys: Path | None) -> None:
     from lake.backup import backup as copy
     from lake.project import load
 
-    done = copy(load(shell.settings), folder, keys=keys, tell=shell.say)
+    done = copy(load(shell.settings), folder, keys=keys, tell=shell.report)
     if done.left_out:
-        shell.say(f"skipped (unencrypted personal data): {', '.join(done.left_out)}")
+        shell.report(f"skipped (unencrypted personal data): {', '.join(done.left_out)}")
     shell.emit(asdict(done), f"{len(done.tables)} tables in {folder}")
 
 
 @click.command("restore-keys")
-@click.argument("file", metavar="FILE", type=Local(path_type=Path))
-@shared
+@click.argument("file", metavar="FILE", type=LocalPath(path_type=Path))
+@common_options
 def restore_keys(shell: Shell, file: Path) -> None:
     """Make the key store of the copy in FILE.
 
@@ -89,13 +88,13 @@ def restore_keys(shell: Shell, file: Path) -> None:
 
 
 @click.command()
-@click.option("--keep-editions", type=Number(1), metavar="N", help="Keep the newest N editions.")
-@click.option("--keep-days", type=Finite(), metavar="DAYS", help="Keep every edition of the last DAYS.")
-@click.option("--limit", type=Number(1), metavar="BYTES", help="Compact at most this many bytes.")
+@click.option("--keep-editions", type=WholeNumber(1), metavar="N", help="Keep the newest N editions.")
+@click.option("--keep-days", type=FiniteNumber(), metavar="DAYS", help="Keep every edition of the last DAYS.")
+@click.option("--limit", type=WholeNumber(1), metavar="BYTES", help="Compact at most this many bytes.")
 @click.option("--drop-retired", is_flag=True, help="Drop tables that the project no longer declares.")
 @click.option("--yes", is_flag=True, help="With --drop-retired: drop them, instead of only listing them.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, without doing it.")
-@shared
+@common_options
 def maintain(
     shell: Shell,
     keep_editions: int | None,
@@ -124,37 +123,24 @@ def maintain(
     if yes and (dry_run or not drop_retired):
         what = "--yes and --dry-run cannot be combined" if dry_run else "--yes needs --drop-retired"
         raise DeclarationError(what, fix="lake maintain --drop-retired --yes, or lake maintain --dry-run")
-    listing = drop_retired and not (yes or dry_run)
-    if listing and (keep_editions, keep_days, limit) != (None, None, None):
-        raise DeclarationError(
-            "--drop-retired alone only lists retired tables: it neither keeps editions nor compacts",
-            fix="add --yes or --dry-run, or leave out the other options",
-        )
     settings = shell.settings
-    policy = Policy(
-        editions=settings.keep_editions if keep_editions is None else keep_editions,
-        days=settings.keep_days if keep_days is None else keep_days,
-        size=limit or settings.maintain_bytes,
-        drop_retired=drop_retired,
-        dry_run=dry_run,
-    )
-    project = load(settings)
-    if listing:
-        return _list_retired(shell, project)
-    done = run(project, lambda: shell.spark, policy, shell.say)
+    if drop_retired and not (yes or dry_run):
+        return _list_retired(shell, alone=(keep_editions, keep_days, limit) == (None, None, None))
+    editions = settings.keep_editions if keep_editions is None else keep_editions
+    days = settings.keep_days if keep_days is None else keep_days
+    policy = Policy(editions, days, limit or settings.maintain_bytes, drop_retired=drop_retired, dry_run=dry_run)
+    done = run(load(settings), lambda: shell.spark, policy, shell.report)
     shell.emit(_data(done), _text(done, dry_run=dry_run))
     if done.skipped:
-        raise Unavailable(
-            "\n".join(f"{place} was skipped: {why}" for place, why in done.skipped.items()),
-            fix="run lake maintain again to do the rest",
-        )
+        skipped = "\n".join(f"{place} was skipped: {why}" for place, why in done.skipped.items())
+        raise Unavailable(skipped, fix="run lake maintain again to do the rest")
 
 
 @click.command()
 @click.argument("stream")
-@click.option("--through", type=Number(1), required=True, metavar="N", help="Archive the batches 1 to N.")
+@click.option("--through", type=WholeNumber(1), required=True, metavar="N", help="Archive the batches 1 to N.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, without doing it.")
-@shared
+@common_options
 def archive(shell: Shell, stream: str, through: int, dry_run: bool) -> None:
     """Move old batches of a log to cheaper storage.
 
@@ -169,10 +155,10 @@ def archive(shell: Shell, stream: str, through: int, dry_run: bool) -> None:
     """
     from lake.archive import archive as run
 
-    done = run(shell.settings, lambda: shell.spark, stream, through, dry_run=dry_run, tell=shell.say)
+    done = run(shell.settings, lambda: shell.spark, stream, through, dry_run=dry_run, tell=shell.report)
     data = asdict(done)
     for folder in done.unnamed:
-        shell.say(
+        shell.report(
             f"{folder} is not named by this log: delete it, unless the log of a copy or of another warehouse names it"
         )
     if not done.moved:
@@ -182,22 +168,28 @@ def archive(shell: Shell, stream: str, through: int, dry_run: bool) -> None:
     ]
     shell.emit(data, table(rows, "batches", "rows", "place"))
     if dry_run:
-        shell.say(f"dry run: nothing was done; {done.files} files of the log, {_size(done.bytes)}, would go")
+        shell.report(f"dry run: nothing was done; {done.files} files of the log, {_size(done.bytes)}, would go")
     else:
-        shell.say(f"{done.files} files of the log, {_size(done.bytes)}, are deleted by lake maintain")
+        shell.report(f"{done.files} files of the log, {_size(done.bytes)}, are deleted by lake maintain")
 
 
-def _list_retired(shell: Shell, project: Project) -> None:
+def _list_retired(shell: Shell, *, alone: bool) -> None:
+    from lake.project import load
     from lake.publish.retention import retired
 
-    homes = retired(project)
+    if not alone:
+        raise DeclarationError(
+            "--drop-retired alone only lists retired tables: it neither keeps editions nor compacts",
+            fix="add --yes or --dry-run, or leave out the other options",
+        )
+    homes = retired(load(shell.settings))
     rows = [
         {"table": home.place.name, "path": str(home.place.path), "editions": home.editions, "drops": home.drops}
         for home in homes
     ]
     shell.emit({"retired": rows}, [f"{home.place.name}: {home.fate}" for home in homes] or ["no retired tables"])
     if rows:
-        shell.say("nothing was dropped: lake maintain --drop-retired --yes drops the tables listed")
+        shell.report("nothing was dropped: lake maintain --drop-retired --yes drops the tables listed")
 
 
 def _data(done: Upkeep) -> dict[str, Any]:
@@ -252,7 +244,6 @@ def _row(kept: Kept) -> dict[str, Any]:
 
 
 def _parts(count: int) -> str:
-    """A count of parts to compact: buckets of logs, and tables."""
     return f"{count} part{'' if count == 1 else 's'}"
 
 

@@ -1,4 +1,4 @@
-"""The command that proves: verify."""
+"""Command `verify`: compares tables, editions, sources and sinks with their recomputation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lake.cli import Shell, shared, table
+from lake.cli import Shell, common_options, table
 from lake.cli.recompute import ALL, TABLES, changed_rows, connect, project
 from lake.errors import DeclarationError, LawError
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--sink", metavar="NAME", help="Compare what the target of a sink has with the edition that it has; no JVM."
 )
-@shared
+@common_options
 def verify(
     shell: Shell,
     tables: tuple[str, ...],
@@ -56,29 +56,33 @@ def verify(
     lake verify --source orders
     lake verify --sink crm
     """
+    others = tables or everything or shallow or edition
     if sink is not None:
-        return _verify_sink(shell, sink, alone=not (tables or everything or shallow or edition or source))
+        return _verify_sink(shell, sink, alone=not (others or source))
     shell.load()
-    from lake.engine.verify import verify_all
-
     if source is not None:
-        return _verify_source(shell, source, alone=not (tables or everything or shallow or edition))
+        return _verify_source(shell, source, alone=not others)
     if tables and everything:
         raise DeclarationError("tables and --all cannot be combined", fix="use only one of them")
     if edition is not None:
         if shallow:
             raise DeclarationError("--shallow and --edition cannot be combined", fix="an edition is not recomputed")
         return _verify_edition(shell, edition, tables)
+    return _verify_tables(shell, tables, shallow=shallow)
+
+
+def _verify_tables(shell: Shell, tables: Sequence[str], *, shallow: bool) -> None:
+    from lake.engine.verify import verify_all
+
     verdicts = verify_all(
         lambda: shell.spark,
         project(shell),
         tables,
         shallow=shallow,
-        tell=lambda verdict: shell.say(f"verify  {verdict.table}: {verdict.verdict}"),
+        tell=lambda verdict: shell.report(f"verify  {verdict.table}: {verdict.verdict}"),
     )
     shell.emit({"tables": [asdict(verdict) for verdict in verdicts]}, _verdict_lines(verdicts))
-    wrong = [verdict.table for verdict in verdicts if verdict.verdict != "identical"]
-    if wrong:
+    if wrong := [verdict.table for verdict in verdicts if verdict.verdict != "identical"]:
         damage = dict.fromkeys(verdict.why for verdict in verdicts if verdict.fix)
         raise LawError(f"not proved: {', '.join(wrong)}", where="; ".join(damage), fix=_fix(verdicts))
 
@@ -134,7 +138,7 @@ def _verify_edition(shell: Shell, number: int, names: Sequence[str]) -> None:
 
 
 def _fix(verdicts: Sequence[Verdict]) -> str:
-    """What to do about verdicts that are not identical: nothing is rebuilt from damaged inputs."""
+    """Return the fixes of verdicts that are not identical. Nothing is rebuilt from damaged inputs."""
     fixes = dict.fromkeys(verdict.fix for verdict in verdicts if verdict.fix)
     if any(verdict.verdict == "differs" for verdict in verdicts):
         fixes["lake rebuild TABLE corrects a table that differs"] = None

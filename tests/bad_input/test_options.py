@@ -246,7 +246,7 @@ def paths() -> Iterator[tuple[str, click.Command, click.Parameter]]:
     for name, command in every:
         if isinstance(command, click.Group):
             every += [(f"{name} {below}", found) for below, found in command.commands.items()]
-        yield from ((name, command, each) for each in command.params if isinstance(each.type, cli.Local))
+        yield from ((name, command, each) for each in command.params if isinstance(each.type, cli.LocalPath))
 
 
 def test_a_url_is_no_path_of_this_machine(run: Run, tmp_path: Path) -> None:

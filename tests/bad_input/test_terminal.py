@@ -74,7 +74,7 @@ def test_nothing_that_is_printed_is_obeyed(
     logging.getLogger("lake").warning("of %s", EVIL)
     for fault in (LakeError(EVIL, where=EVIL, fix=EVIL), ValueError(EVIL), OSError(2, EVIL, EVIL)):
         click_talk.fail(as_fault(fault, settings=settings))
-    click_talk.say(EVIL)
+    click_talk.report(EVIL)
     click_talk.emit({}, [EVIL])
     out, err = capfd.readouterr()
     assert obeyed(out + err) == []

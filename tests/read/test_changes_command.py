@@ -16,10 +16,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lake.cli import lake
+from lake.cli.changes import as_lines
 from lake.config import Settings
 from lake.errors import LakeError, StartOver
 from lake.project import load
-from lake.read.change_lines import as_lines
 from lake.read.subscription import subscribe
 from lake.report.consumers import consumer_statuses
 from lake.report.render import as_data, as_text

@@ -12,7 +12,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from lake.cli import lake, readers
+from lake.cli import lake, queries
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.read.shell import ROWS, Conversation, Names, _show, converse
@@ -195,7 +195,7 @@ def test_without_its_extra_the_shell_says_what_to_install_and_queries_go_on(
 ) -> None:
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
     monkeypatch.delitem(sys.modules, "lake.read.shell")
-    monkeypatch.setattr("lake.cli.readers._query", lambda query, _: query)
+    monkeypatch.setattr("lake.cli.queries._query", lambda query, _: query)
     at = ["--project", str(project.project)]
     refused = CliRunner().invoke(lake, ["sql", *at])
     assert isinstance(refused.exception, DeclarationError)
@@ -207,7 +207,7 @@ def test_without_its_extra_the_shell_says_what_to_install_and_queries_go_on(
 
 def test_the_extra_is_what_the_shell_imports() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    assert {name.replace("-", "_") for name in extras["shell"]} == {*readers.SHELL}
+    assert {name.replace("-", "_") for name in extras["shell"]} == {*queries.SHELL_PACKAGES}
     for file in (ROOT / "lake").rglob("*.py"):
         imported = set(re.findall(r"^\s*(?:from|import) (\w+)", file.read_text("utf-8"), re.MULTILINE))
-        assert not imported & {*readers.SHELL} or file.name == "shell.py", file
+        assert not imported & {*queries.SHELL_PACKAGES} or file.name == "shell.py", file

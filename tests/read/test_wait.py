@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from lake.cli import Shell, readers
+from lake.cli import Shell, queries
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, Unavailable
 from lake.read.wait import wait
@@ -101,6 +101,6 @@ def test_what_cannot_become_true_is_refused_at_once(settings: Settings, token: s
 
 def test_a_query_after_a_token_is_of_the_current_edition(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shell, "settings", settings)
-    context = click.Context(readers.sql, obj=Shell())
+    context = click.Context(queries.sql, obj=Shell())
     with context, pytest.raises(DeclarationError, match="--after waits for the current edition"):
-        readers.sql.main(["--after", "orders@1", "--cut", "1", "from x"], standalone_mode=False, obj=Shell())
+        queries.sql.main(["--after", "orders@1", "--cut", "1", "from x"], standalone_mode=False, obj=Shell())

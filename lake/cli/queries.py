@@ -1,4 +1,4 @@
-"""Commands that read what is published: sql, export, tables, status, graph. None but `sql --recompute` starts a JVM."""
+"""Commands that read published data: sql, export, tables, status, graph. Only `sql --recompute` starts a JVM."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pathlib import Path
 
 import click
 
-from lake.cli import Finite, Local, Number, Shell, shared, signals, table
+from lake.cli import FiniteNumber, LocalPath, Shell, WholeNumber, common_options, signals, table
 from lake.errors import DeclarationError, LakeError, install
 
-SHELL = ("prompt_toolkit", "pygments")
+SHELL_PACKAGES = ("prompt_toolkit", "pygments")
 COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 
 
 @click.command()
 @click.argument("query", required=False)
 @click.option(
-    "--file", "-f", type=Local(exists=True, dir_okay=False, path_type=Path), help="Read the query from this file."
+    "--file", "-f", type=LocalPath(exists=True, dir_okay=False, path_type=Path), help="Read the query from this file."
 )
-@click.option("--edition", type=Number(), metavar="N", help="Answer from edition N instead of the current one.")
-@click.option("--cut", type=Number(), metavar="N", help="Answer from the newest edition at or before cut N.")
+@click.option("--edition", type=WholeNumber(), metavar="N", help="Answer from edition N instead of the current one.")
+@click.option("--cut", type=WholeNumber(), metavar="N", help="Answer from the newest edition at or before cut N.")
 @click.option("--recompute", is_flag=True, help="With --cut: evaluate the named tables at exactly that cut, by Spark.")
 @click.option("--after", multiple=True, metavar="TOKEN", help="First wait until readers see this batch: flights@12.")
-@click.option("--timeout", type=Finite(), metavar="SECONDS", help="With --after: how long to wait; default 60.")
+@click.option("--timeout", type=FiniteNumber(), metavar="SECONDS", help="With --after: how long to wait; default 60.")
 @click.option(
     "--verified", is_flag=True, help="First verify that the tables are what was published; reads all of them."
 )
@@ -36,9 +36,9 @@ COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
     help="Default: by the extension of FILE, else a table.",
 )
 @click.option(
-    "--output", "-o", type=Local(), metavar="FILE", help="Write to a .csv, .json, .jsonl, .md or .parquet file."
+    "--output", "-o", type=LocalPath(), metavar="FILE", help="Write to a .csv, .json, .jsonl, .md or .parquet file."
 )
-@shared
+@common_options
 def sql(
     shell: Shell,
     query: str | None,
@@ -84,7 +84,7 @@ def sql(
             fix='lake sql "SELECT …" --output FILE',
         )
     if text is None:
-        _must_have_shell()
+        _require_shell()
     form = chosen(wanted, into)
     if timeout is not None and not after:
         raise DeclarationError("--timeout needs --after", fix="lake sql --after TOKEN")
@@ -101,25 +101,24 @@ def sql(
                 "--recompute needs a query and --cut, and no other choice of what is read",
                 fix='lake sql --cut N --recompute "SELECT …"',
             )
-        return _recomputed(shell, text, cut, form, into)
+        return _query_recomputed(shell, text, cut, form, into)
     seconds = 60.0 if timeout is None else timeout
     reader = opened(shell.settings, text, edition=edition, cut=cut, after=after, timeout=seconds, verified=verified)
     if text is None:
         from lake.read.shell import converse
 
-        signals.in_shell()
+        signals.interrupt_queries_only()
         return converse(reader)
     export(reader, text, form, into, begin=shell.begin_answer)
 
 
-def _recomputed(shell: Shell, query: str, cut: int, form: str, into: Path | None) -> None:
-    """Answers a query at a cut, by tables that are evaluated for it."""
+def _query_recomputed(shell: Shell, query: str, cut: int, form: str, into: Path | None) -> None:
     shell.load()
     from lake.cli.recompute import inputs_at
     from lake.engine.at_cut import reading
     from lake.read.export import export
 
-    with reading(inputs_at(shell, cut, recompute=True), query, tell=shell.say) as reader:
+    with reading(inputs_at(shell, cut, recompute=True), query, tell=shell.report) as reader:
         export(reader, query, form, into, begin=shell.begin_answer)
 
 
@@ -139,8 +138,8 @@ def _file(output: str | None) -> Path | None:
     return Path(output)
 
 
-def _must_have_shell() -> None:
-    if missing := [package for package in SHELL if find_spec(package) is None]:
+def _require_shell() -> None:
+    if missing := [package for package in SHELL_PACKAGES if find_spec(package) is None]:
         raise DeclarationError(
             f"a shell needs {' and '.join(missing)}, which the extra `shell` installs",
             fix=f'{install("shell")}, or give a query: lake sql "SELECT …"',
@@ -164,7 +163,7 @@ def _query(query: str | None, file: Path | None) -> str | None:
 
 
 @click.group(invoke_without_command=True)
-@shared
+@common_options
 @click.pass_context
 def export(ctx: click.Context, shell: Shell) -> None:
     """Export an edition for tools that have no lake.
@@ -177,14 +176,14 @@ def export(ctx: click.Context, shell: Shell) -> None:
 
 
 @export.command("duckdb")
-@click.argument("file", type=Local(), metavar="FILE")
+@click.argument("file", type=LocalPath(), metavar="FILE")
 @click.argument("tables", nargs=-1)
-@click.option("--edition", type=Number(), metavar="N", help="Export edition N instead of the current one.")
-@click.option("--cut", type=Number(), metavar="N", help="Export the newest edition at or before cut N.")
+@click.option("--edition", type=WholeNumber(), metavar="N", help="Export edition N instead of the current one.")
+@click.option("--cut", type=WholeNumber(), metavar="N", help="Export the newest edition at or before cut N.")
 @click.option(
     "--verified", is_flag=True, help="First verify that the tables are what was published; reads all of them."
 )
-@shared
+@common_options
 def duckdb_(
     shell: Shell, file: str, tables: tuple[str, ...], edition: int | None, cut: int | None, *, verified: bool
 ) -> None:
@@ -202,14 +201,14 @@ def duckdb_(
     if not file or "\0" in file:
         raise DeclarationError(f"not a file name: {file!r}", fix="lake export duckdb shop.duckdb")
     reader = opened(shell.settings, " ".join(tables) or None, edition=edition, cut=cut, verified=verified)
-    rows = as_database(reader, Path(file), tables, tell=shell.say)
+    rows = as_database(reader, Path(file), tables, tell=shell.report)
     data = {"file": file, "edition": reader.edition.number, "cut": reader.edition.cut, "tables": rows}
     shell.emit(data, f"{file}: {len(rows)} tables of edition {reader.edition.number} at cut {reader.edition.cut}")
 
 
 @click.command()
 @click.option("--format", "kind", type=click.Choice(["text", "mermaid", "json", "dot"]), help="Default: text.")
-@shared
+@common_options
 def graph(shell: Shell, kind: str | None) -> None:
     """Show how tables derive from streams and each other.
 
@@ -230,7 +229,7 @@ def graph(shell: Shell, kind: str | None) -> None:
 
 
 @click.command()
-@shared
+@common_options
 def tables(shell: Shell) -> None:
     """List the tables: what a row is, kind and published version.
 
@@ -254,7 +253,7 @@ def tables(shell: Shell) -> None:
     type=click.Choice(["stopped", "failed", "behind", "stale", "missing", "drift", "quarantine"]),
     help="Exit 1 if this holds; repeatable. Damage fails too.",
 )
-@shared
+@common_options
 def status(shell: Shell, fails: tuple[str, ...]) -> None:
     """Show the cut, the edition, stopped gates, failures and lag.
 
