@@ -22,7 +22,7 @@ from lake import file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.progress import step
-from lake.read.catalogue import show
+from lake.read.spark_catalog import update_views
 from lake.remote import TOKEN, connected, token_file
 from lake.report.doctor import java
 from lake.session import embedded_conf, first_line, properties
@@ -138,7 +138,7 @@ class _Catalogue:
                 return
             spark = connected(self.settings, self.remote)
             try:
-                show(self.settings, spark, current, shown=self.shown)
+                update_views(self.settings, spark, current, shown=self.shown)
             finally:
                 spark.stop()
             self.shown, self.is_made, self.failed = current, True, ""

@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 
 from lake.config import Settings
-from lake.read import granting
+from lake.read import reader_grants
 from lake.read.sql import reader
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.editions import Edition, EditionTable
@@ -80,7 +80,7 @@ class Served:
     def reader(self, name: str, *tables: str, days: float | None = None) -> str:
         """The token of a reader of these tables, by default of all of them; made on first use."""
         if name not in self.tokens:
-            _, self.tokens[name] = granting.grant(self.settings, name, tables or ("*",), days=days)
+            _, self.tokens[name] = reader_grants.grant(self.settings, name, tables or ("*",), days=days)
         return self.tokens[name]
 
     def get(self, path: str, by: str = "all", **headers: str) -> httpx.Response:

@@ -16,7 +16,7 @@ from lake.errors import DeclarationError
 from lake.text import as_table, plain, shown
 
 if TYPE_CHECKING:
-    from lake.read.net_changes import Change
+    from lake.read.net_changes import NetChange
     from lake.read.subscription import Changes
 
 
@@ -59,9 +59,8 @@ def changes(
         table,
         consumer=consumer,
         from_edition=since,
-        follow=follow,
         start_over=start_over,
-        waiting=_reader_is_there,
+        on_wait=_reader_is_there if follow else None,
     )
     for edition in editions:
         _write(form(edition), shell.begin_answer)
@@ -119,11 +118,11 @@ def as_lines(changes: Changes) -> Iterator[str]:
         yield from as_table(["change", *columns], lines)
 
 
-def _cells(row: Change, columns: list[str]) -> list[str]:
+def _cells(row: NetChange, columns: list[str]) -> list[str]:
     return [row.change, *(_cell(row, column) for column in columns)]
 
 
-def _cell(row: Change, column: str) -> str:
+def _cell(row: NetChange, column: str) -> str:
     images = [image[column] for image in (row.before, row.after) if image is not None and column in image]
     if len(images) == 2 and images[0] == images[1]:
         images.pop()

@@ -6,11 +6,15 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from lake.cli import FiniteNumber, LocalPath, Shell, WholeNumber, common_options, signals, table
 from lake.errors import DeclarationError, LakeError, install
+
+if TYPE_CHECKING:
+    from lake.read.sql import EditionChoice
 
 SHELL_PACKAGES = ("prompt_toolkit", "pygments")
 COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
@@ -72,12 +76,20 @@ def sql(
     lake sql "select _place, status from log.orders where order_id = 2 order by _time"
     lake sql --file question.sql -o answer.csv
     """
-    from lake.read.export import chosen, export
-    from lake.read.sql import opened
+    from lake.read.sql import EditionChoice
 
-    text = _query(query, file)
-    into = _file(output)
-    wanted = _format(shell, kind)
+    text, into = _query(query, file), _file(output)
+    form = _answer_format(text, _format(shell, kind), into)
+    choice = EditionChoice(edition, cut, after, 60.0 if timeout is None else timeout, verified)
+    _check_choice(text, file, choice, timeout)
+    return (
+        _answer_recomputed(shell, text, choice, form, into) if recompute else _answer(shell, text, choice, form, into)
+    )
+
+
+def _answer_format(text: str | None, wanted: str | None, into: Path | None) -> str:
+    from lake.read.export import choose_format
+
     if text is None and (wanted or into):
         raise DeclarationError(
             "--format, --json and --output need a query: a shell has no use for them",
@@ -85,40 +97,46 @@ def sql(
         )
     if text is None:
         _require_shell()
-    form = chosen(wanted, into)
-    if timeout is not None and not after:
+    return choose_format(wanted, into)
+
+
+def _check_choice(text: str | None, file: Path | None, choice: EditionChoice, timeout: float | None) -> None:
+    if timeout is not None and not choice.after:
         raise DeclarationError("--timeout needs --after", fix="lake sql --after TOKEN")
     if text is not None and "\0" in text:
         raise DeclarationError("the query has a zero byte", where=str(file or "the query"), fix="remove it")
-    if after and (edition is not None or cut is not None):
+    if choice.after and (choice.edition is not None or choice.cut is not None):
         raise DeclarationError(
             "--after waits for the current edition, so it cannot be combined with --edition or --cut",
             fix="leave out --edition and --cut",
         )
-    if recompute:
-        if text is None or cut is None or edition is not None or after or verified:
-            raise DeclarationError(
-                "--recompute needs a query and --cut, and no other choice of what is read",
-                fix='lake sql --cut N --recompute "SELECT …"',
-            )
-        return _query_recomputed(shell, text, cut, form, into)
-    seconds = 60.0 if timeout is None else timeout
-    reader = opened(shell.settings, text, edition=edition, cut=cut, after=after, timeout=seconds, verified=verified)
-    if text is None:
-        from lake.read.shell import converse
+
+
+def _answer(shell: Shell, query: str | None, choice: EditionChoice, form: str, into: Path | None) -> None:
+    from lake.read.export import export
+    from lake.read.sql import open_reader
+
+    reader = open_reader(shell.settings, query, choice)
+    if query is None:
+        from lake.read.shell import run_shell
 
         signals.interrupt_queries_only()
-        return converse(reader)
-    export(reader, text, form, into, begin=shell.begin_answer)
+        return run_shell(reader)
+    return export(reader, query, form, into, begin=shell.begin_answer)
 
 
-def _query_recomputed(shell: Shell, query: str, cut: int, form: str, into: Path | None) -> None:
+def _answer_recomputed(shell: Shell, query: str | None, choice: EditionChoice, form: str, into: Path | None) -> None:
+    if query is None or choice.cut is None or choice.edition is not None or choice.after or choice.verified:
+        raise DeclarationError(
+            "--recompute needs a query and --cut, and no other choice of what is read",
+            fix='lake sql --cut N --recompute "SELECT …"',
+        )
     shell.load()
     from lake.cli.recompute import inputs_at
     from lake.engine.at_cut import reading
     from lake.read.export import export
 
-    with reading(inputs_at(shell, cut, recompute=True), query, tell=shell.report) as reader:
+    with reading(inputs_at(shell, choice.cut, recompute=True), query, tell=shell.report) as reader:
         export(reader, query, form, into, begin=shell.begin_answer)
 
 
@@ -195,13 +213,14 @@ def duckdb_(
     lake export duckdb shop.duckdb
     lake export duckdb january.duckdb carrier_daily carrier_league --edition 31
     """
-    from lake.read.database import as_database
-    from lake.read.sql import opened
+    from lake.read.database import write_database
+    from lake.read.sql import EditionChoice, open_reader
 
     if not file or "\0" in file:
         raise DeclarationError(f"not a file name: {file!r}", fix="lake export duckdb shop.duckdb")
-    reader = opened(shell.settings, " ".join(tables) or None, edition=edition, cut=cut, verified=verified)
-    rows = as_database(reader, Path(file), tables, tell=shell.report)
+    choice = EditionChoice(edition, cut, verified=verified)
+    reader = open_reader(shell.settings, " ".join(tables) or None, choice)
+    rows = write_database(reader, Path(file), tables, on_progress=shell.report)
     data = {"file": file, "edition": reader.edition.number, "cut": reader.edition.cut, "tables": rows}
     shell.emit(data, f"{file}: {len(rows)} tables of edition {reader.edition.number} at cut {reader.edition.cut}")
 

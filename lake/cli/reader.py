@@ -54,9 +54,9 @@ def add(shell: Shell, name: str, tables: tuple[str, ...], days: float | None, pr
     lake reader add power-bi --table customer_daily --days 90
     lake reader add pandas --table 'gold.*' --profile > pandas.share
     """
-    from lake.read import granting
+    from lake.read import reader_grants
 
-    grant, token = granting.grant(shell.settings, name, tables, days=days)
+    grant, token = reader_grants.grant(shell.settings, name, tables, days=days)
     told = {
         "reader": grant.name,
         "grant_id": grant.id,
@@ -64,7 +64,7 @@ def add(shell: Shell, name: str, tables: tuple[str, ...], days: float | None, pr
         "expires": grant.expires,
         "token": token,
     }
-    shell.emit(told, granting.profile(grant, token, url) if profile else token)
+    shell.emit(told, reader_grants.profile(grant, token, url) if profile else token)
     until = f"{grant.expires:%Y-%m-%d %H:%M} UTC" if grant.expires else "it is revoked"
     shell.report(f"{grant.name} may read {', '.join(grant.tables)} until {until}")
 
@@ -77,9 +77,9 @@ def list_(shell: Shell) -> None:
     \b
     lake reader list
     """
-    from lake.read import granting
+    from lake.read import reader_grants
 
-    rows = granting.listed(shell.settings)
+    rows = reader_grants.listed(shell.settings)
     moments = ("granted_at", "expires")
     shown = [
         {**row, "tables": ", ".join(row["tables"])}
@@ -107,7 +107,7 @@ def revoke(shell: Shell, name: str) -> None:
     \b
     lake reader revoke power-bi
     """
-    from lake.read import granting
+    from lake.read import reader_grants
 
-    granting.revoke(shell.settings, name)
+    reader_grants.revoke(shell.settings, name)
     shell.emit({"revoked": name}, f"{name}: revoked")

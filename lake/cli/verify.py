@@ -125,7 +125,7 @@ def _verify_sink(shell: Shell, name: str, *, alone: bool) -> None:
 
 
 def _verify_edition(shell: Shell, number: int, names: Sequence[str]) -> None:
-    from lake.read.verified import verify_edition
+    from lake.read.edition_check import verify_edition
 
     verdicts = [asdict(verdict) for verdict in verify_edition(shell.settings, number, names)]
     lines = table(verdicts, "table", "verdict", "version", "rows", "fingerprint", "why")

@@ -30,7 +30,7 @@ from lake.explain import causes
 from lake.ingest import integrity
 from lake.kinds.columns import visible
 from lake.progress import step
-from lake.read.sql import Reader, as_of
+from lake.read.sql import EditionReader, as_of
 from lake.session import shares_disk
 from lake.store import commit
 from lake.store.ledger.editions import Edition, EditionTable
@@ -63,7 +63,7 @@ def cost_of(inputs: Inputs, tables: Iterable[Declaration]) -> Cost:
 
 
 @contextmanager
-def reading(inputs: Inputs, query: str, *, tell: Callable[[str], None]) -> Iterator[Reader]:
+def reading(inputs: Inputs, query: str, *, tell: Callable[[str], None]) -> Iterator[EditionReader]:
     """What `query` may read at the cut; the tables that it names are evaluated first, into a folder that goes after.
 
     Raises DeclarationError where it names nothing, and as `rebuild` does.
@@ -72,7 +72,7 @@ def reading(inputs: Inputs, query: str, *, tell: Callable[[str], None]) -> Itera
     settings = project.settings
     words = set(re.findall(r"\w+", query.lower()))
     named = [name for name in project.tables if {name.lower(), as_of(name.lower())} & words]
-    reader = Reader(settings, Edition(0, cut.number, {}, datetime.now(UTC)))
+    reader = EditionReader(settings, Edition(0, cut.number, {}, datetime.now(UTC)))
     if not named and not reader.titles(query):
         raise DeclarationError(
             "the query names no table to recompute", where="--recompute", fix=did_you_mean("", project.tables)
@@ -81,7 +81,7 @@ def reading(inputs: Inputs, query: str, *, tell: Callable[[str], None]) -> Itera
         if named:
             edition = build(inputs, named, Path(folder), tell=tell)
             there = replace(settings, warehouse=Path(folder))
-            reader = Reader(settings, edition, _opened={name: published(there, name, edition) for name in named})
+            reader = EditionReader(settings, edition, _opened={name: published(there, name, edition) for name in named})
         yield reader
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lake.config import Settings
-from lake.read.reach import batches
+from lake.read.visible_batches import visible_batches
 from lake.store import delta
 from lake.store.delivered import by_source
 from lake.store.ledger import editions
@@ -70,7 +70,7 @@ def seen(settings: Settings, source: str, stream: str, was: Seen = Seen()) -> Se
     edition = editions.current_edition(settings)
     if edition is None or edition.number == was.edition:
         return was
-    batch, log = batches(settings, edition).get(stream, 0), Log(settings, stream)
+    batch, log = visible_batches(settings, edition).get(stream, 0), Log(settings, stream)
     for position in delta.positions(log.path, log.app) if batch else ():
         if position.data["batch"] <= batch:
             newest = by_source(position.data).get(source)

@@ -17,7 +17,7 @@ from lake.decide.rule import compared, content, undecidable
 from lake.http.bodies import Record
 from lake.project import Project
 from lake.quoting import literal
-from lake.read.wait import Posted, Token
+from lake.read.wait import BatchToken, RecordToken
 from lake.records.single import EXTRA, NotTaken, SingleReader
 from lake.sources.http import Declared, place
 from lake.store import small
@@ -66,8 +66,8 @@ class KeptRecords:
     def _are_logged(self, records: Mapping[int, Record]) -> bool:
         """Return whether the log, the quarantine and the re-deliveries have these records."""
         settings, source = self.project.settings, self.declared.name
-        token = Posted(self.stream, source, self.group, "").known(settings)
-        if not isinstance(token, Token):
+        token = RecordToken(self.stream, source, self.group, "").resolve(settings)
+        if not isinstance(token, BatchToken):
             return False
         kept = {f"{source}:{place(self.group, number)}": record for number, record in records.items()}
         rows, can_differ = self._rows(token.batch, [*kept]), not any(undecidable(self._contract))

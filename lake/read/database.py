@@ -1,8 +1,7 @@
-"""An edition as one DuckDB file: its tables with what they and their columns mean, for whoever has DuckDB and no lake.
+"""Export of an edition as one DuckDB file, for users without `lake`.
 
-Tables are in the schemas of their layers, and have a view each in `main`, so that both of the names of `lake sql` are
-there, and the `<table>_at(moment)` of a History too. `lake.edition` says which edition it is, and `lake.cuts`, where
-tables are at different cuts, which is at which.
+Tables are in the schemas of their layers, with views in `main`, comments, and the macros `<table>_at(moment)`.
+`lake.edition` names the edition; `lake.cuts` the cut of each table, if they differ.
 """
 
 from __future__ import annotations
@@ -20,32 +19,35 @@ from lake import disk
 from lake.duck import connect
 from lake.errors import DeclarationError, LakeError
 from lake.quoting import literal, quoted
-from lake.read.export import is_device, writing
-from lake.read.sql import AS_OF, Reader, as_of, select, spill
+from lake.read.export import is_device, report_write_errors
+from lake.read.sql import AS_OF, EditionReader, as_of, select, spill
 from lake.store.ledger.editions import Edition
 from lake.store.snapshot import Published
 
 ABOUT: Final = "lake"
 
 
-def as_database(
-    reader: Reader, file: Path, names: Iterable[str] = (), *, tell: Callable[[str], None]
+def write_database(
+    reader: EditionReader, file: Path, names: Iterable[str] = (), *, on_progress: Callable[[str], None]
 ) -> dict[str, int]:
-    """Writes the named tables of an edition (default: all) into `file`, which appears whole or not at all.
+    """Write the named tables (default: all) to `file`, which appears whole or not at all.
 
-    Returns how many rows each has. Raises DeclarationError for an unknown table and where there can be no such file,
-    LakeError where it cannot be written, or a table cannot be read.
+    Returns the rows of each. Raises DeclarationError for an unknown table or an impossible file, LakeError if it cannot
+    be written or a table cannot be read.
     """
     named = [reader.table(name) for name in names] or [*map(reader.table, reader.edition.tables)]
     tables = [*{table.name: table for table in named}.values()]
-    with writing(str(file)), _placed(file) as part:
+    with report_write_errors(str(file)), _replacing(file) as part:
         try:
             with closing(connect(str(part))) as con:
                 con.execute(f"SET temp_directory = {literal(str(spill(reader.settings)))}")
                 con.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
                 if note := reader.across_cuts([table.name for table in tables]):
-                    tell(f"warning {note}")
-                return {table.name: _copied(con, reader, table, tell) for table in _all(con, reader.edition, tables)}
+                    on_progress(f"warning {note}")
+                return {
+                    table.name: _copy_table(con, reader, table, on_progress)
+                    for table in _create_schemas(con, reader.edition, tables)
+                }
         except duckdb.Error as error:
             if "space left" in str(error) or str(part) in str(error):
                 what = str(error).partition("\n")[0].replace(str(part), str(file))
@@ -61,8 +63,8 @@ def as_database(
             raise
 
 
-def _all(con: duckdb.DuckDBPyConnection, edition: Edition, tables: list[Published]) -> Iterator[Published]:
-    """The tables, once their schemas and what is said of the edition are there."""
+def _create_schemas(con: duckdb.DuckDBPyConnection, edition: Edition, tables: list[Published]) -> Iterator[Published]:
+    """Create schemas and the tables about the edition, then yield the tables."""
     con.execute(f"CREATE SCHEMA {quoted(ABOUT)}")
     con.execute(
         f"CREATE TABLE {quoted(ABOUT)}.edition AS"
@@ -78,8 +80,9 @@ def _all(con: duckdb.DuckDBPyConnection, edition: Edition, tables: list[Publishe
     yield from tables
 
 
-def _copied(con: duckdb.DuckDBPyConnection, reader: Reader, table: Published, tell: Callable[[str], None]) -> int:
-    """Copies one table; how many rows it has."""
+def _copy_table(
+    con: duckdb.DuckDBPyConnection, reader: EditionReader, table: Published, on_progress: Callable[[str], None]
+) -> int:
     name, home = quoted(table.name), f"{quoted(table.layer)}.{quoted(table.name)}"
     con.execute(f"CREATE TABLE {home} AS {select(con, table)}")
     con.execute(f"CREATE VIEW {name} AS FROM {home}")
@@ -92,15 +95,15 @@ def _copied(con: duckdb.DuckDBPyConnection, reader: Reader, table: Published, te
         con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {AS_OF.format(table=name)}")
     counted = con.execute(f"SELECT count(*) FROM {home}").fetchone()
     rows: int = counted[0] if counted else 0
-    tell(f"{table.layer}.{table.name}: {rows} rows")
+    on_progress(f"{table.layer}.{table.name}: {rows} rows")
     return rows
 
 
 @contextmanager
-def _placed(file: Path) -> Iterator[Path]:
-    """A file in a folder of its own beside `file`, whose place it takes when it is complete. DuckDB has more than one.
+def _replacing(file: Path) -> Iterator[Path]:
+    """Yield a file in a temporary folder, which replaces `file` when complete. DuckDB writes more than one file.
 
-    The target of a link is replaced, not the link.
+    Replaces a link's target, not the link.
     """
     try:
         target = file.resolve(strict=False)

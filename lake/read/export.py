@@ -1,4 +1,4 @@
-"""An answer written to standard output or to a file: a table, Markdown, CSV, JSON, JSON Lines or Parquet."""
+"""Export of a query's result to a file or standard output: table, Markdown, CSV, JSON, JSON Lines or Parquet."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import IO, Any, Final
 import duckdb
 
 from lake.errors import DeclarationError, LakeError, full
-from lake.read.answer import Answer, ask
-from lake.read.sql import Reader
+from lake.read.query_result import QueryResult, run_query
+from lake.read.sql import EditionReader
 from lake.text import as_markdown, as_table, obeyed
 
 FETCH_ROWS: Final = 10_000
@@ -27,7 +27,7 @@ LISTED: Final = f"{', '.join([*EXTENSIONS][:-1])} or {[*EXTENSIONS][-1]}"
 
 # Each row is one text that DuckDB's writer of CSV leaves as it is.
 _LINES: Final = r"FORMAT csv, HEADER false, QUOTE '', ESCAPE '', DELIMITER E'\n'"
-COPIES: Final[dict[str, tuple[Callable[[Answer], str], str]]] = {
+COPIES: Final[dict[str, tuple[Callable[[QueryResult], str], str]]] = {
     "csv": (lambda answer: answer.texts, "FORMAT csv, HEADER true, NULLSTR ''"),
     "json": (lambda answer: answer.objects, rf"{_LINES}, PREFIX E'[\n', NEW_LINE E',\n', SUFFIX E'\n]\n'"),
     "jsonl": (lambda answer: answer.objects, _LINES),
@@ -35,10 +35,10 @@ COPIES: Final[dict[str, tuple[Callable[[Answer], str], str]]] = {
 }
 
 
-def chosen(asked: str | None, output: Path | None) -> str:
-    """The format asked for, else the one of the extension of `output`, else a table.
+def choose_format(asked: str | None, output: Path | None) -> str:
+    """Return the format `asked` for, of the extension of `output`, or a table.
 
-    Raises DeclarationError where the two differ, or neither is given.
+    Raises DeclarationError if they contradict, or the extension is unknown.
     """
     if output is None or is_device(output):
         return asked or "table"
@@ -55,12 +55,12 @@ def chosen(asked: str | None, output: Path | None) -> str:
 
 
 def export(
-    reader: Reader, query: str, kind: str, output: Path | None, *, begin: Callable[[], None] = lambda: None
+    reader: EditionReader, query: str, kind: str, output: Path | None, *, begin: Callable[[], None] = lambda: None
 ) -> None:
-    """Answers `query` in the format `kind`, to the file `output` or to standard output.
+    """Write the result of `query` in format `kind` to `output` or standard output.
 
-    A file appears whole or not at all; what is printed may end early, once `begin` has been called.
-    Raises DeclarationError where the query is wrong, or where Parquet would be written on a terminal.
+    A file appears whole or not at all; `begin` is called before output. Raises DeclarationError if the query is wrong,
+    or Parquet would go to a terminal.
     """
     if output is not None and not output.absolute().parent.is_dir():
         raise DeclarationError("the folder of --output does not exist", where=str(output.parent), fix="create it first")
@@ -68,25 +68,24 @@ def export(
         raise DeclarationError(
             "Parquet cannot be written to a terminal", fix="name a file with --output FILE, or pipe it"
         )
-    with _whole(output) as out:
+    with _output_file(output) as out:
         if kind in COPIES:
-            copied(reader, query, kind, _on_terminal(out, kind), begin=begin)
+            copy_result(reader, query, kind, _on_terminal(out, kind), begin=begin)
         else:
-            _drawn(reader, query, kind, out)
+            _write_lines(reader, query, kind, out)
 
 
-def _drawn(reader: Reader, query: str, kind: str, out: IO[bytes]) -> None:
-    """A table or Markdown, written as its rows come."""
+def _write_lines(reader: EditionReader, query: str, kind: str, out: IO[bytes]) -> None:
     with reader.connect(query) as con:
-        answer = ask(con, query)
+        answer = run_query(con, query)
         con.execute(answer.texts)
         draw = {"table": as_table, "md": as_markdown}[kind]
         lines = draw(answer.names, _rows(con.fetchmany), numeric=answer.numeric)
         out.writelines(f"{line}\n".encode() for line in lines)
 
 
-def copied(  # noqa: PLR0913  what is asked, in which form, and where it goes
-    reader: Reader,
+def copy_result(  # noqa: PLR0913  what is asked, in which form, and where it goes
+    reader: EditionReader,
     query: str,
     kind: str,
     write: Callable[[bytes], Any],
@@ -94,18 +93,18 @@ def copied(  # noqa: PLR0913  what is asked, in which form, and where it goes
     begin: Callable[[], None] = lambda: None,
     most: int | None = None,
 ) -> int:
-    """Write the answer in one of the formats of COPIES, at most `most` rows of it, and return its number of rows.
+    """Write the result in a format of COPIES, at most `most` rows, and return the number of rows.
 
-    `begin` is called before the first write. DuckDB's COPY writes into a pipe, the one thing that the locked connection
-    may write to. Raises what `write` raises.
+    `begin` is called before the first write. DuckDB's COPY writes to a pipe, the only thing it may write to. Raises
+    what `write` raises.
     """
     into, of = os.pipe()
-    pump, count = _Pump(into, write, begin), 0
+    pump, count = _PipeReader(into, write, begin), 0
     try:
         try:
             with reader.connect(query, pipe=f"/dev/fd/{of}") as con:
                 rows, options = COPIES[kind]
-                select = rows(ask(con, query))
+                select = rows(run_query(con, query))
                 select = select if most is None else f"{select} LIMIT {most}"
                 pump.start()
                 con.execute(f"COPY ({select}) TO '/dev/fd/{of}' ({options}, USE_TMP_FILE false)")
@@ -121,8 +120,8 @@ def copied(  # noqa: PLR0913  what is asked, in which form, and where it goes
     return int(count)
 
 
-class _Pump(Thread):
-    """Copies what comes out of a pipe. On failure it keeps the error and closes the pipe, so that the writer stops."""
+class _PipeReader(Thread):
+    """Copy of a pipe's content. On failure it keeps the error and closes the pipe, so that the writer stops."""
 
     def __init__(self, pipe: int, write: Callable[[bytes], Any], begin: Callable[[], None]) -> None:
         super().__init__(daemon=True)
@@ -142,7 +141,7 @@ class _Pump(Thread):
             os.close(self._pipe)
 
     def end(self) -> None:
-        """Waits until all has been passed on, once nobody writes to the pipe."""
+        """Wait for the end, once nobody writes to the pipe."""
         if self.ident is None:
             os.close(self._pipe)
         else:
@@ -150,7 +149,6 @@ class _Pump(Thread):
 
 
 def _on_terminal(out: IO[bytes], kind: str) -> Callable[[bytes], Any]:
-    """How `out` is written to: control characters are escaped on a terminal."""
     if not out.isatty():
         return out.write
     decode = getincrementaldecoder("utf-8")(errors="replace").decode
@@ -164,13 +162,13 @@ def _rows(fetch: Any) -> Iterator[Sequence[Any]]:
 
 
 @contextmanager
-def _whole(output: Path | None) -> Iterator[IO[bytes]]:
-    """Standard output, or a file that is put in place when it is complete.
+def _output_file(output: Path | None) -> Iterator[IO[bytes]]:
+    """Yield standard output, or a temporary file that replaces `output` when complete.
 
-    The target of a link is replaced, not the link. Until then the answer is in an unguessable file beside it.
+    Replaces a link's target, not the link. The temporary file has an unguessable name.
     """
     if output is None:
-        with writing("standard output", device=True):
+        with report_write_errors("standard output", device=True):
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         return
@@ -179,12 +177,12 @@ def _whole(output: Path | None) -> Iterator[IO[bytes]]:
     except (OSError, RuntimeError):
         raise DeclarationError("--output is a link that leads back to itself", where=str(output)) from None
     if is_device(target):
-        with writing(str(output), device=True), target.open("wb") as out:
+        with report_write_errors(str(output), device=True), target.open("wb") as out:
             yield out
         return
     part = target.with_name(f".lake-{secrets.token_hex(8)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with writing(str(output)):
+    with report_write_errors(str(output)):
         descriptor = os.open(part, flags, 0o666)
         try:
             with os.fdopen(descriptor, "wb") as out:
@@ -198,8 +196,8 @@ def _whole(output: Path | None) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def writing(where: str, *, device: bool = False) -> Iterator[None]:
-    """An operating-system error about writing to `where`, as a LakeError."""
+def report_write_errors(where: str, *, device: bool = False) -> Iterator[None]:
+    """Convert OSErrors about writing to `where`."""
     try:
         yield
     except BrokenPipeError:
@@ -215,5 +213,5 @@ def writing(where: str, *, device: bool = False) -> Iterator[None]:
 
 
 def is_device(path: Path) -> bool:
-    """Whether it is a device, a pipe or a socket, which is written to and not replaced."""
+    """Return whether it is a device, pipe or socket, which is written to and not replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()

@@ -1,9 +1,7 @@
-"""The ledgers in `lake sql`, flat: `lake.runs`, `lake.checks`, `lake.cuts`, `lake.editions`, `lake.quarantine`,
-`lake.reads`, `lake.undelivered`.
+"""Ledgers in `lake sql`, such as `lake.runs`, as flat tables.
 
-They are copied before the connection is locked, so a query sees nothing else that their files have: no text of a record
-that was refused, no examples of rows that failed an expectation. They say what is booked now, but for the quarantine,
-which is that of the logs up to the cut.
+They are copied before the connection is locked, so a query cannot see texts of rejected records or examples of failed
+rows. They show the current state, except the quarantine, which is at the cut.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from lake.config import Settings
 from lake.contracts.contract import sound_contracts, streams_of
 from lake.ingest import landing
 from lake.quoting import literal, quoted
-from lake.read.relation import Relation, stored, stored_files
+from lake.read.relation import SystemRelation, rows_sql, stored_files
 from lake.store import quarantine
 from lake.store.book import Book
 from lake.store.ledger import checks, cuts, editions, reads, runs, sent
@@ -26,7 +24,7 @@ from lake.store.warehouse import Warehouse
 
 SCHEMA: Final = "lake"
 Columns = tuple[tuple[str, str, str], ...]
-"""Name, type and meaning of each column."""
+"""Name, type and comment of each column."""
 
 RUNS: Final[Columns] = (
     ("number", "BIGINT", "1, 2, 3 …"),
@@ -128,18 +126,18 @@ UNDELIVERED: Final[Columns] = (
 )
 COUNTS: Final = ("inserted", "updated", "deleted", "batch", "read", "accepted", "duplicates", "quarantined", "rows")
 UNNEST: Final = "unnest(CASE WHEN len(members) = 0 THEN [NULL] ELSE members END)"
-"""A row for each of its `members`, and one where it has none."""
+"""A row for each of `members`, one null row if there are none."""
 
 
-def relation(settings: Settings, name: str, cut: Cut) -> Relation:
-    """The ledger `name`, one of LEDGERS."""
+def relation(settings: Settings, name: str, cut: Cut) -> SystemRelation:
+    """Return the ledger `name` of LEDGERS."""
     doc, columns, make = LEDGERS[name]
     files, query = make(settings, cut)
     typed = ", ".join(f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind, _ in columns)
     described = tuple(Column(column, kind, meaning, "") for column, kind, meaning in columns)
     order = ", ".join(quoted(column) for column in ORDER if column in {name for name, *_ in columns})
     ordered, root = f"SELECT {typed} FROM ({query}) ORDER BY {order}", Warehouse(settings).root
-    return Relation(SCHEMA, name, doc, described, ordered, root, tuple(files), copied=True)
+    return SystemRelation(SCHEMA, name, doc, described, ordered, root, tuple(files), copied=True)
 
 
 def _runs(settings: Settings, _: Cut) -> tuple[list[str], str]:
@@ -204,14 +202,14 @@ def _quarantine(settings: Settings, cut: Cut) -> tuple[list[str], str]:
                 f"""SELECT {literal(stream)} AS stream, _batch AS batch, _number AS number, reason,
                     {"detail" if is_plain else "NULL"} AS detail, source, _ingested_at AS refused_at,
                     concat('quarantine:', _batch, '/', _number) NOT IN {marks} AS is_waiting
-                FROM {stored(own, quarantine.COLUMNS)} WHERE _batch <= {upto}"""
+                FROM {rows_sql(own, quarantine.COLUMNS)} WHERE _batch <= {upto}"""
             )
     nothing = ", ".join(f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind, _ in QUARANTINE)
     return files, " UNION ALL BY NAME ".join(parts) or f"SELECT {nothing} WHERE false"
 
 
 def _reads(settings: Settings, _: Cut) -> tuple[list[str], str]:
-    """A read is told at its beginning and at its end, in the book, or as yet in journals alone."""
+    """A read has rows for start and end, in the ledger or still in journals."""
     unbooked = f"[{','.join(reads.unbooked(settings))}]"  # before the book is looked at: none is missed
     files, booked = _book(settings, reads.READS)
     shape = ", ".join(f'"{name}": "{kind}"' for name, kind in {**reads.READS.columns, "tables": "JSON"}.items())
@@ -240,13 +238,11 @@ def _undelivered(settings: Settings, _: Cut) -> tuple[list[str], str]:
 
 
 def _book(settings: Settings, book: Book) -> tuple[list[str], str]:
-    """The files of a book, and SQL of its rows."""
     files = stored_files(book.location(settings).path)
-    return files, stored(files, book.columns)
+    return files, rows_sql(files, book.columns)
 
 
 def _members(rows: str, column: str, kind: str) -> str:
-    """SQL of `rows` with a `member` of the JSON object in `column` each; null where it is empty."""
     entries = f"map_entries(CAST(CAST({column} AS JSON) AS MAP(VARCHAR, {kind})))"
     return f"SELECT *, {UNNEST} AS member FROM (SELECT *, {entries} AS members FROM {rows})"
 
@@ -261,4 +257,4 @@ LEDGERS: Final[Mapping[str, tuple[str, Columns, Callable[[Settings, Cut], tuple[
     "reads": ("One row per read of a reader of lake serve http.", READS, _reads),
     "undelivered": ("One row per row whose changes a receiver has not taken.", UNDELIVERED, _undelivered),
 }
-"""Each ledger: what a row is, its columns, and how its files and the SQL of its rows are had."""
+"""Description, columns and query of each ledger."""

@@ -1,21 +1,25 @@
-"""The logs in `lake sql`: `log.<stream>` has the events up to a cut that no void takes back, as its contract has them.
+"""Logs in `lake sql`: `log.<stream>` has the events up to a cut, without voided ones, as the contract reads them.
 
-What is refused, punctuation and other broadcasts are no events. What is personal is null: a query opens nothing with a
-key, so it needs no key store, and nobody who was forgotten comes back.
+Rejected records and broadcasts are no events. Personal fields are null, so no key store is needed. Fields that an
+event's contract did not know are read from `_extra` by the same Python as in Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from lake.config import Settings
 from lake.contracts import evolution, origins
 from lake.contracts.contract import Contract
 from lake.contracts.duckdb_types import type_of
+from lake.contracts.evolution import steps_of_log
+from lake.contracts.fields import Field
+from lake.contracts.origins import Member
+from lake.contracts.upcast import upcast_sql
 from lake.quoting import literal, quoted
-from lake.read import event_values
-from lake.read.relation import FILE, Relation, stored
+from lake.read.relation import FILE, Function, SystemRelation, rows_sql
+from lake.store.dialects import MEMBERS, DuckDB
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
 from lake.store.scan import Scan
@@ -24,6 +28,8 @@ from lake.store.voids import kept_sql, voided
 from lake.store.warehouse import Warehouse
 
 SCHEMA: Final = "log"
+FUNCTION: Final = "_members_of_{}"
+"""Name of the function that reads members of a stream's `_extra`."""
 OWN: Final = (
     Column("_place", "VARCHAR", "BATCH:BUCKET:OFFSET, as lake void takes it", ""),
     Column("_batch", "BIGINT", "the batch of the log that brought the event", ""),
@@ -31,7 +37,7 @@ OWN: Final = (
     Column("_ingested_at", "TIMESTAMPTZ", "when the event arrived", ""),
     Column("_source", "VARCHAR", "file and line, or the place in a source, that the event came from", ""),
 )
-"""What every log has, so that an event is found again. No field's name begins with `_`."""
+"""Columns of every log that locate an event. No field's name begins with `_`."""
 READ: Final = {
     "_batch": "BIGINT",
     "_offset": "BIGINT",
@@ -45,17 +51,17 @@ BUCKETS: Final = 1 << 31
 BUCKET: Final = r"/_bucket=(-?[0-9]+)/"
 
 
-def relation(settings: Settings, contract: Contract, cut: Cut) -> Relation:
-    """The log of a stream at `cut`.
+def relation(settings: Settings, contract: Contract, cut: Cut) -> SystemRelation:
+    """Return the log of a stream at `cut`.
 
-    Raises LakeError where it has lost what the cut counts, or where `contract` cannot read what an older one wrote.
+    Raises LakeError if it has lost batches of the cut, or `contract` cannot read what an older one wrote.
     """
     log, upto = Log(settings, contract.name), cut.batches.get(contract.name, 0)
     contracts = evolution.with_current(log.contracts(log.must_reach(upto)), contract)
     bounds = {"_batch": (1, upto), "_bucket": (0, BUCKETS)}
     files = Scan(log.path, bounds=bounds).files() if upto else []
     void = kept_sql(voided(settings, contract.name, 0, cut.voids))
-    return Relation(
+    return SystemRelation(
         SCHEMA,
         contract.name,
         contract.doc,
@@ -63,13 +69,13 @@ def relation(settings: Settings, contract: Contract, cut: Cut) -> Relation:
         _query(files, contracts, f"_batch <= {upto} AND {void}"),
         Warehouse(settings).root,
         tuple(files),
-        functions=event_values.functions(contracts),
+        functions=value_functions(contracts),
     )
 
 
 def _columns(contracts: Sequence[Contract]) -> Iterator[Column]:
     for field in contracts[-1].fields:
-        note = event_values.note(field, contracts)
+        note = null_note(field, contracts)
         meaning = f"{field.doc} ({note})".lstrip() if note else field.doc
         yield Column(field.name, type_of(field), meaning, field.unit)
 
@@ -80,6 +86,53 @@ def _query(files: Sequence[str], contracts: Sequence[Contract], test: str) -> st
     kinds = {physical[field.name, field.type]: type_of(field) for field in plain}
     bucket = f"CAST(regexp_extract({quoted(FILE)}, {literal(BUCKET)}, 1) AS INTEGER) AS _bucket"
     own = ["concat_ws(':', _batch, _bucket, _offset) AS _place", *(column.name for column in OWN[1:])]
-    events = f"(SELECT *, {bucket} FROM {stored(files, kinds | READ)})"
+    events = f"(SELECT *, {bucket} FROM {rows_sql(files, kinds | READ)})"
     shown = ", ".join([*(quoted(field.name) for field in contracts[-1].fields), *(column.name for column in OWN)])
-    return f"SELECT {shown} FROM {event_values.read(contracts, f'(FROM {events} WHERE {test})', [*own, '_version'])}"
+    return f"SELECT {shown} FROM {fields_sql(contracts, f'(FROM {events} WHERE {test})', [*own, '_version'])}"
+
+
+def null_note(field: Field, contracts: Sequence[Contract]) -> str:
+    """Return why `field` can be null in an event that has a value, or ""."""
+    if field.personal:
+        return "personal, so always null here"
+    if contracts[-1].sealed and any(member.field == field for member in _members(contracts)):
+        return "null of events that may have carried it before the contract knew that name: they have it sealed"
+    return ""
+
+
+def value_functions(contracts: Sequence[Contract]) -> tuple[Function, ...]:
+    """Return the functions that `fields_sql` calls."""
+    from lake.records.members import read_members  # with Arrow
+
+    members = _members(contracts)
+    if not members:
+        return ()
+    kinds = ", ".join(f"m{number} {type_of(member.shape)}" for number, member in enumerate(members))
+    name, takes = FUNCTION.format(contracts[-1].name), ("INTEGER", "VARCHAR")
+
+    def work(versions, extras):  # type: ignore[no-untyped-def]  # DuckDB evaluates annotations
+        return read_members(members, versions, extras)
+
+    return (Function(name, work, takes, f"STRUCT({kinds})"),)
+
+
+def fields_sql(contracts: Sequence[Contract], events: str, own: Sequence[str]) -> str:
+    """Return SQL of the newest contract's fields and of `own` columns, over `events`, a query of a log's files.
+
+    The `own` columns include `_version`.
+    """
+    members, newest, places = _members(contracts), contracts[-1], origins.origins(contracts)
+    if members:
+        call = f'"{FUNCTION.format(newest.name)}"(CAST(_version AS INTEGER), _extra)'
+        events = f"(SELECT *, {call} AS {MEMBERS} FROM {events})"
+    dialect, values = DuckDB(members), []
+    for field in newest.fields:
+        value = "NULL" if field.personal else origins.reading(field, places[field.name], dialect)
+        values.append(f"{dialect.cast(value, field)} AS {dialect.name(field.name)}")
+    rows = f"(SELECT {', '.join([*values, *own])} FROM {events})"
+    return upcast_sql(steps_of_log(contracts), newest.fields, rows, opened=False)
+
+
+def _members(contracts: Sequence[Contract]) -> Mapping[Member, frozenset[int]]:
+    every = origins.members(contracts)
+    return {member: versions for member, versions in every.items() if not member.field.personal}

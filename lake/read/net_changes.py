@@ -1,9 +1,8 @@
-"""Net changes: what became of the rows of a table between two editions, whatever led from the one to the other.
+"""Net changes of a table between two editions, whatever happened in between.
 
-The rows of the two are compared, so a rebuild that gives the same rows changes nothing, a rollback changes what was
-changed back, and it does not matter whether a deploy came between. Of two versions of one Delta table, the change feed
-tells the rows that may differ, where it is proven to be whole; else only those of files are read that the two do not
-share. DuckDB compares and sorts, on disk where memory does not do.
+Rows of both editions are compared: a rebuild with equal rows changes nothing, a rollback reverts, a deploy does not
+matter. For two versions of one Delta table, only rows of the change feed are compared if it is proven complete, else
+only rows of files not in both. DuckDB compares and sorts, and can spill.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import duckdb
 from lake.config import Settings
 from lake.duck import connect
 from lake.quoting import literal, quoted
-from lake.read.sql import Reader, select, spill
+from lake.read.sql import EditionReader, select, spill
 from lake.store.comparison import changed_pairs
 from lake.store.feed import FEED, SIGN, proven_feed
 from lake.store.ledger.editions import Edition, EditionTable
@@ -29,15 +28,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS: Final = 10_000
-"""The most rows of one batch."""
+"""Maximum rows per batch."""
 NOTHING: Final = "SELECT NULL::VARCHAR AS change, NULL::VARCHAR AS before, NULL::VARCHAR AS after WHERE false"
 
 
 @dataclass(frozen=True)
-class Change:
-    """What became of a row: `change` is insert, update or delete; `before` and `after` are its visible columns, None
-    where it is not there. `key` are the columns that tell it from all others.
-    """
+class NetChange:
+    """A changed row: `change` is insert, update or delete; `before` or `after` is None if there is no such row."""
 
     change: str
     key: dict[str, Any]
@@ -46,16 +43,16 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Side:
-    """A table as an edition has it, and the columns that tell its rows apart: all, where the edition does not say."""
+class TableInEdition:
+    """A table in an edition; `identity` is all columns if the edition records none."""
 
     edition: Edition
     table: Published
     identity: tuple[str, ...]
 
     @classmethod
-    def of(cls, settings: Settings, name: str, edition: Edition | None) -> Side | None:
-        """None where the edition has no such table. Raises LakeError where it cannot be read."""
+    def of(cls, settings: Settings, name: str, edition: Edition | None) -> TableInEdition | None:
+        """Return None if the edition lacks the table. Raises LakeError if it cannot be read."""
         if edition is None or name not in edition.tables:
             return None
         table = published(settings, name, edition)
@@ -64,7 +61,6 @@ class Side:
 
     @property
     def entry(self) -> EditionTable:
-        """What the edition says of the table."""
         return self.edition.tables[self.table.name]
 
     @property
@@ -74,59 +70,52 @@ class Side:
 
     @property
     def keyed(self) -> list[tuple[str, str]]:
-        """The columns that tell rows apart, with their types."""
         return [(name, self.types[name]) for name in self.identity]
 
     @property
     def types(self) -> dict[str, str]:
-        """The visible columns with their types."""
         return {column.name: column.type for column in self.table.columns}
 
     def sql(self, con: duckdb.DuckDBPyConnection, *, without: Collection[str] = ()) -> str:
-        """SQL of its rows, without those of some of its files."""
         files = tuple(file for file in self.table.files if file not in without)
         return select(con, replace(self.table, files=files))
 
 
 @dataclass(frozen=True)
 class NetChanges:
-    """What leads from one side of a table to the other; None where it is not there: before it joined, once it retired.
-
-    Rows come in the order of their identity.
-    """
+    """Changes from `before` to `after`, ordered by identity; None if the table is not in that edition."""
 
     settings: Settings
-    before: Side | None
-    after: Side | None
+    before: TableInEdition | None
+    after: TableInEdition | None
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns that tell rows apart, those of a deleted row too where that is not told apart by others."""
         side = self.after or self.before
         return side.identity if side else ()
 
     def arrow(self) -> pa.RecordBatchReader:
-        """The changes as record batches: `change`, and the rows `before` and `after` as structs, null where there is
-        none. Raises StorageError, also while it is read, where files cannot be.
+        """Return batches of `change`, and of `before` and `after` as structs or null.
+
+        Raises StorageError, also while reading.
         """
         import pyarrow as pa
 
         batches = self._batches()
         return pa.RecordBatchReader.from_batches(next(batches).schema, batches)
 
-    def __iter__(self) -> Iterator[Change]:
-        """The changes as rows of Python. Raises as `arrow` does."""
+    def __iter__(self) -> Iterator[NetChange]:
         for batch in self.arrow():
             yield from map(self._change, batch.to_pylist(maps_as_pydicts="strict"))
 
-    def _change(self, row: dict[str, Any]) -> Change:
+    def _change(self, row: dict[str, Any]) -> NetChange:
         before, after = row["before"], row["after"]
         image, side = (before, self.before) if after is None else (after, self.after)
         key = {column: image[column] for column in side.identity} if side else {}
-        return Change(row["change"], key, before, after)
+        return NetChange(row["change"], key, before, after)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        """An empty batch, which tells the columns, then those with rows."""
+        """Yield an empty batch with the schema, then batches of rows."""
         import pyarrow as pa
 
         with connect() as con:
@@ -137,11 +126,10 @@ class NetChanges:
                 yield from reader
             except duckdb.Error as error:
                 sides = [side for side in (self.after, self.before) if side]
-                unreadable = Reader(self.settings, sides[0].edition).unreadable
+                unreadable = EditionReader(self.settings, sides[0].edition).unreadable
                 raise unreadable(error, [side.table for side in sides]) from None
 
     def _sql(self, con: duckdb.DuckDBPyConnection) -> str:
-        """The changes in order; makes the views that it reads."""
         before, after = self.before, self.after
         if before and after and before.keyed == after.keyed:
             alike = before.types == after.types
@@ -153,8 +141,10 @@ class NetChanges:
             return f"SELECT {CHANGE} AS change, before, after FROM ({pairs}) ORDER BY {order}"
         return self._replaced(con)
 
-    def _differing(self, con: duckdb.DuckDBPyConnection, before: Side, after: Side) -> tuple[str, str]:
-        """SQL of the rows of both sides that the other may not have: by the feed, else those of files of its own."""
+    def _differing(
+        self, con: duckdb.DuckDBPyConnection, before: TableInEdition, after: TableInEdition
+    ) -> tuple[str, str]:
+        """Return SQL of the rows of each side that may differ: by the change feed, else by unshared files."""
         old, new = before.entry, after.entry
         path = Warehouse(self.settings).root / new.path
         for first, last, sign in ((old, new, 1), (new, old, -1)):
@@ -166,7 +156,7 @@ class NetChanges:
         return before.sql(con, without=shared), after.sql(con, without=shared)
 
     def _replaced(self, con: duckdb.DuckDBPyConnection) -> str:
-        """All rows before as deletes, then all rows after as inserts: no row of one side is one of the other."""
+        """Return SQL of all rows as deletes, then inserts: the sides have no rows in common."""
         parts, order = list[str](), ["change"]
         for change, image, side in (("delete", "before", self.before), ("insert", "after", self.after)):
             if side is not None:
@@ -179,8 +169,8 @@ class NetChanges:
 
 
 def net_changes(settings: Settings, name: str, old: Edition | None, new: Edition) -> NetChanges:
-    """What became of the rows of table `name` from edition `old` to edition `new`; all are inserts from none.
+    """Return the changes of table `name` from `old` to `new`; all are inserts if `old` is None.
 
-    A table that one of them does not have has no rows there. Raises LakeError where one cannot be read.
+    An edition without the table has no rows of it. Raises LakeError if a table cannot be read.
     """
-    return NetChanges(settings, Side.of(settings, name, old), Side.of(settings, name, new))
+    return NetChanges(settings, TableInEdition.of(settings, name, old), TableInEdition.of(settings, name, new))

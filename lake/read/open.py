@@ -1,4 +1,4 @@
-"""The edition from Python, for notebooks and programs: `lake.open().sql("…")`, `lake.open().changes("…")`."""
+"""Python access to an edition: `lake.open().sql("…")`, `lake.open().changes("…")`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, install
 from lake.quoting import SPARK, quoted
-from lake.read.answer import texts
-from lake.read.sql import Reader, reader
+from lake.read.query_result import text_rows
+from lake.read.sql import EditionReader, reader
 from lake.read.subscription import Changes, subscribe
 from lake.session import start
 from lake.store.ledger.editions import Edition
@@ -32,29 +32,29 @@ PREVIEW_ROWS = 20
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A query's answer, computed when it is converted. Its repr, a table in a notebook, shows the first rows."""
+class LazyResult:
+    """Result of a query, evaluated when it is converted. Its repr shows the first rows."""
 
     relation: duckdb.DuckDBPyRelation
 
     def arrow(self) -> pyarrow.Table:
-        """All rows in memory as Arrow."""
+        """Return all rows as Arrow."""
         return self.relation.to_arrow_table()
 
     def pandas(self) -> pandas.DataFrame:
-        """All rows in memory; decimals become floats, as pandas has no decimals."""
+        """Return all rows. Decimals become floats, because pandas has no decimals."""
         frame: pandas.DataFrame = self.relation.df()
         return frame
 
     def polars(self) -> polars.DataFrame:
-        """All rows in memory; decimals and time zones are kept. Raises DeclarationError where Polars is missing."""
+        """Return all rows, with decimals and time zones. Raises DeclarationError if Polars is missing."""
         if find_spec("polars") is None:
             raise DeclarationError("Polars is missing, which the extra `polars` installs", fix=install("polars"))
         frame: polars.DataFrame = self.relation.pl()
         return frame
 
     def duckdb(self) -> duckdb.DuckDBPyRelation:
-        """The lazy relation itself, to filter, join and aggregate further."""
+        """Return the lazy relation, to filter, join and aggregate further."""
         return self.relation
 
     def __repr__(self) -> str:
@@ -69,17 +69,16 @@ class Answer:
 
     @cached_property
     def _preview(self) -> tuple[Sequence[str], list[tuple[str | None, ...]], list[bool], bool]:
-        """The names of the columns, the first rows, which columns are numbers, and whether there are more rows."""
-        answer, rows = texts(self.relation.limit(PREVIEW_ROWS + 1))
+        answer, rows = text_rows(self.relation.limit(PREVIEW_ROWS + 1))
         return answer.names, rows[:PREVIEW_ROWS], answer.numeric, len(rows) > PREVIEW_ROWS
 
 
 @dataclass(frozen=True)
 class Lakehouse:
-    """One edition of a project's tables. It stays the same edition for as long as the object lives."""
+    """One edition of a project's tables, fixed for the life of the object."""
 
     settings: Settings
-    reader: Reader
+    reader: EditionReader
 
     def __repr__(self) -> str:
         edition = self.edition
@@ -88,25 +87,21 @@ class Lakehouse:
 
     @property
     def edition(self) -> Edition:
-        """Number, cut and the exact version of each table."""
+        """Number, cut and exact table versions."""
         return self.reader.edition
 
     @cached_property
     def tables(self) -> tuple[str, ...]:
-        """The names of the edition's tables."""
         return tuple(self.edition.tables)
 
-    def sql(self, query: str) -> Answer:
-        """The answer to one reading statement over the edition's tables, called `name` or `layer.name`.
-
-        Raises DeclarationError where the query is wrong.
-        """
-        return Answer(self.reader.relation(query))
+    def sql(self, query: str) -> LazyResult:
+        """Return the result of one SELECT over tables `name` or `layer.name`. Raises DeclarationError."""
+        return LazyResult(self.reader.relation(query))
 
     def table(self, name: str) -> DataFrame:
-        """Table `name` as a Spark DataFrame at the edition's version, without its state columns.
+        """Return table `name` as a Spark DataFrame without state columns; starts Spark on first use.
 
-        Starts the process's Spark session on first use. Raises DeclarationError for an unknown table.
+        Raises DeclarationError for an unknown table.
         """
         relation = self.reader.table(name)
         path = Warehouse(self.settings).root / self.edition.tables[relation.name].path
@@ -122,26 +117,25 @@ class Lakehouse:
         follow: bool = False,
         start_over: bool = False,
     ) -> Iterator[Changes]:
-        """What becomes of the rows of `table`, edition by edition: a snapshot, then the changes that lead on from it.
+        """Yield the changes of `table`, edition by edition: a snapshot first, then net changes.
 
-        For each, apply its rows, then call `ack()`: what a `consumer`, any name, has acknowledged is remembered, and
-        there it goes on, by whatever process. What was not acknowledged is given again. Without a name, nothing is
-        remembered. `from_edition` begins after an edition whose rows you have, without a snapshot. With `follow`, the
-        changes of editions to come are waited for; the edition of this object may expire meanwhile.
+        Apply the rows, then call `ack()`. A `consumer` resumes after its last acknowledged edition, in any process;
+        changes that were not acknowledged come again. `from_edition` starts after an edition without a snapshot.
+        `follow` waits for new editions.
 
-        Raises DeclarationError for an unknown table; StartOver where a consumer was away for so long that an edition
-        that it needs has expired: with `start_over`, a snapshot then replaces all that it has; Unavailable where
-        another process reads for it.
+        Raises DeclarationError for an unknown table; StartOver if an edition that the consumer needs has expired
+        (`start_over` then replaces all its rows by a snapshot); Unavailable if another process reads for the consumer.
         """
+        on_wait = (lambda: None) if follow else None
         return subscribe(
-            self.settings, table, consumer=consumer, from_edition=from_edition, follow=follow, start_over=start_over
+            self.settings, table, consumer=consumer, from_edition=from_edition, start_over=start_over, on_wait=on_wait
         )
 
 
 def open(project: Path | str | None = None, *, edition: int | None = None) -> Lakehouse:
-    """The tables of `project` (else of the nearest one above the current folder) as they are published.
+    """Open the published tables of `project`, or of the nearest project above the current folder.
 
-    `edition` is a number, by default the one that readers see. Raises DeclarationError where there is none.
+    `edition` defaults to the one that readers see. Raises DeclarationError if there is none.
     """
     settings = load_settings(Path(project) if project is not None else None)
     activity.begin(settings, "lake.open", edition=edition)

@@ -1,4 +1,4 @@
-"""What a query reads beside the tables of its edition: a view of files, or a copy of what they have."""
+"""Log or ledger in a query: a view of files, or a copy of their content."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILE: Final = "_file"
-"""The column of stored rows that says which file they are of."""
+"""Column with the file of a stored row."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function in Python that a query calls: Arrow columns of the types `takes` to one of the type `gives`."""
+    """Python function for queries: Arrow columns of types `takes` to one of type `gives`."""
 
     name: str
     work: Callable[..., pa.Array]
@@ -32,16 +32,16 @@ class Function:
     gives: str
 
     def make(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Make it in `con`, which must be closed."""
+        """Create it in `con`, which must be closed."""
         con.create_function(self.name, self.work, [*self.takes], self.gives, type=ARROW, null_handling=SPECIAL)
 
 
 @dataclass(frozen=True)
-class Relation:
-    """What `query`, DuckDB's SQL over `files` of the warehouse at `root`, answers: a view called `schema.name`.
+class SystemRelation:
+    """A view `schema.name` of `query`, DuckDB SQL over `files` of the warehouse at `root`.
 
-    One that is `copied` is read before the connection is locked: a query cannot reach its files. An `optional` one is
-    left out where it cannot be read. The query may call its `functions`.
+    A `copied` one is read before the connection is locked, so that a query cannot reach its files. An `optional` one is
+    skipped if unreadable.
     """
 
     schema: str
@@ -57,13 +57,13 @@ class Relation:
 
     @property
     def title(self) -> str:
-        """How a query calls it."""
+        """Name in queries."""
         return f"{self.schema}.{self.name}"
 
     def make(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Makes it in `con`, with what it and its columns mean; under its title in `main` too, which SHOW TABLES lists.
+        """Create it in `con` with comments, also under its title in `main` for SHOW TABLES.
 
-        Raises duckdb.Error where its files cannot be read.
+        Raises duckdb.Error if its files cannot be read.
         """
         try:
             self._make(con)
@@ -72,7 +72,7 @@ class Relation:
                 raise
 
     def fault(self, error: duckdb.Error) -> StorageError | None:
-        """What is wrong where a file is gone, or `error` names one; None where neither is so."""
+        """Return the fault if a file is gone or named by `error`, else None."""
         gone = delta.missing(self.root, self.files)
         wrong = gone or [file for file in self.files if file in str(error)]
         if not wrong or self.optional:
@@ -97,15 +97,15 @@ class Relation:
 
 
 def stored_files(path: Address) -> list[str]:
-    """The files of the table at `path`; none where there is no table."""
+    """Return the files of the table at `path`, if any."""
     if not delta.exists(path):
         return []
     with delta.opened(path) as table:
         return delta.files(table)
 
 
-def stored(files: Iterable[str], columns: Mapping[str, str]) -> str:
-    """SQL of the rows of `files`, with at least `columns` (name: type) and FILE: null in files that lack one."""
+def rows_sql(files: Iterable[str], columns: Mapping[str, str]) -> str:
+    """Return SQL of the rows of `files` with `columns` (name: type) and FILE; null in files that lack one."""
     wanted = {**columns, FILE: "VARCHAR"}
     nothing = ", ".join(f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind in wanted.items())
     listed = ", ".join(map(literal, files))

@@ -1,4 +1,4 @@
-"""The analyst's shell: queries at a prompt, with history, completion and the catalogue at hand."""
+"""Interactive SQL shell with history, completion and catalogue commands."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from lake.config import Settings
 from lake.duck import connect
 from lake.errors import DeclarationError, LakeError
 from lake.read import export
-from lake.read.answer import ask
-from lake.read.relation import Relation
-from lake.read.sql import Reader, as_of, reader
+from lake.read.query_result import run_query
+from lake.read.relation import SystemRelation
+from lake.read.sql import EditionReader, as_of, reader
 from lake.store.snapshot import Published
 from lake.text import as_table, moment, obeyed, printable, shown
 
 ROWS: Final = 200
 PAGED: Final = 10_000
-"""Rows of an answer that are shown: on the screen, and in a pager."""
+"""Rows shown on the screen, and in a pager."""
 WIDTH: Final = 60
 WORDS: Final = {"exit": "\\q", "quit": "\\q", "help": "\\?"}
-"""What people type who know another shell."""
+"""Words that users of other shells type."""
 
 HELP: Final = r"""A query ends with ; or an empty line. Tab completes, arrow keys recall queries,
 Ctrl-C cancels.
@@ -61,7 +61,7 @@ cast them, avg(fare)::DECIMAL(10, 2).
 Times are in UTC; for local ones: at AT TIME ZONE 'America/New_York'."""
 
 _BESIDE: Final = re.compile(r"\b(log|lake)\.(?=\w*\Z)", re.I)
-"""What stands before the name of a log or a ledger."""
+"""Schema before the name of a log or ledger."""
 KEYWORDS: Final = re.findall(
     r"\w+",
     """select from where group by order having limit offset distinct as join left right full inner cross asof on using
@@ -73,16 +73,16 @@ KEYWORDS: Final = re.findall(
 
 @dataclass
 class Conversation:
-    """The shell's answers to each input."""
+    """State of the shell, and its answers."""
 
-    reader: Reader
+    reader: EditionReader
     rows: int = ROWS
     expanded: bool = False
     output: Path | None = None
-    """The file for the next answer."""
+    """File for the next answer."""
 
     def answer(self, line: str) -> Iterator[str]:
-        """The lines that answer a query or a command. Raises LakeError where it is wrong, EOFError for \\q."""
+        """Yield the lines that answer a query or command. Raises LakeError, or EOFError for \\q."""
         line = line.strip().rstrip(";").strip()
         line = WORDS.get(line.lower(), line)
         if line.startswith("\\"):
@@ -92,7 +92,6 @@ class Conversation:
             yield from self._query(line)
 
     def greeting(self) -> str:
-        """Which edition is read."""
         edition = self.reader.edition
         published = moment(edition.published_at)
         return f"Edition {edition.number} at cut {edition.cut}, published {published}: {len(edition.tables)} tables."
@@ -111,7 +110,7 @@ class Conversation:
                 self.expanded = not self.expanded
                 yield f"One line a {'column' if self.expanded else 'row'}."
             case "\\o" if argument:
-                export.chosen(None, Path(argument))
+                export.choose_format(None, Path(argument))
                 self.output = Path(argument).expanduser()
                 yield f"The next answer goes to {self.output}."
             case "\\o":
@@ -129,11 +128,11 @@ class Conversation:
         started = time.monotonic()
         if self.output is not None:
             file, self.output = self.output, None
-            export.export(self.reader, query, export.chosen(None, file), file)
+            export.export(self.reader, query, export.choose_format(None, file), file)
             yield f"({file}, {time.monotonic() - started:.2f} s)"
             return
         with self.reader.connect(query) as con:
-            answer = ask(con, query)
+            answer = run_query(con, query)
             rows = con.execute(answer.texts).fetchmany(self.rows + 1)
         seconds = time.monotonic() - started
         if self.expanded:
@@ -151,12 +150,11 @@ class Conversation:
             [[f"{table.layer}.{table.name}", len(table.columns), table.doc] for table in tables],
         )
         yield ""
-        yield from as_table(["beside them", "what one row is"], map(self._beside, self.reader.beside.titles))
+        yield from as_table(["beside them", "what one row is"], map(self._beside, self.reader.system_tables.titles))
 
     def _beside(self, title: str) -> list[str]:
-        """A log or a ledger, and what one of its rows is, or why it cannot be read."""
         try:
-            return [title, self.reader.beside.relation(title).doc]
+            return [title, self.reader.system_tables.relation(title).doc]
         except LakeError as error:
             return [title, f"cannot be read: {error.what}"]
 
@@ -170,23 +168,20 @@ class Conversation:
 
 
 def _expanded(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Iterator[str]:
-    """A line a column, its whole value after its name."""
     width = max(map(len, names), default=0)
     for number, row in enumerate(rows, 1):
         yield f"-- row {number:,} --"
         yield from (f"{printable(name):<{width}}  {shown(value)}" for name, value in zip(names, row, strict=True))
 
 
-class Names(Completer):
-    """Completes table names and their `_at`, logs and ledgers, the columns of what is mentioned (else of all tables),
-    keywords and functions.
-    """
+class SqlCompleter(Completer):
+    """Completer of tables, their `_at` macros, logs, ledgers, columns, keywords and functions."""
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Candidates for the word before the cursor; keywords keep the case typed so far."""
+        """Yield candidates for the word before the cursor; keywords keep the typed case."""
         word = document.get_word_before_cursor(pattern=re.compile(r"\w+"))
         text = document.text
         if not word and not complete_event.completion_requested:
@@ -203,18 +198,20 @@ class Names(Completer):
     def _candidates(self, text: str) -> Iterator[tuple[str, str]]:
         reader = self.conversation.reader
         if schema := _BESIDE.search(text):
-            of_schema = (title for title in reader.beside.titles if title.startswith(f"{schema[1].lower()}."))
+            of_schema = (title for title in reader.system_tables.titles if title.startswith(f"{schema[1].lower()}."))
             yield from ((title.partition(".")[2], schema[1].lower()) for title in of_schema)
             return
         tables = [reader.table(name) for name in reader.edition.tables]
         yield from ((table.name, table.layer) for table in tables)
-        yield from ((title, title.partition(".")[0]) for title in reader.beside.titles)
+        yield from ((title, title.partition(".")[0]) for title in reader.system_tables.titles)
         if text.startswith("\\"):
             return
         yield from ((as_of(table.name), "(moment)") for table in tables if table.has_versions)
-        mentioned: list[Published | Relation] = [table for table in tables if re.search(rf"\b{table.name}\b", text)]
+        mentioned: list[Published | SystemRelation] = [
+            table for table in tables if re.search(rf"\b{table.name}\b", text)
+        ]
         with suppress(LakeError):
-            mentioned += reader.beside_named(text)
+            mentioned += reader.named_system_tables(text)
         columns = {column.name: column.type for table in mentioned or tables for column in table.columns}
         yield from columns.items()
         yield from ((keyword, "keyword") for keyword in KEYWORDS)
@@ -223,19 +220,18 @@ class Names(Completer):
 
 @cache
 def _functions() -> list[str]:
-    """DuckDB's functions that have a name."""
     with connect() as con:
         names = con.execute("SELECT DISTINCT function_name FROM duckdb_functions() ORDER BY 1").fetchall()
     return [name for (name,) in names if re.fullmatch(r"[a-z]\w+", name)]
 
 
-def converse(reader: Reader, *, stdin: Input | None = None, stdout: Output | None = None) -> None:
-    """Talks with a person until \\q or the end of input. `stdin` and `stdout` replace the terminal."""
+def run_shell(reader: EditionReader, *, stdin: Input | None = None, stdout: Output | None = None) -> None:
+    """Run the shell until \\q or end of input. `stdin` and `stdout` replace the terminal."""
     pages = stdout is None and sys.stdout.isatty()
     conversation = Conversation(reader, PAGED if pages else ROWS)
     session: PromptSession[str] = PromptSession(
         history=_history(reader.settings),
-        completer=Names(conversation),
+        completer=SqlCompleter(conversation),
         complete_while_typing=False,
         auto_suggest=AutoSuggestFromHistory(),
         lexer=PygmentsLexer(PostgresLexer),
@@ -259,7 +255,7 @@ def converse(reader: Reader, *, stdin: Input | None = None, stdout: Output | Non
 
 
 def _show(lines: Sequence[str], *, pages: bool) -> None:
-    """Prints an answer; at a terminal, through a pager where it is longer or wider than the screen."""
+    """Print an answer, through a pager if it does not fit the terminal."""
     screen = shutil.get_terminal_size()
     if pages and (len(lines) >= screen.lines or any(len(line) > screen.columns for line in lines)):
         os.environ.setdefault("LESS", "-SRFX")  # wide lines go on to the right
@@ -270,7 +266,7 @@ def _show(lines: Sequence[str], *, pages: bool) -> None:
 
 
 def _history(settings: Settings) -> History:
-    """Earlier queries, private to this user; in memory only for users who cannot write to the project."""
+    """Return earlier queries, private to this user; in memory if the project is not writable."""
     file = settings.path(".lake/sql_history")
     try:
         file.parent.mkdir(exist_ok=True, mode=file_modes.ALONE)
@@ -282,7 +278,7 @@ def _history(settings: Settings) -> History:
 
 
 def _keys() -> KeyBindings:
-    """Enter submits complete input: a \\ command, a query that ends with ;, or anything after an empty line."""
+    """Submit complete input on Enter: a \\ command, a query ending with ;, or input after an empty line."""
     keys = KeyBindings()
 
     @keys.add("enter")

@@ -1,8 +1,7 @@
-"""SQL over an edition: DuckDB on the exact files of its versions, locked so that a query can read nothing else."""
+"""SQL over an edition: DuckDB on the exact files of its tables, locked so that a query can read nothing else."""
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import re
@@ -23,6 +22,7 @@ from lake.config import Settings
 from lake.duck import connect
 from lake.errors import EXPIRED, DeclarationError, LakeError, StorageError, did_you_mean
 from lake.quoting import literal, quoted
+from lake.read.statements import check_statement, fix_for, place_in_query
 from lake.session import first_line
 from lake.store import delta, recovery
 from lake.store.damage import blamed
@@ -31,20 +31,13 @@ from lake.store.snapshot import Published, published
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from lake.read.beside import Beside
-    from lake.read.relation import Relation
+    from lake.read.relation import SystemRelation
+    from lake.read.system_tables import SystemTables
 
 SCHEMAS: Final = frozenset({"log", "lake"})
-"""What logs and ledgers are called after."""
+"""Schemas of logs and ledgers."""
 _SCHEMA: Final = re.compile(r"\b(log|lake)\b(?!\s*\()", re.I)
-"""Either, but for the function log(x)."""
-READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
-"""DuckDB's statement types that only read. DESCRIBE, SHOW, SUMMARIZE and VALUES are SELECT, PIVOT is MULTI."""
-
-# No comments are looked for: only DuckDB's own parser knows where one ends. One that hides ANALYZE is an error.
-_EXPLAIN: Final = re.compile(r"EXPLAIN\b\s*(?:ANALYZE\b)?\s*(?:\(\s*(?:ANALYZE|FORMAT)\b[\w\s,]*\))?", re.I | re.A)
-_WRITE_NODE: Final = re.compile(r'"type":"(COPY|INSERT|UPDATE|DELETE|MERGE)_QUERY_NODE"')
-_WRITE_WORD: Final = re.compile(rb"(?:COPY|INSERT|UPDATE|DELETE|MERGE)\b(?!\s*\))", re.I)
+"""A schema name, except the function log(x)."""
 _LISTING: Final = re.compile(
     r"\A\s*desc\b|\b(show|describe|query|query_table|information_schema|pg_\w+|pragma_\w+|duckdb_\w+)\b", re.I
 )
@@ -56,36 +49,41 @@ _MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) 
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """What a query may take: bytes of `memory`, and of `disk` to spill to."""
+class QueryLimits:
+    """Limits of a query: bytes of `memory`, and of `disk` for spilling."""
 
     memory: int
     disk: int
 
 
 @dataclass(frozen=True)
-class Reader:
-    """The tables of one edition, for SQL, and beside them the logs and ledgers whose titles `besides` lets pass.
+class EditionChoice:
+    """Choice of an edition; first wait for batches `after`, and verify its tables if `verified`."""
 
-    A query is held within the `bounds`, where there are any.
-    """
+    edition: int | None = None
+    cut: int | None = None
+    after: Sequence[str] = ()
+    timeout: float = 60.0
+    verified: bool = False
+
+
+@dataclass(frozen=True)
+class EditionReader:
+    """SQL access to one edition, and to logs and ledgers whose titles `may_read` accepts, within `limits`."""
 
     settings: Settings
     edition: editions.Edition
-    besides: Callable[[str], bool] = lambda _: True
-    bounds: Bounds | None = None
+    may_read: Callable[[str], bool] = lambda _: True
+    limits: QueryLimits | None = None
     _opened: dict[str, Published] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def label(self) -> str:
-        """What is read, for a person: a cut where its tables were evaluated to be read, and are no edition."""
+        """Name for messages: a cut if its tables were evaluated for reading."""
         return f"edition {self.edition.number}" if self.edition.number else f"cut {self.edition.cut}"
 
     def table(self, name: str) -> Published:
-        """Table `name` (`carrier_daily` or `gold.carrier_daily`) at the edition's version.
-
-        Raises DeclarationError for an unknown one.
-        """
+        """Return table `name` (`carrier_daily` or `gold.carrier_daily`). Raises DeclarationError."""
         layer, _, plain = name.lower().rpartition(".")
         plain = self._names.get(plain, plain)
         entry = self.edition.tables.get(plain)
@@ -96,19 +94,17 @@ class Reader:
         return self._opened[plain]
 
     def mentioned(self, query: str) -> list[Published]:
-        """The tables that `query` may read, found without parsing it: all of them where it asks for a listing, or names
-        nothing.
-        """
+        """Return the tables that `query` may read, without parsing: all for a listing, or if none is named."""
         return [self.table(name) for name in self.names_in(query)]
 
     def names_in(self, query: str) -> list[str]:
-        """The names of the tables that `query` may read, see `mentioned`."""
+        """Return the names of the tables that `query` may read."""
         named = self._named(query)
         every = not (named or self.titles(query)) or _LISTING.search(query)
         return [name for name in self._names.values() if every or name in named]
 
     def across_cuts(self, names: Collection[str]) -> str:
-        """That the tables of these `names` are at different cuts, and at which; empty where they are at one."""
+        """Return a warning if these tables are at different cuts, or ""."""
         at: dict[int, list[str]] = {}
         for name in names:
             at.setdefault(self.edition.cut_of(name), []).append(name)
@@ -119,55 +115,53 @@ class Reader:
         words = set(re.findall(r"\w+", query.lower()))
         return [name for lower, name in self._names.items() if {lower, as_of(lower)} & words]
 
-    def beside_named(self, query: str) -> list[Relation]:
-        """The logs and ledgers that `query` may name; all that can be read where it asks for a listing.
+    def named_system_tables(self, query: str) -> list[SystemRelation]:
+        """Return the logs and ledgers that `query` may name; for a listing, all readable ones.
 
-        Raises LakeError for one that it may name and that cannot be read.
+        Raises LakeError if a named one cannot be read.
         """
         titles = self.titles(query)
-        named = [self.beside.relation(title) for title in titles]
+        named = [self.system_tables.relation(title) for title in titles]
         is_listing = _LISTING.search(query) and not _OF_ONE.match(query)
-        return [*named, *self.beside.readable(but=titles)] if is_listing else named
+        return [*named, *self.system_tables.readable(but=titles)] if is_listing else named
 
     def titles(self, query: str) -> list[str]:
-        """The logs and ledgers that `query` may name, as it would call them."""
+        """Return the titles of the logs and ledgers that `query` may name."""
         schemas = {schema.lower() for schema in _SCHEMA.findall(query)}
-        return self.beside.named(schemas, set(re.findall(r"\w+", query.lower()))) if schemas else []
+        return self.system_tables.named(schemas, set(re.findall(r"\w+", query.lower()))) if schemas else []
 
-    def source(self, name: str) -> Published | Relation:
-        """The table, the log or the ledger called `name`. Raises as `table` does, and where it cannot be read."""
+    def source(self, name: str) -> Published | SystemRelation:
+        """Return the table, log or ledger `name`. Raises LakeError."""
         is_beside = name.lower().partition(".")[0] in SCHEMAS and "." in name
-        return self.beside.relation(name) if is_beside else self.table(name)
+        return self.system_tables.relation(name) if is_beside else self.table(name)
 
     @cached_property
-    def beside(self) -> Beside:
-        """The logs and ledgers as of the edition."""
-        from lake.read.beside import Beside
+    def system_tables(self) -> SystemTables:
+        from lake.read.system_tables import SystemTables
 
-        return Beside(self.settings, self.edition, self.besides)
+        return SystemTables(self.settings, self.edition, self.may_read)
 
     def has_as_of(self, table: Published) -> bool:
-        """Whether there is the macro that answers which versions of `table` were valid at a moment."""
+        """Return whether `table` has a macro for its versions at a moment."""
         return table.has_versions and as_of(table.name.lower()) not in self._names
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        """Table names by how SQL, which ignores case, may write them."""
         return {name.lower(): name for name in self.edition.tables}
 
     @contextmanager
     def connect(self, query: str, *, pipe: str = "") -> Iterator[duckdb.DuckDBPyConnection]:
-        """A locked connection that shows the tables `query` mentions; the only thing it may write to is `pipe`.
+        """Yield a locked connection with the tables that `query` mentions; it can only write to `pipe`.
 
-        Faults of the query become DeclarationErrors with a place and a fix.
+        Converts errors of the query to DeclarationErrors with place and fix.
         """
-        tables, relations = self.mentioned(query), self.beside_named(query)
+        tables, relations = self.mentioned(query), self.named_system_tables(query)
         try:
             con = self._locked(tables, relations, pipe)
         except duckdb.Error as error:
             raise self.unreadable(error, tables, relations) from None
         try:
-            _refuse_writes(con, query)
+            check_statement(con, query)
             if note := self.across_cuts(self._named(query)):
                 logging.getLogger("lake").warning("%s", note)
             yield con
@@ -179,21 +173,21 @@ class Reader:
             raise
 
     def relation(self, query: str) -> duckdb.DuckDBPyRelation:
-        """The answer to `query` as a lazy DuckDB relation, which keeps its connection."""
+        """Return the result as a lazy DuckDB relation, which keeps its connection."""
         with self.connect(query) as con:
             return con.sql(query)
 
     def _locked(
-        self, tables: Sequence[Published], relations: Sequence[Relation], pipe: str
+        self, tables: Sequence[Published], relations: Sequence[SystemRelation], pipe: str
     ) -> duckdb.DuckDBPyConnection:
         copies = [relation for relation in relations if relation.copied]
         views = [relation for relation in relations if not relation.copied]
-        sources: list[Published | Relation] = [*tables, *views]
+        sources: list[Published | SystemRelation] = [*tables, *views]
         con = connect()
         con.execute(f"SET temp_directory = {literal(str(spill(self.settings)))}")
-        if self.bounds:
-            con.execute(f"SET memory_limit = '{self.bounds.memory}B'")
-            con.execute(f"SET max_temp_directory_size = '{self.bounds.disk}B'")
+        if self.limits:
+            con.execute(f"SET memory_limit = '{self.limits.memory}B'")
+            con.execute(f"SET max_temp_directory_size = '{self.limits.disk}B'")
         for copy in copies:
             copy.make(con)
         files = [file for source in sources for file in source.files]
@@ -219,9 +213,9 @@ class Reader:
         return con
 
     def unreadable(
-        self, error: duckdb.Error, tables: Iterable[Published], relations: Sequence[Relation] = ()
+        self, error: duckdb.Error, tables: Iterable[Published], relations: Sequence[SystemRelation] = ()
     ) -> StorageError:
-        """What is wrong with the files of `tables` and `relations`, upon an `error` of DuckDB's."""
+        """Return the error about damaged or missing files for a DuckDB `error`."""
         for relation in relations:
             if damaged := relation.fault(error):
                 return damaged
@@ -241,11 +235,11 @@ class Reader:
         )
 
     def _as_lake_error(
-        self, error: duckdb.Error, query: str, tables: Sequence[Published], relations: Sequence[Relation]
+        self, error: duckdb.Error, query: str, tables: Sequence[Published], relations: Sequence[SystemRelation]
     ) -> LakeError:
         text = str(error)
         what = re.sub(r"^(\w+ )+Error: ", "", text.partition("\n")[0]).strip()
-        where = _place(text, query)
+        where = place_in_query(text, query)
         # DuckDB takes a missing file for a folder, in which it may not look.
         is_gone = any(f"{file}/**/*.parquet" in text for table in tables for file in table.files)
         if is_gone or isinstance(error, duckdb.IOException):
@@ -259,82 +253,70 @@ class Reader:
         if missing := _MISSING_TABLE.search(text):
             return self._no_table(missing[1], query, where)
         if isinstance(error, duckdb.BinderException) and (missing := _MISSING_COLUMN.search(text)):
-            sources: list[Published | Relation] = [*tables, *relations]
+            sources: list[Published | SystemRelation] = [*tables, *relations]
             columns = {column.name for source in sources for column in source.columns}
             if missing[1] not in columns:
                 return DeclarationError(
                     f"no column {missing[1]!r}", where=where, fix=did_you_mean(missing[1].lower(), columns)
                 )
-        return DeclarationError(what, where=where, fix=_fix_for(what))
+        return DeclarationError(what, where=where, fix=fix_for(what))
 
     def _no_table(self, name: str, query: str, where: str) -> DeclarationError:
-        """That `query` names a table, a log or a ledger that is not there: `name`, without its schema maybe."""
         schema, _, plain = name.lower().rpartition(".")
-        schema = schema or self.beside.schema(plain, query)
+        schema = schema or self.system_tables.schema(plain, query)
         if schema in SCHEMAS:
-            fault = self.beside.unknown(f"{schema}.{plain}")
+            fault = self.system_tables.unknown(f"{schema}.{plain}")
             return DeclarationError(fault.what, where=where, fix=fault.fix)
-        hint = did_you_mean(name.lower(), self.edition.tables, self.beside.titles)
+        hint = did_you_mean(name.lower(), self.edition.tables, self.system_tables.titles)
         return DeclarationError(f"no table {name!r} in {self.label}", where=where, fix=hint)
 
 
-def reader(settings: Settings, number: int | None = None, *, cut: int | None = None, query: str = "") -> Reader:
-    """The edition `number`, or the newest one of `cut` or before it, else the one that readers see.
+def reader(settings: Settings, number: int | None = None, *, cut: int | None = None, query: str = "") -> EditionReader:
+    """Return a reader of edition `number`, of the newest one at or before `cut`, or of the current one.
 
-    Before the first edition, a `query` that names ledgers and no log reads them as of the newest cut.
-
-    Raises DeclarationError where nothing has been published yet, or for an unknown number; StorageError where the
-    ledger of editions has lost what was published.
+    Before the first edition, a `query` of ledgers only reads them at the newest cut. Raises DeclarationError if nothing
+    is published, or the number is unknown; StorageError if the ledger of editions has lost commits.
     """
     if number is not None and cut is not None:
         raise DeclarationError("edition and cut cannot be combined", fix="use only one of them")
     if cut is not None:
-        return Reader(settings, editions.edition_at(settings, cut))
+        return EditionReader(settings, editions.edition_at(settings, cut))
     edition = editions.get_edition(settings, number) if number is not None else editions.current_edition(settings)
     if edition is None:
         for damage in recovery.lost_editions(settings):
             raise damage.fault
         newest = cuts.latest_cut(settings)
         edition = editions.Edition(0, newest.number if newest else 0, {}, datetime.now(UTC))
-        titles = Reader(settings, edition).titles(query)
+        titles = EditionReader(settings, edition).titles(query)
         if not titles or any(title.startswith("log.") for title in titles):
             raise _nothing_published(settings)
-    return Reader(settings, edition)
+    return EditionReader(settings, edition)
 
 
-def opened(  # noqa: PLR0913  which edition, and what has to hold first
-    settings: Settings,
-    query: str | None,
-    *,
-    edition: int | None = None,
-    cut: int | None = None,
-    after: Sequence[str] = (),
-    timeout: float = 60.0,
-    verified: bool = False,
-) -> Reader:
-    """The reader for `query`, or for whatever is asked later: as `reader` has it, once readers see the batches `after`.
-
-    With `verified`, the tables that it may read are what was published. Raises as `wait` and `must_hold` do.
-    """
-    if after:
+def open_reader(settings: Settings, query: str | None, choice: EditionChoice) -> EditionReader:
+    """Return the reader of the chosen edition. Raises as `wait`, `reader` and `check_unchanged` do."""
+    if choice.after:
         from lake.read.wait import wait
 
-        wait(settings, after, timeout=timeout, of=lambda shown: Reader(settings, shown).names_in(query or ""))
-    chosen = reader(settings, edition, cut=cut, query=query or "")
-    if verified:
-        from lake.read.verified import must_hold
+        def tables(edition: editions.Edition) -> Collection[str]:
+            return EditionReader(settings, edition).names_in(query or "")
 
-        if beside := chosen.titles(query or ""):
+        wait(settings, choice.after, timeout=choice.timeout, of=tables)
+    chosen = reader(settings, choice.edition, cut=choice.cut, query=query or "")
+    if choice.verified:
+        from lake.read.edition_check import check_unchanged
+
+        if titles := chosen.titles(query or ""):
             raise DeclarationError(
-                f"{beside[0]} is no table of the edition, so no fingerprint of it was published",
+                f"{titles[0]} is no table of the edition, so no fingerprint of it was published",
                 fix="leave out --verified; lake log STREAM --check verifies a log",
             )
-        must_hold(settings, chosen.edition, [table.name for table in chosen.mentioned(query or "show tables")])
+        tables_read = chosen.mentioned(query or "show tables")
+        check_unchanged(settings, chosen.edition, [table.name for table in tables_read])
     return chosen
 
 
 def _nothing_published(settings: Settings) -> DeclarationError:
-    """The error before the first edition: what has stopped it, if anything did."""
     what, where = "no edition has been published yet, so there is nothing to read", Warehouse(settings).root.url
     obstacles = list(dict.fromkeys(_obstacles(settings)))
     if not obstacles:
@@ -345,7 +327,6 @@ def _nothing_published(settings: Settings) -> DeclarationError:
 
 
 def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
-    """What keeps `lake run` from the first edition, each with its fix: gates, refused records, faults, what failed."""
     from lake.gate import failures, rejection_limits
     from lake.project import sound
     from lake.store.ledger import checks, runs
@@ -367,12 +348,12 @@ def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def as_of(table: str) -> str:
-    """The name of the table macro that answers which versions of `table` were valid at a moment."""
+    """Return the name of the table macro for versions of `table` at a moment."""
     return f"{table}_at"
 
 
 def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
-    """SQL of the table's rows: each column by name from the files that have it, null where a file is older than it."""
+    """Return SQL of the table's rows. A column that an older file lacks is null."""
     if not table.files:
         columns = (f"CAST(NULL AS {column.type}) AS {quoted(column.name)}" for column in table.columns)
         return f"SELECT {', '.join(columns)} WHERE false"
@@ -387,15 +368,15 @@ def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
 
 
 def spill(settings: Settings) -> Path:
-    """Where a large query spills to disk: its own folder, because DuckDB lets a query read it.
+    """Return a new folder for spilling. Each query has its own, because DuckDB lets a query read it.
 
-    DuckDB creates it when needed, and removes it. Readers who cannot write to the project have another.
+    DuckDB creates and removes it. Readers without write access to the project use the system's temporary folder.
     """
     return _spill_folder(settings) / f"headwater-{os.getpid()}-{secrets.token_hex(8)}"
 
 
 def spilled(settings: Settings, pid: int) -> list[Path]:
-    """Return the folders that the queries of process `pid` have left behind."""
+    """Return folders that queries of process `pid` left behind."""
     return [*_spill_folder(settings).glob(f"headwater-{pid}-*")]
 
 
@@ -405,62 +386,3 @@ def _spill_folder(settings: Settings) -> Path:
     except OSError:
         folder = settings.path(".lake/sql")
     return folder if os.access(folder, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
-
-
-def _refuse_writes(con: duckdb.DuckDBPyConnection, query: str) -> None:
-    statements = con.extract_statements(query)
-    if len(statements) != 1:
-        count = f"{len(statements)} statements" if statements else "no statement"
-        raise DeclarationError(f"found {count}, one statement is allowed at a time", fix="write one SELECT")
-    kind, text = statements[0].type.name, statements[0].query
-    if kind == "EXPLAIN" and (outer := _EXPLAIN.match(text)):
-        return _refuse_writes(con, text[outer.end() :])
-    if kind in READS and (inner := _write_within(con, text)):
-        kind = f"{inner} in a WITH"
-    if kind not in READS - {"EXPLAIN"}:
-        raise DeclarationError(
-            f"{kind.replace('_', ' ')} is not allowed: an edition is read-only",
-            fix="SELECT, WITH, FROM, VALUES, PIVOT, DESCRIBE, SHOW, SUMMARIZE and EXPLAIN are allowed",
-        )
-    return None
-
-
-def _write_within(con: duckdb.DuckDBPyConnection, text: str) -> str:
-    """Return the kind of a statement that writes and is the body of a WITH, for example COPY; "" if there is none.
-
-    DuckDB counts such a query as a SELECT. Its parser serializes no PIVOT without values: there, tokens are compared.
-    """
-    [[tree]] = con.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [text]).fetchall()
-    if tree.startswith('{"error":false'):
-        found = _WRITE_NODE.search(tree)
-        return found[1] if found else ""
-    content = text.encode()
-    tokens = [at for at, kind in duckdb.tokenize(text) if kind != duckdb.token_type.comment]
-    for before, at in itertools.pairwise(tokens):
-        if content[before : before + 1] in b"()" and (word := _WRITE_WORD.match(content, at)):
-            return word[0].decode().upper()
-    return ""
-
-
-def _fix_for(what: str) -> str:
-    if re.search(r"[Ff]unction", what):
-        return 'DuckDB\'s functions: duckdb.org/docs; `lake sql "describe TABLE"` shows the types of columns'
-    if re.search(r"convert|cast|out of range|[Cc]onversion", what):
-        return "correct the value, or write try_cast(… as …), which is null where a value does not fit"
-    return 'correct the query there: DuckDB\'s SQL, duckdb.org/docs; `lake sql "describe TABLE"` shows the columns'
-
-
-def _place(error: str, query: str) -> str:
-    """`line 1, column 15` from the caret under DuckDB's excerpt of the query."""
-    caret = re.search(r"^LINE (\d+): (.*)\n( *)\^", error, re.M)
-    if not caret:
-        return ""
-    number, excerpt, indent = int(caret[1]), caret[2], len(caret[3]) - len(f"LINE {caret[1]}: ")
-    around = excerpt.removeprefix("...").removesuffix("...")
-    lines = [i for i, line in enumerate(query.split("\n"), 1) if around in line]
-    if number not in lines:  # the query stands further down in what was run
-        number = lines[0] if len(lines) == 1 else 0
-    if not number:
-        return ""
-    shift = query.split("\n")[number - 1].find(around) - (3 if excerpt.startswith("...") else 0)
-    return f"line {number}, column {indent + shift + 1}"

@@ -1,8 +1,7 @@
-"""Subscriptions: the changes of a table, edition by edition, for programs that keep a copy of it or act on its changes.
+"""Subscriptions: changes of a table, edition by edition, for programs that copy it or react to it.
 
-First a snapshot of the edition that readers see, then the net changes from there to the edition that they see by then;
-editions that came and went in between are netted. What a consumer, known by its name, has acknowledged is remembered:
-there it goes on. Changes are given at least once; the number of their edition tells who applied them already.
+First a snapshot, then net changes to the edition that readers see then; intermediate editions are netted. A named
+consumer resumes after its last acknowledged edition. Delivery is at least once: deduplicate by edition number.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lake.config import Settings
 from lake.errors import DeclarationError, StartOver, did_you_mean
-from lake.read.net_changes import Change, NetChanges, net_changes
+from lake.read.net_changes import NetChange, NetChanges, net_changes
 from lake.read.sql import reader
 from lake.read.wait import POLL_SECONDS
 from lake.store.ledger import consumers, editions
@@ -31,10 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Changes:
-    """The changes of `table` that lead to an edition: from edition `since`, or, for None, from nothing.
+    """Changes of `table` from edition `since`, or a snapshot if None, which replaces all rows of a consumer.
 
-    The latter is a snapshot: it replaces everything that a consumer has. The rows are read as they are asked for, in
-    the order of `identity`, the columns that tell them apart; iterated, each is a `Change` with its images as dicts.
+    Rows are read lazily in the order of `identity`. Iteration yields `NetChange`.
     """
 
     table: str
@@ -47,26 +45,22 @@ class Changes:
 
     @property
     def snapshot(self) -> bool:
-        """Whether these are all rows of the edition, as inserts, in the place of everything that a consumer has."""
+        """True if these are all rows, which replace all rows of the consumer."""
         return self.since is None
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns that tell the rows apart."""
         return self._net.identity
 
     def arrow(self) -> pa.RecordBatchReader:
-        """The changes as Arrow: `change` (insert, update or delete), and the rows `before` and `after` as structs."""
+        """Return `change` (insert, update or delete), and rows `before` and `after` as structs."""
         return self._net.arrow()
 
-    def __iter__(self) -> Iterator[Change]:
+    def __iter__(self) -> Iterator[NetChange]:
         return iter(self._net)
 
     def ack(self) -> None:
-        """Says that the changes have been applied: the next ones lead on from this edition.
-
-        Raises Unavailable where another process has moved the consumer on meanwhile.
-        """
+        """Acknowledge that the changes are applied. Raises Unavailable if another process moved the consumer."""
         if not self.acknowledged:
             self._acknowledge()
             self.acknowledged = True
@@ -78,33 +72,31 @@ def subscribe(  # noqa: PLR0913 where it begins and ends, said by name
     *,
     consumer: str | None = None,
     from_edition: int | None = None,
-    follow: bool = False,
     start_over: bool = False,
-    waiting: Callable[[], None] = lambda: None,
+    on_wait: Callable[[], None] | None = None,
 ) -> Iterator[Changes]:
-    """The changes of `table` up to the edition that readers see; with `follow`, those to come as well, without an end.
+    """Yield the changes of `table` up to the current edition; with `on_wait`, follow new ones forever.
 
-    They begin with a snapshot, or after edition `from_edition`; those of a `consumer` where it has acknowledged, unless
-    it is to `start_over`. A consumer's have to be acknowledged before the next are asked for. `waiting` is called while
-    there are none.
+    Starts with a snapshot, after `from_edition`, or where the `consumer` has acknowledged unless it is to `start_over`.
+    A consumer must acknowledge before the next step. `on_wait` is called while there are no changes.
 
-    Raises DeclarationError for an unknown table or edition, StartOver where an edition has expired that a consumer
-    needs, Unavailable where another process reads for the same consumer.
+    Raises DeclarationError for an unknown table or edition, StartOver if a needed edition has expired, Unavailable if
+    another process reads for the consumer.
     """
     if start_over and (consumer is None or from_edition is not None):
         raise DeclarationError(
             "only a consumer can start over, and only from a snapshot", fix="name the consumer, and no edition"
         )
-    place: _Reader | _Consumer = _Reader(settings, table, from_edition)
+    position: _AnonymousPosition | _ConsumerPosition = _AnonymousPosition(settings, table, from_edition)
     if consumer is not None:
-        place = _Consumer(settings, consumers.consumer(settings, consumer, table), from_edition, start_over)
-    if place.is_new:
-        _must_exist(settings, table, from_edition)
-    return _changes(settings, table, place, follow, waiting)
+        position = _ConsumerPosition(settings, consumers.consumer(settings, consumer, table), from_edition, start_over)
+    if position.is_new:
+        _check_table(settings, table, from_edition)
+    return _changes(settings, table, position, on_wait)
 
 
-def _must_exist(settings: Settings, table: str, from_edition: int | None) -> None:
-    """Raises DeclarationError unless the edition that readers see, or that to begin at, has the table."""
+def _check_table(settings: Settings, table: str, from_edition: int | None) -> None:
+    """Raise DeclarationError unless the current edition, or the one to start after, has the table."""
     shown = reader(settings).edition
     before = {} if from_edition is None else editions.get_edition(settings, from_edition).tables
     if table not in {**shown.tables, **before}:
@@ -112,30 +104,30 @@ def _must_exist(settings: Settings, table: str, from_edition: int | None) -> Non
 
 
 def _changes(
-    settings: Settings, table: str, place: _Reader | _Consumer, follow: bool, waiting: Callable[[], None]
+    settings: Settings, table: str, position: _AnonymousPosition | _ConsumerPosition, on_wait: Callable[[], None] | None
 ) -> Iterator[Changes]:
-    with place.held():
+    with position.lease():
         while True:
-            if follow:
+            if on_wait is not None:
                 activity.renew(settings)
-            step = place.step(reader(settings).edition)
+            step = position.next_step(reader(settings).edition)
             if step is not None:
                 old, new = step
                 net = net_changes(settings, table, old, new)
                 since = old.number if old else None
-                given = Changes(table, new.number, new.cut_of(table), since, net, partial(place.acknowledge, new))
-                yield given
-                place.must_be_acknowledged(given)
-            elif follow:
-                waiting()
+                changes = Changes(table, new.number, new.cut_of(table), since, net, partial(position.acknowledge, new))
+                yield changes
+                position.check_acknowledged(changes)
+            elif on_wait is not None:
+                on_wait()
                 time.sleep(POLL_SECONDS)
             else:
                 return
 
 
 @dataclass
-class _Reader:
-    """Somebody without a name, who has edition `has` of a table, or nothing yet."""
+class _AnonymousPosition:
+    """Position of a reader without a name, not stored."""
 
     settings: Settings
     table: str
@@ -143,11 +135,11 @@ class _Reader:
 
     is_new = True
 
-    def held(self) -> AbstractContextManager[None]:
+    def lease(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def step(self, shown: Edition) -> tuple[Edition | None, Edition] | None:
-        """The editions that the next changes lead from and to; None where readers see the one that was given last."""
+    def next_step(self, shown: Edition) -> tuple[Edition | None, Edition] | None:
+        """Return the editions before and after the next changes, or None."""
         if self.has is None:
             return None, shown
         if self.has == shown.number:
@@ -162,14 +154,13 @@ class _Reader:
     def acknowledge(self, edition: Edition) -> None:
         self.has = edition.number
 
-    def must_be_acknowledged(self, given: Changes) -> None:
-        """Nobody remembers how far it is, so it need not say so."""
-        given.ack()
+    def check_acknowledged(self, changes: Changes) -> None:
+        changes.ack()
 
 
 @dataclass
-class _Consumer:
-    """A consumer by its name, for which one process at a time reads."""
+class _ConsumerPosition:
+    """Stored position of a named consumer, for which one process at a time reads."""
 
     settings: Settings
     consumer: Consumer
@@ -181,8 +172,7 @@ class _Consumer:
         return not self.consumer.is_listed
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Nobody else reads for the consumer meanwhile; it begins where it is to."""
+    def lease(self) -> Iterator[None]:
         name, table = self.consumer.name, self.consumer.table
         with lease(self.settings, f"consumer.{name}.{table}"):
             self.consumer = consumers.consumer(self.settings, name, table)
@@ -200,7 +190,7 @@ class _Consumer:
             )
         self.consumer = consumers.begin(self.settings, self.consumer, edition)
 
-    def step(self, shown: Edition) -> tuple[Edition | None, Edition] | None:
+    def next_step(self, shown: Edition) -> tuple[Edition | None, Edition] | None:
         """The editions that the next changes lead from and to; None where it has the one that readers see.
 
         What was given and not acknowledged is given again, to the same edition: it may have been applied.
@@ -213,7 +203,7 @@ class _Consumer:
             return None
         after = consumers.offer(self.settings, self.consumer, goal)
         if after is None:  # it has expired since it was looked for
-            return self.step(reader(self.settings).edition)
+            return self.next_step(reader(self.settings).edition)
         self.consumer = after
         return (
             None if has is None else editions.get_edition(self.settings, has),
@@ -223,11 +213,10 @@ class _Consumer:
     def acknowledge(self, _: Edition) -> None:
         self.consumer = consumers.acknowledge(self.settings, self.consumer)
 
-    def must_be_acknowledged(self, given: Changes) -> None:
-        """Raises DeclarationError where the changes were not: what comes next leads on from them."""
-        if not given.acknowledged:
+    def check_acknowledged(self, changes: Changes) -> None:
+        if not changes.acknowledged:
             raise DeclarationError(
-                f"the changes of edition {given.edition} were not acknowledged, so {self.consumer} cannot go on",
+                f"the changes of edition {changes.edition} were not acknowledged, so {self.consumer} cannot go on",
                 fix="call ack() once they are applied",
             )
 
@@ -242,7 +231,7 @@ class _Consumer:
 
 
 def forget_consumer(settings: Settings, name: str, table: str) -> None:
-    """Takes a consumer off the list: no edition is kept for it. Raises DeclarationError where there is no such one."""
+    """Delete a consumer, so that no edition is kept for it. Raises DeclarationError if it is unknown."""
     if not consumers.forget(settings, name, table):
         names = (one.name for one in consumers.consumers(settings) if one.table == table)
         raise DeclarationError(f"no consumer {name!r} of {table}", fix=did_you_mean(name, names))

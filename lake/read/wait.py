@@ -1,7 +1,7 @@
-"""Wait: read your own writes. A token, `flights@12`, is a batch of a log; readers see it when their edition has it.
+"""Read your own writes: wait until readers see the batch of a token, such as `flights@12`.
 
-What `lake serve http` has acknowledged has a token too, `flights@web:42:0`: the source, the group and the record's
-ordinal there. Which batch that is in, its log says once it has it.
+A record acknowledged by `lake serve http` has a token `flights@web:42:0`: source, group, and ordinal in the group. The
+log knows its batch once it is ingested.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, Unavailable
-from lake.read.reach import batches
+from lake.read.visible_batches import visible_batches
 from lake.sources.http_files import GENERATION
 from lake.store import delta, recovery
 from lake.store.delivered import by_source
@@ -27,8 +27,8 @@ POLL_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True)
-class Token:
-    """Batch number `batch` of the log of `stream`."""
+class BatchToken:
+    """Batch number `batch` of a stream's log."""
 
     stream: str
     batch: int
@@ -36,14 +36,14 @@ class Token:
     def __str__(self) -> str:
         return f"{self.stream}@{self.batch}"
 
-    def within(self, batches: Mapping[str, int]) -> bool:
-        """Whether a cut with these `batches` has it."""
+    def is_within(self, batches: Mapping[str, int]) -> bool:
+        """Return whether a cut with these `batches` has it."""
         return batches.get(self.stream, 0) >= self.batch
 
 
 @dataclass(frozen=True)
-class Posted:
-    """A record of group number `group` of the source `source`, in no batch yet as far as is known."""
+class RecordToken:
+    """A record of a group of `source`, whose batch is not known yet."""
 
     stream: str
     source: str
@@ -53,12 +53,12 @@ class Posted:
     def __str__(self) -> str:
         return self.text
 
-    def within(self, batches: Mapping[str, int]) -> bool:
-        """Not as long as its batch is not known."""
+    def is_within(self, batches: Mapping[str, int]) -> bool:
+        """Return False: its batch is unknown."""
         return False
 
-    def known(self, settings: Settings) -> Token | Posted:
-        """The batch that has it, once one has; never for a group that was lost with its folder."""
+    def resolve(self, settings: Settings) -> BatchToken | RecordToken:
+        """Return the token of its batch if known. A group lost with its folder never is."""
         log, batch = Log(settings, self.stream), 0
         for position in delta.positions(log.path, log.app) if delta.exists(log.path) else ():
             newest = by_source(position.data).get(self.source)
@@ -66,26 +66,23 @@ class Posted:
                 break
             if newest.progress["upto"] // GENERATION == self.group // GENERATION:
                 batch = newest.batch
-        return Token(self.stream, batch) if batch else self
+        return BatchToken(self.stream, batch) if batch else self
 
 
-def parse(settings: Settings, texts: Iterable[str]) -> list[Token | Posted]:
-    """The tokens that `texts` are, each once.
-
-    Raises DeclarationError for an invalid token, an unknown stream, or a batch that its log does not have.
-    """
-    tokens = list[Token | Posted]()
+def parse_tokens(settings: Settings, texts: Iterable[str]) -> list[BatchToken | RecordToken]:
+    """Return the distinct tokens of `texts`. Raises DeclarationError if invalid, or a batch does not exist."""
+    tokens = list[BatchToken | RecordToken]()
     for text in dict.fromkeys(texts):
         if posted := re.fullmatch(r"([^@]+)@([a-z][a-z0-9_]*):([0-9]{1,18}):[0-9]{1,18}", text):
             stream = load_contract(settings, posted[1]).name
-            tokens.append(Posted(stream, posted[2], int(posted[3]), text).known(settings))
+            tokens.append(RecordToken(stream, posted[2], int(posted[3]), text).resolve(settings))
             continue
         parts = re.fullmatch(r"(.+)@([0-9]{1,18})", text)
         if parts is None:
             raise DeclarationError(
                 f"{text!r} is not a valid token", fix="write stream@batch, such as flights@12, as lake append prints it"
             )
-        token = Token(load_contract(settings, parts[1]).name, int(parts[2]))
+        token = BatchToken(load_contract(settings, parts[1]).name, int(parts[2]))
         newest = Log(settings, token.stream).head().batch
         if token.batch > newest:
             has = f"its newest batch is {newest}" if newest else "it has no batch yet"
@@ -103,22 +100,21 @@ def wait(
     timeout: float,
     of: Callable[[editions.Edition], Collection[str]] = lambda edition: edition.tables,
 ) -> editions.Edition:
-    """The edition that readers see, once every one of `tokens` is in all tables `of` it that are derived from its
-    stream.
+    """Wait until readers see all `tokens` in the derived tables among `of(edition)`, and return the edition.
 
-    Raises Unavailable that says what is missing when that takes longer than `timeout` seconds, StorageError where
-    editions are lost meanwhile, and as `parse` does.
+    Raises Unavailable with the reason after `timeout` seconds, StorageError if editions are lost, and as
+    `parse_tokens`.
     """
-    wanted = parse(settings, tokens)
+    wanted = parse_tokens(settings, tokens)
     deadline = time.monotonic() + timeout
     seen: tuple[int, Mapping[str, int]] = (0, {})
     while True:
         activity.renew(settings)
-        wanted = [token.known(settings) if isinstance(token, Posted) else token for token in wanted]
+        wanted = [token.resolve(settings) if isinstance(token, RecordToken) else token for token in wanted]
         edition = editions.current_edition(settings)
         if edition is not None and edition.number != seen[0]:
-            seen = edition.number, batches(settings, edition, of(edition))
-        missing = [token for token in wanted if edition is None or not token.within(seen[1])]
+            seen = edition.number, visible_batches(settings, edition, of(edition))
+        missing = [token for token in wanted if edition is None or not token.is_within(seen[1])]
         if edition is not None and not missing:
             return edition
         left = deadline - time.monotonic()
@@ -131,7 +127,7 @@ def wait(
 
 def _timed_out(
     settings: Settings,
-    missing: list[Token | Posted],
+    missing: list[BatchToken | RecordToken],
     edition: editions.Edition | None,
     batches: Mapping[str, int],
     timeout: float,
@@ -146,13 +142,15 @@ def _timed_out(
     return Unavailable(f"{names}: not published after {timeout:g} s: {shown}; {why}", fix=fix)
 
 
-def _hindrance(settings: Settings, missing: list[Token | Posted], edition: editions.Edition | None) -> tuple[str, str]:
-    """What keeps the tokens from readers, and what to do about it."""
+def _hindrance(
+    settings: Settings, missing: list[BatchToken | RecordToken], edition: editions.Edition | None
+) -> tuple[str, str]:
+    """Return why the tokens are not published, and the fix."""
     newest, cut = editions.latest_edition(settings), cuts.latest_cut(settings)
     if newest and edition and newest.number != edition.number:
         held = f"readers are pinned to edition {edition.number}; the newest is {newest.number}, of cut {newest.cut}"
         return held, "lake publish --resume unpins them"
-    if cut is None or not all(token.within(cut.batches) for token in missing):
+    if cut is None or not all(token.is_within(cut.batches) for token in missing):
         return (
             f"no cut has it yet{f' (the newest is {cut.number})' if cut else ''}",
             "lake run, or wait for the next cycle",

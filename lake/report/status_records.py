@@ -35,8 +35,8 @@ class HorizonStatus:
 class StreamStatus:
     """A log and its newest batch, made `at`. Empty for a damaged log.
 
-    `quarantined` counts records by reason, `missing` describes expected events, `held` why derived tables are not published; `folders` are sub-folders of the landing folder, which are not
-    read.
+    `quarantined` counts records by reason, `missing` describes expected events, `held` why derived tables are not
+    published; `folders` are sub-folders of the landing folder, which are not read.
     """
 
     name: str

@@ -17,7 +17,7 @@ from lake.config import Settings
 from lake.duck import connect
 from lake.errors import DeclarationError, StartOver, did_you_mean
 from lake.quoting import literal, quoted
-from lake.read.net_changes import NetChanges, Side
+from lake.read.net_changes import NetChanges, TableInEdition
 from lake.sinks.condition import Filtered
 from lake.sinks.declared import Declared, DeclaredTable
 from lake.sinks.sink import Delivery, FarTable, Position, Rows, TableChanges
@@ -59,7 +59,7 @@ class Selected:
             yield from reader
 
     @property
-    def _sides(self) -> tuple[tuple[str, Side | None], tuple[str, Side | None]]:
+    def _sides(self) -> tuple[tuple[str, TableInEdition | None], tuple[str, TableInEdition | None]]:
         return ("before", self.net.before), ("after", self.net.after)
 
     @property
@@ -70,7 +70,7 @@ class Selected:
             return []
         return [column for column in self.columns or after.types if column in before.types]
 
-    def _named(self, side: Side | None) -> list[str]:
+    def _named(self, side: TableInEdition | None) -> list[str]:
         """The columns that are delivered of a side."""
         types = (side or self.net.after or self.net.before).types  # type: ignore[union-attr]  # one of them is there
         return [column for column in self.columns or types if column in types]
@@ -131,16 +131,16 @@ class Plan:
             anew=self.resync,
         )
 
-    def sides(self) -> list[tuple[FarTable, Side]]:
+    def sides(self) -> list[tuple[FarTable, TableInEdition]]:
         """The tables as the sink has them, and as the edition does."""
         return [(far, side) for _, far, side in self._tables]
 
     @cached_property
-    def _tables(self) -> list[tuple[DeclaredTable, FarTable, Side]]:
+    def _tables(self) -> list[tuple[DeclaredTable, FarTable, TableInEdition]]:
         """The tables of the sink, each opened once: it is asked for what there is to do, and for how to do it."""
         tables = []
         for table in self.sink.tables.values():
-            side = Side.of(self.settings, table.name, self.edition)
+            side = TableInEdition.of(self.settings, table.name, self.edition)
             if side is None:
                 raise DeclarationError(
                     f"no table {table.name!r} in edition {self.edition.number}",
@@ -150,7 +150,7 @@ class Plan:
             tables.append((table, self._far(table, side), side))
         return tables
 
-    def _far(self, table: DeclaredTable, side: Side) -> FarTable:
+    def _far(self, table: DeclaredTable, side: TableInEdition) -> FarTable:
         columns = {column.name: column for column in side.table.columns}
         named = table.columns or tuple(columns)
         for column in named:
@@ -168,9 +168,9 @@ class Plan:
         about = (side.table.doc, table.mode, table.options, table.shaped)
         return FarTable(table.name, table.far, chosen, side.identity, *about)
 
-    def _changes(self, table: DeclaredTable, far: FarTable, side: Side, base: Edition | None) -> TableChanges:
+    def _changes(self, table: DeclaredTable, far: FarTable, side: TableInEdition, base: Edition | None) -> TableChanges:
         had = self.position.tables.get(table.name) if self.position else None
-        before = Side.of(self.settings, table.name, base)
+        before = TableInEdition.of(self.settings, table.name, base)
         whole = self.resync or before is None or had is None or had[0] != far.shape
         if whole and had is not None and table.mode != "mirror" and not self.resync:
             raise self._start_over(table, expired=before is None)

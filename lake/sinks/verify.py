@@ -19,7 +19,7 @@ from lake.config import Settings
 from lake.duck import connect
 from lake.errors import DeclarationError, LakeError
 from lake.quoting import literal, quoted
-from lake.read.net_changes import Side
+from lake.read.net_changes import TableInEdition
 from lake.read.sql import spill
 from lake.sinks.declared import Declared
 from lake.sinks.deliver import VERB, Sent
@@ -73,7 +73,7 @@ class Comparison:
     sink: str
     target: Target
     table: FarTable
-    side: Side
+    side: TableInEdition
     position: Position
     con: duckdb.DuckDBPyConnection = field(default_factory=connect, init=False)
 

@@ -16,7 +16,7 @@ from lake.contracts import origins
 from lake.contracts.contract import Contract, read_contract
 from lake.contracts.duckdb_types import type_of
 from lake.contracts.evolution import with_current
-from lake.read import event_values
+from lake.read import logs
 from lake.records.members import read_members
 from lake.store.dialects import MEMBERS, fields_sql
 from lake.store.scan import to_frame
@@ -74,10 +74,10 @@ def by_duckdb(contracts: Sequence[Contract], rows: Sequence[dict[str, Any]]) -> 
     with duckdb.connect() as con:
         con.register("texts", table)
         typed = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in kinds.items())
-        for function in event_values.functions(contracts):
+        for function in logs.value_functions(contracts):
             function.make(con)
         values = ", ".join(field.name for field in newest)
-        events = event_values.read(contracts, f"(SELECT {typed} FROM texts)", ["n", "_version"])
+        events = logs.fields_sql(contracts, f"(SELECT {typed} FROM texts)", ["n", "_version"])
         query = f"SELECT {values} FROM {events} ORDER BY n"
         return [tuple(map(histories.plain, row)) for row in con.execute(query).fetchall()]
 

@@ -20,7 +20,7 @@ from lake.contracts.contract import Contract, read_contract
 from lake.contracts.evolution import with_current
 from lake.errors import DeclarationError
 from lake.kinds.grouped_map import pickled
-from lake.read import event_values
+from lake.read import logs
 from lake.records.columns import arrow_type
 from lake.records.members import read_members
 from lake.records.values import reader
@@ -196,9 +196,9 @@ def test_lake_sql_reads_members_that_a_record_got_later_in_events_of_every_versi
     with duckdb.connect() as con:
         con.register("events", events)
         con.execute("CREATE TABLE stored AS SELECT *, 1 AS id FROM events")
-        for function in event_values.functions(contracts):
+        for function in logs.value_functions(contracts):
             function.make(con)
-        rows = event_values.read(contracts, "stored", ["n", "_version"])
+        rows = logs.fields_sql(contracts, "stored", ["n", "_version"])
         found = con.sql(f"SELECT addr FROM {rows} ORDER BY n").to_arrow_table()["addr"].to_pylist()
     assert [plain(shapes[-1], value) for value in found] == wanted
 

@@ -18,7 +18,7 @@ import pytest
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.ingest.void import void
-from lake.read.wait import parse
+from lake.read.wait import parse_tokens
 from lake.sources.http_files import GENERATION
 from lake.store import small
 from tests import intake
@@ -269,7 +269,7 @@ def test_receipts_and_places_are_never_given_twice_when_the_folder_is_recreated(
     sources = [row["_source"] for row in small.rows(bank.log.path, "SELECT _source FROM t ORDER BY _batch, _arrival")]
     assert [f"entries@{source}" for source in sources] == [token for group in tokens for token in group[:2]]
     for batch, (first, second, lost) in enumerate(tokens, 1):
-        assert [str(token) for token in parse(bank.settings, [first, second, lost])] == [
+        assert [str(token) for token in parse_tokens(bank.settings, [first, second, lost])] == [
             f"entries@{batch}",
             f"entries@{batch}",
             lost,

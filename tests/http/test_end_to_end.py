@@ -14,7 +14,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.http.editions import seen
 from lake.ingest.ingest import ingest
 from lake.pipeline import run
-from lake.read.wait import parse, wait
+from lake.read.wait import parse_tokens, wait
 from lake.store import small
 from lake.store.log import Log
 from tests import intake
@@ -69,7 +69,7 @@ def test_what_was_posted_is_ingested_once_with_its_facts_and_its_token_waits_for
         ]
         assert [row["_source"] for row in rows] == ["web:1:0", "web:2:0", "web:4:0"]
         assert all(row["at"] is not None for row in rows)
-        assert str(*parse(settings, [token])) == "readings@1"
+        assert str(*parse_tokens(settings, [token])) == "readings@1"
         assert list(settings.path("landing/.http/web").glob("*.jsonl")) == []
         assert seen(settings, "web", "readings").upto == 0
 
@@ -89,4 +89,4 @@ def test_what_was_posted_is_ingested_once_with_its_facts_and_its_token_waits_for
         assert answer.status_code == 200, answer.text
         assert answer.json()["edition"] == wait(settings, [token, answer.json()["token"]], timeout=0).number
         with pytest.raises(DeclarationError, match="no stream 'nothing'"):
-            parse(settings, ["nothing@web:1:0"])
+            parse_tokens(settings, ["nothing@web:1:0"])

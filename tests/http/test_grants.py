@@ -17,7 +17,7 @@ from lake.config import Settings
 from lake.http.problems import Problem
 from lake.http.reading.guests import Guests
 from lake.http.reading.links import Link, Links
-from lake.read import granting
+from lake.read import reader_grants
 from lake.store.warehouse import Warehouse
 from tests.intake import LAKE
 from tests.processes import PATIENCE, until
@@ -64,12 +64,12 @@ def test_addresses_of_a_revoked_grant_stay_refused_when_its_name_is_granted_agai
 def test_an_address_names_the_grant_and_not_the_reader(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
     guests, links = Guests(settings), Links(b"k" * 32)
-    first, _ = granting.grant(settings, "r1", ["*"])
+    first, _ = reader_grants.grant(settings, "r1", ["*"])
     link = Link("w/file", first.id, "gold", "types", 1 << 40)
     opened = links.opened(*links.signed(link).split("?sp=r&sig="))
     assert guests.covers(opened.grant, opened.schema, opened.table)
-    granting.revoke(settings, "r1")
-    second, _ = granting.grant(settings, "r1", ["*"])
+    reader_grants.revoke(settings, "r1")
+    second, _ = reader_grants.grant(settings, "r1", ["*"])
     fresh = Guests(settings)
     assert not fresh.covers(opened.grant, "gold", "types")
     assert fresh.covers(second.id, "gold", "types")

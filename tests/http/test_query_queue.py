@@ -11,7 +11,7 @@ import pytest
 from lake.config import Settings
 from lake.http.problems import Problem
 from lake.http.reading.query_worker import QueryTask
-from lake.read.sql import Bounds, reader
+from lake.read.sql import QueryLimits, reader
 from tests.reading import small
 from tests.servers.http import installed
 
@@ -31,7 +31,7 @@ async def _asked(project: Settings) -> tuple[str, str, str, bytes]:
     from lake.http.reading.work import Queue, Work
 
     queue, blocks = Queue.of(project), list[bytes]()
-    theirs = replace(reader(project), besides=str.isupper, bounds=Bounds(project.serve.query_memory, 0))
+    theirs = replace(reader(project), may_read=str.isupper, limits=QueryLimits(project.serve.query_memory, 0))
 
     async def take(block: bytes) -> None:
         blocks.append(block)

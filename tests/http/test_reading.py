@@ -27,7 +27,7 @@ import pytest
 
 from lake.config import load_settings
 from lake.http.problems import KINDS
-from lake.read import granting
+from lake.read import reader_grants
 from lake.read.export import export
 from lake.read.sql import reader
 from lake.store.ledger import editions
@@ -93,7 +93,7 @@ def test_a_reader_reads_until_the_token_is_revoked_and_every_read_is_on_record(t
         answer = site.get("/tables/nothing.csv", by="ada")
         assert (answer.status_code, answer.text, answer.headers["lake-edition"]) == (200, "a,b\n", "1")
         assert site.sql("select max(n) as m from numbers", by="ada").json() == [{"m": 999}]
-        granting.revoke(site.settings, "ada")
+        reader_grants.revoke(site.settings, "ada")
         until(lambda: site.get("/tables", by="ada").status_code == 401)
         said = [("table", ["nothing"], None, "answered", 0, 4)]
         assert site.reads("kind", "tables", "query", "outcome", "rows", "bytes", by="ada") == [

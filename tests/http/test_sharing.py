@@ -12,7 +12,7 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 
-from lake.read import granting
+from lake.read import reader_grants
 from lake.read.sql import reader
 from lake.store.ledger import editions
 from tests import intake
@@ -142,7 +142,7 @@ def test_an_address_holds_for_a_while_for_its_reader_and_cannot_be_made_up(tmp_p
         ):
             answer = httpx.get(f"{base}/{made_up}")
             assert (answer.status_code, answer.json()["errorCode"]) == (403, "EXPIRED")
-        granting.revoke(site.settings, "ada")
+        reader_grants.revoke(site.settings, "ada")
         until(lambda: httpx.get(url).status_code == 403)
         [url] = files(site, "numbers")
         until(lambda: httpx.get(url).status_code == 403)

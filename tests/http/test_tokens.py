@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lake.config import Settings
 from lake.http.editions import Editions, Seen, seen
-from lake.read.wait import Posted, Token
+from lake.read.wait import BatchToken, RecordToken
 from lake.store import delta
 from lake.store.delivered import Delivered
 from lake.store.delta import Position
@@ -61,10 +61,10 @@ def test_a_token_is_in_the_batch_whose_delivery_had_its_group(
 ) -> None:
     patched.setattr(delta, "exists", lambda _: bool(commits))
     patched.setattr(delta, "positions", lambda *_: iter(commits))
-    posted = Posted("readings", "web", group, f"readings@web:{group}:0")
+    posted = RecordToken("readings", "web", group, f"readings@web:{group}:0")
     batch = batch_of(commits, group)
-    assert posted.known(Settings(project=_nowhere())) == (posted if batch is None else Token("readings", batch))
-    assert not posted.within({"readings": 99})
+    assert posted.resolve(Settings(project=_nowhere())) == (posted if batch is None else BatchToken("readings", batch))
+    assert not posted.is_within({"readings": 99})
 
 
 @given(logs(), st.integers(0, 8), st.integers(1, 20))
@@ -85,8 +85,8 @@ def test_readers_see_the_groups_of_their_editions_batch_and_no_others(
 
 def test_what_no_log_has_is_in_no_batch(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(delta, "exists", lambda _: False)
-    posted = Posted("readings", "web", 1, "readings@web:1:0")
-    assert posted.known(Settings(project=_nowhere())) is posted
+    posted = RecordToken("readings", "web", 1, "readings@web:1:0")
+    assert posted.resolve(Settings(project=_nowhere())) is posted
 
 
 def _nowhere() -> Path:

@@ -16,8 +16,8 @@ from lake.groups import held_by
 from lake.ingest.replay import accept
 from lake.pipeline import forget, run
 from lake.publish.deploy import deploy
+from lake.read.edition_check import verify_edition
 from lake.read.sql import reader
-from lake.read.verified import verify_edition
 from lake.store.ledger import cuts, editions
 from lake.testing import Lakehouse
 from tests.checks import present

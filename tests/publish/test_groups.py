@@ -22,9 +22,9 @@ from lake.project import Project, load
 from lake.publish.cut import pick_cut
 from lake.publish.held import Held
 from lake.publish.publish import publish
-from lake.read.database import as_database
+from lake.read.database import write_database
+from lake.read.edition_check import verify_edition
 from lake.read.sql import reader
-from lake.read.verified import verify_edition
 from lake.read.wait import wait
 from lake.report.render import as_data, as_text, failed_conditions
 from lake.report.status import status
@@ -318,7 +318,7 @@ def test_a_query_over_tables_at_different_cuts_says_so(held: Settings, caplog: p
 
 def test_a_database_file_says_which_table_is_at_which_cut(held: Settings, tmp_path: Path) -> None:
     lines: list[str] = []
-    as_database(reader(held), tmp_path / "shop.duckdb", tell=lines.append)
+    write_database(reader(held), tmp_path / "shop.duckdb", on_progress=lines.append)
     told = "warning tables of different cuts are read: customer_total, overview, sale at cut 1; visit at cut 2"
     assert lines[0] == told
     with duckdb.connect(str(tmp_path / "shop.duckdb"), read_only=True) as con:

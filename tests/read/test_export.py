@@ -20,10 +20,10 @@ from lake import cli
 from lake.cli import lake
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, StorageError
-from lake.read.answer import ask
-from lake.read.database import as_database
-from lake.read.export import EXTENSIONS, _whole
-from lake.read.sql import Reader, reader
+from lake.read.database import write_database
+from lake.read.export import EXTENSIONS, _output_file
+from lake.read.query_result import run_query
+from lake.read.sql import EditionReader, reader
 from lake.store import commit, delta
 from lake.store.delta import start
 from lake.store.table_log import delta_table
@@ -39,7 +39,7 @@ LAKE = Path(sys.executable).parent / "lake"
 
 
 @pytest.fixture(scope="module")
-def edition(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+def edition(tmp_path_factory: pytest.TempPathFactory) -> EditionReader:
     """An edition that the tests only read."""
     settings = empty(tmp_path_factory.mktemp("published"))
     write(settings, "gold", "day", "SELECT 'AA' AS carrier, 1 AS flights UNION ALL SELECT 'UA', 2")
@@ -47,11 +47,11 @@ def edition(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     return reader(settings)
 
 
-def run(found: Reader, *words: str) -> Any:
+def run(found: EditionReader, *words: str) -> Any:
     return CliRunner().invoke(lake, ["sql", *words, "--project", str(found.settings.project)])
 
 
-def output(found: Reader, *words: str) -> str:
+def output(found: EditionReader, *words: str) -> str:
     done = run(found, *words)
     assert done.exit_code == 0, done.exception
     return str(done.stdout)
@@ -67,7 +67,7 @@ READ: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
-def test_the_name_of_a_file_says_its_format(edition: Reader, tmp_path: Path, extension: str) -> None:
+def test_the_name_of_a_file_says_its_format(edition: EditionReader, tmp_path: Path, extension: str) -> None:
     file = tmp_path / f"answer{extension.upper()}"
     assert output(edition, "SELECT carrier, flights::VARCHAR FROM day ORDER BY 1 -- all;", "-o", str(file)) == ""
     assert READ[extension](file) == [("AA", "1"), ("UA", "2")]
@@ -88,22 +88,22 @@ def test_the_name_of_a_file_says_its_format(edition: Reader, tmp_path: Path, ext
         (["--timeout", "3"], "--timeout needs --after"),
     ],
 )
-def test_a_target_that_is_none_is_told(edition: Reader, words: list[str], told: str) -> None:
+def test_a_target_that_is_none_is_told(edition: EditionReader, words: list[str], told: str) -> None:
     done = run(edition, "SELECT 1", *words)
     assert isinstance(done.exception, DeclarationError)
     assert told in str(done.exception)
 
 
-def test_a_format_that_is_named_needs_no_name_that_tells_it(edition: Reader, tmp_path: Path) -> None:
+def test_a_format_that_is_named_needs_no_name_that_tells_it(edition: EditionReader, tmp_path: Path) -> None:
     output(edition, "SELECT 1 AS one", "--format", "table", "-o", str(tmp_path / "answer.txt"))
     assert (tmp_path / "answer.txt").read_text() == "one\n---\n  1\n"
 
 
 def test_of_two_writers_at_once_each_has_a_file_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "answer.csv"
-    with _whole(file) as slow:
+    with _output_file(file) as slow:
         slow.write(b"slow\n" * 3)
-        with _whole(file) as quick:
+        with _output_file(file) as quick:
             quick.write(b"quick\n")
         assert file.read_text() == "quick\n"
         slow.write(b"slow\n")
@@ -111,7 +111,7 @@ def test_of_two_writers_at_once_each_has_a_file_of_its_own(tmp_path: Path) -> No
     assert [*tmp_path.iterdir()] == [file]
 
 
-def test_a_planted_link_is_not_followed(edition: Reader, tmp_path: Path) -> None:
+def test_a_planted_link_is_not_followed(edition: EditionReader, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (tmp_path / ".answer.csv.part").symlink_to(victim)
@@ -121,14 +121,14 @@ def test_a_planted_link_is_not_followed(edition: Reader, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["table", "md", "csv", "json", "jsonl", "parquet"])
-def test_a_device_that_takes_nothing_is_told_as_what_it_is(edition: Reader, kind: str) -> None:
+def test_a_device_that_takes_nothing_is_told_as_what_it_is(edition: EditionReader, kind: str) -> None:
     done = run(edition, "SELECT 1 AS one", "--format", kind, "-o", "/dev/full")
     assert isinstance(done.exception, LakeError)
     assert "the device is full: No space left on device (/dev/full)" in str(done.exception)
 
 
 @pytest.mark.parametrize("kind", ["table", "csv"])
-def test_standard_output_that_takes_nothing_is_told(edition: Reader, kind: str) -> None:
+def test_standard_output_that_takes_nothing_is_told(edition: EditionReader, kind: str) -> None:
     words: list[str | Path] = [LAKE, "sql", "SELECT 1", "--format", kind, "--project", edition.settings.project]
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -140,14 +140,16 @@ def test_standard_output_that_takes_nothing_is_told(edition: Reader, kind: str) 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "jsonl", "parquet", "md", "table"])
 @pytest.mark.parametrize("query", ["SELECT error('no') FROM day", "SELECT carrier::INT FROM day", "SELEC", "FROM dai"])
-def test_a_query_that_fails_leaves_what_was_there(edition: Reader, tmp_path: Path, kind: str, query: str) -> None:
+def test_a_query_that_fails_leaves_what_was_there(
+    edition: EditionReader, tmp_path: Path, kind: str, query: str
+) -> None:
     file = tmp_path / "answer"
     file.write_text("before")
     assert isinstance(run(edition, query, "--format", kind, "-o", str(file)).exception, DeclarationError)
     assert (file.read_text(), [*tmp_path.iterdir()]) == ("before", [file])
 
 
-def test_a_long_answer_keeps_its_order(edition: Reader, tmp_path: Path) -> None:
+def test_a_long_answer_keeps_its_order(edition: EditionReader, tmp_path: Path) -> None:
     output(edition, "SELECT i FROM range(300000) t(i) ORDER BY -i", "-o", str(tmp_path / "answer.csv"))
     assert (tmp_path / "answer.csv").read_text().split()[1:] == [str(i) for i in reversed(range(300000))]
 
@@ -215,27 +217,27 @@ VALUES: dict[str, tuple[str, Any]] = {
 }
 
 
-def test_a_value_of_any_type_is_shown_as_it_is(edition: Reader) -> None:
+def test_a_value_of_any_type_is_shown_as_it_is(edition: EditionReader) -> None:
     """Each beside its NULL, in one query a format."""
     values = ", ".join(f"({value}) AS c{i}" for i, value in enumerate(VALUES))
     query = f"SELECT *, NULL::INT AS n FROM (SELECT {values})"
     [found] = json.loads(output(edition, query, "--json"))
     assert [*found.values()] == [shown if exact is None else exact for shown, exact in VALUES.values()] + [None]
     with edition.connect(query) as con:
-        texts = con.execute(ask(con, query).texts).fetchone()
-    table = [*as_table([""], [[text] for text in texts or ()], numeric=[False])]
+        text_rows = con.execute(run_query(con, query).texts).fetchone()
+    table = [*as_table([""], [[text] for text in text_rows or ()], numeric=[False])]
     assert table[2:] == [shown for shown, _ in VALUES.values()] + ["NULL"]
     [_, row] = csv.reader(io.StringIO(output(edition, query, "--format", "csv")))
-    assert row == ["" if text is None else text for text in texts or ()]
+    assert row == ["" if text is None else text for text in text_rows or ()]
 
 
-def test_null_is_told_from_its_name_and_from_empty_text(edition: Reader) -> None:
+def test_null_is_told_from_its_name_and_from_empty_text(edition: EditionReader) -> None:
     query = "SELECT * FROM (VALUES (NULL), ('null'), ('NULL'), ('')) t(a)"
     assert output(edition, query).splitlines()[2:] == ["NULL", "null", '"NULL"', ""]
     assert output(edition, f"SELECT a, 1 AS b FROM ({query})", "--format", "csv") == 'a,b\n,1\nnull,1\nNULL,1\n"",1\n'
 
 
-def test_cells_of_markdown_do_not_end_their_row(edition: Reader) -> None:
+def test_cells_of_markdown_do_not_end_their_row(edition: EditionReader) -> None:
     query = "SELECT 'a|b' || chr(10) || '*c*' AS \"x|y\", 1 AS n"
     assert output(edition, query, "--format", "md") == "| x\\|y | n |\n| --- | ---: |\n| a\\|b\\\\n\\*c\\* | 1 |\n"
 
@@ -250,7 +252,7 @@ def test_cells_of_markdown_do_not_end_their_row(edition: Reader) -> None:
         ("SELECT ';' AS \"é;\" /* ; */ ; /* ; */", ["é;"]),
     ],
 )
-def test_whatever_reads_can_be_written(edition: Reader, tmp_path: Path, query: str, names: list[str]) -> None:
+def test_whatever_reads_can_be_written(edition: EditionReader, tmp_path: Path, query: str, names: list[str]) -> None:
     found = json.loads(output(edition, query, "--json"))
     assert [*found[0]] == names
     if query.startswith("SHOW"):
@@ -260,7 +262,7 @@ def test_whatever_reads_can_be_written(edition: Reader, tmp_path: Path, query: s
 
 
 @pytest.mark.parametrize("kind", ["table", "md", "csv", "json", "jsonl"])
-def test_a_terminal_gets_nothing_that_it_would_obey(edition: Reader, kind: str) -> None:
+def test_a_terminal_gets_nothing_that_it_would_obey(edition: EditionReader, kind: str) -> None:
     ours, theirs = os.openpty()
     query = "SELECT chr(27) || '[2J' || chr(155) || chr(8238) || chr(7) || 'é' AS \"h\u202eh\""
     words: list[str | Path] = [LAKE, "sql", query, "--format", kind, "--project", edition.settings.project]
@@ -277,7 +279,7 @@ def test_a_terminal_gets_nothing_that_it_would_obey(edition: Reader, kind: str) 
 
 @pytest.mark.parametrize(("fails_at", "cut_off"), [(0, False), (900_000, True)])
 def test_an_answer_that_fails_among_its_rows_is_cut_off_and_nothing_follows(
-    edition: Reader,
+    edition: EditionReader,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     fails_at: int,
@@ -345,7 +347,7 @@ def with_position(table: Table) -> Table:
     ],
 )
 def test_where_no_database_can_be_the_export_says_so_and_leaves_nothing(
-    edition: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
+    edition: EditionReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "open.duckdb.wal").touch()
@@ -355,8 +357,10 @@ def test_where_no_database_can_be_the_export_says_so_and_leaves_nothing(
     assert [each.name for each in tmp_path.iterdir()] == ["open.duckdb.wal"]
 
 
-def test_the_tables_that_are_named_are_exported_once_each(edition: Reader, tmp_path: Path) -> None:
-    assert as_database(edition, tmp_path / "one.duckdb", ["day", "gold.day", "DAY"], tell=lambda _: None) == {"day": 2}
+def test_the_tables_that_are_named_are_exported_once_each(edition: EditionReader, tmp_path: Path) -> None:
+    assert write_database(edition, tmp_path / "one.duckdb", ["day", "gold.day", "DAY"], on_progress=lambda _: None) == {
+        "day": 2
+    }
 
 
 def test_an_export_that_cannot_read_a_table_leaves_the_file_as_it_was(project: Settings, tmp_path: Path) -> None:
@@ -367,6 +371,6 @@ def test_an_export_that_cannot_read_a_table_leaves_the_file_as_it_was(project: S
     file = tmp_path / "kept.duckdb"
     file.write_text("as it was")
     with pytest.raises(StorageError, match="edition 1 cannot be read"):
-        as_database(reader(project), file, tell=lambda _: None)
+        write_database(reader(project), file, on_progress=lambda _: None)
     assert file.read_text() == "as it was"
     assert not [*tmp_path.glob(".lake-*.part")]

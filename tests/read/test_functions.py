@@ -11,8 +11,8 @@ import duckdb
 import pytest
 
 from lake.errors import DeclarationError
-from lake.read.confined import confined, judged
-from lake.read.sql import Reader, reader
+from lake.read.sandbox import check_query, function_lists
+from lake.read.sql import EditionReader, reader
 from tests.reading import publish
 from tests.shop import contract, declare, empty
 from tests.warehouse import write
@@ -62,12 +62,12 @@ VOLATILE: Final = re.findall(
 
 
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> list[Reader]:
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> list[EditionReader]:
     """Two editions that a reader cannot tell apart: paths, settings, state columns and other tables differ."""
     return [_world(tmp_path_factory.mktemp("world") / str(number), number) for number in (1, 2)]
 
 
-def _world(folder: Path, number: int) -> Reader:
+def _world(folder: Path, number: int) -> EditionReader:
     project = empty(folder)
     declare(project, contract("orders", {"order_id": "long"}))
     write(project, "gold", "numbers", f"SELECT 1::BIGINT AS n, 'x' AS text, 'state of {number}' AS _state")
@@ -97,52 +97,52 @@ def test_every_function_and_type_of_this_duckdb_is_judged(duck: duckdb.DuckDBPyC
         "type": {name for (name,) in types},
     }
     for kind, of_duckdb in there.items():
-        allowed, refused = judged(kind)
+        allowed, refused = function_lists(kind)
         assert not allowed & refused.keys()
         assert of_duckdb == allowed | refused.keys(), "judge them in lake/read/functions.toml"
 
 
-def test_refused_function_is_refused_in_every_place(worlds: list[Reader]) -> None:
-    refused = sorted(judged("function")[1])
+def test_refused_function_is_refused_in_every_place(worlds: list[EditionReader]) -> None:
+    refused = sorted(function_lists("function")[1])
     for number, name in enumerate(refused):
         places = FORMS if name in {"current_setting", "json_serialize_plan"} else FORMS[number % 11 :: 11]
         for place in places:
             for called in (f'"{name}"', f'"{name.upper()}"'):
                 with pytest.raises(DeclarationError, match=r"is not allowed|syntax error"):
-                    confined(worlds[0], place.format(*[called] * place.count("{}")))
+                    check_query(worlds[0], place.format(*[called] * place.count("{}")))
 
 
-def test_every_place_passes_with_an_allowed_function(worlds: list[Reader]) -> None:
+def test_every_place_passes_with_an_allowed_function(worlds: list[EditionReader]) -> None:
     for place in FORMS:
-        confined(worlds[0], place.format(*["abs"] * place.count("{}")))
+        check_query(worlds[0], place.format(*["abs"] * place.count("{}")))
 
 
 def test_refused_table_function_is_refused_in_every_place(
-    worlds: list[Reader], duck: duckdb.DuckDBPyConnection
+    worlds: list[EditionReader], duck: duckdb.DuckDBPyConnection
 ) -> None:
-    for name in sorted(names(duck, "table", "table_macro") - judged("from")[0]):
+    for name in sorted(names(duck, "table", "table_macro") - function_lists("from")[0]):
         for query in (
             f"FROM {name}()",
             f"""FROM types, main."{name.upper()}"('x')""",
             f"SELECT (SELECT count(*) FROM {name}(1, a := 2))",
         ):
             with pytest.raises(DeclarationError, match=f"(?i)function {name} in a FROM is not allowed"):
-                confined(worlds[0], query)
+                check_query(worlds[0], query)
 
 
-def test_no_pragma_or_call_is_a_query(worlds: list[Reader], duck: duckdb.DuckDBPyConnection) -> None:
+def test_no_pragma_or_call_is_a_query(worlds: list[EditionReader], duck: duckdb.DuckDBPyConnection) -> None:
     for name in sorted(names(duck, "table", "table_macro", "pragma")):
         with pytest.raises(DeclarationError):
-            confined(worlds[0], f'SHOW "{name}"')
+            check_query(worlds[0], f'SHOW "{name}"')
         for query in (f"CALL {name}()", f"PRAGMA {name}", f"PRAGMA {name}('types')", f"PRAGMA {name} = 1"):
             serialized = duck.execute("SELECT json_serialize_sql($1::VARCHAR)->'error'", [query]).fetchone()
             assert serialized == ("true",), query
     for query in ("CALL pragma_version()", "PRAGMA show_tables", "PRAGMA table_info('types')"):
         with pytest.raises(DeclarationError):
-            confined(worlds[0], query)
+            check_query(worlds[0], query)
 
 
-def test_no_setting_is_read_or_set(worlds: list[Reader], duck: duckdb.DuckDBPyConnection) -> None:
+def test_no_setting_is_read_or_set(worlds: list[EditionReader], duck: duckdb.DuckDBPyConnection) -> None:
     aliases = duck.execute("SELECT name FROM duckdb_settings() UNION SELECT unnest(aliases) FROM duckdb_settings()")
     for (name,) in [*aliases.fetchall(), ("databases",), ("schemas",), ("variables",)]:
         for query in (
@@ -152,11 +152,11 @@ def test_no_setting_is_read_or_set(worlds: list[Reader], duck: duckdb.DuckDBPyCo
             f"SELECT current_setting('{name}')",
         ):
             with pytest.raises(DeclarationError):
-                confined(worlds[0], query)
+                check_query(worlds[0], query)
         for query in (f"SET {name} = 1", f"RESET {name}", f"PRAGMA {name}"):
             serialized = duck.execute("SELECT json_serialize_sql($1::VARCHAR)->'error'", [query]).fetchone()
             assert serialized == ("true",), query
-        if name not in judged("function")[0]:
+        if name not in function_lists("function")[0]:
             assert _outcome(duck, name, "range(1)")[0] == "error"
 
 
@@ -171,18 +171,20 @@ def test_no_setting_is_read_or_set(worlds: list[Reader], duck: duckdb.DuckDBPyCo
         "SELECT nosuch(1)",
     ],
 )
-def test_type_parameter_or_unknown_name_is_refused(worlds: list[Reader], query: str) -> None:
+def test_type_parameter_or_unknown_name_is_refused(worlds: list[EditionReader], query: str) -> None:
     with pytest.raises(DeclarationError, match=r"is not allowed"):
-        confined(worlds[0], query)
+        check_query(worlds[0], query)
 
 
-def test_types_of_tables_pass(worlds: list[Reader]) -> None:
-    for name in sorted(judged("type")[0] - {"array", "list", "map", "struct", "row", "union", "tuple", "null"}):
-        confined(worlds[0], f"SELECT CAST(NULL AS {name})")
-    confined(worlds[0], "SELECT NULL::STRUCT(a DECIMAL(38, 2)[], b MAP(VARCHAR, DOUBLE PRECISION), c INT[3])")
+def test_types_of_tables_pass(worlds: list[EditionReader]) -> None:
+    for name in sorted(function_lists("type")[0] - {"array", "list", "map", "struct", "row", "union", "tuple", "null"}):
+        check_query(worlds[0], f"SELECT CAST(NULL AS {name})")
+    check_query(worlds[0], "SELECT NULL::STRUCT(a DECIMAL(38, 2)[], b MAP(VARCHAR, DOUBLE PRECISION), c INT[3])")
 
 
-def test_allowed_functions_do_not_tell_two_worlds_apart(worlds: list[Reader], duck: duckdb.DuckDBPyConnection) -> None:
+def test_allowed_functions_do_not_tell_two_worlds_apart(
+    worlds: list[EditionReader], duck: duckdb.DuckDBPyConnection
+) -> None:
     [file] = worlds[0].table("numbers").files
     texts = (f"SELECT max(_state) FROM '{file}'",)
     calls = [call for text in texts for call in _calls(duck, text)]
@@ -196,7 +198,7 @@ def test_allowed_functions_do_not_tell_two_worlds_apart(worlds: list[Reader], du
 
 def _calls(duck: duckdb.DuckDBPyConnection, text: str) -> Iterator[str]:
     """Calls of each allowed function, one for each number of arguments, with `text` for every text."""
-    allowed = judged("function")[0].difference(VOLATILE)
+    allowed = function_lists("function")[0].difference(VOLATILE)
     query = """SELECT DISTINCT ON (function_name, len(parameter_types)) function_name, parameter_types
                FROM duckdb_functions() WHERE function_type IN (SELECT unnest($1)) AND len(parameter_types) < 6
                ORDER BY function_name, len(parameter_types), list_contains(parameter_types, 'VARCHAR') DESC"""

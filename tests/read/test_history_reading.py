@@ -18,7 +18,7 @@ from lake.errors import DeclarationError, QualityError
 from lake.kinds.history import CLOSED
 from lake.project import load
 from lake.publish.check import check
-from lake.read.sql import Reader, reader
+from lake.read.sql import EditionReader, reader
 from lake.store import delta
 from lake.store.ledger import checks, cuts
 from lake.store.tables import Table
@@ -54,7 +54,7 @@ def move(flat: int, tenant: str | None, since: str) -> dict[str, Any]:
     return {"flat": flat, "tenant": tenant, "since": since}
 
 
-def tenants(found: Reader, moment: str) -> list[str]:
+def tenants(found: EditionReader, moment: str) -> list[str]:
     return [name for (name,) in found.relation(f"SELECT tenant FROM tenancy_at({moment}) ORDER BY flat").fetchall()]
 
 

@@ -20,7 +20,7 @@ from lake.cli import lake as command_line
 from lake.config import Settings
 from lake.errors import DeclarationError, StorageError
 from lake.quoting import quoted
-from lake.read.shell import Conversation, Names
+from lake.read.shell import Conversation, SqlCompleter
 from lake.read.sql import reader
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import get_cut
@@ -240,7 +240,7 @@ def test_the_shell_shows_and_completes_logs_and_ledgers(shop: Settings) -> None:
     assert next(iter(talk.answer("\\d lake.runs"))).startswith("lake.runs: One row per ")
 
     def completed(text: str) -> list[str]:
-        offered = Names(talk).get_completions(Document(text), CompleteEvent(completion_requested=True))
+        offered = SqlCompleter(talk).get_completions(Document(text), CompleteEvent(completion_requested=True))
         return [completion.text for completion in offered]
 
     assert completed("from log.or") == ["orders"]

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from lake import cost
 from lake.config import Settings
 from lake.errors import StorageError
-from lake.read.net_changes import Change, net_changes
+from lake.read.net_changes import NetChange, net_changes
 from lake.store.feed import proven_feed
 from lake.store.ledger.editions import Edition, EditionTable, get_edition, record_edition
 from tests.read.things import NAME, Things
@@ -27,12 +27,12 @@ def things(project: Settings) -> Things:
     return Things(project)
 
 
-def changed(things: Things, old: int | None, new: int) -> list[Change]:
+def changed(things: Things, old: int | None, new: int) -> list[NetChange]:
     before = None if old is None else get_edition(things.settings, old)
     return list(net_changes(things.settings, NAME, before, get_edition(things.settings, new)))
 
 
-def outline(changes: list[Change]) -> list[tuple[str, int | None]]:
+def outline(changes: list[NetChange]) -> list[tuple[str, int | None]]:
     return [(change.change, change.key["k"]) for change in changes]
 
 

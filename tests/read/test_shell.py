@@ -15,7 +15,7 @@ from prompt_toolkit.output import DummyOutput
 from lake.cli import lake, queries
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.read.shell import ROWS, Conversation, Names, _show, converse
+from lake.read.shell import ROWS, Conversation, SqlCompleter, _show, run_shell
 from lake.read.sql import reader
 from tests.warehouse import publish, write
 
@@ -34,7 +34,7 @@ def talk(project: Settings) -> Conversation:
 
 
 def completions(talk: Conversation, text: str) -> list[str]:
-    found = Names(talk).get_completions(Document(text), CompleteEvent(completion_requested=True))
+    found = SqlCompleter(talk).get_completions(Document(text), CompleteEvent(completion_requested=True))
     return [each.text for each in found]
 
 
@@ -165,7 +165,7 @@ def test_a_conversation_goes_on_after_an_error_and_remembers(
 ) -> None:
     with create_pipe_input() as keys:
         keys.send_text("selec 1;\nselect 40 +\n 2 as answer;\n\\q\n")
-        converse(reader(project), stdin=keys, stdout=DummyOutput())
+        run_shell(reader(project), stdin=keys, stdout=DummyOutput())
     told = capsys.readouterr().out
     assert "syntax error" in told
     assert "42" in told

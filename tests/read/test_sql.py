@@ -19,7 +19,7 @@ import lake as headwater
 from lake.cli import lake
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, StorageError
-from lake.read.sql import Reader, opened, reader
+from lake.read.sql import EditionChoice, EditionReader, open_reader, reader
 from lake.store.ledger import runs
 from lake.testing import Commands
 from tests.checks import present
@@ -39,32 +39,32 @@ NESTED = """
 
 
 @pytest.fixture(scope="module")
-def edition(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+def edition(tmp_path_factory: pytest.TempPathFactory) -> EditionReader:
     """An edition that the tests only read."""
     return given(empty(tmp_path_factory.mktemp("published")))
 
 
-def given(project: Settings) -> Reader:
+def given(project: Settings) -> EditionReader:
     write(project, "gold", "carrier_daily", DAILY)
     write(project, "silver", "flight", NESTED)
     publish(project, carrier_daily=("gold", 0), flight=("silver", 0))
     return reader(project)
 
 
-def rows(found: Reader, query: str) -> list[tuple[Any, ...]]:
+def rows(found: EditionReader, query: str) -> list[tuple[Any, ...]]:
     return found.relation(query).fetchall()
 
 
-def run(found: Reader, *args: str, stdin: str = "") -> Any:
+def run(found: EditionReader, *args: str, stdin: str = "") -> Any:
     return CliRunner().invoke(lake, [*args, "--project", str(found.settings.project)], input=stdin)
 
 
 @pytest.mark.parametrize("name", ["carrier_daily", "gold.carrier_daily", "CARRIER_DAILY", '"carrier_daily"'])
-def test_a_table_is_called_by_name_or_with_its_layer(edition: Reader, name: str) -> None:
+def test_a_table_is_called_by_name_or_with_its_layer(edition: EditionReader, name: str) -> None:
     assert rows(edition, f"SELECT sum(flights) FROM {name}") == [(60,)]
 
 
-def test_values_keep_their_types(edition: Reader) -> None:
+def test_values_keep_their_types(edition: EditionReader) -> None:
     query = "SELECT carrier, day, flights, delay, last_at FROM carrier_daily ORDER BY flights"
     assert rows(edition, query)[:2] == [
         ("AA", date(2013, 1, 1), 10, Decimal("1.50"), datetime(2013, 1, 1, 5, 15, 0, 250000, tzinfo=UTC)),
@@ -72,11 +72,11 @@ def test_values_keep_their_types(edition: Reader) -> None:
     ]
 
 
-def test_state_columns_are_hidden(edition: Reader) -> None:
+def test_state_columns_are_hidden(edition: EditionReader) -> None:
     assert edition.relation("FROM carrier_daily").columns == ["carrier", "day", "flights", "delay", "last_at", "note"]
 
 
-def test_a_listing_shows_every_table(edition: Reader) -> None:
+def test_a_listing_shows_every_table(edition: EditionReader) -> None:
     assert rows(edition, "SHOW TABLES") == [("carrier_daily",), ("flight",)]
     schemas = "SELECT DISTINCT table_schema FROM information_schema.tables WHERE table_schema <> 'main' ORDER BY ALL"
     assert rows(edition, schemas) == [("gold",), ("silver",)]
@@ -140,7 +140,7 @@ def test_a_table_whose_files_do_not_say_it_all_is_refused(project: Settings, mon
         rows(reader(project), "FROM t")
 
 
-def test_a_query_that_builds_a_table_name_finds_it(edition: Reader) -> None:
+def test_a_query_that_builds_a_table_name_finds_it(edition: EditionReader) -> None:
     assert rows(edition, "SELECT count(*) FROM query_table('carrier_' || 'daily')") == [(3,)]
 
 
@@ -186,7 +186,7 @@ READS = [
 
 
 @pytest.mark.parametrize("query", READS)
-def test_what_reads_is_answered(edition: Reader, query: str) -> None:
+def test_what_reads_is_answered(edition: EditionReader, query: str) -> None:
     with edition.connect(query) as con:
         assert con.execute(query).fetchall()
 
@@ -281,7 +281,7 @@ WRITES = [
 
 
 @pytest.mark.parametrize("query", WRITES)
-def test_nothing_but_the_edition_is_read_or_changed(edition: Reader, query: str, tmp_path: Path) -> None:
+def test_nothing_but_the_edition_is_read_or_changed(edition: EditionReader, query: str, tmp_path: Path) -> None:
     query = query.replace("OUT", str(tmp_path))
     secret = duckdb.values(1)
     with pytest.raises(DeclarationError), edition.connect(query) as con:
@@ -334,7 +334,9 @@ def test_what_another_query_spills_to_disk_is_not_read(project: Settings) -> Non
         lambda answer, _: answer.query("v", "SELECT * FROM read_text('/etc/passwd')").fetchall(),
     ],
 )
-def test_the_lazy_relation_of_a_program_cannot_leave_the_edition(edition: Reader, tmp_path: Path, call: Any) -> None:
+def test_the_lazy_relation_of_a_program_cannot_leave_the_edition(
+    edition: EditionReader, tmp_path: Path, call: Any
+) -> None:
     with pytest.raises(duckdb.Error):
         call(headwater.open(edition.settings.project).sql("FROM carrier_daily").duckdb(), tmp_path / "out")
     assert not list(tmp_path.iterdir())
@@ -382,7 +384,7 @@ def test_files_of_the_warehouse_outside_the_edition_are_not_read(project: Settin
         ("SELECT 1; SELECT 2", "found 2 statements, one statement is allowed at a time"),
     ],
 )
-def test_a_wrong_query_is_told_with_place_and_fix(edition: Reader, query: str, told: str) -> None:
+def test_a_wrong_query_is_told_with_place_and_fix(edition: EditionReader, query: str, told: str) -> None:
     result = run(edition, "sql", query)
     assert isinstance(result.exception, DeclarationError)
     assert told in str(result.exception)
@@ -395,13 +397,13 @@ def test_without_an_edition_there_is_a_fix(project: Settings) -> None:
 
 def test_ledgers_are_readable_before_the_first_edition(project: Settings) -> None:
     query = "select verb, error from lake.runs, (select count(*) from lake.quarantine)"
-    assert opened(project, query).relation(query).fetchall() == []
+    assert open_reader(project, query, EditionChoice()).relation(query).fetchall() == []
     runs.note(project, "ingest", "orders", None, datetime.now(UTC), error="no luck")
-    assert opened(project, query).relation(query).fetchall() == [("ingest", "no luck")]
+    assert open_reader(project, query, EditionChoice()).relation(query).fetchall() == [("ingest", "no luck")]
     declare(project, contract("orders", {"id": "int"}))
     for other in ("from orders", "from log.orders, lake.runs"):
         with pytest.raises(DeclarationError, match="no edition has been published yet"):
-            opened(project, other)
+            open_reader(project, other, EditionChoice())
 
 
 def test_before_the_first_edition_the_gate_that_stopped_it_is_named(project: Settings) -> None:
@@ -476,21 +478,21 @@ JSON = [
 QUERY = "SELECT carrier, flights, delay, last_at, note FROM carrier_daily ORDER BY flights"
 
 
-def test_an_answer_is_an_aligned_table(edition: Reader) -> None:
+def test_an_answer_is_an_aligned_table(edition: EditionReader) -> None:
     assert run(edition, "sql", QUERY).stdout == TABLE
 
 
-def test_csv_tells_null_from_empty_text(edition: Reader) -> None:
+def test_csv_tells_null_from_empty_text(edition: EditionReader) -> None:
     assert run(edition, "sql", QUERY, "--format", "csv").stdout == CSV
 
 
 @pytest.mark.parametrize("option", [("--format", "json"), ("--json",)])
-def test_json_keeps_decimals_exact(edition: Reader, option: tuple[str, ...]) -> None:
+def test_json_keeps_decimals_exact(edition: EditionReader, option: tuple[str, ...]) -> None:
     assert json.loads(run(edition, "sql", QUERY, *option).stdout) == JSON
     assert json.loads(run(edition, "sql", f"FROM ({QUERY}) WHERE false", *option).stdout) == []
 
 
-def test_nested_values_are_readable(edition: Reader) -> None:
+def test_nested_values_are_readable(edition: EditionReader) -> None:
     [row] = json.loads(run(edition, "sql", "FROM flight", "--format", "json").stdout)
     assert row == {
         "id": 1,
@@ -500,28 +502,28 @@ def test_nested_values_are_readable(edition: Reader) -> None:
     }
 
 
-def test_a_cell_cannot_move_the_cursor(edition: Reader) -> None:
+def test_a_cell_cannot_move_the_cursor(edition: EditionReader) -> None:
     assert "a\\x1b[2Jb\\nc" in run(edition, "sql", "SELECT 'a' || chr(27) || '[2Jb' || chr(10) || 'c' AS x").stdout
 
 
-def test_columns_of_one_name_stay_apart_in_json(edition: Reader) -> None:
+def test_columns_of_one_name_stay_apart_in_json(edition: EditionReader) -> None:
     assert json.loads(run(edition, "sql", "SELECT 1 AS a, 2 AS a", "--json").stdout) == [{"a": 1, "a_2": 2}]
 
 
-def test_parquet_keeps_types(edition: Reader, tmp_path: Path) -> None:
+def test_parquet_keeps_types(edition: EditionReader, tmp_path: Path) -> None:
     out = tmp_path / "answer.parquet"
     assert run(edition, "sql", QUERY, "--format", "parquet", "--output", str(out)).exit_code == 0
     types = dict(present(duckdb.sql(f"SELECT column_name, column_type FROM (DESCRIBE FROM '{out}')")).fetchall())
     assert (types["delay"], types["last_at"]) == ("DECIMAL(18,2)", "TIMESTAMP WITH TIME ZONE")
 
 
-def test_a_failed_query_leaves_no_file(edition: Reader, tmp_path: Path) -> None:
+def test_a_failed_query_leaves_no_file(edition: EditionReader, tmp_path: Path) -> None:
     out = tmp_path / "answer.csv"
     run(edition, "sql", "SELECT carrier::INTEGER FROM carrier_daily", "--format", "csv", "--output", str(out))
     assert not list(tmp_path.glob("*answer*"))
 
 
-def test_what_a_link_names_is_written_and_the_link_stays(edition: Reader, tmp_path: Path) -> None:
+def test_what_a_link_names_is_written_and_the_link_stays(edition: EditionReader, tmp_path: Path) -> None:
     link, target = tmp_path / "link.csv", tmp_path / "target.csv"
     link.symlink_to(target)
     run(edition, "sql", "SELECT 1 AS one", "--format", "csv", "--output", str(link))
@@ -529,7 +531,7 @@ def test_what_a_link_names_is_written_and_the_link_stays(edition: Reader, tmp_pa
     assert target.read_text() == "one\n1\n"
 
 
-def test_a_pipe_is_written_to(edition: Reader, tmp_path: Path) -> None:
+def test_a_pipe_is_written_to(edition: EditionReader, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with ThreadPoolExecutor() as pool:
@@ -541,7 +543,7 @@ def test_a_pipe_is_written_to(edition: Reader, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [["tables"], ["sql", "FROM range(100000)"]])
-def test_whoever_has_read_enough_is_no_fault(edition: Reader, words: list[str]) -> None:
+def test_whoever_has_read_enough_is_no_fault(edition: EditionReader, words: list[str]) -> None:
     command: list[str | Path] = [Path(sys.executable).parent / "lake", *words, "--project", edition.settings.project]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
         assert started.stdout
@@ -550,7 +552,7 @@ def test_whoever_has_read_enough_is_no_fault(edition: Reader, words: list[str]) 
         assert (started.stderr.read(), started.wait()) == (b"", 0)
 
 
-def test_a_query_comes_from_standard_input_or_a_file(edition: Reader, tmp_path: Path) -> None:
+def test_a_query_comes_from_standard_input_or_a_file(edition: EditionReader, tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text(QUERY)
     assert run(edition, "sql", stdin=QUERY).stdout == TABLE
     assert run(edition, "sql", "-", stdin=QUERY).stdout == TABLE
@@ -558,7 +560,7 @@ def test_a_query_comes_from_standard_input_or_a_file(edition: Reader, tmp_path: 
     assert isinstance(run(edition, "sql", QUERY, "--file", str(tmp_path / "q.sql")).exception, DeclarationError)
 
 
-def test_from_python_an_answer_becomes_what_is_wanted(edition: Reader) -> None:
+def test_from_python_an_answer_becomes_what_is_wanted(edition: EditionReader) -> None:
     found = headwater.open(edition.settings.project)
     assert (found.tables, found.edition.number) == (("carrier_daily", "flight"), 1)
     answer = found.sql("SELECT carrier, delay FROM carrier_daily ORDER BY flights")
@@ -569,7 +571,9 @@ def test_from_python_an_answer_becomes_what_is_wanted(edition: Reader) -> None:
     assert repr(answer).splitlines()[0].split() == ["carrier", "delay"]
 
 
-def test_a_missing_polars_is_told_with_what_installs_it(edition: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_polars_is_told_with_what_installs_it(
+    edition: EditionReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answer = headwater.open(edition.settings.project).sql("SELECT 1")
     monkeypatch.setattr("lake.read.open.find_spec", lambda package: None)
     with pytest.raises(DeclarationError, match=r'fix: pip install "headwater\[polars\] @ file:///'):
@@ -581,7 +585,7 @@ HEAVY = {"pyspark", "pyarrow", "pandas", "rich", "great_expectations", "prompt_t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [["sql", "FROM carrier_daily"], ["tables"], ["status"], ["graph"]])
-def test_reading_starts_without_heavy_imports(edition: Reader, command: list[str]) -> None:
+def test_reading_starts_without_heavy_imports(edition: EditionReader, command: list[str]) -> None:
     code = f"""
 import sys
 from lake.cli import lake

@@ -19,7 +19,7 @@ from lake.errors import LakeError
 from lake.gate.failures import stop_messages
 from lake.ingest import landing
 from lake.project import Project, load, sound
-from lake.read.verified import held
+from lake.read.edition_check import verify_tables
 from lake.report.catalog import catalogue
 from lake.report.render import as_data, as_text, failed_conditions
 from lake.report.status import status as look
@@ -162,7 +162,7 @@ def test_an_edition_has_the_content_of_a_table_whose_commits_do_not_say_it(fligh
     path = flights.settings.warehouse_path / entry.path
     shutil.rmtree(path)
     assert completed(flights, {"carrier_total": entry})["carrier_total"].content == found.content, "it is known"
-    assert [proof.verdict for proof in held(flights.settings, edition)] == ["differs"]
+    assert [proof.verdict for proof in verify_tables(flights.settings, edition)] == ["differs"]
 
 
 def test_a_table_at_the_head_is_not_behind(flights: Project) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from lake.config import Settings, load_settings
-from lake.read.sql import Reader
+from lake.read.sql import EditionReader
 from lake.store import manifest, snapshot
 from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition
@@ -44,7 +44,7 @@ def edition_of(settings: Settings) -> Edition:
 
 
 def rows(settings: Settings) -> list[Any]:
-    return Reader(settings, edition_of(settings)).relation(QUERY).fetchall()
+    return EditionReader(settings, edition_of(settings)).relation(QUERY).fetchall()
 
 
 def content(settings: Settings) -> bytes:

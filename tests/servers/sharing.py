@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from lake.read import granting
+from lake.read import reader_grants
 from tests.reading import Served
 from tests.servers import needed
 
@@ -45,9 +45,9 @@ class Sharing:
     def ask(self, site: Served, *expressions: str, tables: Sequence[str] = ("*",)) -> list[Any]:
         """What the client makes of expressions over `client`, `load`, `rows` and `fails`, for a reader of tables."""
         name = f"client-{len(list(self.folder.iterdir()))}"
-        grant, token = granting.grant(site.settings, name, tables)
+        grant, token = reader_grants.grant(site.settings, name, tables)
         file = self.folder / f"{name}.share"
-        file.write_text(granting.profile(grant, token, site.serving.url))
+        file.write_text(reader_grants.profile(grant, token, site.serving.url))
         line = [str(PYTHON), "-W", "ignore", "-c", PROGRAM, str(file), *expressions]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

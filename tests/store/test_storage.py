@@ -63,7 +63,7 @@ LOCAL: Final = {
     "read/shell.py": "so do those of its shell, whose screen has a size",
     "read/database.py": "so does a whole edition",
     "read/open.py": "a project is named by its folder",
-    "read/projected.py": "copies without state columns lie beside the warehouse",
+    "read/public_files.py": "copies without state columns lie beside the warehouse",
     "read/sql.py": "a large query spills to this machine's disk",
     "report/doctor.py": "this machine is what is examined",
 }
@@ -78,7 +78,7 @@ LOCALLY: Final = {
     "store/storage/disk.py",
     "store/durable.py",
     "store/torn.py",
-    "read/projected.py",
+    "read/public_files.py",
 }
 """The modules that take an address for a path of this machine."""
 

@@ -110,4 +110,4 @@ class Reading:
             if ticks % SWEEP_TICKS == 0:
                 before = datetime.now(UTC) - timedelta(seconds=self.desk.serve.link_seconds)
                 with suppress(LakeError, OSError):
-                    await asyncio.to_thread(self.desk.projected.sweep, before=before)
+                    await asyncio.to_thread(self.desk.public_files.sweep, before=before)

@@ -21,7 +21,7 @@ from lake.http.reading.kept import KeptAnswer, Sent
 from lake.http.reading.query_worker import QueryTask
 from lake.http.reading.work import Work, while_waited_for
 from lake.quoting import quoted
-from lake.read.sql import Reader
+from lake.read.sql import EditionReader
 from lake.store.ledger.grants import Grant
 from lake.store.ledger.reads import Read
 from lake.store.snapshot import Published
@@ -86,7 +86,7 @@ class Asking:
                 answer.close()
                 raise
 
-    async def _answer(self, reader: Reader, grant: Grant, text: str, kind: str, answer: KeptAnswer) -> Response:
+    async def _answer(self, reader: EditionReader, grant: Grant, text: str, kind: str, answer: KeptAnswer) -> Response:
         edition, serve, work = reader.edition, self.desk.serve, answer.work
         read = Read(grant.name, grant.id, "sql", (), None, edition.number, edition.cut, kind)
         size = min(serve.query_bytes, serve.answers_bytes)
@@ -106,7 +106,7 @@ class Asking:
         return Sent(answer, kind, headers)
 
 
-def _found(reader: Reader, name: str) -> Published:
+def _found(reader: EditionReader, name: str) -> Published:
     try:
         return reader.table(name)
     except DeclarationError as error:
@@ -120,7 +120,7 @@ def outcome(problem: Problem, work: Work) -> str:
     return work.outcome or ("refused" if problem.status < 500 else "failed")
 
 
-def of_edition(reader: Reader, cut: int) -> dict[str, str]:
+def of_edition(reader: EditionReader, cut: int) -> dict[str, str]:
     """The headers that say what was read."""
     return {"lake-edition": str(reader.edition.number), "lake-cut": str(cut)}
 

@@ -16,8 +16,8 @@ from lake.http.reading.query_worker import CopyTask
 from lake.http.reading.recording import Recording
 from lake.http.reading.shelf import Asked, Shelf
 from lake.http.reading.work import Queue, Work
-from lake.read.projected import Projected
-from lake.read.sql import Reader
+from lake.read.public_files import PublicFiles
+from lake.read.sql import EditionReader
 from lake.store.ledger.grants import Grant
 from lake.store.ledger.reads import Journal
 from lake.store.snapshot import Published
@@ -30,7 +30,7 @@ class Desk:
     settings: Settings
     guests: Guests
     shelf: Shelf
-    projected: Projected
+    public_files: PublicFiles
     recording: Recording
     queue: Queue
     answers: KeptAnswers
@@ -42,7 +42,7 @@ class Desk:
         """Return a new one for `loop`. Raises OSError if this user may not write to the project."""
         queue, scratch = Queue.of(settings), file_modes.scratch(settings, "serve")
 
-        def copy(reader: Reader, table: Published, folder: Path) -> None:
+        def copy(reader: EditionReader, table: Published, folder: Path) -> None:
             running = queue.run(Work(), CopyTask(reader, table.name, folder), _nothing, settings.serve.download_seconds)
             asyncio.run_coroutine_threadsafe(running, loop).result()
 
@@ -50,7 +50,7 @@ class Desk:
             settings,
             Guests(settings),
             Shelf(settings),
-            Projected(settings, copy),
+            PublicFiles(settings, copy),
             Recording(Journal(settings)),
             queue,
             KeptAnswers(scratch, settings.serve.answers_bytes),
@@ -66,7 +66,7 @@ class Desk:
         """What the reader who asks may read. Raises Problem for anybody else."""
         return await asyncio.to_thread(self.guests.of, request.headers)
 
-    async def reader(self, grant: Grant, asked: Asked) -> Reader:
+    async def reader(self, grant: Grant, asked: Asked) -> EditionReader:
         """An edition as somebody may see it. Raises Problem where there is none."""
         return await asyncio.to_thread(self.shelf.reader, grant, asked)
 

@@ -16,7 +16,7 @@ from lake.http.reading.desk import Desk
 from lake.http.reading.kept import KeptAnswer, Sent
 from lake.http.reading.query_worker import QueryTask
 from lake.http.reading.work import Ended, Work, while_waited_for
-from lake.read.sql import Reader
+from lake.read.sql import EditionReader
 from lake.store.ledger.reads import Read
 
 
@@ -25,7 +25,7 @@ class Download:
     """The answer to `query`, in the format `kind`; `read` is its record."""
 
     desk: Desk
-    reader: Reader
+    reader: EditionReader
     query: str
     kind: str
     read: Read

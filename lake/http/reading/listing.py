@@ -15,8 +15,8 @@ from lake.http.reading.asking import PRIVATE, of_edition
 from lake.http.reading.desk import Desk
 from lake.http.reading.faults import problem_of
 from lake.http.reading.forms import asked, parameters
-from lake.read.relation import Relation
-from lake.read.sql import Reader
+from lake.read.relation import SystemRelation
+from lake.read.sql import EditionReader
 from lake.store.snapshot import Published
 
 
@@ -42,9 +42,9 @@ class Listing:
         return JSONResponse(listed, 200, headers)
 
 
-def _listed(reader: Reader) -> dict[str, Any]:
+def _listed(reader: EditionReader) -> dict[str, Any]:
     edition = reader.edition
-    beside = [_beside(relation) for relation in reader.beside.readable(but=())]
+    beside = [_beside(relation) for relation in reader.system_tables.readable(but=())]
     return {
         "edition": edition.number,
         "cut": edition.cut,
@@ -53,18 +53,18 @@ def _listed(reader: Reader) -> dict[str, Any]:
     }
 
 
-def _table(reader: Reader, name: str) -> dict[str, Any]:
+def _table(reader: EditionReader, name: str) -> dict[str, Any]:
     entry, table = reader.edition.tables[name], reader.table(name)
     said = {"table": table.title, "name": name, "layer": entry.layer, "description": table.doc}
     return said | {"rows": entry.rows, "cut": reader.edition.cut_of(name), "queried_only": False, **_columns(table)}
 
 
-def _beside(relation: Relation) -> dict[str, Any]:
+def _beside(relation: SystemRelation) -> dict[str, Any]:
     said = {"table": relation.title, "name": relation.title, "layer": relation.schema, "description": relation.doc}
     return said | {"rows": None, "cut": None, "queried_only": True, **_columns(relation)}
 
 
-def _columns(table: Published | Relation) -> dict[str, Any]:
+def _columns(table: Published | SystemRelation) -> dict[str, Any]:
     return {
         "columns": [
             {"name": column.name, "type": column.type, "description": column.description} for column in table.columns

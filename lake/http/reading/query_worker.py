@@ -25,10 +25,10 @@ from typing import Any, BinaryIO, Final
 
 from lake.http.problems import Problem
 from lake.http.reading.faults import problem_of
-from lake.read.confined import confined
-from lake.read.export import copied
-from lake.read.projected import write_copy
-from lake.read.sql import Reader
+from lake.read.export import copy_result
+from lake.read.public_files import write_copy
+from lake.read.sandbox import check_query
+from lake.read.sql import EditionReader
 from lake.store import small
 from lake.store.snapshot import Published
 
@@ -59,14 +59,14 @@ class QueryTask:
     The query of a remote reader is `checked` first: its tables and its text without values are sent as CHECKED.
     """
 
-    reader: Reader
+    reader: EditionReader
     query: str
     kind: str
     checked: bool = False
     rows: int | None = None
     size: int | None = None
 
-    def run(self, reader: Reader, send: Send) -> Report:
+    def run(self, reader: EditionReader, send: Send) -> Report:
         """Send the answer in blocks, and return its number of `rows`. Raises LakeError and Problem."""
         left = self.size
 
@@ -77,10 +77,10 @@ class QueryTask:
             send(BLOCK, block)
 
         if self.checked:
-            passed = confined(reader, self.query)
+            passed = check_query(reader, self.query)
             send(CHECKED, json.dumps({"tables": passed.tables, "query": passed.text}).encode())
         try:
-            rows = copied(reader, self.query, self.kind, write, most=None if self.rows is None else self.rows + 1)
+            rows = copy_result(reader, self.query, self.kind, write, most=None if self.rows is None else self.rows + 1)
         except _TooLong:
             raise Problem("too-large", f"more than {self.size:,} bytes") from None
         if self.rows is not None and rows > self.rows:
@@ -92,11 +92,11 @@ class QueryTask:
 class CopyTask:
     """A copy of the visible columns of table `name`, written into `folder`, which is there and empty."""
 
-    reader: Reader
+    reader: EditionReader
     name: str
     folder: Path
 
-    def run(self, reader: Reader, send: Send) -> Report:
+    def run(self, reader: EditionReader, send: Send) -> Report:
         """Write the copy. Raises LakeError."""
         del send
         write_copy(reader, reader.table(self.name), self.folder)
@@ -143,7 +143,7 @@ class _Forwarding(logging.Handler):
         self._send(LOG, record.getMessage().encode())
 
 
-def _report(task: Task, reader: Reader, send: Send) -> Report:
+def _report(task: Task, reader: EditionReader, send: Send) -> Report:
     try:
         return task.run(reader, send)
     except Exception as error:

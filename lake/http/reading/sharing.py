@@ -27,8 +27,8 @@ from lake.http.reading.forms import json_object, parameters, whole_number
 from lake.http.reading.links import Link, Links
 from lake.http.reading.shelf import Asked
 from lake.http.reading.snapshots import Snapshot, stable_id
-from lake.read.projected import Part
-from lake.read.sql import Reader
+from lake.read.public_files import PublicFile
+from lake.read.sql import EditionReader
 from lake.store.ledger.editions import edition_by, edition_since
 from lake.store.ledger.grants import Grant
 from lake.store.ledger.reads import Read
@@ -103,7 +103,7 @@ class Sharing:
         with self.desk.shelf.held(seconds=seconds):
             reader, name = await self._found(request, await self._asked(said))
             try:
-                parts = await asyncio.to_thread(self.desk.projected.parts, reader, name)
+                parts = await asyncio.to_thread(self.desk.public_files.parts, reader, name)
             except LakeError as error:
                 raise problem_of(error) from error
             edition, cut = reader.edition.number, reader.edition.cut_of(name)
@@ -123,7 +123,7 @@ class Sharing:
         link = self.links.opened(str(request.path_params["link"]), request.query_params.get("sig", ""))
         if not await asyncio.to_thread(self.desk.guests.covers, link.grant, link.schema, link.table):
             raise Problem("expired", "its grant was revoked, has expired, or does not cover the table")
-        path = self.desk.projected.path(link.place)
+        path = self.desk.public_files.path(link.place)
         if not path.is_file():
             raise Problem("expired", "the file has gone: its edition has expired")
         return FileResponse(path, headers=PRIVATE, media_type="application/vnd.apache.parquet")
@@ -138,15 +138,15 @@ class Sharing:
         shared = {"name": name, "schema": layer, "share": share["name"], "shareId": share["id"]}
         return shared | {"id": stable_id(share["name"], layer, name)}
 
-    async def _reader(self, request: Request, asked: Asked = CURRENT) -> Reader:
+    async def _reader(self, request: Request, asked: Asked = CURRENT) -> EditionReader:
         return await self.desk.reader(await self.desk.grant(request), asked)
 
-    def _must_be_there(self, request: Request, reader: Reader) -> None:
+    def _must_be_there(self, request: Request, reader: EditionReader) -> None:
         share = str(request.path_params["share"])
         if share.lower() != self._share["name"].lower() or not reader.edition.tables:
             raise Problem("no-share", f"no share {share!r}")
 
-    async def _found(self, request: Request, asked: Asked) -> tuple[Reader, str]:
+    async def _found(self, request: Request, asked: Asked) -> tuple[EditionReader, str]:
         """The reader and the table that the address names. Raises Problem where there is none for this reader."""
         reader = await self._reader(request, asked)
         self._must_be_there(request, reader)
@@ -172,7 +172,12 @@ class Sharing:
         return Asked(edition.number)
 
     async def _lines(
-        self, request: Request, reader: Reader, name: str, parts: Sequence[Part], grant: Grant | None = None
+        self,
+        request: Request,
+        reader: EditionReader,
+        name: str,
+        parts: Sequence[PublicFile],
+        grant: Grant | None = None,
     ) -> Response:
         """The lines that say what a table is and where its files are, in a format that the client knows."""
         try:

@@ -18,7 +18,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.http.problems import Problem
 from lake.read import sql
-from lake.read.sql import Bounds, Reader
+from lake.read.sql import EditionReader, QueryLimits
 from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition
 from lake.store.ledger.grants import Grant
@@ -52,16 +52,16 @@ class Shelf:
     _last: int = 0
     _lock: Lock = field(default_factory=Lock)
 
-    def reader(self, grant: Grant, asked: Asked) -> Reader:
+    def reader(self, grant: Grant, asked: Asked) -> EditionReader:
         """What a reader may see of an edition. Raises Problem where there is no such edition."""
         edition = self._edition(asked)
         seen = {name: entry for name, entry in edition.tables.items() if grant.covers(entry.layer, name)}
         serve = self.settings.serve
-        return Reader(
+        return EditionReader(
             self.settings,
             replace(edition, tables=seen),
-            besides=grant.covers_title,
-            bounds=Bounds(serve.query_memory, serve.query_disk),
+            may_read=grant.covers_title,
+            limits=QueryLimits(serve.query_memory, serve.query_disk),
             _opened=self._tables(edition.number),
         )
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lake.read.projected import Part
-from lake.read.sql import Reader
+from lake.read.public_files import PublicFile
+from lake.read.sql import EditionReader
 from lake.store.snapshot import Published
 
 WITHOUT_ZONE: Final = re.compile(r"\bTIMESTAMP\b")
@@ -30,7 +30,7 @@ class Snapshot:
     published_at: int
 
     @classmethod
-    def of(cls, reader: Reader, name: str) -> Snapshot:
+    def of(cls, reader: EditionReader, name: str) -> Snapshot:
         """Table `name` of the reader's edition. Raises LakeError where it cannot be opened."""
         edition = reader.edition
         published_at = int(edition.published_at.timestamp() * 1000)
@@ -49,7 +49,7 @@ class Snapshot:
         features = {"readerFeatures": FEATURES, "writerFeatures": FEATURES}
         return {"protocol": {"deltaProtocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}}
 
-    def metadata(self, parts: Sequence[Part]) -> dict[str, Any]:
+    def metadata(self, parts: Sequence[PublicFile]) -> dict[str, Any]:
         """What it is, and how large."""
         said: dict[str, Any] = {
             "id": self.id,
@@ -65,7 +65,7 @@ class Snapshot:
             return {"metaData": said | sizes}
         return {"metaData": {"deltaMetadata": said | {"createdTime": self.published_at}, **sizes}}
 
-    def file(self, part: Part, url: str, ends: int) -> dict[str, Any]:
+    def file(self, part: PublicFile, url: str, ends: int) -> dict[str, Any]:
         """A file, by an address that holds until `ends` (seconds since 1970)."""
         known: dict[str, Any] = {"id": stable_id(part.place), "size": part.size, "expirationTimestamp": ends * 1000}
         stats, partition = json.dumps({"numRecords": part.rows}), dict[str, str]()

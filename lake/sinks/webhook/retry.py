@@ -14,7 +14,7 @@ from itertools import groupby, islice
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.read.net_changes import NetChanges, Side
+from lake.read.net_changes import NetChanges, TableInEdition
 from lake.sinks.condition import Filtered
 from lake.sinks.declared import Declared
 from lake.sinks.plan import Plan, Selected
@@ -119,7 +119,7 @@ class _Again:
         table = self.sink.tables[first.table]
         sides = {far.name: (far, side) for far, side in Plan(self.settings, self.sink, None, new).sides()}
         far, side = sides[table.name]
-        before = Side.of(self.settings, table.name, old)
+        before = TableInEdition.of(self.settings, table.name, old)
         source: Rows = Selected(NetChanges(self.settings, before, side), table.columns)
         if table.condition:
             source = Filtered(source, table.condition)

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from lake.cli import lake
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.read import granting
-from lake.read.confined import confined
-from lake.read.sql import Reader, reader
+from lake.read import reader_grants
+from lake.read.sandbox import check_query
+from lake.read.sql import EditionReader, reader
 from lake.store.ledger import grants
 from lake.store.ledger.grants import Grant
 from lake.store.ledger.reads import Journal, Read
@@ -34,19 +34,19 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def edition(shop: Settings) -> Reader:
+def edition(shop: Settings) -> EditionReader:
     return reader(shop)
 
 
-def asked(edition: Reader, query: str) -> object:
+def asked(edition: EditionReader, query: str) -> object:
     """What a reader is answered: a table that there is not passes, and is not found."""
-    confined(edition, query)
+    check_query(edition, query)
     with edition.connect(query) as con:
         return con.execute(query).fetchall()
 
 
 @pytest.mark.parametrize("query", WRITES)
-def test_what_an_owners_query_may_not_a_readers_may_not(edition: Reader, query: str, tmp_path: Path) -> None:
+def test_what_an_owners_query_may_not_a_readers_may_not(edition: EditionReader, query: str, tmp_path: Path) -> None:
     query = query.replace("OUT", str(tmp_path)).replace("carrier_daily", "customer_daily")
     with pytest.raises(DeclarationError):
         asked(edition, query)
@@ -74,8 +74,8 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("query", "tables"), ALLOWED, ids=[query for query, _ in ALLOWED])
-def test_what_analysts_write_passes_and_is_what_was_read(edition: Reader, query: str, tables: list[str]) -> None:
-    assert sorted(confined(edition, query).tables) == sorted(tables)
+def test_what_analysts_write_passes_and_is_what_was_read(edition: EditionReader, query: str, tables: list[str]) -> None:
+    assert sorted(check_query(edition, query).tables) == sorted(tables)
     edition.relation(query).fetchall()
 
 
@@ -99,10 +99,10 @@ SHAPES = (
 
 @pytest.mark.slow
 @given(st.sampled_from(SHAPES), st.lists(VALUES, min_size=4, max_size=4))
-def test_no_value_of_a_query_is_kept(edition: Reader, shape: str, values: list[str]) -> None:
+def test_no_value_of_a_query_is_kept(edition: EditionReader, shape: str, values: list[str]) -> None:
     query = shape.format(*values[: shape.count("{}")])
     try:
-        text = confined(edition, query).text
+        text = check_query(edition, query).text
     except DeclarationError:  # a comment that a value ends
         return
     for value in values[: shape.count("{}")]:
@@ -110,7 +110,7 @@ def test_no_value_of_a_query_is_kept(edition: Reader, shape: str, values: list[s
         assert len(plain) < 6 or plain not in text or plain in shape
 
 
-def test_what_is_denied_is_told_as_it_is_called(edition: Reader) -> None:
+def test_what_is_denied_is_told_as_it_is_called(edition: EditionReader) -> None:
     for query, told in (
         ("from '/etc/passwd.csv'", "'/etc/passwd.csv' is not allowed"),
         ("from read_csv('x')", "the function read_csv in a FROM is not allowed"),
@@ -122,7 +122,7 @@ def test_what_is_denied_is_told_as_it_is_called(edition: Reader) -> None:
         ("select 1" + " + 1" * 600, "nested so deeply"),
     ):
         with pytest.raises(DeclarationError, match=told.replace("(", r"\(")):
-            confined(edition, query)
+            check_query(edition, query)
 
 
 GRANTED = [
@@ -143,10 +143,10 @@ def test_a_grant_covers_what_it_names(tables: Sequence[str], seen: set[str]) -> 
     assert {title for title in every if grant.covers(*title.split("."))} == seen
 
 
-def test_a_reader_sees_a_log_or_a_ledger_only_if_granted(edition: Reader) -> None:
+def test_a_reader_sees_a_log_or_a_ledger_only_if_granted(edition: EditionReader) -> None:
     grant = Grant("bi", ["lake.runs"], "", datetime.now(UTC))
-    theirs = replace(edition, besides=lambda title: grant.covers(*title.split(".", 1)))
-    assert theirs.beside.titles == ("lake.runs",)
+    theirs = replace(edition, may_read=lambda title: grant.covers(*title.split(".", 1)))
+    assert theirs.system_tables.titles == ("lake.runs",)
     for title in ("log.orders", "lake.reads"):
         with pytest.raises(DeclarationError):
             theirs.relation(f"from {title}")
@@ -154,7 +154,7 @@ def test_a_reader_sees_a_log_or_a_ledger_only_if_granted(edition: Reader) -> Non
 
 def test_a_token_is_told_once_and_only_its_hash_is_kept(tmp_path: Path) -> None:
     settings = published(tmp_path / "shop").settings
-    grant, token = granting.grant(settings, "bi", ["customer_daily"], days=1)
+    grant, token = reader_grants.grant(settings, "bi", ["customer_daily"], days=1)
     assert len(token) == 43
     listed = grants.grants(settings)
     assert grants.of_token(listed, token) == grant == listed[0]
@@ -165,8 +165,8 @@ def test_a_token_is_told_once_and_only_its_hash_is_kept(tmp_path: Path) -> None:
         file for file in settings.path(".lake").rglob("*") if file.is_file() and token.encode() in file.read_bytes()
     ]
     with pytest.raises(DeclarationError, match="there is a reader 'bi'"):
-        granting.grant(settings, "bi", ["*"])
-    granting.revoke(settings, "bi")
+        reader_grants.grant(settings, "bi", ["*"])
+    reader_grants.revoke(settings, "bi")
     assert grants.of_token(grants.grants(settings), token) is None
 
 

@@ -1,4 +1,4 @@
-"""Compares the tables of an edition with the fingerprints recorded when they were published. No JVM."""
+"""Comparison of an edition's tables with their published fingerprints. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from lake.store.warehouse import Warehouse
 
 
 @dataclass(frozen=True)
-class Held:
-    """Whether `table` still is what was published as `version`; if the verdict is `unknown`, `why` says the reason."""
+class TableVerdict:
+    """Whether `table` is as published in `version`; `why` is the reason for `unknown` and `differs`."""
 
     table: str
     version: int
@@ -27,24 +27,24 @@ class Held:
     why: str = ""
 
 
-def verify_edition(settings: Settings, number: int, names: Sequence[str] = ()) -> list[Held]:
-    """The verdicts on the named tables of edition `number` (default: all), all of which it must have."""
+def verify_edition(settings: Settings, number: int, names: Sequence[str] = ()) -> list[TableVerdict]:
+    """Verify the named tables of edition `number` (default: all). Raises DeclarationError for unknown ones."""
     edition = get_edition(settings, number)
     if unknown := [name for name in names if name not in edition.tables]:
         raise DeclarationError(
             f"edition {number} has no table {unknown[0]!r}", fix=did_you_mean(unknown[0], edition.tables)
         )
-    return held(settings, edition, names)
+    return verify_tables(settings, edition, names)
 
 
-def held(settings: Settings, edition: Edition, names: Iterable[str] = ()) -> list[Held]:
-    """The verdicts on the named tables of `edition` (default: all). Every row is read."""
-    return [_held(settings, edition, name) for name in names or edition.tables]
+def verify_tables(settings: Settings, edition: Edition, names: Iterable[str] = ()) -> list[TableVerdict]:
+    """Verify the named tables of `edition` (default: all). Reads every row."""
+    return [_verify_table(settings, edition, name) for name in names or edition.tables]
 
 
-def must_hold(settings: Settings, edition: Edition, names: Iterable[str]) -> None:
-    """Raises LawError where a table is not what was published, StorageError where no fingerprint was recorded."""
-    for verdict in held(settings, edition, names):
+def check_unchanged(settings: Settings, edition: Edition, names: Iterable[str]) -> None:
+    """Raise LawError if a table differs, StorageError if it has no recorded fingerprint."""
+    for verdict in verify_tables(settings, edition, names):
         if verdict.verdict == "identical":
             continue
         where = str(Warehouse(settings).root / edition.tables[verdict.table].path)
@@ -61,26 +61,30 @@ def must_hold(settings: Settings, edition: Edition, names: Iterable[str]) -> Non
         )
 
 
-def _held(settings: Settings, edition: Edition, name: str) -> Held:
+def _verify_table(settings: Settings, edition: Edition, name: str) -> TableVerdict:
     entry = edition.tables[name]
     path = Warehouse(settings).root / entry.path
     recorded = entry.content or delta.metadata(path, entry.version).get("content")
     if recorded is None:
-        return Held(name, entry.version, "unknown", why="its fingerprint was not recorded; the next edition records it")
+        return TableVerdict(
+            name, entry.version, "unknown", why="its fingerprint was not recorded; the next edition records it"
+        )
     try:
         # What is personal is recorded in its own commits alone, under a key.
         key = "" if entry.content else open_store(settings).derived("content")
         content = of_version(path, entry.version, key)
     except LakeError as error:
-        return Held(name, entry.version, "differs", why=f"{error.what} ({error.where})")
+        return TableVerdict(name, entry.version, "differs", why=f"{error.what} ({error.where})")
     except delta.Unreadable as error:
-        return Held(name, entry.version, "differs", why=f"it cannot be opened: {str(error).partition(chr(10))[0]}")
+        return TableVerdict(
+            name, entry.version, "differs", why=f"it cannot be opened: {str(error).partition(chr(10))[0]}"
+        )
     if str(content) == recorded:
-        return Held(name, entry.version, "identical", content.rows, recorded)
+        return TableVerdict(name, entry.version, "identical", content.rows, recorded)
     rows = Fingerprint.parse(recorded).rows
     why = (
         "its rows differ from those published"
         if content.rows == rows
         else f"{rows} rows were published, {content.rows} were found"
     )
-    return Held(name, entry.version, "differs", content.rows, str(content), why)
+    return TableVerdict(name, entry.version, "differs", content.rows, str(content), why)

@@ -13,8 +13,8 @@ import pytest
 
 from lake.config import ServeSettings, Settings
 from lake.errors import StorageError, Unavailable
-from lake.read.projected import Projected
-from lake.read.sql import Reader, reader
+from lake.read.public_files import PublicFiles
+from lake.read.sql import EditionReader, reader
 from lake.store.ledger import editions
 from lake.store.upkeep import leftovers
 from lake.store.warehouse import Warehouse
@@ -34,18 +34,18 @@ def old(settings: Settings) -> None:
         os.utime(path, (0, 0))
 
 
-def rows(projected: Projected, edition: Reader, table: str) -> list[tuple[int, list[str]]]:
-    found = [pq.read_table(projected.path(part.place)) for part in projected.parts(edition, table)]
+def rows(public_files: PublicFiles, edition: EditionReader, table: str) -> list[tuple[int, list[str]]]:
+    found = [pq.read_table(public_files.path(part.place)) for part in public_files.parts(edition, table)]
     return [(table.num_rows, table.column_names) for table in found]
 
 
 def test_own_files_are_handed_out_where_they_show_what_the_table_does(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
     append(settings, 1000, 10)
-    projected, edition = Projected(settings), reader(settings)
-    assert rows(projected, edition, "numbers") == [(10, ["n", "text"]), (1000, ["n", "text"])]
-    assert all(part.place.startswith("w/gold/numbers/") for part in projected.parts(edition, "numbers"))
-    assert projected.parts(edition, "nothing") == []
+    public_files, edition = PublicFiles(settings), reader(settings)
+    assert rows(public_files, edition, "numbers") == [(10, ["n", "text"]), (1000, ["n", "text"])]
+    assert all(part.place.startswith("w/gold/numbers/") for part in public_files.parts(edition, "numbers"))
+    assert public_files.parts(edition, "nothing") == []
     assert not settings.path(".lake/copies").exists() or copies(settings) == []
 
 
@@ -53,16 +53,16 @@ def test_files_from_before_a_column_was_added_are_copied(tmp_path: Path) -> None
     settings = small(tmp_path / "shop")
     version = write(settings, "gold", "numbers", "SELECT 5::BIGINT AS n, '5' AS text, 1.5 AS more", merge=True)
     publish(settings, numbers=version)
-    projected = Projected(settings)
-    assert rows(projected, reader(settings), "numbers") == [(1001, ["n", "text", "more"])]
-    assert rows(projected, reader(settings, 1), "numbers") == [(1000, ["n", "text"])]
+    public_files = PublicFiles(settings)
+    assert rows(public_files, reader(settings), "numbers") == [(1001, ["n", "text", "more"])]
+    assert rows(public_files, reader(settings, 1), "numbers") == [(1000, ["n", "text"])]
 
 
 def test_many_who_ask_at_once_get_one_copy(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
-    projected, edition = Projected(settings), reader(settings)
+    public_files, edition = PublicFiles(settings), reader(settings)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: projected.parts(edition, "types"), range(16)))
+        found = list(pool.map(lambda _: public_files.parts(edition, "types"), range(16)))
     assert len({tuple(parts) for parts in found}) == 1
     assert len(copies(settings)) == 1
     assert {path.stat().st_mode & 0o077 for path in settings.path(".lake/copies").rglob("*")} == {0}
@@ -70,23 +70,23 @@ def test_many_who_ask_at_once_get_one_copy(tmp_path: Path) -> None:
 
 def test_a_copy_goes_when_no_kept_edition_has_its_version_and_nobody_was_given_it_of_late(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
-    projected, soon = Projected(settings), datetime.now(UTC) + timedelta(seconds=60)
-    projected.parts(reader(settings), "types")
+    public_files, soon = PublicFiles(settings), datetime.now(UTC) + timedelta(seconds=60)
+    public_files.parts(reader(settings), "types")
     publish(settings, types=write(settings, "gold", "types", "SELECT 9::BIGINT AS id, 1 AS _state", merge=True))
-    projected.parts(reader(settings), "types")
+    public_files.parts(reader(settings), "types")
     first, second = copies(settings)
-    projected.sweep(before=soon)
+    public_files.sweep(before=soon)
     assert copies(settings) == [first, second]
     editions.expire_editions(settings, [1])
-    projected.sweep(before=datetime.now(UTC) - timedelta(seconds=60))
+    public_files.sweep(before=datetime.now(UTC) - timedelta(seconds=60))
     assert copies(settings) == [first, second]
-    projected.sweep(before=soon)
+    public_files.sweep(before=soon)
     assert copies(settings) == [second]
 
 
 def test_what_a_server_has_left_goes_by_maintain_and_by_a_purge(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
-    Projected(settings).parts(reader(settings), "types")
+    PublicFiles(settings).parts(reader(settings), "types")
     assert leftovers.left_behind(settings, datetime.now(UTC) - timedelta(days=1)) == []
     old(settings)
     leftovers.clear(leftovers.left_behind(settings, datetime.now(UTC) - timedelta(days=1)))
@@ -100,12 +100,12 @@ def test_room_for_copies_is_made_of_those_that_nobody_was_given_of_late(tmp_path
     edition = reader(settings)
     size = max(sum(Path(file).stat().st_size for file in edition.table(name).files) for name in ("types", "local"))
     tight = replace(settings, serve=ServeSettings(copies_bytes=size + 10))
-    projected, tight_edition = Projected(tight), reader(tight)
-    projected.parts(tight_edition, "types")
+    public_files, tight_edition = PublicFiles(tight), reader(tight)
+    public_files.parts(tight_edition, "types")
     with pytest.raises(Unavailable, match=r"no room for a copy of silver\.local"):
-        projected.parts(tight_edition, "local")
+        public_files.parts(tight_edition, "local")
     old(settings)
-    projected.parts(tight_edition, "local")
+    public_files.parts(tight_edition, "local")
     assert [name.rpartition(".")[0] for name in copies(settings)] == ["silver.local.1"]
 
 
@@ -116,6 +116,6 @@ def test_damage_leaves_no_copy(tmp_path: Path) -> None:
     content = Path(file).read_bytes()
     Path(file).write_bytes(content[:100] + bytes(200) + content[300:])
     with pytest.raises(StorageError):
-        Projected(settings).parts(edition, "types")
+        PublicFiles(settings).parts(edition, "types")
     assert copies(settings) == []
     assert Warehouse(settings).root.local.is_dir()

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from lake.read.masked import without_values
+from lake.read.sandbox import without_values
 
 NAME, NUMBER = "lovelace", "4711"
 EXPRESSIONS = """

@@ -1,7 +1,7 @@
-"""Files of a published table that may be handed out: its own, or copies of them in which no state column is.
+"""Public files of a table: its own files, or copies without state columns.
 
-A copy is made once for each version of a table. `.lake/copies` has a folder for each, whose time is when it was last
-handed out; it goes once the table's edition has, and before that where the room for copies is needed for another.
+A copy is made once per table version, in a folder of `.lake/copies` whose time is that of its last use. It is deleted
+after its edition has expired, or earlier to make room.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lake.config import Settings
 from lake.duck import connect
 from lake.errors import Unavailable
 from lake.quoting import literal
-from lake.read.sql import Reader, select, spill
+from lake.read.sql import EditionReader, select, spill
 from lake.store import small
 from lake.store.ledger.editions import EditionTable, kept_editions
 from lake.store.snapshot import Published
@@ -34,20 +34,20 @@ from lake.store.upkeep.leftovers import clear
 from lake.store.warehouse import Warehouse
 
 FILE_BYTES: Final = 256 << 20
-"""About so large is a file of a copy."""
+"""Approximate size of a copy's files."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """A file of a table; `place` is its path within the warehouse (`w/…`) or within the folder of copies (`c/…`)."""
+class PublicFile:
+    """A file; `place` is its path in the warehouse (`w/…`) or in the folder of copies (`c/…`)."""
 
     place: str
     size: int
     rows: int
 
 
-def write_copy(reader: Reader, table: Published, folder: Path) -> None:
-    """Write a copy of the visible columns into `folder`, and sync it. Raises LakeError if the table cannot be read."""
+def write_copy(reader: EditionReader, table: Published, folder: Path) -> None:
+    """Write and sync a copy of the visible columns to `folder`. Raises LakeError if the table is unreadable."""
     with connect() as con:
         con.execute(f"SET TimeZone = 'UTC'; SET memory_limit = '{reader.settings.serve.query_memory}B'")
         con.execute(f"SET temp_directory = {literal(str(spill(reader.settings)))}")
@@ -61,19 +61,20 @@ def write_copy(reader: Reader, table: Published, folder: Path) -> None:
     disk.flush([*folder.iterdir(), folder])
 
 
-class Projected:
-    """The parts of tables, remembered while this process lives. Many threads may ask."""
+class PublicFiles:
+    """Public files of tables, cached in this process; thread-safe."""
 
-    def __init__(self, settings: Settings, copy: Callable[[Reader, Published, Path], object] = write_copy) -> None:
-        """For the tables of a project, whose copies `copy` writes into a folder that is there."""
+    def __init__(
+        self, settings: Settings, copy: Callable[[EditionReader, Published, Path], object] = write_copy
+    ) -> None:
         self._settings = settings
         self._copy = copy
-        self._own: dict[str, list[Part] | None] = {}
+        self._own: dict[str, list[PublicFile] | None] = {}
         self._locks: dict[str, Lock] = {}
         self._lock = Lock()
 
-    def parts(self, reader: Reader, name: str) -> list[Part]:
-        """The parts of a table of the reader's edition. Raises LakeError where it cannot be read or copied."""
+    def parts(self, reader: EditionReader, name: str) -> list[PublicFile]:
+        """Return the files of a table of the reader's edition. Raises LakeError."""
         table, entry = reader.table(name), reader.edition.tables[name]
         key = _key(table, entry)
         with self._lock:
@@ -85,7 +86,7 @@ class Projected:
             return own if own is not None else self._copied(reader, table, key)
 
     def sweep(self, *, before: datetime) -> None:
-        """Removes the copies of tables that no kept edition has, if they were not handed out since `before`."""
+        """Delete copies of tables in no kept edition, unless used since `before`."""
         kept = {_home(entry) for edition in kept_editions(self._settings) for entry in edition.tables.values()}
         with self._lock:
             for key in [key for key in self._own if key.rpartition(".")[0] not in kept]:
@@ -95,12 +96,11 @@ class Projected:
         clear([copy for copy in old if copy.stat().st_mtime < before.timestamp()], as_far_as_possible=True)
 
     def path(self, place: str) -> Path:
-        """Where a part is."""
         root, _, within = place.partition("/")
         return (Warehouse(self._settings).root.local if root == "w" else _folder(self._settings)) / within
 
-    def _as_it_is(self, table: Published) -> list[Part] | None:
-        """The table's own files; None where any has another column, one of another type, or is on no disk here."""
+    def _as_it_is(self, table: Published) -> list[PublicFile] | None:
+        """Return the table's own files; None if one has other columns or types, or is not on a local disk."""
         columns = sorted((column.name, column.type) for column in table.columns)
         root = Warehouse(self._settings).root
         if self._settings.store:
@@ -113,10 +113,12 @@ class Projected:
                 if sorted((name, kind) for name, kind, *_ in found) != columns:
                     return None
                 entry = Address(file).head()
-                parts.append(Part(f"w/{Address(file).relative_to(root)}", entry.size if entry else 0, _rows(con, file)))
+                parts.append(
+                    PublicFile(f"w/{Address(file).relative_to(root)}", entry.size if entry else 0, _rows(con, file))
+                )
         return parts
 
-    def _copied(self, reader: Reader, table: Published, key: str) -> list[Part]:
+    def _copied(self, reader: EditionReader, table: Published, key: str) -> list[PublicFile]:
         folder = _folder(self._settings) / key
         if not folder.is_dir():
             self._make_room(table, but=key)
@@ -130,16 +132,13 @@ class Projected:
         os.utime(folder)
         with small.connection() as con:
             return [
-                Part(f"c/{key}/{file.name}", file.stat().st_size, rows)
+                PublicFile(f"c/{key}/{file.name}", file.stat().st_size, rows)
                 for file in sorted(folder.iterdir())
                 if (rows := _rows(con, str(file)))
             ]
 
     def _make_room(self, table: Published, *, but: str) -> None:
-        """Removes copies, those first that were handed out longest ago, until there is room for one more.
-
-        Raises Unavailable where others hold it, or there is none.
-        """
+        """Delete the least recently used copies until there is room. Raises Unavailable."""
         most, needed = self._settings.serve.copies_bytes, sum(_size(self._settings, file) for file in table.files)
         copies = sorted(_copies(self._settings), key=lambda copy: copy.stat().st_mtime)
         taken = {copy: sum(file.stat().st_size for file in copy.iterdir()) for copy in copies}
@@ -158,7 +157,7 @@ class Projected:
 
 
 def _key(table: Published, entry: EditionTable) -> str:
-    """The name of a copy: of which version it is, of which files, and of which columns."""
+    """Return a copy's name, from its version, files and columns."""
     content = json.dumps([table.files, [(column.name, column.type) for column in table.columns]])
     return f"{_home(entry)}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 

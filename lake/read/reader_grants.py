@@ -1,4 +1,4 @@
-"""What a reader from elsewhere is granted: names that there are, now or once they are published."""
+"""Grants for remote readers: tables, logs and ledgers that exist, or will once they are published."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from lake.store.warehouse import LAYERS
 
 
 def grant(settings: Settings, name: str, tables: Sequence[str], *, days: float | None = None) -> tuple[Grant, str]:
-    """Grants a new reader `tables`; the grant, and the token, which is told this once.
+    """Grant a new reader `tables`; return the grant and its token, which is not stored.
 
-    Raises DeclarationError that lists every name that there is not, and for a reader that there is.
+    Raises DeclarationError for unknown names, or if the reader exists.
     """
     if not tables:
         raise DeclarationError(
@@ -39,14 +39,14 @@ def grant(settings: Settings, name: str, tables: Sequence[str], *, days: float |
 
 
 def revoke(settings: Settings, name: str) -> None:
-    """Takes a reader's grant back. Raises DeclarationError where there is no such reader."""
+    """Revoke a reader's grant. Raises DeclarationError if there is none."""
     if not grants.revoke(settings, name):
         hint = did_you_mean(name, [one.name for one in grants.grants(settings)])
         raise DeclarationError(f"no reader {name!r}", fix=hint)
 
 
 def listed(settings: Settings) -> list[dict[str, Any]]:
-    """One object a reader."""
+    """Return one object per reader."""
     now = datetime.now(UTC)
     return [
         {
@@ -62,7 +62,7 @@ def listed(settings: Settings) -> list[dict[str, Any]]:
 
 
 def profile(grant: Grant, token: str, url: str) -> str:
-    """The file by which a client of Delta Sharing finds the server at `url` and shows the token."""
+    """Return a Delta Sharing profile file with the token for the server at `url`."""
     said = {"shareCredentialsVersion": 1, "endpoint": f"{url.rstrip('/')}/delta-sharing/", "bearerToken": token}
     if grant.expires is not None:
         said["expirationTime"] = grant.expires.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -70,7 +70,6 @@ def profile(grant: Grant, token: str, url: str) -> str:
 
 
 def _known(settings: Settings) -> list[str]:
-    """What can be granted: tables that are declared or published, logs, ledgers, and all of a kind."""
     edition = editions.current_edition(settings)
     tables = {table.name: table.layer for table in sound(settings)[0].tables.values()}
     tables |= {name: table.layer for name, table in edition.tables.items()} if edition else {}

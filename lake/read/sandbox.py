@@ -1,8 +1,8 @@
-"""Check of queries by remote readers: one SELECT over granted tables that calls only functions judged harmless.
+"""Sandbox for queries of remote readers: one SELECT over granted tables, with harmless functions only.
 
-The connection of `lake.read.sql` is locked to the files of the tables that are read. These files have state columns
-too, which a query could read by the name of a file. DuckDB's own parser therefore lists every table, function and type
-that a query names, at every depth. Only granted tables pass, and names that `functions.toml` allows.
+The connection of `lake.read.sql` is locked to files of the tables read. Those files have state columns too, which a
+query could read by file name. So every table, function and type in DuckDB's parse tree must be granted, or allowed by
+`functions.toml`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
+import duckdb
+
 from lake.errors import DeclarationError
-from lake.read.masked import without_values
-from lake.read.sql import SCHEMAS, Reader, as_of
+from lake.read.sql import SCHEMAS, EditionReader, as_of
 from lake.store import small
 from lake.store.warehouse import LAYERS
 
@@ -29,39 +30,44 @@ NODES: Final = re.findall(
     BASE_TABLE CTE_NODE EMPTY EXPRESSION_LIST JOIN PIVOT RECURSIVE_CTE_NODE SELECT_NODE SET_OPERATION_NODE SHOW_REF
     TABLE_FUNCTION""",
 )
-"""Expressions, sources of rows and kinds of query that a query may be built of."""
+"""Allowed expressions, row sources and kinds of query."""
 KINDS: Final = {"class", "sample", "cte_map"}
-"""Members by which an expression, a source of rows and a query are known."""
+"""Members that identify an expression, a row source and a query."""
 CALLED: Final = {"function": "the function {}", "from": "the function {} in a FROM", "type": "the type {}"}
-"""What a query may name beside tables, as an error calls it."""
+"""Kinds of names besides tables, as in errors."""
 LISTS: Final = frozenset({"tables", "columns", "schemata"})
-"""Views of information_schema that show names and types alone."""
+"""Views of information_schema that show only names and types."""
 SHOWN: Final = frozenset({"", '"tables"', "__show_tables_expanded"})
-"""What SHOW lists, beside a table's columns."""
+"""Targets of SHOW, besides a table's columns."""
 ALLOWED: Final = "SELECT, WITH, FROM, VALUES, PIVOT … ON … IN (…), DESCRIBE, SHOW and SUMMARIZE are allowed"
 PLAIN: Final = re.compile(r"[\w $-]+")
-"""A name that no file of a known format has."""
+"""A name that is no file of a known format."""
+
+
+MARK: Final = "?"
+TOKEN: Final = f"'{MARK}'"
+VALUES: Final = {duckdb.token_type.string_const, duckdb.token_type.numeric_const}
 
 
 @dataclass(frozen=True)
-class Confined:
-    """A query that passed: the tables, logs and ledgers that it names, and its text without any value."""
+class SandboxedQuery:
+    """An accepted query: the tables, logs and ledgers it names, and its text without values."""
 
     tables: tuple[str, ...]
     text: str
 
 
-def confined(reader: Reader, query: str) -> Confined:
-    """Lets a query pass. Raises DeclarationError for one that is no SELECT, or names what a reader may not."""
+def check_query(reader: EditionReader, query: str) -> SandboxedQuery:
+    """Accept a query. Raises DeclarationError unless it is one SELECT over allowed names."""
     try:
-        return _confined(reader, query)
+        return _check_nodes(reader, query)
     except RecursionError:
         raise _not_allowed("a query nested so deeply", "nest it less deeply") from None
 
 
-def _confined(reader: Reader, query: str) -> Confined:
+def _check_nodes(reader: EditionReader, query: str) -> SandboxedQuery:
     tree = _parsed(reader, query)
-    titles = {title.lower(): title for title in reader.beside.titles}
+    titles = {title.lower(): title for title in reader.system_tables.titles}
     names = {name.lower(): name for name in reader.edition.tables}
     named: dict[str, None] = {}
     in_from = set[int]()
@@ -80,24 +86,24 @@ def _confined(reader: Reader, query: str) -> Confined:
                 _check_name("type", str(node["type_name"]))
         if "function_name" in node and id(node) not in in_from:
             _check_name("function", str(node["function_name"]))
-    return Confined(tuple(named), without_values(tree))
+    return SandboxedQuery(tuple(named), without_values(tree))
 
 
 @cache
-def judged(kind: str) -> tuple[frozenset[str], Mapping[str, str]]:
-    """Return the allowed names of a `kind` in CALLED, and the refused ones, each with the reason; in lower case."""
+def function_lists(kind: str) -> tuple[frozenset[str], Mapping[str, str]]:
+    """Return allowed names of a `kind` in CALLED, and rejected ones with reasons, in lower case."""
     lists = tomllib.loads(files("lake.read").joinpath("functions.toml").read_text("utf-8"))[kind]
     refused = {name.lower(): why for why, names in lists["refused"].items() for name in names}
     return frozenset(name.lower() for name in lists["allowed"]), refused
 
 
 def _check_name(kind: str, name: str) -> None:
-    allowed, refused = judged(kind)
+    allowed, refused = function_lists(kind)
     if name.lower() not in allowed:
         raise _not_allowed(CALLED[kind].format(name), refused.get(name.lower(), "use another: duckdb.org/docs"))
 
 
-def _parsed(reader: Reader, query: str) -> dict[str, Any]:
+def _parsed(reader: EditionReader, query: str) -> dict[str, Any]:
     with small.connection() as con:
         row = con.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [query]).fetchone()
     tree: dict[str, Any] = json.loads(row[0]) if row else {}
@@ -120,9 +126,9 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _table(node: dict[str, Any], names: dict[str, str], titles: dict[str, str]) -> str:
-    """Return the table or title that a name in a query stands for; "" if the query defines the name, or nothing does.
+    """Return the table or title that a name means, "" if the query defines the name or nothing does.
 
-    Raises DeclarationError for a name that might be a file or a setting, and for DuckDB's views that list files.
+    Raises DeclarationError for a possible file or setting, and for DuckDB's views that list files.
     """
     catalog, schema, name = (
         str(node.get(part) or "").lower() for part in ("catalog_name", "schema_name", "table_name")
@@ -150,7 +156,7 @@ def _of_duckdb(name: str) -> bool:
 
 
 def _function(name: str, names: dict[str, str]) -> str:
-    """Return the History whose macro a function in a FROM is; "" for another function. Raises DeclarationError."""
+    """Return the History whose macro a function in a FROM is, or "". Raises DeclarationError."""
     called = name.lower()
     for lower, table in names.items():
         if called == as_of(lower):
@@ -161,3 +167,47 @@ def _function(name: str, names: dict[str, str]) -> str:
 
 def _not_allowed(what: str, fix: str = "name a table: SHOW TABLES, or GET /tables") -> DeclarationError:
     return DeclarationError(f"{what} is not allowed: a reader's query reads the tables that were granted", fix=fix)
+
+
+def without_values(tree: dict[str, Any]) -> str:
+    """Return the text of a parsed query with MARK for each value, or "", for the record of reads.
+
+    Constants are replaced in the parse tree; numbers and strings that DuckDB's tokenizer still finds (sample size, type
+    parameters) in the text. Struct keys are replaced too: `{'ada': 1}` becomes `struct_pack("?" := '?')`.
+    """
+    with small.connection() as con:
+        try:
+            row = con.execute("SELECT json_deserialize_sql(CAST(? AS JSON))", [json.dumps(_masked(tree))]).fetchone()
+        except duckdb.Error:
+            return ""
+    return _without_constants(str(row[0])) if row else ""
+
+
+def _masked(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_masked(part) for part in node]
+    if not isinstance(node, dict):
+        return node
+    if node.keys() == {"kind", "text"}:
+        return {"kind": "STRING", "text": MARK}
+    if "is_null" in node and "type" in node:
+        return {"type": {"id": "VARCHAR", "type_info": None}, "is_null": False, "value": MARK}
+    masked = {name: _masked(part) for name, part in node.items()}
+    if node.keys() == {"name", "expression"} and node["name"]:  # an argument by name, or a struct's key
+        masked["name"] = MARK
+    if node.get("class") == "TYPE" and node.get("alias"):  # a field of a struct's type
+        masked["alias"] = MARK
+    return masked
+
+
+def _without_constants(text: str) -> str:
+    content, parts, done = text.encode(), list[bytes](), 0
+    tokens = duckdb.tokenize(text)
+    ends = [offset for offset, _ in tokens[1:]] + [len(content)]
+    for (offset, kind), end in zip(tokens, ends, strict=True):
+        token = content[offset:end]
+        if kind in VALUES and token.strip() != b".":  # which is a number to the tokenizer
+            space = token[len(token.rstrip()) :]
+            parts += [content[done:offset], TOKEN.encode(), space]
+            done = end
+    return (b"".join(parts) + content[done:]).decode()

@@ -1,7 +1,6 @@
-"""The catalogue of a Connect server: views by which any Spark client reads the edition that readers see.
+"""Views on a Spark Connect server that show the current edition to any Spark client.
 
-The view gold.carrier_daily, and carrier_daily beside it, is that table at the edition's version; comments of table and
-columns included. When an edition is published, the views are replaced one after another.
+Each table has views gold.carrier_daily and carrier_daily with its comments. A new edition replaces them one by one.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def show(settings: Settings, spark: SparkSession, edition: Edition | None, *, shown: Edition | None) -> None:
-    """Has the server that `spark` is a session of show `edition`, where it has `shown` another, or none.
+def update_views(settings: Settings, spark: SparkSession, edition: Edition | None, *, shown: Edition | None) -> None:
+    """Replace the views of edition `shown` by those of `edition`. Raises LakeError if a table is damaged.
 
-    Before the first edition the layers have no tables. Raises LakeError where a table is damaged.
+    Before the first edition the layers are empty.
     """
     before, tables = shown.tables if shown else {}, edition.tables if edition else {}
     statements = [f"CREATE DATABASE IF NOT EXISTS {layer}" for layer in LAYERS]

@@ -1,0 +1,166 @@
+"""Result of a query on a locked connection, as values, as text, or as JSON that loses nothing.
+
+DuckDB formats the values: Python has no infinite date, no year 10000 and no interval of a month, and is ten times
+slower.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+from duckdb.sqltypes import DuckDBPyType
+
+from lake.quoting import literal, quoted
+from lake.text import distinct
+
+_SIZES: Final = ("tinyint", "smallint", "integer", "bigint", "hugeint")
+INTEGERS: Final = frozenset({*_SIZES, *(f"u{size}" for size in _SIZES)})
+FLOATS: Final = frozenset({"float", "double"})
+LAMBDA_NAME: Final = "each"
+"""Name of a lambda's parameter. A nested lambda hides the outer one."""
+NUMBERS: Final = INTEGERS | FLOATS | {"decimal", "bignum"}
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """Columns of a result, and SQL of its rows in several forms."""
+
+    names: Sequence[str]
+    kinds: Sequence[DuckDBPyType]
+    source: str
+
+    @property
+    def numeric(self) -> list[bool]:
+        return [kind.id in NUMBERS for kind in self.kinds]
+
+    @property
+    def values(self) -> str:
+        """SQL of the rows with their types and unique column names."""
+        return self._select([f"{name} AS {quoted(own)}" for name, own in zip(self._columns, self._names, strict=True)])
+
+    @property
+    def texts(self) -> str:
+        text_rows = (as_text(kind, name) for kind, name in zip(self.kinds, self._columns, strict=True))
+        return self._select([f"{text} AS {quoted(own)}" for text, own in zip(text_rows, self._names, strict=True)])
+
+    @property
+    def objects(self) -> str:
+        return self._select([as_object(distinct(self.names), self.kinds, self._columns)])
+
+    @property
+    def _names(self) -> list[str]:
+        """Names that are unique if case is ignored, as in SQL."""
+        return distinct(self.names, lambda name: name.lower())
+
+    @property
+    def _columns(self) -> list[str]:
+        return [f"c{i}" for i in range(len(self.names))]
+
+    def _select(self, columns: Sequence[str]) -> str:
+        return f"SELECT {', '.join(columns)} FROM {self.source} AS v({', '.join(self._columns)})"
+
+
+def run_query(con: duckdb.DuckDBPyConnection, query: str) -> QueryResult:
+    """Return the result of one statement, evaluated when its rows are read.
+
+    PIVOT and EXPLAIN cannot be in a FROM: they are evaluated at once.
+    """
+    try:
+        relation = con.sql(query)
+    except duckdb.Error:
+        con.execute(query)  # which says where in the query the fault is
+        raise
+    if relation.type == "QUERY_RELATION":
+        return QueryResult(relation.columns, relation.types, f"(\n{_statement(query)}\n)")
+    source = f"answer_{secrets.token_hex(8)}"
+    relation.create(source)
+    return QueryResult(relation.columns, relation.types, source)
+
+
+def text_rows(relation: duckdb.DuckDBPyRelation) -> tuple[QueryResult, list[tuple[str | None, ...]]]:
+    """Return a relation's columns, and its rows as texts and nulls."""
+    answer = QueryResult(relation.columns, relation.types, f"answer_{secrets.token_hex(8)}")
+    spelt = relation.query(answer.source, answer.texts)
+    return answer, spelt.fetchall() if spelt else []
+
+
+def _statement(query: str) -> str:
+    """Return the first statement of `query` without its semicolon."""
+    written = query.encode()
+    ends = (at for at, _ in duckdb.tokenize(query) if written[at : at + 1] == b";")
+    return written[: next(ends, len(written))].decode()
+
+
+def as_text(kind: DuckDBPyType, value: str) -> str:
+    """Return SQL of `value` as text: decimals exact, instants in UTC, nested values as JSON."""
+    if kind.id in _NESTED:
+        return f"CAST({as_json(kind, value)} AS VARCHAR)"
+    match kind.id:
+        case "blob":
+            return f"lower(hex({value}))"
+        case "timestamp" | "timestamp_s" | "timestamp_ms":
+            return _instant(f"CAST({value} AS TIMESTAMP)", f"CAST({value} AS TIMESTAMP)", "")
+        case "timestamp_ns":
+            return f"replace(CAST({value} AS VARCHAR), ' ', 'T')"
+        case "timestamp with time zone":
+            return _instant(value, f"({value} AT TIME ZONE 'UTC')", "Z")
+    return f"CAST({value} AS VARCHAR)"
+
+
+def as_json(kind: DuckDBPyType, value: str) -> str:
+    """Return SQL of `value` as JSON. Decimals are strings, because readers round numbers."""
+    if spell := _NESTED.get(kind.id):
+        return f"CASE WHEN {value} IS NOT NULL THEN {spell(kind, value)} END"
+    if kind.id in INTEGERS or kind.id == "boolean":
+        return f"to_json({value})"
+    if kind.id in FLOATS:
+        return f"CASE WHEN isfinite({value}) THEN to_json({value}) ELSE to_json(CAST({value} AS VARCHAR)) END"
+    return f"to_json({as_text(kind, value)})"
+
+
+def as_object(names: Iterable[str], kinds: Iterable[DuckDBPyType], values: Iterable[str]) -> str:
+    """Return SQL of one JSON object."""
+    pairs = (f"{literal(name)}, {as_json(kind, value)}" for name, kind, value in zip(names, kinds, values, strict=True))
+    return f"json_object({', '.join(pairs)})"
+
+
+def _instant(value: str, local: str, zone: str) -> str:
+    """Return SQL of ISO 8601. Before the year 1 and for infinity, it is DuckDB's own text."""
+    return (
+        f"CASE WHEN {value} IS NULL OR NOT isfinite({value}) OR year({local}) < 1 THEN CAST({value} AS VARCHAR) "
+        f"WHEN epoch_us({value}) % 1000000 = 0 THEN replace(CAST({local} AS VARCHAR), ' ', 'T') || '{zone}' "
+        f"ELSE strftime({local}, '%Y-%m-%dT%H:%M:%S.%f{zone}') END"
+    )
+
+
+def _list(kind: DuckDBPyType, value: str) -> str:
+    [held, *_] = _held(kind)
+    return f"to_json(list_transform({value}, lambda {LAMBDA_NAME}: {as_json(held, LAMBDA_NAME)}))"
+
+
+def _struct(kind: DuckDBPyType, value: str) -> str:
+    kinds = _held(kind)
+    values = [f"struct_extract_at({value}, {i + 1})" for i in range(len(kinds))]
+    return as_object([name for name, _ in kind.children], kinds, values)
+
+
+def _map(kind: DuckDBPyType, value: str) -> str:
+    key, held = _held(kind)
+    entry = f"{{'key': {as_text(key, f'{LAMBDA_NAME}.key')}, 'value': {as_json(held, f'{LAMBDA_NAME}.value')}}}"
+    return f"to_json(map_from_entries(list_transform(map_entries({value}), lambda {LAMBDA_NAME}: {entry})))"
+
+
+def _held(kind: DuckDBPyType) -> list[DuckDBPyType]:
+    return [child for _, child in kind.children if isinstance(child, DuckDBPyType)]
+
+
+_NESTED: Final[dict[str, Callable[[DuckDBPyType, str], str]]] = {
+    "list": _list,
+    "array": _list,
+    "struct": _struct,
+    "map": _map,
+}
