@@ -1,7 +1,4 @@
-"""The command line: parses options, calls the library and prints. Data goes to stdout, progress to stderr.
-
-Exit codes are those of `lake.errors`.
-"""
+"""The command line: parses options, calls the library and prints."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
     from lake.config import Settings
     from lake.errors import LakeError
 
-# command -> module of this package that defines it: a command imports no more than its own module.
+# command -> its module in this package: a command imports only its own module
 COMMANDS = {
     "init": "project",
     "setup": "project",
@@ -79,13 +76,13 @@ COMMANDS = {
 }
 
 
-# What a command that starts Spark imports in any case; it takes a second or two.
+# Imports of every command that starts Spark; they take a second or two.
 SPARK_IMPORTS = ("lake.project", "pyspark.sql", "pyarrow.compute")
 
 MAX_INTEGER = 2**63 - 1
 
 ARROW_POOL = ("ARROW_DEFAULT_MEMORY_POOL", "system")
-"""Environment variable that Arrow reads on import: the system allocator saves `lake run` 40 MB in the same time."""
+"""Variable that Arrow reads on import: the system allocator saves `lake run` 40 MB."""
 
 
 class CommandGroup(click.Group):
@@ -119,7 +116,7 @@ class CommandGroup(click.Group):
 
 
 class FiniteNumber(click.FloatRange):
-    """A number of at least zero, neither nan nor inf."""
+    """A finite number of at least zero."""
 
     def __init__(self) -> None:
         super().__init__(min=0)
@@ -177,7 +174,7 @@ class Shell:
         return process.begin(self.project, click.get_current_context().command_path)
 
     def load(self) -> None:
-        """Import what Spark needs, and report that first. Commands that may start Spark call this at once."""
+        """Import what Spark needs; commands that may start Spark call this first."""
         self._show()
         with step("load", "Headwater and Spark's client"):
             for module in SPARK_IMPORTS:
@@ -206,7 +203,6 @@ class Shell:
 
     @property
     def loaded_settings(self) -> Settings | None:
-        """The project's settings, if the command has loaded them."""
         return self.settings if "settings" in self.__dict__ else None
 
     def close(self) -> None:
@@ -215,12 +211,11 @@ class Shell:
             self.spark.stop()
 
     def begin_answer(self) -> None:
-        """Mark stdout as the answer from now on."""
         self.progress.stop()
         self.answered = True
 
     def emit(self, data: Any, text: str | Iterable[str] = ()) -> None:
-        """Print the answer on stdout: `data` as JSON with --json, else `text`."""
+        """Print the answer: `data` as JSON with --json, else `text`."""
         self.begin_answer()
         if self.json:
             click.echo(json.dumps(data, default=str, indent=2))
@@ -229,7 +224,7 @@ class Shell:
                 click.echo(_printable(line))
 
     def fail(self, fault: LakeError) -> int:
-        """Print `fault` on stderr, and with --json as the answer if there is none yet. Returns the exit code."""
+        """Print `fault`, with --json as the answer if there is none yet; return the exit code."""
         self.progress.stop()
         if self.log_format == "json":
             JsonProgress().record("error", **fault.record)
@@ -242,14 +237,14 @@ class Shell:
         return fault.exit_code
 
     def report_fault(self, subject: str, fault: LakeError) -> None:
-        """Print the fault of `subject` on stderr even if quiet; the command continues."""
+        """Print the fault of `subject` even if quiet."""
         if isinstance(self.progress, JsonProgress):
             self.progress.record("error", subject=subject, **fault.record)
         else:
             self.progress.report(_printable(f"lake: {subject}: {fault}"))
 
     def draw(self, data: Any, picture: RenderableType) -> None:
-        """Print a rich renderable as the answer, in colours and wrapped only on a terminal."""
+        """Print a rich renderable, in colours and wrapped only on a terminal."""
         from rich.console import Console
         from rich.segment import Segment, Segments
 
@@ -263,7 +258,6 @@ class Shell:
             click.echo(line.rstrip())
 
     def report(self, text: str) -> None:
-        """Print progress on stderr."""
         if not self.quiet:
             self.progress.report(_printable(text))
 
@@ -335,7 +329,7 @@ def lake(ctx: click.Context) -> None:
 
 
 def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
-    """Format rows as aligned lines with a heading; numbers are right-aligned and None is empty."""
+    """Format rows as aligned lines; None is empty."""
     records = [[row.get(column) for column in columns] for row in rows]
     numeric = [all(isinstance(record[i], int | float | None) for record in records) for i in range(len(columns))]
     cells = (["" if value is None else str(value) for value in record] for record in records)
@@ -352,14 +346,14 @@ def main() -> None:
     if "pyarrow" in sys.modules:
         from lake import process
 
-        # With pyarrow and deltalake in one process, two in forty abort in their destructors, all work done.
+        # With pyarrow and deltalake in one process, two in forty processes abort in destructors, after all work.
         process.end()
         os._exit(code)
     sys.exit(code)
 
 
 def stack_traces_wanted() -> bool:
-    """Return whether --debug or LAKE_DEBUG is set, even on a line that cannot be parsed."""
+    """Return whether --debug or LAKE_DEBUG is set."""
     return "--debug" in sys.argv or bool(os.environ.get("LAKE_DEBUG"))
 
 

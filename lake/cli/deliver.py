@@ -90,7 +90,6 @@ def _follow(shell: Shell, sinks: list[Declared]) -> None:
 
 
 def _deliver(shell: Shell, sinks: Sequence[Declared], how: Callable[[Declared], Delivered]) -> None:
-    """Deliver to each sink, even if another fails; raise the first failure at the end."""
     done: list[Delivered] = []
     failures: dict[str, LakeError] = {}
     for sink in sinks:

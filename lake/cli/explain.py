@@ -1,4 +1,4 @@
-"""Commands that say why: explain, diff."""
+"""Commands about causes: explain, diff."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors as messages: what, where and fix; stack traces only with --debug."""
+"""Conversion of errors to messages with what, where and fix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lake.config import Settings
 
 LINE: Final = 100
-"""Maximum characters of a command line in a message."""
 
 
 def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeError:

@@ -1,7 +1,7 @@
-"""Filter of native standard error that drops Rust panics: delta-rs panics besides raising an error.
+"""Filter of native standard error that drops Rust panics, which delta-rs prints besides raising an error.
 
-Python's output is unaffected. Output of libraries and child processes passes through a pipe and a thread. Its content
-is lost if the process is killed or aborts; --debug disables the filter.
+Output of libraries and child processes passes through a pipe and a thread. It is lost if the process is killed or
+aborts; --debug disables the filter.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from typing import Final
 
 PANIC: Final = re.compile(rb"thread '[^']*'(?: \([0-9]+\))? panicked at ")
 PANIC_DETAILS: Final = re.compile(rb"stack backtrace:|note: |\s+[0-9]+: |\s+at |\s*$")
-"""Lines after a panic and its message."""
 END_MARK: Final = b"\0the end of what is printed\n"
 PATIENCE: Final = 5.0
-"""Seconds to wait at the end for buffered output."""
 
 
 @contextmanager
@@ -56,7 +54,7 @@ def _copy_lines(come: int, own: int) -> None:
 
 
 class _PanicFilter:
-    """Filter of lines. An empty line may precede a panic, so it waits for the next line."""
+    """Filter of lines; an empty line waits, because a panic may follow."""
 
     def __init__(self) -> None:
         self.is_at_end, self._after, self._empty = False, 0, b""

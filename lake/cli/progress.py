@@ -19,16 +19,12 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 DurationLookup = Callable[[str], Mapping[str, float]]
-"""Function that returns the last seconds of a verb, by subject."""
 
 COLOURS: Final = {"lake:": "red", "warning": "yellow", "failed": "red"}
-"""Colour of a line's first word; cyan by default."""
 REPORTED_HERE: Final = frozenset({"check", "settle"})
 """Verbs whose result nothing else reports."""
 SHOWN_AT_ONCE: Final = frozenset({"load", "start"})
-"""Verbs shown from their start: the user waits for them first."""
 SHORT: Final = 0.5
-"""Steps shorter than these seconds are not shown."""
 
 
 def stderr_is_terminal() -> bool:
@@ -45,7 +41,7 @@ def coloured(line: str) -> str:
 
 
 class LineProgress:
-    """Plain lines for a pipe: Spark's start, and results that verbs do not report themselves."""
+    """Plain lines for a pipe."""
 
     def report(self, line: str) -> None:
         click.echo(line, err=True)
@@ -95,7 +91,7 @@ class JsonProgress(LineProgress):
 
 
 class LiveProgress(LineProgress):
-    """One line per running step at a terminal, below earlier output."""
+    """One line per running step at a terminal."""
 
     def __init__(self, usual: DurationLookup, console: Console | None = None) -> None:
         self.usual = usual
@@ -159,7 +155,7 @@ def _about(seconds: float) -> str:
 
 
 def _progress(console: Console | None) -> Progress:
-    """Return a display on the current stderr, even if a JVM started later gets another one."""
+    """Return a display on the current stderr, even if a JVM gets another one later."""
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task
     from rich.text import Text

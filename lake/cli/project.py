@@ -77,11 +77,11 @@ def setup(shell: Shell, source: Path | None, ivy_settings: Path | None, for_s3: 
     if source is not None and ivy_settings is not None:
         raise DeclarationError("--from and --ivy-settings cannot be combined", fix="use only one of them")
     folder = Settings.jars
-    with suppress(DeclarationError):  # outside of a project it is for all of them
+    with suppress(DeclarationError):  # outside a project, the jars are for all projects
         shell.project = shell.project or find_project(Path.cwd())
     if shell.project is not None:
         folder, for_s3 = shell.settings.path(shell.settings.jars), for_s3 or bool(shell.settings.stores)
-    above = (folder.parent,) if folder.resolve() == Settings.jars.resolve() else ()  # made for them
+    above = (folder.parent,) if folder.resolve() == Settings.jars.resolve() else ()  # created for all projects
     with file_modes.for_all(folder, *above):
         fetched = jars.provide(folder, shell.report, source=source, ivy_settings=ivy_settings)
         count = len(jars.listed())

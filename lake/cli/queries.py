@@ -165,7 +165,6 @@ def _require_shell() -> None:
 
 
 def _query(query: str | None, file: Path | None) -> str | None:
-    """The query's text, None where a shell is to be opened."""
     if query is not None and file is not None:
         raise DeclarationError("a query and --file cannot be combined", fix="use only one of them")
     if file is None and query is None and sys.stdin.isatty():

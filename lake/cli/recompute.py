@@ -223,7 +223,7 @@ def project(shell: Shell) -> Project:
 
 
 def inputs_at(shell: Shell, number: int | None, *, recompute: bool = False) -> Inputs:
-    """Return the inputs at a cut, evaluated from the logs with `recompute`. Spark starts on demand."""
+    """Return the inputs at a cut; `recompute` evaluates them from the logs."""
     from lake.evaluation.inputs import Inputs
     from lake.publish.cut import pick_cut
 
@@ -232,7 +232,7 @@ def inputs_at(shell: Shell, number: int | None, *, recompute: bool = False) -> I
 
 
 def connect(shell: Shell) -> SparkSession:
-    """Return the session for a command that writes, and warm up the gate meanwhile."""
+    """Return the session, and warm up the gate meanwhile."""
     from lake.gate import gate
 
     gate.warm_up(shell.settings)
@@ -240,7 +240,7 @@ def connect(shell: Shell) -> SparkSession:
 
 
 def emit_recomputed(shell: Shell, done: Sequence[Advanced]) -> None:
-    """Print changes per table, and the first changed rows of recomputed tables."""
+    """Print changes per table, and the first changed rows."""
     from lake.engine.rebuild import Recomputed
 
     rows = [asdict(advanced) for advanced in done]
@@ -263,7 +263,6 @@ def changed_rows(name: str, sample: tuple[dict[str, Any], ...]) -> Iterator[str]
 
 
 def _deploy_questions(shell: Shell, declared: Project, planned: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return why lake deploy needs --yes, by table."""
     from lake.publish.deploy import asks
 
     changed = [row["table"] for row in planned if row["state"] in {"changed", "wider", "follows"}]

@@ -1,7 +1,7 @@
-"""Signals that end a command and its Spark jobs; the exit code is 128 plus the signal, as in shells.
+"""Signals that end a command and its Spark jobs; the exit code is 128 plus the signal.
 
-Python raises an exception wherever the main thread is, even inside a callback that swallows it. So the signal is also
-recorded, and a command that does not stop is ended.
+Python raises an exception wherever the main thread is, even in a callback that swallows it. So the signal is recorded,
+and a command that continues is ended.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Final
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE: Final = 5.0
-"""Seconds to wait for Spark to cancel its jobs."""
 INTERRUPT_ATTEMPTS: Final = 4
-"""Interrupts sent to Spark before the process exits regardless; no commit is damaged."""
+"""Interrupts sent to Spark before the process exits regardless."""
 
 
 class CommandSignal(KeyboardInterrupt):
@@ -31,7 +30,7 @@ class CommandSignal(KeyboardInterrupt):
 
 
 class _SignalState:
-    """Signal state of this process. In a `shell`, SIGINT only ends the current query."""
+    """Signal state; in a `shell`, SIGINT only ends the query."""
 
     shell = False
     final: CommandSignal | None = None
@@ -50,7 +49,7 @@ def interrupt_queries_only() -> None:
 
 
 def exit_code(error: BaseException) -> int | None:
-    """Wait until Spark has cancelled its jobs, and return the exit code; None if no signal was received."""
+    """Wait until Spark has cancelled its jobs; return the exit code, or None without a signal."""
     ended = _SignalState.final or next((cause for cause in _causes(error) if isinstance(cause, CommandSignal)), None)
     if ended is None:
         return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
@@ -59,7 +58,6 @@ def exit_code(error: BaseException) -> int | None:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """Return the error and its causes, which may be cyclic."""
     causes = [error]
     for cause in causes:
         for before in (cause.__cause__, cause.__context__):
@@ -70,7 +68,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 def _handle_signal(number: int, _: FrameType | None) -> None:
     only_query = number == signal.SIGINT and _SignalState.shell
-    interrupter = threading.Thread(target=_interrupt, daemon=True)  # this one may be within a call of Spark
+    interrupter = threading.Thread(target=_interrupt, daemon=True)  # this thread may be inside a Spark call
     interrupter.start()
     ended = CommandSignal(number, interrupter)
     if not only_query:
@@ -89,6 +87,6 @@ def _exit_after_attempts(number: int) -> None:
 
 
 def _interrupt() -> None:
-    session = sys.modules.get("lake.session")  # else no Spark was ever started
+    session = sys.modules.get("lake.session")  # otherwise Spark was not started
     if session is not None:
         session.interrupt()

@@ -187,7 +187,6 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
 
 
 def _held_data(held: Held | None = None) -> dict[str, Any]:
-    """Return the unpublished groups and the reasons as JSON."""
     return {} if held is None else {"held": dict(held.groups)}
 
 

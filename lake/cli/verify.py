@@ -138,7 +138,6 @@ def _verify_edition(shell: Shell, number: int, names: Sequence[str]) -> None:
 
 
 def _fix(verdicts: Sequence[Verdict]) -> str:
-    """Return the fixes of verdicts that are not identical. Nothing is rebuilt from damaged inputs."""
     fixes = dict.fromkeys(verdict.fix for verdict in verdicts if verdict.fix)
     if any(verdict.verdict == "differs" for verdict in verdicts):
         fixes["lake rebuild TABLE corrects a table that differs"] = None

@@ -46,7 +46,7 @@ def find_causes(  # noqa: PLR0913, PLR0917 which rows, between which editions
     keys: Sequence[Values],
     few: Few,
 ) -> RowCauses:
-    """Return the input changes between two editions that concern the rows `keys` of a table."""
+    """Return the input changes between two editions that concern rows `keys` of a table."""
     name = declaration.name
     earlier, later = sorted(editions, key=lambda edition: edition.cut_of(name))
     entries = [edition.tables[name] for edition in (earlier, later)]
@@ -111,7 +111,7 @@ class CauseSearch:
 
 
 def _merge(findings: Sequence[Sequence[Finding]], inputs: int) -> list[Finding]:
-    """Merge, per input, what was found for the images of one row. Usually both images find the same rows."""
+    """Merge the findings for the images of one row, per input."""
     merged = []
     for side in range(inputs):
         different: list[Finding] = []

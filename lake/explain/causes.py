@@ -1,4 +1,4 @@
-"""Error details for a gate that stopped: the events behind the failing rows, and the command that voids them."""
+"""Error details for a gate that stopped: events behind failing rows, and the command that voids them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from lake.evaluation.lookup import Values
     from lake.store.ledger.checks import Check
 
-ROWS: Final = 3  # of so many expectations the first row is traced to its events
+ROWS: Final = 3  # expectations whose first failing row is traced
 EVENTS: Final = 3
 WEAK: Final = ("superseded", "deleted", "voided", "dropped", "refused", "has no")
 """Prefixes of roles of events that did not determine the row."""
 
 
 def gate_error(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
-    """Return one error for the `checks` that stopped, with events behind their rows; None if none stopped."""
+    """Return one error for the `checks` that stopped, or None."""
     checks = list(checks)
     error = failures.stop_error(checks)
     if error is None:
@@ -52,7 +52,7 @@ def _failing_rows(inputs: Inputs, check: Check) -> Iterator[tuple[str, list[str]
 
 
 def places_behind(inputs: Inputs, declaration: Declaration, row: Values) -> list[str]:
-    """Return places of events behind a `row`, as `orders 12:3:4711 (orders/a.jsonl:7)`; empty if they are unknown."""
+    """Return places of events behind a `row`, such as `orders 12:3:4711 (orders/a.jsonl:7)`, if known."""
     table = inputs.table(declaration)
     try:
         rows = None if table.exists() else inputs.nothing(Input(declaration.name, declaration))

@@ -1,6 +1,6 @@
-"""Difference of a table between two editions: changed rows, and the events that caused the changes.
+"""Difference of a table between two editions: changed rows, and their causes.
 
-Needs no JVM to compare rows. If both editions hold versions of one Delta table, files in both are skipped.
+Needs no JVM to compare rows. Files that both editions have are skipped.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class TableVersions:
         return key if set(key) <= set(self.common) else self.common
 
     def narrowed(self, table: Published) -> Published:
-        """Return `table` with only common columns (VARCHAR if the types differ) and unshared files."""
+        """Return `table` with only common columns (VARCHAR if types differ) and unshared files."""
         types = {column.name: column for column in table.columns}
         retyped, shared = self.columns.retyped, {*self.before.files} & {*self.after.files}
         columns = (replace(types[name], type="VARCHAR") if name in retyped else types[name] for name in self.common)
@@ -87,10 +87,7 @@ class TableVersions:
 
 @dataclass(frozen=True)
 class EditionDiff:
-    """Difference of `table` between two editions, with a `sample` of rows per kind of change.
-
-    `notes` name other reasons than events, and unknown causes.
-    """
+    """Difference of `table`, with a `sample` per kind of change; `notes` name reasons other than events."""
 
     table: str
     editions: tuple[Edition, Edition]

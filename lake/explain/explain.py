@@ -84,10 +84,10 @@ def explain(  # noqa: PLR0913 what, when and how much
     at_cut: int | None = None,
     limit: int = 10,
 ) -> RowExplanation:
-    """Explain the rows of table `name` that match `texts` (`column=value`), at `at_cut` or now.
+    """Explain rows of table `name` that match `texts` (`column=value`), at `at_cut` or now.
 
-    Returns the first and last of more than `limit` rows or events, half as many at each further level. Raises
-    DeclarationError if table, column, cut, or both row and events do not exist.
+    Returns the first and last of more than `limit` rows, half as many at each level. Raises DeclarationError if table,
+    column, cut, or both row and events do not exist.
     """
     [declaration] = project.pick([name])
     table, few = project.table(declaration), Few.of(limit)
@@ -237,7 +237,7 @@ def explain_identity(inputs: Inputs, declaration: Declaration, identity: Values,
 
 
 def _explain_missing(inputs: Inputs, declaration: Declaration, key: Values, few: Few) -> ExplainedRow:
-    """Return the events of a key without a row. A view without a key is not traced: all events refer to it."""
+    """Return the events of a key without a row. All events refer to a view without a key: none is returned."""
     kind, sides = declaration.kind, tuple[InputCauses, ...]()
     if kind.key or kind.row_by_row:
         [sides] = _explain_findings(inputs, declaration, trace(inputs, declaration, [key], few), few)

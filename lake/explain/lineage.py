@@ -1,7 +1,7 @@
-"""Lineage: the input rows that went into a table's row, and the role of each.
+"""Lineage: the input rows behind a table's row, and their roles.
 
-A row-by-row kind carries places of rows through the declared function: evaluating it for the requested keys yields
-exactly the rows behind the table's rows. A View keeps no places: its lineage is the input rows with its key.
+A row-by-row kind carries places of rows through the declared function, so evaluating it for the requested keys yields
+exactly those rows. A View keeps no places: its lineage is the input rows with its key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WAS, IS = "was", "is"  # the images of a table's row before and after a change
 
 
 def trace(inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few: Few) -> list[list[Finding]]:
-    """Return, for each of `rows` (with state columns) and each input, the input rows that went into it."""
+    """Return, for each of `rows` (with state columns) and each input, the rows behind it."""
     if not declaration.kind.row_by_row:
         return _transpose(
             [_view_lookup(inputs, declaration.kind, source, rows).findings(few) for source in declaration.inputs]

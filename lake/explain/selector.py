@@ -1,4 +1,4 @@
-"""Parse the requested row from `column=value`, and find the table's version at a cut."""
+"""The requested row: its key parsed from `column=value`, and the table's version at a cut."""
 
 from __future__ import annotations
 

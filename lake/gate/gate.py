@@ -49,7 +49,7 @@ class GateStopped(QualityError):
 
 
 def warm_up(settings: Settings) -> None:
-    """Import the gate's library in a thread while the JVM starts, if a table needs it: it takes seconds and 130 MB."""
+    """Import the gate's library in a thread, if a table needs it: it takes seconds and 130 MB."""
     if any(settings.path("quality").glob("*.json")):
         threading.Thread(target=prepare, name="gate", daemon=True).start()
 
@@ -134,12 +134,12 @@ def _recorded_results(table: Table, check: Check) -> Sequence[Mapping[str, Any]]
 
 
 def _without_values(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result without values of rows, for a table with personal data. A count is kept."""
+    """Return a result without values of rows, except a count."""
     return {**result, "examples": [], "observed": result["observed"] if "_count_" in result["type"] else None}
 
 
 def _version_exists(table: Table, last: Check) -> bool:
-    """Return False if the judged version was lost: after damage, another commit can take its number."""
+    """Return False if the judged version was lost: another commit can have its number."""
     later = takewhile(lambda head: head.version >= (last.version or 0), table.heads())
     return any((head.version, head.cut) == (last.version, last.cut) for head in later)
 

@@ -120,9 +120,9 @@ def build_judges(expectations: Iterable[Expectation]) -> list[Judge]:
 @cache
 def prepare() -> None:
     """Import the library, which takes seconds."""
-    os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")  # nothing is sent anywhere
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")  # send no telemetry
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about its own workings, which users cannot fix
+        warnings.simplefilter("ignore")  # about its internals, which users cannot fix
         for name in LAZY_MODULES:
             sys.modules.setdefault(name, LazyModule(name))
         import great_expectations

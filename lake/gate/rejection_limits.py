@@ -1,7 +1,7 @@
-"""Limits on rejected records: a stream above its contract's `max_refused` is not published.
+"""Limits on rejected records: a stream above `max_refused` is not published.
 
-A batch always enters log and quarantine. All batches in no edition yet count together, however records were cut into
-batches. Records repaired, accepted or voided since do not count.
+A batch always enters the log. All batches in no edition yet count together; records repaired, accepted or voided since
+do not count.
 """
 
 from __future__ import annotations

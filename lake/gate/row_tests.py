@@ -44,7 +44,7 @@ class RowTest:
 
 @dataclass(frozen=True)
 class FailureCounts:
-    """Row counts of a test, and the first failing rows."""
+    """Row counts of a test."""
 
     rows: int
     considered: int
@@ -124,7 +124,7 @@ class CheckedRows:
         if name in of_table:
             return of_table[name]()
         if name not in METRICS:
-            return []  # a sample of values beside their count
+            return []  # a sample of values, not needed besides their count
         terms.column.require_kind(*KINDS.get(name, SCALAR))
         return METRICS[name](self._values(terms), kwargs)
 
@@ -144,7 +144,7 @@ class CheckedRows:
         return text.rstrip("; \n")
 
     def _marked(self, columns: Sequence[ExpectationColumn], where: str) -> str:
-        """Return SQL that adds REPEATED: true if another row that meets `where` has equal `columns`."""
+        """Return SQL that adds REPEATED, true if another row has equal `columns`."""
         for column in columns:
             column.require_kind(*SCALAR)
         keys = ", ".join(f"{column.sql} AS k{n}" for n, column in enumerate(columns))
@@ -189,7 +189,7 @@ def register_rows(
 def find_unsuitable(
     expectations: Iterable[Expectation], schema: pa.Schema, zone: str | None
 ) -> Iterator[DeclarationError]:
-    """Yield a fault for each expectation that cannot be evaluated over these columns."""
+    """Yield a fault for each expectation that cannot be evaluated."""
     with small.connection() as con:
         rows = register_rows(con, schema.empty_table(), zone)
         for expectation in expectations:

@@ -127,7 +127,6 @@ class ExpectationColumn:
         return f"({self.sql} {operator} {self._literal(Fraction(unscaled, 10 ** self.digits[1]))})"
 
     def one_of(self, values: Any, argument: str) -> str:
-        """Return SQL of membership in `values`, without its nulls."""
         if not isinstance(values, list):
             raise UnsuitableExpectation(f"{argument} {values!r} is not a list", "write [value, …]")
         keys = {self.key(value, argument) for value in values if value is not None}
@@ -242,7 +241,7 @@ def display(key: Fraction) -> int | str:
 
 
 def decimal_text(key: Fraction) -> str:
-    """Return decimal digits, exact if 100 suffice, else rounded to 28."""
+    """Return decimal digits, exact up to 100, else rounded to 28."""
     quotient = Context(prec=100).divide(key.numerator, Decimal(key.denominator))
     return format(quotient if Fraction(quotient) == key else Context(prec=28).plus(quotient), "f")
 

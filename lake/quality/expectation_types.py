@@ -16,7 +16,7 @@ from typing import Any, Final
 from lake.quality.row_conditions import ROW_CONDITIONS
 from lake.quality.statistics import JUDGED_BY
 
-# Arguments of every expectation that are the gate's own matter.
+# Arguments of every expectation that the gate itself handles.
 OWN_ARGUMENTS: Final = {
     "batch_id",
     "catch_exceptions",
@@ -32,13 +32,12 @@ OWN_ARGUMENTS: Final = {
     "windows",
 }
 
-# Names of types are an engine's own.
+# Type names differ between engines.
 TYPE_ARGUMENTS: Final = {"type_", "type_list"}
 DIVERGENCE: Final = "expect_column_kl_divergence_to_be_less_than"
 UNIQUE: Final = frozenset({"expect_column_values_to_be_unique", "expect_compound_columns_to_be_unique"})
 FENCED: Final = frozenset({"expect_column_value_z_scores_to_be_less_than", "expect_column_values_to_not_be_outliers"})
 ACROSS_ROWS: Final = UNIQUE | FENCED
-"""Types that answer row by row but compare a row with other rows."""
 
 KEYS_GONE: Final = "expect_keys_gone_since_last_edition_to_be_at_most"
 ROWS_CHANGED: Final = "expect_row_count_change_since_last_edition_to_be_at_most"
@@ -58,7 +57,7 @@ EDITION: Final = "Edition"
 
 @dataclass(frozen=True)
 class ExpectationRule:
-    """One type of expectation."""
+    """A type of expectation: its arguments and what it looks at."""
 
     type: str
     arguments: frozenset[str]

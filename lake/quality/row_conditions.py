@@ -42,7 +42,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "neither": "",
     "never": "",
 }
-"""Operator that joins null tests of single columns."""
 OPERATORS: Final[Mapping[str, str]] = {"==": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 CONDITION: Final = "row_condition"
 

@@ -38,7 +38,7 @@ IQR: Final = "iqr"
 
 @dataclass(frozen=True)
 class PowerSums:
-    """Count, sum and sum of squares of finite values; and the infinite ones."""
+    """Count, sum and sum of squares of the finite values; and the values that are not finite."""
 
     count: int
     sum: Fraction
@@ -73,7 +73,6 @@ class ColumnValues:
     where: str
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Run a query over `v`, the non-null values."""
         values = (
             f"SELECT {self.column.sql} AS v FROM {self.source} WHERE {self.where} AND {self.column.sql} IS NOT NULL"
         )
@@ -136,7 +135,7 @@ class ColumnValues:
         return self.values_at([max(ceil(exact(share) * self.count) - 1, 0)])[0]
 
     def interpolated_quantile(self, share: Fraction) -> Key | None:
-        """Return the quantile by linear interpolation."""
+        """Return the interpolated quantile."""
         if not self.count or not self.is_number:
             return nan if self.count else None
         place = share * (self.count - 1)
@@ -228,7 +227,7 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("column.distinct_values.count", "column.unique_proportion"), SCALAR),
     **dict.fromkeys(("column.min", "column.max", "column.quantile_values", "column.most_common_value"), COMPARABLE),
 }
-"""The kinds of columns that a metric can be of; any, if it is not named."""
+"""Kinds of columns that a metric accepts; any if it is not listed."""
 OUTSIDE: Final = ("column.distinct_values.not_in_set.count", "column.distinct_values.not_in_set")
 ABSENT: Final = ("column.distinct_values.missing_from_column.count", "column.distinct_values.missing_from_column")
 JUDGED_BY: Final[Mapping[str, tuple[str, ...]]] = {
@@ -255,4 +254,3 @@ JUDGED_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "expect_table_row_count_to_equal": ("table.row_count",),
     "unexpected_rows_expectation": ("unexpected_rows_query.table", "unexpected_rows_query.row_count"),
 }
-"""Metrics of whole-table expectations, by type."""

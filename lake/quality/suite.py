@@ -70,7 +70,6 @@ class Expectation:
 
     @cached_property
     def columns(self) -> tuple[str, ...] | None:
-        """Sorted columns, None for all."""
         if self.rule.domain == "Batch" and not self.rule.counts_only_rows:
             return None
         return tuple(sorted({*named_columns(self.kwargs), *_condition_columns(self.kwargs.get("row_condition"))}))
@@ -265,7 +264,7 @@ def _invalid_bounds(kwargs: Mapping[str, Any]) -> list[str]:
 
 
 def named_columns(kwargs: Mapping[str, Any]) -> list[str]:
-    """Return the columns that arguments name."""
+    """Return the columns in arguments."""
     single = [kwargs[name] for name in ("column", "column_A", "column_B") if name in kwargs]
     several = kwargs.get("column_list", ())
     return [str(name) for name in [*single, *(several if isinstance(several, list) else ())]]

@@ -1,7 +1,7 @@
-"""Export of an edition as one DuckDB file, for users without `lake`.
+"""Export of an edition as a DuckDB file.
 
-Tables are in the schemas of their layers, with views in `main`, comments, and the macros `<table>_at(moment)`.
-`lake.edition` names the edition; `lake.cuts` the cut of each table, if they differ.
+Tables are in schemas of their layers, with views in `main`, comments, and macros `<table>_at(moment)`. `lake.edition`
+and `lake.cuts` describe the edition.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ ABOUT: Final = "lake"
 def write_database(
     reader: EditionReader, file: Path, names: Iterable[str] = (), *, on_progress: Callable[[str], None]
 ) -> dict[str, int]:
-    """Write the named tables (default: all) to `file`, which appears whole or not at all.
+    """Write the named tables (default: all) to `file`, whole or not at all; return the rows of each.
 
-    Returns the rows of each. Raises DeclarationError for an unknown table or an impossible file, LakeError if it cannot
-    be written or a table cannot be read.
+    Raises DeclarationError for an unknown table or an impossible file, LakeError if a table cannot be read or written.
     """
     named = [reader.table(name) for name in names] or [*map(reader.table, reader.edition.tables)]
     tables = [*{table.name: table for table in named}.values()]
@@ -64,7 +63,6 @@ def write_database(
 
 
 def _create_schemas(con: duckdb.DuckDBPyConnection, edition: Edition, tables: list[Published]) -> Iterator[Published]:
-    """Create schemas and the tables about the edition, then yield the tables."""
     con.execute(f"CREATE SCHEMA {quoted(ABOUT)}")
     con.execute(
         f"CREATE TABLE {quoted(ABOUT)}.edition AS"
@@ -101,10 +99,7 @@ def _copy_table(
 
 @contextmanager
 def _replacing(file: Path) -> Iterator[Path]:
-    """Yield a file in a temporary folder, which replaces `file` when complete. DuckDB writes more than one file.
-
-    Replaces a link's target, not the link.
-    """
+    """Yield a file in a temporary folder that replaces `file` or a link's target: DuckDB writes more than one."""
     try:
         target = file.resolve(strict=False)
     except (OSError, RuntimeError):

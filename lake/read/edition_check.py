@@ -1,4 +1,4 @@
-"""Comparison of an edition's tables with their published fingerprints. Needs no JVM."""
+"""Comparison of an edition's tables with their published fingerprints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TableVerdict:
 
 
 def verify_edition(settings: Settings, number: int, names: Sequence[str] = ()) -> list[TableVerdict]:
-    """Verify the named tables of edition `number` (default: all). Raises DeclarationError for unknown ones."""
+    """Verify the named tables of edition `number`. Raises DeclarationError."""
     edition = get_edition(settings, number)
     if unknown := [name for name in names if name not in edition.tables]:
         raise DeclarationError(
@@ -38,7 +38,7 @@ def verify_edition(settings: Settings, number: int, names: Sequence[str] = ()) -
 
 
 def verify_tables(settings: Settings, edition: Edition, names: Iterable[str] = ()) -> list[TableVerdict]:
-    """Verify the named tables of `edition` (default: all). Reads every row."""
+    """Verify the named tables (default: all), reading every row."""
     return [_verify_table(settings, edition, name) for name in names or edition.tables]
 
 
@@ -70,7 +70,7 @@ def _verify_table(settings: Settings, edition: Edition, name: str) -> TableVerdi
             name, entry.version, "unknown", why="its fingerprint was not recorded; the next edition records it"
         )
     try:
-        # What is personal is recorded in its own commits alone, under a key.
+        # The fingerprint of personal data is keyed, and recorded only in the commits of its table.
         key = "" if entry.content else open_store(settings).derived("content")
         content = of_version(path, entry.version, key)
     except LakeError as error:

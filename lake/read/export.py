@@ -1,4 +1,4 @@
-"""Export of a query's result to a file or standard output: table, Markdown, CSV, JSON, JSON Lines or Parquet."""
+"""Export of a query's result: table, Markdown, CSV, JSON, JSON Lines or Parquet."""
 
 from __future__ import annotations
 
@@ -36,10 +36,7 @@ COPIES: Final[dict[str, tuple[Callable[[QueryResult], str], str]]] = {
 
 
 def choose_format(asked: str | None, output: Path | None) -> str:
-    """Return the format `asked` for, of the extension of `output`, or a table.
-
-    Raises DeclarationError if they contradict, or the extension is unknown.
-    """
+    """Return the format `asked`, else that of the file extension, else a table. Raises DeclarationError."""
     if output is None or is_device(output):
         return asked or "table"
     by_extension = EXTENSIONS.get(output.suffix.lower())
@@ -57,10 +54,9 @@ def choose_format(asked: str | None, output: Path | None) -> str:
 def export(
     reader: EditionReader, query: str, kind: str, output: Path | None, *, begin: Callable[[], None] = lambda: None
 ) -> None:
-    """Write the result of `query` in format `kind` to `output` or standard output.
+    """Write the result of `query` to `output`, which appears whole or not at all, or to standard output.
 
-    A file appears whole or not at all; `begin` is called before output. Raises DeclarationError if the query is wrong,
-    or Parquet would go to a terminal.
+    Calls `begin` before output. Raises DeclarationError for a wrong query, or Parquet on a terminal.
     """
     if output is not None and not output.absolute().parent.is_dir():
         raise DeclarationError("the folder of --output does not exist", where=str(output.parent), fix="create it first")
@@ -93,10 +89,9 @@ def copy_result(  # noqa: PLR0913  what is asked, in which form, and where it go
     begin: Callable[[], None] = lambda: None,
     most: int | None = None,
 ) -> int:
-    """Write the result in a format of COPIES, at most `most` rows, and return the number of rows.
+    """Write at most `most` rows in a format of COPIES, and return their number.
 
-    `begin` is called before the first write. DuckDB's COPY writes to a pipe, the only thing it may write to. Raises
-    what `write` raises.
+    Calls `begin` first, and raises what `write` raises. DuckDB writes to a pipe, the only thing it may write to.
     """
     into, of = os.pipe()
     pump, count = _PipeReader(into, write, begin), 0
@@ -121,7 +116,7 @@ def copy_result(  # noqa: PLR0913  what is asked, in which form, and where it go
 
 
 class _PipeReader(Thread):
-    """Copy of a pipe's content. On failure it keeps the error and closes the pipe, so that the writer stops."""
+    """Thread that copies a pipe. On failure it keeps the error and closes the pipe to stop the writer."""
 
     def __init__(self, pipe: int, write: Callable[[bytes], Any], begin: Callable[[], None]) -> None:
         super().__init__(daemon=True)
@@ -141,7 +136,6 @@ class _PipeReader(Thread):
             os.close(self._pipe)
 
     def end(self) -> None:
-        """Wait for the end, once nobody writes to the pipe."""
         if self.ident is None:
             os.close(self._pipe)
         else:
@@ -163,10 +157,7 @@ def _rows(fetch: Any) -> Iterator[Sequence[Any]]:
 
 @contextmanager
 def _output_file(output: Path | None) -> Iterator[IO[bytes]]:
-    """Yield standard output, or a temporary file that replaces `output` when complete.
-
-    Replaces a link's target, not the link. The temporary file has an unguessable name.
-    """
+    """Yield standard output, or a temporary file that replaces `output`, or a link's target, when complete."""
     if output is None:
         with report_write_errors("standard output", device=True):
             yield sys.stdout.buffer
@@ -213,5 +204,5 @@ def report_write_errors(where: str, *, device: bool = False) -> Iterator[None]:
 
 
 def is_device(path: Path) -> bool:
-    """Return whether it is a device, pipe or socket, which is written to and not replaced."""
+    """Return whether it is written to, not replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()

@@ -1,7 +1,7 @@
-"""Ledgers in `lake sql`, such as `lake.runs`, as flat tables.
+"""Ledgers in `lake sql`, such as `lake.runs`.
 
 They are copied before the connection is locked, so a query cannot see texts of rejected records or examples of failed
-rows. They show the current state, except the quarantine, which is at the cut.
+rows. They are current, except the quarantine, which is at the cut.
 """
 
 from __future__ import annotations
@@ -126,7 +126,6 @@ UNDELIVERED: Final[Columns] = (
 )
 COUNTS: Final = ("inserted", "updated", "deleted", "batch", "read", "accepted", "duplicates", "quarantined", "rows")
 UNNEST: Final = "unnest(CASE WHEN len(members) = 0 THEN [NULL] ELSE members END)"
-"""A row for each of `members`, one null row if there are none."""
 
 
 def relation(settings: Settings, name: str, cut: Cut) -> SystemRelation:
@@ -210,7 +209,7 @@ def _quarantine(settings: Settings, cut: Cut) -> tuple[list[str], str]:
 
 def _reads(settings: Settings, _: Cut) -> tuple[list[str], str]:
     """A read has rows for start and end, in the ledger or still in journals."""
-    unbooked = f"[{','.join(reads.unbooked(settings))}]"  # before the book is looked at: none is missed
+    unbooked = f"[{','.join(reads.unbooked(settings))}]"  # before the ledger is read, so that no read is missed
     files, booked = _book(settings, reads.READS)
     shape = ", ".join(f'"{name}": "{kind}"' for name, kind in {**reads.READS.columns, "tables": "JSON"}.items())
     noted = f"SELECT unnest(from_json({literal(unbooked)}, {literal(f'[{{{shape}}}]')}), recursive := true)"

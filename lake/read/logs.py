@@ -1,7 +1,7 @@
-"""Logs in `lake sql`: `log.<stream>` has the events up to a cut, without voided ones, as the contract reads them.
+"""Logs in `lake sql`: `log.<stream>` has the events up to a cut, without voided ones, as its contract reads them.
 
-Rejected records and broadcasts are no events. Personal fields are null, so no key store is needed. Fields that an
-event's contract did not know are read from `_extra` by the same Python as in Spark.
+Rejected records and broadcasts are no events. Personal fields are null, so no key is needed. Fields unknown to an
+event's contract are read from `_extra` by the same Python as in Spark.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from lake.store.warehouse import Warehouse
 
 SCHEMA: Final = "log"
 FUNCTION: Final = "_members_of_{}"
-"""Name of the function that reads members of a stream's `_extra`."""
 OWN: Final = (
     Column("_place", "VARCHAR", "BATCH:BUCKET:OFFSET, as lake void takes it", ""),
     Column("_batch", "BIGINT", "the batch of the log that brought the event", ""),
@@ -37,7 +36,7 @@ OWN: Final = (
     Column("_ingested_at", "TIMESTAMPTZ", "when the event arrived", ""),
     Column("_source", "VARCHAR", "file and line, or the place in a source, that the event came from", ""),
 )
-"""Columns of every log that locate an event. No field's name begins with `_`."""
+"""Columns of every log; no field's name begins with `_`."""
 READ: Final = {
     "_batch": "BIGINT",
     "_offset": "BIGINT",
@@ -52,10 +51,7 @@ BUCKET: Final = r"/_bucket=(-?[0-9]+)/"
 
 
 def relation(settings: Settings, contract: Contract, cut: Cut) -> SystemRelation:
-    """Return the log of a stream at `cut`.
-
-    Raises LakeError if it has lost batches of the cut, or `contract` cannot read what an older one wrote.
-    """
+    """Return the log of a stream at `cut`. Raises LakeError if batches are lost or unreadable by `contract`."""
     log, upto = Log(settings, contract.name), cut.batches.get(contract.name, 0)
     contracts = evolution.with_current(log.contracts(log.must_reach(upto)), contract)
     bounds = {"_batch": (1, upto), "_bucket": (0, BUCKETS)}
@@ -92,7 +88,7 @@ def _query(files: Sequence[str], contracts: Sequence[Contract], test: str) -> st
 
 
 def null_note(field: Field, contracts: Sequence[Contract]) -> str:
-    """Return why `field` can be null in an event that has a value, or ""."""
+    """Return why `field` can be null, or ""."""
     if field.personal:
         return "personal, so always null here"
     if contracts[-1].sealed and any(member.field == field for member in _members(contracts)):
@@ -117,10 +113,7 @@ def value_functions(contracts: Sequence[Contract]) -> tuple[Function, ...]:
 
 
 def fields_sql(contracts: Sequence[Contract], events: str, own: Sequence[str]) -> str:
-    """Return SQL of the newest contract's fields and of `own` columns, over `events`, a query of a log's files.
-
-    The `own` columns include `_version`.
-    """
+    """Return SQL of the newest contract's fields and `own` columns (with `_version`) over `events`, files of a log."""
     members, newest, places = _members(contracts), contracts[-1], origins.origins(contracts)
     if members:
         call = f'"{FUNCTION.format(newest.name)}"(CAST(_version AS INTEGER), _extra)'

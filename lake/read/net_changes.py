@@ -1,8 +1,7 @@
 """Net changes of a table between two editions, whatever happened in between.
 
-Rows of both editions are compared: a rebuild with equal rows changes nothing, a rollback reverts, a deploy does not
-matter. For two versions of one Delta table, only rows of the change feed are compared if it is proven complete, else
-only rows of files not in both. DuckDB compares and sorts, and can spill.
+Rows are compared, so a rebuild with equal rows changes nothing. For versions of one Delta table, only rows of the
+change feed are compared if it is proven complete, else only rows of unshared files.
 """
 
 from __future__ import annotations
@@ -28,13 +27,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS: Final = 10_000
-"""Maximum rows per batch."""
 NOTHING: Final = "SELECT NULL::VARCHAR AS change, NULL::VARCHAR AS before, NULL::VARCHAR AS after WHERE false"
 
 
 @dataclass(frozen=True)
 class NetChange:
-    """A changed row: `change` is insert, update or delete; `before` or `after` is None if there is no such row."""
+    """A row: `change` is insert, update or delete; `before` or `after` is None if it does not exist."""
 
     change: str
     key: dict[str, Any]
@@ -52,7 +50,7 @@ class TableInEdition:
 
     @classmethod
     def of(cls, settings: Settings, name: str, edition: Edition | None) -> TableInEdition | None:
-        """Return None if the edition lacks the table. Raises LakeError if it cannot be read."""
+        """Return None if the edition lacks the table. Raises LakeError."""
         if edition is None or name not in edition.tables:
             return None
         table = published(settings, name, edition)
@@ -65,7 +63,6 @@ class TableInEdition:
 
     @property
     def row(self) -> str:
-        """SQL of a row as a struct."""
         return f"{{{', '.join(f'{literal(name)}: {quoted(name)}' for name in self.types)}}}"
 
     @property
@@ -83,7 +80,7 @@ class TableInEdition:
 
 @dataclass(frozen=True)
 class NetChanges:
-    """Changes from `before` to `after`, ordered by identity; None if the table is not in that edition."""
+    """Changes from `before` to `after`, ordered by identity; None if an edition lacks the table."""
 
     settings: Settings
     before: TableInEdition | None
@@ -95,10 +92,7 @@ class NetChanges:
         return side.identity if side else ()
 
     def arrow(self) -> pa.RecordBatchReader:
-        """Return batches of `change`, and of `before` and `after` as structs or null.
-
-        Raises StorageError, also while reading.
-        """
+        """Return batches of `change`, and `before` and `after` as structs. Raises StorageError, also while read."""
         import pyarrow as pa
 
         batches = self._batches()
@@ -115,7 +109,7 @@ class NetChanges:
         return NetChange(row["change"], key, before, after)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield an empty batch with the schema, then batches of rows."""
+        """Yield an empty batch with the schema, then rows."""
         import pyarrow as pa
 
         with connect() as con:
@@ -144,7 +138,7 @@ class NetChanges:
     def _differing(
         self, con: duckdb.DuckDBPyConnection, before: TableInEdition, after: TableInEdition
     ) -> tuple[str, str]:
-        """Return SQL of the rows of each side that may differ: by the change feed, else by unshared files."""
+        """Return SQL of each side's rows that may differ."""
         old, new = before.entry, after.entry
         path = Warehouse(self.settings).root / new.path
         for first, last, sign in ((old, new, 1), (new, old, -1)):
@@ -156,7 +150,7 @@ class NetChanges:
         return before.sql(con, without=shared), after.sql(con, without=shared)
 
     def _replaced(self, con: duckdb.DuckDBPyConnection) -> str:
-        """Return SQL of all rows as deletes, then inserts: the sides have no rows in common."""
+        """Return SQL of all rows as deletes, then inserts."""
         parts, order = list[str](), ["change"]
         for change, image, side in (("delete", "before", self.before), ("insert", "after", self.after)):
             if side is not None:
@@ -169,8 +163,5 @@ class NetChanges:
 
 
 def net_changes(settings: Settings, name: str, old: Edition | None, new: Edition) -> NetChanges:
-    """Return the changes of table `name` from `old` to `new`; all are inserts if `old` is None.
-
-    An edition without the table has no rows of it. Raises LakeError if a table cannot be read.
-    """
+    """Return the changes of table `name` from `old` (None: empty) to `new`. Raises LakeError."""
     return NetChanges(settings, TableInEdition.of(settings, name, old), TableInEdition.of(settings, name, new))

@@ -33,28 +33,27 @@ PREVIEW_ROWS = 20
 
 @dataclass(frozen=True)
 class LazyResult:
-    """Result of a query, evaluated when it is converted. Its repr shows the first rows."""
+    """Result that is evaluated when converted."""
 
     relation: duckdb.DuckDBPyRelation
 
     def arrow(self) -> pyarrow.Table:
-        """Return all rows as Arrow."""
         return self.relation.to_arrow_table()
 
     def pandas(self) -> pandas.DataFrame:
-        """Return all rows. Decimals become floats, because pandas has no decimals."""
+        """Return all rows; decimals become floats."""
         frame: pandas.DataFrame = self.relation.df()
         return frame
 
     def polars(self) -> polars.DataFrame:
-        """Return all rows, with decimals and time zones. Raises DeclarationError if Polars is missing."""
+        """Return all rows; decimals and time zones are kept. Raises DeclarationError without Polars."""
         if find_spec("polars") is None:
             raise DeclarationError("Polars is missing, which the extra `polars` installs", fix=install("polars"))
         frame: polars.DataFrame = self.relation.pl()
         return frame
 
     def duckdb(self) -> duckdb.DuckDBPyRelation:
-        """Return the lazy relation, to filter, join and aggregate further."""
+        """Return the lazy relation."""
         return self.relation
 
     def __repr__(self) -> str:
@@ -74,8 +73,8 @@ class LazyResult:
 
 
 @dataclass(frozen=True)
-class Lakehouse:
-    """One edition of a project's tables, fixed for the life of the object."""
+class OpenLakehouse:
+    """One edition of a project's tables, fixed for the object's life."""
 
     settings: Settings
     reader: EditionReader
@@ -87,7 +86,6 @@ class Lakehouse:
 
     @property
     def edition(self) -> Edition:
-        """Number, cut and exact table versions."""
         return self.reader.edition
 
     @cached_property
@@ -99,10 +97,7 @@ class Lakehouse:
         return LazyResult(self.reader.relation(query))
 
     def table(self, name: str) -> DataFrame:
-        """Return table `name` as a Spark DataFrame without state columns; starts Spark on first use.
-
-        Raises DeclarationError for an unknown table.
-        """
+        """Return table `name` as a Spark DataFrame without state columns. Raises DeclarationError."""
         relation = self.reader.table(name)
         path = Warehouse(self.settings).root / self.edition.tables[relation.name].path
         rows = start(self.settings).read.format("delta").option("versionAsOf", relation.version).load(path.spark)
@@ -119,12 +114,12 @@ class Lakehouse:
     ) -> Iterator[Changes]:
         """Yield the changes of `table`, edition by edition: a snapshot first, then net changes.
 
-        Apply the rows, then call `ack()`. A `consumer` resumes after its last acknowledged edition, in any process;
-        changes that were not acknowledged come again. `from_edition` starts after an edition without a snapshot.
-        `follow` waits for new editions.
+        Apply the rows, then call `ack()`. A named `consumer` resumes after its last acknowledged edition;
+        unacknowledged changes come again. `from_edition` starts after an edition without a snapshot. `follow` waits for
+        new editions.
 
-        Raises DeclarationError for an unknown table; StartOver if an edition that the consumer needs has expired
-        (`start_over` then replaces all its rows by a snapshot); Unavailable if another process reads for the consumer.
+        Raises DeclarationError for an unknown table; StartOver if a needed edition has expired, unless `start_over`
+        replaces all rows by a snapshot; Unavailable if another process reads for the consumer.
         """
         on_wait = (lambda: None) if follow else None
         return subscribe(
@@ -132,11 +127,11 @@ class Lakehouse:
         )
 
 
-def open(project: Path | str | None = None, *, edition: int | None = None) -> Lakehouse:
-    """Open the published tables of `project`, or of the nearest project above the current folder.
+def open(project: Path | str | None = None, *, edition: int | None = None) -> OpenLakehouse:
+    """Open the published tables of `project`, by default of the nearest one above the current folder.
 
-    `edition` defaults to the one that readers see. Raises DeclarationError if there is none.
+    `edition` defaults to the current one. Raises DeclarationError if there is none.
     """
     settings = load_settings(Path(project) if project is not None else None)
     activity.begin(settings, "lake.open", edition=edition)
-    return Lakehouse(settings, reader(settings, edition))
+    return OpenLakehouse(settings, reader(settings, edition))

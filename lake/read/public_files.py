@@ -1,7 +1,6 @@
-"""Public files of a table: its own files, or copies without state columns.
+"""Public files of a table: its own, or copies without state columns.
 
-A copy is made once per table version, in a folder of `.lake/copies` whose time is that of its last use. It is deleted
-after its edition has expired, or earlier to make room.
+There is one copy per table version, in a folder of `.lake/copies` whose time is its last use.
 """
 
 from __future__ import annotations
@@ -34,12 +33,11 @@ from lake.store.upkeep.leftovers import clear
 from lake.store.warehouse import Warehouse
 
 FILE_BYTES: Final = 256 << 20
-"""Approximate size of a copy's files."""
 
 
 @dataclass(frozen=True)
 class PublicFile:
-    """A file; `place` is its path in the warehouse (`w/…`) or in the folder of copies (`c/…`)."""
+    """A file; `place` is a path in the warehouse (`w/…`) or in the copies (`c/…`)."""
 
     place: str
     size: int
@@ -47,7 +45,7 @@ class PublicFile:
 
 
 def write_copy(reader: EditionReader, table: Published, folder: Path) -> None:
-    """Write and sync a copy of the visible columns to `folder`. Raises LakeError if the table is unreadable."""
+    """Write and sync a copy of the visible columns. Raises LakeError."""
     with connect() as con:
         con.execute(f"SET TimeZone = 'UTC'; SET memory_limit = '{reader.settings.serve.query_memory}B'")
         con.execute(f"SET temp_directory = {literal(str(spill(reader.settings)))}")
@@ -62,7 +60,7 @@ def write_copy(reader: EditionReader, table: Published, folder: Path) -> None:
 
 
 class PublicFiles:
-    """Public files of tables, cached in this process; thread-safe."""
+    """Public files of tables, cached; thread-safe."""
 
     def __init__(
         self, settings: Settings, copy: Callable[[EditionReader, Published, Path], object] = write_copy
@@ -74,7 +72,7 @@ class PublicFiles:
         self._lock = Lock()
 
     def parts(self, reader: EditionReader, name: str) -> list[PublicFile]:
-        """Return the files of a table of the reader's edition. Raises LakeError."""
+        """Return a table's files. Raises LakeError."""
         table, entry = reader.table(name), reader.edition.tables[name]
         key = _key(table, entry)
         with self._lock:
@@ -100,7 +98,7 @@ class PublicFiles:
         return (Warehouse(self._settings).root.local if root == "w" else _folder(self._settings)) / within
 
     def _as_it_is(self, table: Published) -> list[PublicFile] | None:
-        """Return the table's own files; None if one has other columns or types, or is not on a local disk."""
+        """Return the table's own files; None if one has other columns or types, or is remote."""
         columns = sorted((column.name, column.type) for column in table.columns)
         root = Warehouse(self._settings).root
         if self._settings.store:
@@ -157,7 +155,6 @@ class PublicFiles:
 
 
 def _key(table: Published, entry: EditionTable) -> str:
-    """Return a copy's name, from its version, files and columns."""
     content = json.dumps([table.files, [(column.name, column.type) for column in table.columns]])
     return f"{_home(entry)}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 

@@ -1,7 +1,6 @@
-"""Result of a query on a locked connection, as values, as text, or as JSON that loses nothing.
+"""Result of a query, as values, as text, or as JSON that loses nothing.
 
-DuckDB formats the values: Python has no infinite date, no year 10000 and no interval of a month, and is ten times
-slower.
+DuckDB formats values: Python lacks infinite dates, the year 10000 and intervals of months, and is ten times slower.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ _SIZES: Final = ("tinyint", "smallint", "integer", "bigint", "hugeint")
 INTEGERS: Final = frozenset({*_SIZES, *(f"u{size}" for size in _SIZES)})
 FLOATS: Final = frozenset({"float", "double"})
 LAMBDA_NAME: Final = "each"
-"""Name of a lambda's parameter. A nested lambda hides the outer one."""
 NUMBERS: Final = INTEGERS | FLOATS | {"decimal", "bignum"}
 
 
@@ -39,7 +37,7 @@ class QueryResult:
 
     @property
     def values(self) -> str:
-        """SQL of the rows with their types and unique column names."""
+        """SQL of the rows with unique column names."""
         return self._select([f"{name} AS {quoted(own)}" for name, own in zip(self._columns, self._names, strict=True)])
 
     @property
@@ -53,7 +51,6 @@ class QueryResult:
 
     @property
     def _names(self) -> list[str]:
-        """Names that are unique if case is ignored, as in SQL."""
         return distinct(self.names, lambda name: name.lower())
 
     @property
@@ -65,14 +62,11 @@ class QueryResult:
 
 
 def run_query(con: duckdb.DuckDBPyConnection, query: str) -> QueryResult:
-    """Return the result of one statement, evaluated when its rows are read.
-
-    PIVOT and EXPLAIN cannot be in a FROM: they are evaluated at once.
-    """
+    """Return the result of one statement, evaluated lazily. PIVOT and EXPLAIN, which cannot be in a FROM, are not."""
     try:
         relation = con.sql(query)
     except duckdb.Error:
-        con.execute(query)  # which says where in the query the fault is
+        con.execute(query)  # raises with the place in the query
         raise
     if relation.type == "QUERY_RELATION":
         return QueryResult(relation.columns, relation.types, f"(\n{_statement(query)}\n)")
@@ -96,7 +90,7 @@ def _statement(query: str) -> str:
 
 
 def as_text(kind: DuckDBPyType, value: str) -> str:
-    """Return SQL of `value` as text: decimals exact, instants in UTC, nested values as JSON."""
+    """Return SQL of `value` as text: decimals exact, instants in UTC, nested as JSON."""
     if kind.id in _NESTED:
         return f"CAST({as_json(kind, value)} AS VARCHAR)"
     match kind.id:
@@ -112,7 +106,7 @@ def as_text(kind: DuckDBPyType, value: str) -> str:
 
 
 def as_json(kind: DuckDBPyType, value: str) -> str:
-    """Return SQL of `value` as JSON. Decimals are strings, because readers round numbers."""
+    """Return SQL of `value` as JSON; decimals are strings, because readers round numbers."""
     if spell := _NESTED.get(kind.id):
         return f"CASE WHEN {value} IS NOT NULL THEN {spell(kind, value)} END"
     if kind.id in INTEGERS or kind.id == "boolean":
@@ -129,7 +123,7 @@ def as_object(names: Iterable[str], kinds: Iterable[DuckDBPyType], values: Itera
 
 
 def _instant(value: str, local: str, zone: str) -> str:
-    """Return SQL of ISO 8601. Before the year 1 and for infinity, it is DuckDB's own text."""
+    """Return SQL of ISO 8601, or DuckDB's own text for infinity and before the year 1."""
     return (
         f"CASE WHEN {value} IS NULL OR NOT isfinite({value}) OR year({local}) < 1 THEN CAST({value} AS VARCHAR) "
         f"WHEN epoch_us({value}) % 1000000 = 0 THEN replace(CAST({local} AS VARCHAR), ' ', 'T') || '{zone}' "

@@ -18,10 +18,7 @@ from lake.store.warehouse import LAYERS
 
 
 def grant(settings: Settings, name: str, tables: Sequence[str], *, days: float | None = None) -> tuple[Grant, str]:
-    """Grant a new reader `tables`; return the grant and its token, which is not stored.
-
-    Raises DeclarationError for unknown names, or if the reader exists.
-    """
+    """Grant a new reader `tables`; return the grant and its token, which is not stored. Raises DeclarationError."""
     if not tables:
         raise DeclarationError(
             "nothing is granted", fix=f"--table NAME for one table, --table '{EVERY}' for all tables"
@@ -62,7 +59,7 @@ def listed(settings: Settings) -> list[dict[str, Any]]:
 
 
 def profile(grant: Grant, token: str, url: str) -> str:
-    """Return a Delta Sharing profile file with the token for the server at `url`."""
+    """Return a Delta Sharing profile file."""
     said = {"shareCredentialsVersion": 1, "endpoint": f"{url.rstrip('/')}/delta-sharing/", "bearerToken": token}
     if grant.expires is not None:
         said["expirationTime"] = grant.expires.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Log or ledger in a query: a view of files, or a copy of their content."""
+"""Log or ledger in a query: a view of files, or a copy."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILE: Final = "_file"
-"""Column with the file of a stored row."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """Python function for queries: Arrow columns of types `takes` to one of type `gives`."""
+    """Python function for queries, on Arrow columns."""
 
     name: str
     work: Callable[..., pa.Array]
@@ -32,7 +31,6 @@ class Function:
     gives: str
 
     def make(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Create it in `con`, which must be closed."""
         con.create_function(self.name, self.work, [*self.takes], self.gives, type=ARROW, null_handling=SPECIAL)
 
 
@@ -40,8 +38,8 @@ class Function:
 class SystemRelation:
     """A view `schema.name` of `query`, DuckDB SQL over `files` of the warehouse at `root`.
 
-    A `copied` one is read before the connection is locked, so that a query cannot reach its files. An `optional` one is
-    skipped if unreadable.
+    A `copied` one is read before the connection is locked: a query cannot reach its files. An `optional` one is skipped
+    if unreadable.
     """
 
     schema: str
@@ -57,14 +55,10 @@ class SystemRelation:
 
     @property
     def title(self) -> str:
-        """Name in queries."""
         return f"{self.schema}.{self.name}"
 
     def make(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Create it in `con` with comments, also under its title in `main` for SHOW TABLES.
-
-        Raises duckdb.Error if its files cannot be read.
-        """
+        """Create it with comments, also as its title in `main`, for SHOW TABLES. Raises duckdb.Error."""
         try:
             self._make(con)
         except duckdb.Error:
@@ -72,7 +66,7 @@ class SystemRelation:
                 raise
 
     def fault(self, error: duckdb.Error) -> StorageError | None:
-        """Return the fault if a file is gone or named by `error`, else None."""
+        """Return the fault if a file is gone or named by `error`."""
         gone = delta.missing(self.root, self.files)
         wrong = gone or [file for file in self.files if file in str(error)]
         if not wrong or self.optional:
@@ -105,7 +99,7 @@ def stored_files(path: Address) -> list[str]:
 
 
 def rows_sql(files: Iterable[str], columns: Mapping[str, str]) -> str:
-    """Return SQL of the rows of `files` with `columns` (name: type) and FILE; null in files that lack one."""
+    """Return SQL of the rows of `files` with `columns` (name: type) and FILE, null where missing."""
     wanted = {**columns, FILE: "VARCHAR"}
     nothing = ", ".join(f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind in wanted.items())
     listed = ", ".join(map(literal, files))

@@ -1,8 +1,7 @@
 """Sandbox for queries of remote readers: one SELECT over granted tables, with harmless functions only.
 
-The connection of `lake.read.sql` is locked to files of the tables read. Those files have state columns too, which a
-query could read by file name. So every table, function and type in DuckDB's parse tree must be granted, or allowed by
-`functions.toml`.
+The files of a table have state columns, which a query could read by file name. So every table, function and type in
+DuckDB's parse tree must be granted, or allowed by `functions.toml`.
 """
 
 from __future__ import annotations
@@ -32,13 +31,9 @@ NODES: Final = re.findall(
 )
 """Allowed expressions, row sources and kinds of query."""
 KINDS: Final = {"class", "sample", "cte_map"}
-"""Members that identify an expression, a row source and a query."""
 CALLED: Final = {"function": "the function {}", "from": "the function {} in a FROM", "type": "the type {}"}
-"""Kinds of names besides tables, as in errors."""
 LISTS: Final = frozenset({"tables", "columns", "schemata"})
-"""Views of information_schema that show only names and types."""
 SHOWN: Final = frozenset({"", '"tables"', "__show_tables_expanded"})
-"""Targets of SHOW, besides a table's columns."""
 ALLOWED: Final = "SELECT, WITH, FROM, VALUES, PIVOT … ON … IN (…), DESCRIBE, SHOW and SUMMARIZE are allowed"
 PLAIN: Final = re.compile(r"[\w $-]+")
 """A name that is no file of a known format."""
@@ -58,7 +53,7 @@ class SandboxedQuery:
 
 
 def check_query(reader: EditionReader, query: str) -> SandboxedQuery:
-    """Accept a query. Raises DeclarationError unless it is one SELECT over allowed names."""
+    """Return the accepted query. Raises DeclarationError unless it is one SELECT over allowed names."""
     try:
         return _check_nodes(reader, query)
     except RecursionError:
@@ -91,7 +86,7 @@ def _check_nodes(reader: EditionReader, query: str) -> SandboxedQuery:
 
 @cache
 def function_lists(kind: str) -> tuple[frozenset[str], Mapping[str, str]]:
-    """Return allowed names of a `kind` in CALLED, and rejected ones with reasons, in lower case."""
+    """Return allowed names of a `kind` in CALLED, and rejected ones with reasons."""
     lists = tomllib.loads(files("lake.read").joinpath("functions.toml").read_text("utf-8"))[kind]
     refused = {name.lower(): why for why, names in lists["refused"].items() for name in names}
     return frozenset(name.lower() for name in lists["allowed"]), refused
@@ -108,7 +103,7 @@ def _parsed(reader: EditionReader, query: str) -> dict[str, Any]:
         row = con.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [query]).fetchone()
     tree: dict[str, Any] = json.loads(row[0]) if row else {}
     if tree.get("error", True) or len(tree["statements"]) != 1:
-        with reader.connect(query):  # which says where the fault is, and that there are several statements, or none
+        with reader.connect(query):  # raises with the place of the fault, or the number of statements
             pass
         raise _not_allowed("EXPLAIN, or PIVOT without its values,", ALLOWED)
     return tree
@@ -126,10 +121,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _table(node: dict[str, Any], names: dict[str, str], titles: dict[str, str]) -> str:
-    """Return the table or title that a name means, "" if the query defines the name or nothing does.
-
-    Raises DeclarationError for a possible file or setting, and for DuckDB's views that list files.
-    """
+    """Return the table that a name means, or "". Raises DeclarationError for a possible file or setting."""
     catalog, schema, name = (
         str(node.get(part) or "").lower() for part in ("catalog_name", "schema_name", "table_name")
     )
@@ -145,7 +137,7 @@ def _table(node: dict[str, Any], names: dict[str, str], titles: dict[str, str]) 
     if node.get("show_type") in {"SHOW", "SHOW_SPECIAL"}:  # a setting, or DuckDB's databases, schemas and variables
         raise _not_allowed(f"SHOW {name}")
     if schema in {"", "main", *LAYERS, *SCHEMAS} and PLAIN.fullmatch(name) and not _of_duckdb(name):
-        return ""  # the reader's own connection says that there is no such table
+        return ""  # the reader's connection reports that there is no such table
     if schema == "information_schema" and name in LISTS:
         return ""
     raise _not_allowed(f"{schema}.{name}" if schema else f"{name!r}")
@@ -156,7 +148,6 @@ def _of_duckdb(name: str) -> bool:
 
 
 def _function(name: str, names: dict[str, str]) -> str:
-    """Return the History whose macro a function in a FROM is, or "". Raises DeclarationError."""
     called = name.lower()
     for lower, table in names.items():
         if called == as_of(lower):
@@ -172,8 +163,8 @@ def _not_allowed(what: str, fix: str = "name a table: SHOW TABLES, or GET /table
 def without_values(tree: dict[str, Any]) -> str:
     """Return the text of a parsed query with MARK for each value, or "", for the record of reads.
 
-    Constants are replaced in the parse tree; numbers and strings that DuckDB's tokenizer still finds (sample size, type
-    parameters) in the text. Struct keys are replaced too: `{'ada': 1}` becomes `struct_pack("?" := '?')`.
+    Constants are replaced in the tree; what DuckDB's tokenizer still finds (sample size, type parameters) in the text.
+    Struct keys are replaced too: `{'ada': 1}` becomes `struct_pack("?" := '?')`.
     """
     with small.connection() as con:
         try:
@@ -206,7 +197,7 @@ def _without_constants(text: str) -> str:
     ends = [offset for offset, _ in tokens[1:]] + [len(content)]
     for (offset, kind), end in zip(tokens, ends, strict=True):
         token = content[offset:end]
-        if kind in VALUES and token.strip() != b".":  # which is a number to the tokenizer
+        if kind in VALUES and token.strip() != b".":  # the tokenizer takes it for a number
             space = token[len(token.rstrip()) :]
             parts += [content[done:offset], TOKEN.encode(), space]
             done = end

@@ -39,10 +39,8 @@ from lake.text import as_table, moment, obeyed, printable, shown
 
 ROWS: Final = 200
 PAGED: Final = 10_000
-"""Rows shown on the screen, and in a pager."""
 WIDTH: Final = 60
 WORDS: Final = {"exit": "\\q", "quit": "\\q", "help": "\\?"}
-"""Words that users of other shells type."""
 
 HELP: Final = r"""A query ends with ; or an empty line. Tab completes, arrow keys recall queries,
 Ctrl-C cancels.
@@ -61,7 +59,6 @@ cast them, avg(fare)::DECIMAL(10, 2).
 Times are in UTC; for local ones: at AT TIME ZONE 'America/New_York'."""
 
 _BESIDE: Final = re.compile(r"\b(log|lake)\.(?=\w*\Z)", re.I)
-"""Schema before the name of a log or ledger."""
 KEYWORDS: Final = re.findall(
     r"\w+",
     """select from where group by order having limit offset distinct as join left right full inner cross asof on using
@@ -79,10 +76,9 @@ class Conversation:
     rows: int = ROWS
     expanded: bool = False
     output: Path | None = None
-    """File for the next answer."""
 
     def answer(self, line: str) -> Iterator[str]:
-        """Yield the lines that answer a query or command. Raises LakeError, or EOFError for \\q."""
+        """Yield the answer to a query or command. Raises LakeError, or EOFError for \\q."""
         line = line.strip().rstrip(";").strip()
         line = WORDS.get(line.lower(), line)
         if line.startswith("\\"):
@@ -175,13 +171,13 @@ def _expanded(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Ite
 
 
 class SqlCompleter(Completer):
-    """Completer of tables, their `_at` macros, logs, ledgers, columns, keywords and functions."""
+    """Completer of tables, columns, keywords and functions."""
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Yield candidates for the word before the cursor; keywords keep the typed case."""
+        """Yield candidates; keywords keep the typed case."""
         word = document.get_word_before_cursor(pattern=re.compile(r"\w+"))
         text = document.text
         if not word and not complete_event.completion_requested:
@@ -226,7 +222,7 @@ def _functions() -> list[str]:
 
 
 def run_shell(reader: EditionReader, *, stdin: Input | None = None, stdout: Output | None = None) -> None:
-    """Run the shell until \\q or end of input. `stdin` and `stdout` replace the terminal."""
+    """Run the shell until \\q or end of input."""
     pages = stdout is None and sys.stdout.isatty()
     conversation = Conversation(reader, PAGED if pages else ROWS)
     session: PromptSession[str] = PromptSession(
@@ -255,7 +251,6 @@ def run_shell(reader: EditionReader, *, stdin: Input | None = None, stdout: Outp
 
 
 def _show(lines: Sequence[str], *, pages: bool) -> None:
-    """Print an answer, through a pager if it does not fit the terminal."""
     screen = shutil.get_terminal_size()
     if pages and (len(lines) >= screen.lines or any(len(line) > screen.columns for line in lines)):
         os.environ.setdefault("LESS", "-SRFX")  # wide lines go on to the right
@@ -266,7 +261,7 @@ def _show(lines: Sequence[str], *, pages: bool) -> None:
 
 
 def _history(settings: Settings) -> History:
-    """Return earlier queries, private to this user; in memory if the project is not writable."""
+    """Return earlier queries, private to this user, in memory if the project is not writable."""
     file = settings.path(".lake/sql_history")
     try:
         file.parent.mkdir(exist_ok=True, mode=file_modes.ALONE)
@@ -278,7 +273,7 @@ def _history(settings: Settings) -> History:
 
 
 def _keys() -> KeyBindings:
-    """Submit complete input on Enter: a \\ command, a query ending with ;, or input after an empty line."""
+    """Submit on Enter: a \\ command, a query ending with ;, or input after an empty line."""
     keys = KeyBindings()
 
     @keys.add("enter")

@@ -1,7 +1,4 @@
-"""Views on a Spark Connect server that show the current edition to any Spark client.
-
-Each table has views gold.carrier_daily and carrier_daily with its comments. A new edition replaces them one by one.
-"""
+"""Views on a Spark Connect server that show the current edition, as gold.carrier_daily and carrier_daily."""
 
 from __future__ import annotations
 
@@ -18,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def update_views(settings: Settings, spark: SparkSession, edition: Edition | None, *, shown: Edition | None) -> None:
-    """Replace the views of edition `shown` by those of `edition`. Raises LakeError if a table is damaged.
-
-    Before the first edition the layers are empty.
-    """
+    """Replace the views of edition `shown` by those of `edition`. Raises LakeError for a damaged table."""
     before, tables = shown.tables if shown else {}, edition.tables if edition else {}
     statements = [f"CREATE DATABASE IF NOT EXISTS {layer}" for layer in LAYERS]
     for name, entry in tables.items():

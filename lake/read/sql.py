@@ -1,4 +1,4 @@
-"""SQL over an edition: DuckDB on the exact files of its tables, locked so that a query can read nothing else."""
+"""SQL over an edition: DuckDB on the exact files of its tables, locked against reading anything else."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ _LISTING: Final = re.compile(
     r"\A\s*desc\b|\b(show|describe|query|query_table|information_schema|pg_\w+|pragma_\w+|duckdb_\w+)\b", re.I
 )
 _OF_ONE: Final = re.compile(r"\A\s*(?:describe|desc|summarize)\s+[\w.\"]+\s*;?\s*\Z", re.I)
-"""A listing of one table's columns."""
 AS_OF: Final = "FROM {table} WHERE valid_from <= moment AND (valid_to IS NULL OR moment < valid_to)"
 _MISSING_TABLE: Final = re.compile(r"Table with name \"?([^\s\"]+)\"? does not exist")
 _MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) \"([^\"]+)\"")
@@ -50,7 +49,7 @@ _MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) 
 
 @dataclass(frozen=True)
 class QueryLimits:
-    """Limits of a query: bytes of `memory`, and of `disk` for spilling."""
+    """Bytes of `memory`, and of `disk` for spilling."""
 
     memory: int
     disk: int
@@ -58,7 +57,7 @@ class QueryLimits:
 
 @dataclass(frozen=True)
 class EditionChoice:
-    """Choice of an edition; first wait for batches `after`, and verify its tables if `verified`."""
+    """An edition to read; first wait for batches `after`, and verify its tables if `verified`."""
 
     edition: int | None = None
     cut: int | None = None
@@ -69,7 +68,7 @@ class EditionChoice:
 
 @dataclass(frozen=True)
 class EditionReader:
-    """SQL access to one edition, and to logs and ledgers whose titles `may_read` accepts, within `limits`."""
+    """SQL access to one edition, and to logs and ledgers whose titles `may_read` accepts."""
 
     settings: Settings
     edition: editions.Edition
@@ -79,7 +78,6 @@ class EditionReader:
 
     @property
     def label(self) -> str:
-        """Name for messages: a cut if its tables were evaluated for reading."""
         return f"edition {self.edition.number}" if self.edition.number else f"cut {self.edition.cut}"
 
     def table(self, name: str) -> Published:
@@ -94,11 +92,10 @@ class EditionReader:
         return self._opened[plain]
 
     def mentioned(self, query: str) -> list[Published]:
-        """Return the tables that `query` may read, without parsing: all for a listing, or if none is named."""
+        """Return tables that `query` may read, without parsing: all for a listing, or if it names none."""
         return [self.table(name) for name in self.names_in(query)]
 
     def names_in(self, query: str) -> list[str]:
-        """Return the names of the tables that `query` may read."""
         named = self._named(query)
         every = not (named or self.titles(query)) or _LISTING.search(query)
         return [name for name in self._names.values() if every or name in named]
@@ -116,22 +113,17 @@ class EditionReader:
         return [name for lower, name in self._names.items() if {lower, as_of(lower)} & words]
 
     def named_system_tables(self, query: str) -> list[SystemRelation]:
-        """Return the logs and ledgers that `query` may name; for a listing, all readable ones.
-
-        Raises LakeError if a named one cannot be read.
-        """
+        """Return logs and ledgers that `query` may name; all readable ones for a listing."""
         titles = self.titles(query)
         named = [self.system_tables.relation(title) for title in titles]
         is_listing = _LISTING.search(query) and not _OF_ONE.match(query)
         return [*named, *self.system_tables.readable(but=titles)] if is_listing else named
 
     def titles(self, query: str) -> list[str]:
-        """Return the titles of the logs and ledgers that `query` may name."""
         schemas = {schema.lower() for schema in _SCHEMA.findall(query)}
         return self.system_tables.named(schemas, set(re.findall(r"\w+", query.lower()))) if schemas else []
 
     def source(self, name: str) -> Published | SystemRelation:
-        """Return the table, log or ledger `name`. Raises LakeError."""
         is_beside = name.lower().partition(".")[0] in SCHEMAS and "." in name
         return self.system_tables.relation(name) if is_beside else self.table(name)
 
@@ -142,7 +134,6 @@ class EditionReader:
         return SystemTables(self.settings, self.edition, self.may_read)
 
     def has_as_of(self, table: Published) -> bool:
-        """Return whether `table` has a macro for its versions at a moment."""
         return table.has_versions and as_of(table.name.lower()) not in self._names
 
     @cached_property
@@ -153,7 +144,7 @@ class EditionReader:
     def connect(self, query: str, *, pipe: str = "") -> Iterator[duckdb.DuckDBPyConnection]:
         """Yield a locked connection with the tables that `query` mentions; it can only write to `pipe`.
 
-        Converts errors of the query to DeclarationErrors with place and fix.
+        Errors of the query become DeclarationErrors.
         """
         tables, relations = self.mentioned(query), self.named_system_tables(query)
         try:
@@ -173,7 +164,6 @@ class EditionReader:
             raise
 
     def relation(self, query: str) -> duckdb.DuckDBPyRelation:
-        """Return the result as a lazy DuckDB relation, which keeps its connection."""
         with self.connect(query) as con:
             return con.sql(query)
 
@@ -272,10 +262,10 @@ class EditionReader:
 
 
 def reader(settings: Settings, number: int | None = None, *, cut: int | None = None, query: str = "") -> EditionReader:
-    """Return a reader of edition `number`, of the newest one at or before `cut`, or of the current one.
+    """Return a reader of edition `number`, of the newest at or before `cut`, or of the current one.
 
-    Before the first edition, a `query` of ledgers only reads them at the newest cut. Raises DeclarationError if nothing
-    is published, or the number is unknown; StorageError if the ledger of editions has lost commits.
+    Before the first edition, a `query` of ledgers reads them at the newest cut. Raises DeclarationError if nothing is
+    published, StorageError if editions are lost.
     """
     if number is not None and cut is not None:
         raise DeclarationError("edition and cut cannot be combined", fix="use only one of them")
@@ -348,12 +338,12 @@ def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def as_of(table: str) -> str:
-    """Return the name of the table macro for versions of `table` at a moment."""
+    """Return the name of the macro for versions of `table` at a moment."""
     return f"{table}_at"
 
 
 def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
-    """Return SQL of the table's rows. A column that an older file lacks is null."""
+    """Return SQL of the table's rows; a column that an older file lacks is null."""
     if not table.files:
         columns = (f"CAST(NULL AS {column.type}) AS {quoted(column.name)}" for column in table.columns)
         return f"SELECT {', '.join(columns)} WHERE false"
@@ -368,10 +358,7 @@ def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
 
 
 def spill(settings: Settings) -> Path:
-    """Return a new folder for spilling. Each query has its own, because DuckDB lets a query read it.
-
-    DuckDB creates and removes it. Readers without write access to the project use the system's temporary folder.
-    """
+    """Return a new folder for spilling: DuckDB lets a query read it, so each has its own."""
     return _spill_folder(settings) / f"headwater-{os.getpid()}-{secrets.token_hex(8)}"
 
 

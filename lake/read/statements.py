@@ -11,7 +11,7 @@ import duckdb
 from lake.errors import DeclarationError
 
 READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
-"""DuckDB statement types that only read. DESCRIBE, SHOW, SUMMARIZE and VALUES are SELECT, PIVOT is MULTI."""
+"""Statement types that only read. DESCRIBE, SHOW, SUMMARIZE and VALUES are SELECT, PIVOT is MULTI."""
 
 # No comments are looked for: only DuckDB's own parser knows where one ends. One that hides ANALYZE is an error.
 _EXPLAIN: Final = re.compile(r"EXPLAIN\b\s*(?:ANALYZE\b)?\s*(?:\(\s*(?:ANALYZE|FORMAT)\b[\w\s,]*\))?", re.I | re.A)
@@ -39,9 +39,9 @@ def check_statement(con: duckdb.DuckDBPyConnection, query: str) -> None:
 
 
 def _write_within(con: duckdb.DuckDBPyConnection, text: str) -> str:
-    """Return the kind of a writing statement that is the body of a WITH, or "".
+    """Return the kind of a writing statement in the body of a WITH, or "".
 
-    DuckDB counts such a query as a SELECT. Its parser cannot serialize PIVOT without values: tokens are compared then.
+    DuckDB counts it as a SELECT. Its parser cannot serialize PIVOT without values: then tokens are compared.
     """
     [[tree]] = con.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [text]).fetchall()
     if tree.startswith('{"error":false'):
@@ -65,14 +65,14 @@ def fix_for(what: str) -> str:
 
 
 def place_in_query(error: str, query: str) -> str:
-    """Return `line 1, column 15` from the caret below DuckDB's excerpt of the query, or ""."""
+    """Return `line 1, column 15` from the caret in DuckDB's error, or ""."""
     caret = re.search(r"^LINE (\d+): (.*)\n( *)\^", error, re.M)
     if not caret:
         return ""
     number, excerpt, indent = int(caret[1]), caret[2], len(caret[3]) - len(f"LINE {caret[1]}: ")
     around = excerpt.removeprefix("...").removesuffix("...")
     lines = [i for i, line in enumerate(query.split("\n"), 1) if around in line]
-    if number not in lines:  # the query stands further down in what was run
+    if number not in lines:  # the query is part of a longer statement
         number = lines[0] if len(lines) == 1 else 0
     if not number:
         return ""

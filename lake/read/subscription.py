@@ -1,7 +1,7 @@
 """Subscriptions: changes of a table, edition by edition, for programs that copy it or react to it.
 
-First a snapshot, then net changes to the edition that readers see then; intermediate editions are netted. A named
-consumer resumes after its last acknowledged edition. Delivery is at least once: deduplicate by edition number.
+First a snapshot, then net changes. A named consumer resumes after its last acknowledged edition. Delivery is at least
+once: deduplicate by edition number.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Changes:
-    """Changes of `table` from edition `since`, or a snapshot if None, which replaces all rows of a consumer.
-
-    Rows are read lazily in the order of `identity`. Iteration yields `NetChange`.
-    """
+    """Changes of `table` from edition `since`, or a snapshot if None, read lazily in the order of `identity`."""
 
     table: str
     edition: int
@@ -45,7 +42,7 @@ class Changes:
 
     @property
     def snapshot(self) -> bool:
-        """True if these are all rows, which replace all rows of the consumer."""
+        """True if these rows replace all rows of the consumer."""
         return self.since is None
 
     @property
@@ -53,14 +50,13 @@ class Changes:
         return self._net.identity
 
     def arrow(self) -> pa.RecordBatchReader:
-        """Return `change` (insert, update or delete), and rows `before` and `after` as structs."""
         return self._net.arrow()
 
     def __iter__(self) -> Iterator[NetChange]:
         return iter(self._net)
 
     def ack(self) -> None:
-        """Acknowledge that the changes are applied. Raises Unavailable if another process moved the consumer."""
+        """Acknowledge the changes. Raises Unavailable if another process moved the consumer."""
         if not self.acknowledged:
             self._acknowledge()
             self.acknowledged = True
@@ -77,8 +73,8 @@ def subscribe(  # noqa: PLR0913 where it begins and ends, said by name
 ) -> Iterator[Changes]:
     """Yield the changes of `table` up to the current edition; with `on_wait`, follow new ones forever.
 
-    Starts with a snapshot, after `from_edition`, or where the `consumer` has acknowledged unless it is to `start_over`.
-    A consumer must acknowledge before the next step. `on_wait` is called while there are no changes.
+    Starts with a snapshot, after `from_edition`, or where the `consumer` has acknowledged, unless it is to
+    `start_over`. A consumer must acknowledge before the next step. `on_wait` is called while there are no changes.
 
     Raises DeclarationError for an unknown table or edition, StartOver if a needed edition has expired, Unavailable if
     another process reads for the consumer.
@@ -96,7 +92,6 @@ def subscribe(  # noqa: PLR0913 where it begins and ends, said by name
 
 
 def _check_table(settings: Settings, table: str, from_edition: int | None) -> None:
-    """Raise DeclarationError unless the current edition, or the one to start after, has the table."""
     shown = reader(settings).edition
     before = {} if from_edition is None else editions.get_edition(settings, from_edition).tables
     if table not in {**shown.tables, **before}:
@@ -127,7 +122,7 @@ def _changes(
 
 @dataclass
 class _AnonymousPosition:
-    """Position of a reader without a name, not stored."""
+    """Position that is not stored."""
 
     settings: Settings
     table: str
@@ -139,7 +134,6 @@ class _AnonymousPosition:
         return nullcontext()
 
     def next_step(self, shown: Edition) -> tuple[Edition | None, Edition] | None:
-        """Return the editions before and after the next changes, or None."""
         if self.has is None:
             return None, shown
         if self.has == shown.number:
@@ -160,7 +154,7 @@ class _AnonymousPosition:
 
 @dataclass
 class _ConsumerPosition:
-    """Stored position of a named consumer, for which one process at a time reads."""
+    """Stored position of a consumer, for which one process at a time reads."""
 
     settings: Settings
     consumer: Consumer
@@ -202,7 +196,7 @@ class _ConsumerPosition:
         if goal == has:
             return None
         after = consumers.offer(self.settings, self.consumer, goal)
-        if after is None:  # it has expired since it was looked for
+        if after is None:  # it has expired meanwhile
             return self.next_step(reader(self.settings).edition)
         self.consumer = after
         return (
@@ -231,7 +225,7 @@ class _ConsumerPosition:
 
 
 def forget_consumer(settings: Settings, name: str, table: str) -> None:
-    """Delete a consumer, so that no edition is kept for it. Raises DeclarationError if it is unknown."""
+    """Delete a consumer: no edition is kept for it. Raises DeclarationError."""
     if not consumers.forget(settings, name, table):
         names = (one.name for one in consumers.consumers(settings) if one.table == table)
         raise DeclarationError(f"no consumer {name!r} of {table}", fix=did_you_mean(name, names))

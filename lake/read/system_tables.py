@@ -1,6 +1,6 @@
-"""Logs `log.<stream>` and ledgers `lake.runs` … that a query may read in addition to tables.
+"""Logs `log.<stream>` and ledgers `lake.runs` … that a query may read besides tables.
 
-Only those named by the query are opened, so a damaged log does not affect other queries. Listings skip unreadable ones.
+Only those that a query names are opened, so a damaged log stops no other query. Listings skip unreadable ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lake.store.ledger.editions import Edition
 
 @dataclass(frozen=True)
 class SystemTables:
-    """Logs and ledgers of a project at an edition's cut, restricted to titles that `may_read` accepts."""
+    """Logs and ledgers at an edition's cut, restricted to titles that `may_read` accepts."""
 
     settings: Settings
     edition: Edition
@@ -31,17 +31,16 @@ class SystemTables:
 
     @cached_property
     def titles(self) -> tuple[str, ...]:
-        """Names in queries, such as `log.orders`."""
         streams = (f"{logs.SCHEMA}.{stream}" for stream in streams_of(self.settings))
         return tuple(filter(self.may, (*streams, *(f"{ledgers.SCHEMA}.{name}" for name in ledgers.LEDGERS))))
 
     def named(self, schemas: Collection[str], words: Collection[str]) -> list[str]:
-        """Return the titles that a query with these lower-case `schemas` and `words` may read."""
+        """Return the titles that a query with these lower-case words may read."""
         parts = ((title, *title.lower().split(".")) for title in self.titles)
         return [title for title, schema, name in parts if schema in schemas and name in words]
 
     def relation(self, title: str) -> SystemRelation:
-        """Return the relation `title`, in any case. Raises LakeError if it is unknown or unreadable."""
+        """Return the relation `title`. Raises LakeError if unknown or unreadable."""
         by_title = {other.lower(): other for other in self.titles}
         if title.lower() not in by_title:
             raise self.unknown(title)
@@ -61,7 +60,6 @@ class SystemTables:
                     yield replace(self.relation(title), optional=True)
 
     def unknown(self, title: str) -> DeclarationError:
-        """Return the error for an unknown `title`."""
         schema, _, name = title.lower().partition(".")
         what = "no stream" if schema == logs.SCHEMA else "no ledger"
         of_schema = [other for other in self.titles if other.startswith(f"{schema}.")]
@@ -69,7 +67,6 @@ class SystemTables:
 
     @staticmethod
     def schema(name: str, query: str) -> str:
-        """Return the schema with which `query` qualifies `name`, or ""."""
         schemas = f"{logs.SCHEMA}|{ledgers.SCHEMA}"
         written = re.search(rf'\b({schemas})"?\s*\.\s*"?{re.escape(name)}\b', query, re.IGNORECASE)
         return written[1].lower() if written else ""

@@ -1,4 +1,4 @@
-"""Batches of logs that readers of an edition see. Tables of held groups see fewer."""
+"""Batches of logs that readers see; tables of held groups see fewer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lake.store.warehouse import Warehouse
 
 
 def visible_batches(settings: Settings, edition: Edition, tables: Collection[str] | None = None) -> Mapping[str, int]:
-    """Return the last batch of each stream that all derived `tables` (default: all) have."""
+    """Return the last batch per stream that all derived `tables` have."""
     seen = dict(cuts.get_cut(settings, edition.cut).batches)
     for name in edition.tables if tables is None else tables:
         if edition.cut_of(name) != edition.cut:
@@ -24,7 +24,7 @@ def visible_batches(settings: Settings, edition: Edition, tables: Collection[str
 
 
 def _source_streams(settings: Settings, edition: Edition, name: str) -> set[str] | None:
-    """Return the streams that a table is derived from, from its commits; None if not recorded."""
+    """Return a table's streams, from its commits, or None."""
     entry = edition.tables[name]
     head = delta.metadata(Warehouse(settings).root / entry.path, entry.version)
     if "inputs" not in head:

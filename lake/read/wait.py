@@ -1,7 +1,6 @@
 """Read your own writes: wait until readers see the batch of a token, such as `flights@12`.
 
-A record acknowledged by `lake serve http` has a token `flights@web:42:0`: source, group, and ordinal in the group. The
-log knows its batch once it is ingested.
+A record acknowledged by `lake serve http` has a token `flights@web:42:0`: source, group, ordinal.
 """
 
 from __future__ import annotations
@@ -37,13 +36,12 @@ class BatchToken:
         return f"{self.stream}@{self.batch}"
 
     def is_within(self, batches: Mapping[str, int]) -> bool:
-        """Return whether a cut with these `batches` has it."""
         return batches.get(self.stream, 0) >= self.batch
 
 
 @dataclass(frozen=True)
 class RecordToken:
-    """A record of a group of `source`, whose batch is not known yet."""
+    """A record of a group, whose batch is unknown."""
 
     stream: str
     source: str
@@ -54,11 +52,10 @@ class RecordToken:
         return self.text
 
     def is_within(self, batches: Mapping[str, int]) -> bool:
-        """Return False: its batch is unknown."""
         return False
 
     def resolve(self, settings: Settings) -> BatchToken | RecordToken:
-        """Return the token of its batch if known. A group lost with its folder never is."""
+        """Return the token of its batch once known; a group lost with its folder never is."""
         log, batch = Log(settings, self.stream), 0
         for position in delta.positions(log.path, log.app) if delta.exists(log.path) else ():
             newest = by_source(position.data).get(self.source)
@@ -70,7 +67,7 @@ class RecordToken:
 
 
 def parse_tokens(settings: Settings, texts: Iterable[str]) -> list[BatchToken | RecordToken]:
-    """Return the distinct tokens of `texts`. Raises DeclarationError if invalid, or a batch does not exist."""
+    """Return the distinct tokens. Raises DeclarationError if one is invalid, or its batch does not exist."""
     tokens = list[BatchToken | RecordToken]()
     for text in dict.fromkeys(texts):
         if posted := re.fullmatch(r"([^@]+)@([a-z][a-z0-9_]*):([0-9]{1,18}):[0-9]{1,18}", text):
@@ -100,10 +97,9 @@ def wait(
     timeout: float,
     of: Callable[[editions.Edition], Collection[str]] = lambda edition: edition.tables,
 ) -> editions.Edition:
-    """Wait until readers see all `tokens` in the derived tables among `of(edition)`, and return the edition.
+    """Wait until readers see all `tokens` in the derived tables among `of(edition)`; return the edition.
 
-    Raises Unavailable with the reason after `timeout` seconds, StorageError if editions are lost, and as
-    `parse_tokens`.
+    Raises Unavailable after `timeout` seconds, StorageError if editions are lost, and as `parse_tokens`.
     """
     wanted = parse_tokens(settings, tokens)
     deadline = time.monotonic() + timeout

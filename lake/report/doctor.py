@@ -36,13 +36,12 @@ if TYPE_CHECKING:
 PYTHON: Final = (3, 11)
 JAVA: Final = 17
 FREE_BYTES: Final = 2 << 30
-# File systems whose locks or renames are not those of one machine.
+# Network file systems: their locks and renames are unreliable.
 REMOTE: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse.sshfs", "fuse.s3fs"}
 )
 
 PACKAGES: Final = ("duckdb", "pyarrow", "pandas", "msgspec", "avro")
-"""Packages that Spark's executors need."""
 CAUSE: Final = re.compile(r"^(?!\s*at ).*((Error|Exception)\b.*:|\[[A-Z_]+\]|error=\d+)")
 """A line of Spark's that says what went wrong, among those of its stacks."""
 
@@ -61,7 +60,7 @@ class Diagnosis:
 
 
 def examine(project: Path | None = None) -> list[Diagnosis]:
-    """Run all checks of the machine and the project's settings."""
+    """Run all checks."""
     findings = [_python(), java(), *_packages()]
     try:
         settings = load_settings(project)

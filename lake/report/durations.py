@@ -10,7 +10,7 @@ from lake.store.ledger import runs
 
 
 def last_durations(settings: Settings, verb: str) -> Mapping[str, float]:
-    """Return the seconds of the last completed run of `verb`, by subject; empty if the ledger cannot be read."""
+    """Return seconds of the last run of `verb`, by subject, if known."""
     with suppress(Exception):
         return {name: run.seconds for name, run in runs.last_runs(settings, verb, outcome="done").items()}
     return {}

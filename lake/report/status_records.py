@@ -85,7 +85,6 @@ class TableStatus:
 
     @property
     def error(self) -> str:
-        """Why its last run failed, or ""."""
         return self.run.counts.get("error", "no reason recorded") if self.run and self.run.outcome == "failed" else ""
 
 
@@ -104,7 +103,7 @@ class StoppedCheck:
 
 @dataclass(frozen=True)
 class CheckSummary:
-    """Passed and all expectations in the newest checks of whole tables."""
+    """Passed and all expectations of the newest checks of tables."""
 
     passed: int
     total: int
@@ -140,7 +139,6 @@ class Status:
     consumers: tuple[ConsumerStatus, ...] = ()
     sinks: tuple[SinkStatus, ...] = ()
     firing: tuple[Episode, ...] = ()
-    """Alerts of the state that have begun and not ended."""
     unordered: tuple[str, ...] = ()
     """Tables that depend on an order of events that nothing defines."""
     faults: tuple[str, ...] = ()

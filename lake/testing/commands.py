@@ -37,9 +37,9 @@ class Done:
 
 
 class Commands:
-    """Runner of `lake` commands, one at a time, each in a fork of a warm process: 10 ms instead of 5 s.
+    """Runner of `lake` commands, one at a time, in forks of a warm process: 10 ms instead of 5 s.
 
-    With `remote`, a Spark Connect address, they start no JVM. `under` is a command line that wraps the process.
+    With `remote`, a Spark Connect address, they start no JVM. `under` wraps the process.
     """
 
     def __init__(self, remote: str = "", *, under: Sequence[str] = (), **environment: str) -> None:
@@ -58,7 +58,7 @@ class Commands:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._process:  # closes its pipes, upon which it ends
+        with self._process:  # closes its pipes, which ends it
             self._folder.cleanup()
 
     def lake(

@@ -1,12 +1,11 @@
-"""Fault injection: kills at points before, within and after writes to a warehouse, and at a source.
+"""Fault injection: kills before, within and after writes to a warehouse, and at a source.
 
-A point is `<what>.<moment>`, e.g. `log.before`: `log`, `quarantine`, `redeliveries`, `table`, `edition`, `meta` (other
-ledgers) and `cold` (archived batches) by path; `compaction`, `checkpoint`, `vacuum` (each file deleted), `removal`
-(each folder deleted), `archive` (each landing file moved), `spool` (a delivery written to disk) and `acknowledge` by
-operation. `middle`: the commit's first new file exists and the commit does not, or the folder's first file is deleted.
+A point is `<what>.<moment>`: `log`, `quarantine`, `redeliveries`, `table`, `edition`, `meta` (other ledgers) and `cold`
+(archived batches) by path; `compaction`, `checkpoint`, `vacuum` (each file deleted), `removal` (each folder deleted),
+`archive` (each landing file moved), `spool` (a delivery on disk) and `acknowledge` by operation. `middle`: the commit's
+first new file exists and the commit does not, or a folder's first file is deleted.
 
-A commit can also fail like a network: `before` it is made, or `after` it, when only the answer is lost. Production code
-is unchanged: `inject_faults` wraps libraries in this process.
+A commit can also fail like a network, `before` it is made, or `after`, when only its answer is lost.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ POINTS: Final = (
         for moment in ("before", "after")
     ),
 )
-"""All points. A command passes those of the work it finds."""
+"""All points."""
 
 STATEMENT: Final = re.compile(r"\s*(MERGE INTO|OPTIMIZE|RESTORE TABLE|ALTER TABLE) delta\.`(.+?)`", re.IGNORECASE)
 FOLDERS: Final = {"logs": "log", "quarantine": "quarantine", "redeliveries": "redeliveries", "meta": "meta"}
 COMMIT: Final = re.compile(r"\d{20}\.json")
-LOOK_EVERY: Final = 0.0005  # seconds between two looks for a first new file
+LOOK_EVERY: Final = 0.0005  # seconds between checks for a first new file
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ def _alive(pid: int) -> bool:
 
 
 def inject_faults(passes: PassRecorder) -> None:
-    """Wrap every call that writes to a warehouse or acknowledges to a source, until this process ends."""
+    """Wrap every call that writes to a warehouse or acknowledges to a source, in this process."""
     _wrap_delta_rs(passes)
     _wrap_spark(passes)
     _wrap_log_store(passes)

@@ -31,7 +31,7 @@ class LogsInMemory(Inputs):
     logs: Mapping[str, Sequence[pa.Table]] = field(default_factory=dict)
 
     def must_be_whole(self, declaration: Declaration) -> None:
-        """They are in no files."""
+        """Do nothing: there are no files to check."""
 
     def file_size(self, declaration: Declaration) -> int:
         return 0
@@ -84,7 +84,7 @@ class TableInMemory(Table):
         return self.held.schema
 
     def rows(self, version: int) -> int:
-        """Return so many that evaluating the whole table is never cheaper: the laws concern single keys."""
+        """Return so many that evaluating the whole table is never cheaper."""
         return sys.maxsize
 
     def read(self, spark: SparkSession, version: int) -> DataFrame:

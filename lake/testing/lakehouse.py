@@ -56,7 +56,7 @@ class Lakehouse:
 
     @property
     def project(self) -> Project:
-        """The project, with current table addresses: another process may have deployed."""
+        """The project; another process may have deployed since."""
         return replace(self._loaded)
 
     @property
@@ -73,7 +73,6 @@ class Lakehouse:
         return self
 
     def land_samples(self) -> Lakehouse:
-        """Copy the project's landing files."""
         target = self.settings.path(self.settings.landing)
         if not (url := in_store(self.source.landing)):
             shutil.copytree(self.source.path(self.source.landing), target, dirs_exist_ok=True)
@@ -126,7 +125,7 @@ class Lakehouse:
                 _check_locality(inputs, declaration, sample)
             finally:
                 sample.unpersist()
-        if slices and not inputs.cut.voids:  # a void names a place in this very log
+        if slices and not inputs.cut.voids:  # a void names a place in this log
             self._check_slices(inputs, slices)
 
     def _check_slices(self, inputs: Inputs, slices: int) -> None:
@@ -137,14 +136,14 @@ class Lakehouse:
             other = Lakehouse(self.source.path("."), Path(folder))
             for part in recut(streams, order_groups(inputs, tables), slices):
                 part.write(other.settings.path(other.settings.landing))
-                with suppress(QualityError):  # a part alone may be less than a table is expected to have
+                with suppress(QualityError):  # a part alone may fail expectations of the table
                     other.run(now=datetime.fromisoformat(arrived) if arrived else None)
             for declaration in tables:
                 _check_same(declaration, self.table(declaration.name), other.table(declaration.name), slices)
 
 
 def _check_same(declaration: Declaration, rows: list[dict[str, Any]], other: list[dict[str, Any]], slices: int) -> None:
-    # A NaN is like another, and where a parked row came from is another place of another log.
+    # NaNs are equal, and places of parked rows differ between logs.
     ours, theirs = ([repr(sorted((k, v) for k, v in row.items() if k != PLACE)) for row in of] for of in (rows, other))
     if declaration.parked_of is not None:
         ours, theirs = sorted(ours), sorted(theirs)
@@ -203,7 +202,7 @@ def depends_on_batches(inputs: Inputs, declaration: Declaration) -> bool:
     contracts = inputs.project.contracts
     logs = [source.name for source in declaration.inputs if source.is_log]
     if declaration.kind.needs_time and any(contracts[stream].horizon for stream in logs):
-        return True  # which producers come together, and who is closed, decides what is final
+        return True  # finality depends on which producers arrive together and which are closed
     frames = []
     for source in declaration.inputs:
         if source.table is not None and depends_on_batches(inputs, source.table):
@@ -212,7 +211,9 @@ def depends_on_batches(inputs: Inputs, declaration: Declaration) -> bool:
         if source.table is None:
             by_place = contracts[source.name].identity == "position"
             left = rows.drop(*ARRIVAL_COLUMNS, *(["_id"] if by_place else []))
-            rows = inputs.spark.createDataFrame([], left.schema)  # a filter on what was dropped alone finds it below
+            rows = inputs.spark.createDataFrame(
+                [], left.schema
+            )  # otherwise a filter could still find the dropped columns
         frames.append(rows)
     try:
         return not all(side.schema for side in inputs.sides(declaration, frames))
@@ -221,7 +222,7 @@ def depends_on_batches(inputs: Inputs, declaration: Declaration) -> bool:
 
 
 def order_groups(inputs: Inputs, tables: Iterable[Declaration]) -> Mapping[str, Groups]:
-    """Return the groups of each stream's events: order matters only within a group."""
+    """Return the groups of each stream's events."""
     decided: dict[str, dict[Place, frozenset[int]]] = {}
     for declaration in tables:
         logs = [(side, source.name) for side, source in enumerate(declaration.inputs) if source.is_log]

@@ -68,7 +68,6 @@ class SlicedTable:
         return cls(frames[0][0].sparkSession, declaration, [[to_arrow(rows) for rows in part] for part in frames])
 
     def inputs(self, cut: int) -> LogsInMemory:
-        """Return the inputs after the first `cut` batches."""
         logs = zip(*self.batches[:cut], strict=True)
         return LogsInMemory(
             lambda: self.spark,

@@ -26,16 +26,14 @@ from lake.store.warehouse import Warehouse
 
 Place = tuple[int, int, int]
 Groups = Mapping[Place, frozenset[int]]
-"""Groups of events by place: order matters only between events of a group."""
+"""Groups by place: order matters only within a group."""
 
 ALL: Final = 0
-"""Group of events that must keep their order with every other event."""
+"""Group that contains every other event."""
 
 LINES: Final = (".jsonl", ".ndjson")
 REDELIVERED_SHARE: Final = 0.1
-"""Share of the records that are delivered again."""
 FILES: Final = 3
-"""Maximum number of files per slice, besides uncut ones."""
 SINGLE: Final = "check_laws(slices=0) tries the other laws"
 
 
