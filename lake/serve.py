@@ -16,18 +16,23 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lake import file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.progress import step
-from lake.read.spark_catalog import update_views
+from lake.quoting import SPARK, literal, quoted
 from lake.remote import TOKEN, connected, token_file
 from lake.report.doctor import java
 from lake.session import embedded_conf, first_line, properties
 from lake.store.ledger.editions import Edition, current_edition
 from lake.store.locks import activity
+from lake.store.snapshot import published
+from lake.store.warehouse import LAYERS, Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 LOOPBACK: Final = "127.0.0.1"
@@ -138,7 +143,7 @@ class _Catalogue:
                 return
             spark = connected(self.settings, self.remote)
             try:
-                update_views(self.settings, spark, current, shown=self.shown)
+                _update_views(self.settings, spark, current, previous=self.shown)
             finally:
                 spark.stop()
             self.shown, self.is_made, self.failed = current, True, ""
@@ -268,3 +273,33 @@ def _end(code: int, log: Path) -> str:
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()] or ["no message"]
     reason = next((line for line in reversed(lines) if "Exception:" in line or "Error:" in line), lines[-1])
     return f"ended with exit code {code}: {reason}"
+
+
+def _update_views(
+    settings: Settings, spark: SparkSession, edition: Edition | None, *, previous: Edition | None
+) -> None:
+    """Replace the views of edition `previous` by those of `edition`. Raises LakeError for a damaged table."""
+    before, tables = previous.tables if previous else {}, edition.tables if edition else {}
+    statements = [f"CREATE DATABASE IF NOT EXISTS {layer}" for layer in LAYERS]
+    for name, entry in tables.items():
+        if edition and entry != before.get(name):
+            statements += _views(settings, edition, name)
+    for name, entry in before.items():
+        now = tables.get(name)
+        if now is None or now.layer != entry.layer:
+            statements.append(f"DROP VIEW IF EXISTS {entry.layer}.{quoted(name, SPARK)}")
+        if now is None:
+            statements.append(f"DROP VIEW IF EXISTS {quoted(name, SPARK)}")
+    for statement in statements:
+        spark.sql(statement).collect()
+
+
+def _views(settings: Settings, edition: Edition, name: str) -> list[str]:
+    table, entry = published(settings, name, edition), edition.tables[name]
+    path = f"{(Warehouse(settings).root / entry.path).spark}@v{entry.version}"
+    columns = ", ".join(f"{quoted(c.name, SPARK)} COMMENT {literal(c.description, SPARK)}" for c in table.columns)
+    rows = f"SELECT {', '.join(quoted(c.name, SPARK) for c in table.columns)} FROM delta.{quoted(path, SPARK)}"
+    return [
+        f"CREATE OR REPLACE VIEW {view} ({columns}) COMMENT {literal(table.doc, SPARK)} AS {rows}"
+        for view in (f"{entry.layer}.{quoted(name, SPARK)}", quoted(name, SPARK))
+    ]

@@ -56,14 +56,14 @@ def add(shell: Shell, name: str, tables: tuple[str, ...], days: float | None, pr
     from lake.read import reader_grants
 
     grant, token = reader_grants.grant(shell.settings, name, tables, days=days)
-    told = {
+    data = {
         "reader": grant.name,
         "grant_id": grant.id,
         "tables": list(grant.tables),
         "expires": grant.expires,
         "token": token,
     }
-    shell.emit(told, reader_grants.profile(grant, token, url) if profile else token)
+    shell.emit(data, reader_grants.profile(grant, token, url) if profile else token)
     until = f"{grant.expires:%Y-%m-%d %H:%M} UTC" if grant.expires else "it is revoked"
     shell.report(f"{grant.name} may read {', '.join(grant.tables)} until {until}")
 
@@ -80,7 +80,7 @@ def list_(shell: Shell) -> None:
 
     rows = reader_grants.listed(shell.settings)
     moments = ("granted_at", "expires")
-    shown = [
+    cells = [
         {**row, "tables": ", ".join(row["tables"])}
         | {name: f"{row[name]:%Y-%m-%d %H:%M}" if row[name] else "never" for name in moments}
         | {"expired": "expired" if row["expired"] else ""}
@@ -94,7 +94,7 @@ def list_(shell: Shell) -> None:
         *(["expired"] if any(row["expired"] for row in rows) else []),
         "grant_id",
     )
-    shell.emit(rows, table(shown, *columns) if rows else "no readers")
+    shell.emit(rows, table(cells, *columns) if rows else "no readers")
 
 
 @reader.command()

@@ -207,12 +207,12 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     from lake.pipeline import line
     from lake.publish.deploy import deploy as publish
 
-    shown = publish(
+    edition = publish(
         project(shell), lambda: connect(shell), lambda built: shell.report(line(built)), shell.report, yes=yes
     )
-    tables = {name: {"path": entry.path, "version": entry.version} for name, entry in shown.tables.items()}
-    data = {"edition": shown.number, "cut": shown.cut, "tables": tables}
-    shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(tables)} tables")
+    tables = {name: {"path": entry.path, "version": entry.version} for name, entry in edition.tables.items()}
+    data = {"edition": edition.number, "cut": edition.cut, "tables": tables}
+    shell.emit(data, f"edition {edition.number} of cut {edition.cut}: {len(tables)} tables")
 
 
 def project(shell: Shell) -> Project:

@@ -111,21 +111,23 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     _check_target(edition, number, resume=resume)
     if to_newest:
         project = load(shell.settings)
-        shown = move(project, pick_cut(project, number), lambda: shell.spark, shell.report, on_held=held.append)
+        published = move(project, pick_cut(project, number), lambda: shell.spark, shell.report, on_held=held.append)
     else:
-        shown = pin(shell.settings, edition)
-    changed = changes(shell.settings, shown) if to_newest else {}
-    versions = {name: entry.version for name, entry in shown.tables.items()}
+        published = pin(shell.settings, edition)
+    changed = changes(shell.settings, published) if to_newest else {}
+    versions = {name: entry.version for name, entry in published.tables.items()}
     data = {
-        "edition": shown.number,
-        "cut": shown.cut,
+        "edition": published.number,
+        "cut": published.cut,
         "tables": versions,
         "changed": {name: asdict(counts) for name, counts in changed.items()},
         **_held_data(*held),
     }
-    shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(versions)} tables{_published_note(*held)}")
-    for those in held:
-        raise those.error
+    shell.emit(
+        data, f"edition {published.number} of cut {published.cut}: {len(versions)} tables{_published_note(*held)}"
+    )
+    for groups in held:
+        raise groups.error
 
 
 def _check_target(edition: int | None, cut: int | None, *, resume: bool) -> None:

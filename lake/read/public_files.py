@@ -140,11 +140,11 @@ class PublicFiles:
         most, needed = self._settings.serve.copies_bytes, sum(_size(self._settings, file) for file in table.files)
         copies = sorted(_copies(self._settings), key=lambda copy: copy.stat().st_mtime)
         taken = {copy: sum(file.stat().st_size for file in copy.iterdir()) for copy in copies}
-        held = datetime.now().timestamp() - self._settings.serve.link_seconds
+        in_use_since = datetime.now().timestamp() - self._settings.serve.link_seconds
         for copy in copies:
             if sum(taken.values()) + needed <= most:
                 break
-            if copy.name != but and copy.stat().st_mtime < held:
+            if copy.name != but and copy.stat().st_mtime < in_use_since:
                 clear([copy], as_far_as_possible=True)
                 del taken[copy]
         if sum(taken.values()) + needed > most:

@@ -92,10 +92,12 @@ def subscribe(  # noqa: PLR0913 where it begins and ends, said by name
 
 
 def _check_table(settings: Settings, table: str, from_edition: int | None) -> None:
-    shown = reader(settings).edition
+    current = reader(settings).edition
     before = {} if from_edition is None else editions.get_edition(settings, from_edition).tables
-    if table not in {**shown.tables, **before}:
-        raise DeclarationError(f"no table {table!r} in edition {shown.number}", fix=did_you_mean(table, shown.tables))
+    if table not in {**current.tables, **before}:
+        raise DeclarationError(
+            f"no table {table!r} in edition {current.number}", fix=did_you_mean(table, current.tables)
+        )
 
 
 def _changes(
@@ -133,17 +135,17 @@ class _AnonymousPosition:
     def lease(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def next_step(self, shown: Edition) -> tuple[Edition | None, Edition] | None:
+    def next_step(self, current: Edition) -> tuple[Edition | None, Edition] | None:
         if self.has is None:
-            return None, shown
-        if self.has == shown.number:
+            return None, current
+        if self.has == current.number:
             return None
         if not editions.is_kept(self.settings, self.has):
             raise StartOver(
                 f"edition {self.has} of {self.table} has expired, so what changed since is not known any more",
                 fix="begin with a snapshot again; what a consumer with a name needs is kept for it",
             )
-        return editions.get_edition(self.settings, self.has), shown
+        return editions.get_edition(self.settings, self.has), current
 
     def acknowledge(self, edition: Edition) -> None:
         self.has = edition.number
@@ -184,7 +186,7 @@ class _ConsumerPosition:
             )
         self.consumer = consumers.begin(self.settings, self.consumer, edition)
 
-    def next_step(self, shown: Edition) -> tuple[Edition | None, Edition] | None:
+    def next_step(self, current: Edition) -> tuple[Edition | None, Edition] | None:
         """The editions that the next changes lead from and to; None where it has the one that readers see.
 
         What was given and not acknowledged is given again, to the same edition: it may have been applied.
@@ -192,7 +194,7 @@ class _ConsumerPosition:
         has, offered = self.consumer.edition, self.consumer.offered
         if consumers.must_start_over(self.settings, self.consumer):
             raise self._too_late()
-        goal = shown.number if has is None or offered is None else offered
+        goal = current.number if has is None or offered is None else offered
         if goal == has:
             return None
         after = consumers.offer(self.settings, self.consumer, goal)

@@ -31,7 +31,7 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
         path = project.table(table).path if sound else Warehouse(settings).table(table.layer, table.name).path
         built = None if path in damaged else delta.open_table(path)
         entry = published.get(table.name)
-        shown = Warehouse(settings).root / entry.path if entry else path
+        visible_path = Warehouse(settings).root / entry.path if entry else path
         rows.append(
             {
                 "table": f"{table.layer}.{table.name}",
@@ -44,7 +44,7 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
                 "columns": [asdict(column) for column in columns(built)] if built else [],
                 "edition": edition.number if edition and entry else None,
                 "version": entry.version if entry else None,
-                "path": shown.url.removeprefix(f"{settings.project}/") if entry else None,
+                "path": visible_path.url.removeprefix(f"{settings.project}/") if entry else None,
                 "damage": damaged[path].found if path in damaged else None,
             }
         )

@@ -28,17 +28,17 @@ class ConsumerStatus:
 
 def consumer_statuses(settings: Settings, now: datetime) -> Iterator[ConsumerStatus]:
     """Yield the status of every consumer that is no sink, by table and name."""
-    shown = editions.current_edition(settings)
+    current = editions.current_edition(settings)
     for one in consumers.consumers(settings):
         if one.is_sink:
             continue
-        away = shown is not None and one.edition is not None and one.edition != shown.number
+        away = current is not None and one.edition is not None and one.edition != current.number
         since = consumers.behind_since(settings, one) if away else None
         yield ConsumerStatus(
             consumer=one.name,
             table=one.table,
             edition=one.edition,
-            editions=abs(shown.number - one.edition) if away and shown and one.edition else 0,
+            editions=abs(current.number - one.edition) if away and current and one.edition else 0,
             seconds=max((now - since).total_seconds(), 0.0) if since else None,
             kept_until=consumers.held_until(settings, one),
             must_start_over=consumers.must_start_over(settings, one),

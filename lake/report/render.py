@@ -52,8 +52,8 @@ def as_data(status: Status) -> dict[str, Any]:
             for table in status.tables
         ],
     }
-    shown: dict[str, Any] = plain(data)
-    return shown
+    as_json: dict[str, Any] = plain(data)
+    return as_json
 
 
 def as_text(status: Status) -> Iterator[str]:

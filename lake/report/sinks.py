@@ -51,13 +51,15 @@ def _status(settings: Settings, sink: Declared, now: datetime) -> SinkStatus:
         return SinkStatus(sink.name, sink.kind, error=" ".join(str(error).split()))
     if position is None:
         return SinkStatus(sink.name, sink.kind)
-    shown = editions.current_edition(settings)
-    later = editions.edition_after(settings, position.edition) if shown and shown.number != position.edition else None
+    current = editions.current_edition(settings)
+    later = (
+        editions.edition_after(settings, position.edition) if current and current.number != position.edition else None
+    )
     return SinkStatus(
         sink.name,
         sink.kind,
         position.edition,
-        abs(shown.number - position.edition) if shown else 0,
+        abs(current.number - position.edition) if current else 0,
         max((now - later.published_at).total_seconds(), 0.0) if later else None,
         position.rejected,
         sent.counts(settings).get(sink.name, 0),

@@ -70,41 +70,41 @@ class LogsInMemory(Inputs):
 class TableInMemory(Table):
     """A table with one version, of the rows `held`."""
 
-    held: pa.Table = field(kw_only=True)
+    content: pa.Table = field(kw_only=True)
 
     def after(self, diff: pa.Table, identity: Sequence[str]) -> TableInMemory:
         stay = self.rows_where("true", self.version(), without=diff.select(list(identity)))
-        come = diff.filter(pc.not_equal(diff.column(CHANGE), "delete")).select(self.held.column_names)
-        return replace(self, held=pa.concat_tables([stay, come.cast(self.held.schema)]))
+        come = diff.filter(pc.not_equal(diff.column(CHANGE), "delete")).select(self.content.column_names)
+        return replace(self, content=pa.concat_tables([stay, come.cast(self.content.schema)]))
 
     def version(self) -> int:
         return 0
 
     def schema(self) -> pa.Schema:
-        return self.held.schema
+        return self.content.schema
 
     def rows(self, version: int) -> int:
         """Return so many that evaluating the whole table is never cheaper."""
         return sys.maxsize
 
     def read(self, spark: SparkSession, version: int) -> DataFrame:
-        return to_frame(spark, self.held)
+        return to_frame(spark, self.content)
 
     def rows_of(self, keys: pa.Table, version: int, *, limit: int | None = None) -> pa.Table:
-        rows = _rows(self.held, f"EXISTS (SELECT 1 FROM k WHERE {_equal(keys)})", keys)
+        rows = _rows(self.content, f"EXISTS (SELECT 1 FROM k WHERE {_equal(keys)})", keys)
         return rows if limit is None else rows.slice(0, limit)
 
     def keys_where(
         self, key: Sequence[str], others: pa.Table, condition: str, version: int, *, limit: int
     ) -> pa.Table | None:
-        return distinct(_rows(self.held, f"EXISTS (SELECT 1 FROM k WHERE {condition})", others).select(list(key)))
+        return distinct(_rows(self.content, f"EXISTS (SELECT 1 FROM k WHERE {condition})", others).select(list(key)))
 
     def rows_where(
         self, condition: str, version: int, *, without: pa.Table | None, limit: int = sys.maxsize
     ) -> pa.Table:
         if without is None:
-            return _rows(self.held, condition)
-        return _rows(self.held, f"({condition}) AND NOT EXISTS (SELECT 1 FROM k WHERE {_equal(without)})", without)
+            return _rows(self.content, condition)
+        return _rows(self.content, f"({condition}) AND NOT EXISTS (SELECT 1 FROM k WHERE {_equal(without)})", without)
 
 
 def _equal(keys: pa.Table) -> str:

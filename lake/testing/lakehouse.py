@@ -98,8 +98,10 @@ class Lakehouse:
         table = self.project.table(declaration)
         position = table.position()
         rows = Scan(table.path, position.version if position else None).arrow().to_pylist()
-        shown = [{column: row[column] for column in visible(row)} for row in rows]
-        return sorted(shown, key=lambda row: [(row[c] is not None, str(row[c])) for c in declaration.kind.identity])
+        visible_rows = [{column: row[column] for column in visible(row)} for row in rows]
+        return sorted(
+            visible_rows, key=lambda row: [(row[c] is not None, str(row[c])) for c in declaration.kind.identity]
+        )
 
     def check_laws(self, *, slices: int = 2) -> None:
         """Raise LawError unless, for every table:

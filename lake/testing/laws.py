@@ -45,11 +45,11 @@ def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
     """Return the table advanced part by part."""
     sliced = SlicedTable.of(kind, parts)
     name, settings = sliced.declaration.name, NOWHERE.settings
-    table = TableInMemory(settings, "silver", name, name, held=sliced.evaluated(1))
+    table = TableInMemory(settings, "silver", name, name, content=sliced.evaluated(1))
     for number in range(2, len(parts) + 1):
         evaluation = Evaluation(sliced.inputs(number), sliced.declaration, table, sliced.head(number - 1))
         table = table.after(difference(evaluation, affected_keys(evaluation)), kind.identity)
-    return to_frame(sliced.spark, table.held)
+    return to_frame(sliced.spark, table.content)
 
 
 @dataclass(frozen=True)
