@@ -17,7 +17,7 @@ from typing import Final
 PANIC: Final = re.compile(rb"thread '[^']*'(?: \([0-9]+\))? panicked at ")
 PANIC_DETAILS: Final = re.compile(rb"stack backtrace:|note: |\s+[0-9]+: |\s+at |\s*$")
 END_MARK: Final = b"\0the end of what is printed\n"
-PATIENCE: Final = 5.0
+PATIENCE: Final = 5.0  # seconds
 
 
 @contextmanager

@@ -24,7 +24,7 @@ COLOURS: Final = {"lake:": "red", "warning": "yellow", "failed": "red"}
 REPORTED_HERE: Final = frozenset({"check", "settle"})
 """Verbs whose result nothing else reports."""
 SHOWN_AT_ONCE: Final = frozenset({"load", "start"})
-SHORT: Final = 0.5
+SHORT: Final = 0.5  # seconds; shorter steps are not shown
 
 
 def stderr_is_terminal() -> bool:

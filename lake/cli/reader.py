@@ -6,7 +6,7 @@ import click
 
 from lake.cli import Shell, common_options, table
 
-DAYS: click.FloatRange = click.FloatRange(min=0, min_open=True, max=36_500)
+DAYS: click.FloatRange = click.FloatRange(min=0, min_open=True, max=36_500)  # a hundred years
 
 
 @click.group(invoke_without_command=True)

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Final
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-PATIENCE: Final = 5.0
+PATIENCE: Final = 5.0  # seconds
 INTERRUPT_ATTEMPTS: Final = 4
 """Interrupts sent to Spark before the process exits regardless."""
 

@@ -102,7 +102,7 @@ def judge_table(table: Table, declaration: Declaration, suite: Suite, *, version
 
 
 def record_checks(settings: Settings, judged: Sequence[tuple[Table, Check]]) -> list[Check]:
-    """Record new checks in one commit; return all with their numbers."""
+    """Record new checks in one commit, and return all checks with their numbers."""
     made = [replace(check, results=_recorded_results(table, check)) for table, check in judged if not check.number]
     number = next((check.number for check in checks.record_checks(settings, made)), 0)
     return [check if check.number else replace(check, number=number) for _, check in judged]
@@ -155,7 +155,7 @@ def _met_suite_since(table: Table, suite: Suite, last: Check, version: int) -> b
 
 
 def _all_commits_since(table: Table, last: Check, version: int, holds: Callable[[TableHead], bool]) -> bool:
-    """Return whether every version since the check is a commit of ours that `holds`."""
+    """Return whether every later version is a commit of this project that `holds`."""
     since = last.version if last.version is not None else -1
     later = takewhile(lambda head: head.version > since, table.heads())
     return sum(holds(head) for head in later if head.version <= version) == version - since

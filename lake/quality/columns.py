@@ -148,6 +148,7 @@ class ExpectationColumn:
 
     @property
     def python(self) -> str:
+        """SQL of a value for `read`."""
         match self.kind:
             case "date":
                 return f"({self.sql} - DATE '1970-01-01')"

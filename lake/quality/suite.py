@@ -103,7 +103,7 @@ class Suite:
 
     @cached_property
     def hash(self) -> str:
-        """Hash without order, layout and `doc`."""
+        """Hash without order, layout and `doc`. Rows that passed another suite are judged again."""
         content = sorted(
             json.dumps([e.type, e.kwargs, e.severity], sort_keys=True, default=str) for e in self.expectations
         )

@@ -17,7 +17,7 @@ from lake.store.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class TableVerdict:
-    """Whether `table` is as published in `version`; `why` is the reason for `unknown` and `differs`."""
+    """Verdict on `table` in `version`; `why` is the reason if it is not identical."""
 
     table: str
     version: int

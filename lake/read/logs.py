@@ -113,7 +113,10 @@ def value_functions(contracts: Sequence[Contract]) -> tuple[Function, ...]:
 
 
 def fields_sql(contracts: Sequence[Contract], events: str, own: Sequence[str]) -> str:
-    """Return SQL of the newest contract's fields and `own` columns (with `_version`) over `events`, files of a log."""
+    """Return SQL of the newest contract's fields and of `own` columns, which include `_version`.
+
+    `events` is a query of a log's files.
+    """
     members, newest, places = _members(contracts), contracts[-1], origins.origins(contracts)
     if members:
         call = f'"{FUNCTION.format(newest.name)}"(CAST(_version AS INTEGER), _extra)'

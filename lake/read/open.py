@@ -116,7 +116,7 @@ class OpenLakehouse:
 
         Apply the rows, then call `ack()`. A named `consumer` resumes after its last acknowledged edition;
         unacknowledged changes come again. `from_edition` starts after an edition without a snapshot. `follow` waits for
-        new editions.
+        new editions; the edition of this object may expire meanwhile.
 
         Raises DeclarationError for an unknown table; StartOver if a needed edition has expired, unless `start_over`
         replaces all rows by a snapshot; Unavailable if another process reads for the consumer.

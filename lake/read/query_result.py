@@ -62,7 +62,10 @@ class QueryResult:
 
 
 def run_query(con: duckdb.DuckDBPyConnection, query: str) -> QueryResult:
-    """Return the result of one statement, evaluated lazily. PIVOT and EXPLAIN, which cannot be in a FROM, are not."""
+    """Return the result of one statement, evaluated when its rows are read.
+
+    PIVOT and EXPLAIN cannot be in a FROM: they are evaluated at once.
+    """
     try:
         relation = con.sql(query)
     except duckdb.Error:

@@ -31,6 +31,7 @@ class Function:
     gives: str
 
     def make(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Create it in `con`, which must be closed afterwards."""
         con.create_function(self.name, self.work, [*self.takes], self.gives, type=ARROW, null_handling=SPECIAL)
 
 
@@ -99,7 +100,7 @@ def stored_files(path: Address) -> list[str]:
 
 
 def rows_sql(files: Iterable[str], columns: Mapping[str, str]) -> str:
-    """Return SQL of the rows of `files` with `columns` (name: type) and FILE, null where missing."""
+    """Return SQL of the rows of `files` with `columns` (name: type) and FILE, null if a file lacks one."""
     wanted = {**columns, FILE: "VARCHAR"}
     nothing = ", ".join(f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind in wanted.items())
     listed = ", ".join(map(literal, files))

@@ -164,6 +164,7 @@ class EditionReader:
             raise
 
     def relation(self, query: str) -> duckdb.DuckDBPyRelation:
+        """Return the result as a lazy relation, which keeps its connection."""
         with self.connect(query) as con:
             return con.sql(query)
 

@@ -187,9 +187,9 @@ class _ConsumerPosition:
         self.consumer = consumers.begin(self.settings, self.consumer, edition)
 
     def next_step(self, current: Edition) -> tuple[Edition | None, Edition] | None:
-        """The editions that the next changes lead from and to; None where it has the one that readers see.
+        """Return the editions before and after the next changes, or None.
 
-        What was given and not acknowledged is given again, to the same edition: it may have been applied.
+        Changes that were not acknowledged are repeated to the same edition, because they may have been applied.
         """
         has, offered = self.consumer.edition, self.consumer.offered
         if consumers.must_start_over(self.settings, self.consumer):

@@ -192,7 +192,10 @@ def _raced(subject: str, place: Address) -> Diagnosis:
 
 
 def _cold(settings: Settings) -> Iterator[Diagnosis]:
-    """Check the archive tier. Copies of a warehouse may share a bucket, so writers race there."""
+    """Check the archive tier. Copies of a warehouse may share a bucket, so writers race there.
+
+    A folder needs no lock, even on another machine: archiving holds a lease of the warehouse.
+    """
     if place := Warehouse(settings).cold:
         yield _raced("cold", place) if settings.store else _writable("cold", Path(place.url))
         if not settings.store:

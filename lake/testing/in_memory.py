@@ -84,7 +84,7 @@ class TableInMemory(Table):
         return self.content.schema
 
     def rows(self, version: int) -> int:
-        """Return so many that evaluating the whole table is never cheaper."""
+        """Return a huge number, so that evaluating the whole table is never cheaper."""
         return sys.maxsize
 
     def read(self, spark: SparkSession, version: int) -> DataFrame:
