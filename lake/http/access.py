@@ -1,4 +1,4 @@
-"""Who may post: who has the stream's bearer token, or signs by its secret as Standard Webhooks have it."""
+"""Authentication of event producers: a bearer token per stream, or a signature as in Standard Webhooks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from standardwebhooks.webhooks import WebhookVerificationError
 from lake import file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError
+from lake.http.bearer_token import bearer_token
 from lake.http.problems import Problem
-from lake.http.shown import shown_token
 from lake.sources.http import Declared, from_environment
 
 SIGNED = ("webhook-id", "webhook-timestamp", "webhook-signature")
@@ -25,7 +25,10 @@ SIGNED = ("webhook-id", "webhook-timestamp", "webhook-signature")
 
 @dataclass(frozen=True)
 class Access:
-    """The tokens and secrets of all streams. `token_file` has the token that was made here, where one is used."""
+    """Tokens and webhook secrets of all streams of a source.
+
+    `token_file` has the generated token; None if every stream declares its own.
+    """
 
     tokens: Mapping[str, str]
     webhooks: Mapping[str, Webhook]
@@ -33,30 +36,34 @@ class Access:
 
     @classmethod
     def of(cls, settings: Settings, declared: Declared) -> Access:
-        """From the environment. Streams without a token of their own share one made on first use.
+        """Read tokens and secrets from the environment. Streams without a token share one that is generated on first
+        use.
 
-        Raises DeclarationError where a variable is not set, a secret is not one, or others can read the token.
+        Raises DeclarationError if a variable is unset, a secret is malformed, or other users can read the token file.
         """
         tokens = {stream: from_environment(name, declared.where) for stream, name in declared.tokens.items()}
         webhooks = {stream: _webhook(name, declared.where) for stream, name in declared.secrets.items()}
         rest = [stream for stream in declared.streams if stream not in tokens]
-        file = _made(settings, declared.name) if rest else None
+        file = _own_token(settings, declared.name) if rest else None
         if file is not None:
             tokens |= dict.fromkeys(rest, file.read_text("utf-8").strip())
         return cls(tokens, webhooks, file)
 
-    def may_begin(self, stream: str, headers: Mapping[str, str]) -> bool:
-        """Whether a request shows the token. Else its body has to be signed: `may_post`. Raises Problem for neither."""
+    def has_token_or_signature(self, stream: str, headers: Mapping[str, str]) -> bool:
+        """Return True if the request has the stream's token, False if it has a signature to check once the body is
+        complete.
+
+        Raises Problem if it has neither.
+        """
         shown = headers.get("authorization", "")
         scheme, _, token = shown.partition(" ")
-        if scheme.lower() == "bearer" and _same(token.strip(), self.tokens[stream]):
+        if scheme.lower() == "bearer" and _equal(token.strip(), self.tokens[stream]):
             return True
         if stream in self.webhooks and all(name in headers for name in SIGNED):
             return False
         raise Problem("no-token", f"{'a wrong' if shown else 'no'} token for {stream}")
 
-    def must_be_signed(self, stream: str, headers: Mapping[str, str], body: bytes) -> None:
-        """Raises Problem where a body, as it came, is not signed by the stream's secret."""
+    def check_signature(self, stream: str, headers: Mapping[str, str], body: bytes) -> None:
         try:
             self.webhooks[stream].verify(body, {name: headers[name] for name in SIGNED}, json_parse=False)
         except WebhookVerificationError as error:
@@ -64,13 +71,12 @@ class Access:
         except (ValueError, binascii.Error):  # a header or a body that is not text
             raise Problem("bad-signature", "the signature's headers or the body cannot be read") from None
 
-    def may_look(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request shows any of the tokens: as a bearer, or as a browser's password."""
-        shown = shown_token(headers)
-        return any(_same(shown, token) for token in self.tokens.values())
+    def has_any_token(self, headers: Mapping[str, str]) -> bool:
+        shown = bearer_token(headers)
+        return any(_equal(shown, token) for token in self.tokens.values())
 
 
-def _same(shown: str, token: str) -> bool:
+def _equal(shown: str, token: str) -> bool:
     return compare_digest(shown.encode(), token.encode())
 
 
@@ -82,7 +88,7 @@ def _webhook(variable: str, where: str) -> Webhook:
         raise DeclarationError(f"{variable} is not a secret of Standard Webhooks", where=where, fix=fix) from None
 
 
-def _made(settings: Settings, source: str) -> Path:
+def _own_token(settings: Settings, source: str) -> Path:
     file = file_modes.scratch(settings, "http") / f"{source}.token"
     if not file.exists():
         with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as new:

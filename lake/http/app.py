@@ -1,4 +1,4 @@
-"""Intake: POST /streams/<stream>, and how that is described to people."""
+"""Intake application: endpoints that accept posted events (`POST /streams/<stream>`, `POST /streams`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -19,31 +19,35 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.decide.decider import Decider
 from lake.errors import LakeError, did_you_mean
-from lake.http import bodies, pages, taken
+from lake.http import bodies, pages, receipt
 from lake.http.access import Access
-from lake.http.answering import answering
-from lake.http.bodies import Record
-from lake.http.checking import must_fit
+from lake.http.backpressure import LOOK_SECONDS, Backpressure, BodyMemory, Rate
+from lake.http.bodies import PostedRecord
 from lake.http.commits import RETRY_SECONDS, Commits
-from lake.http.deciding import Deciding, expected
+from lake.http.contract_check import check_contracts
+from lake.http.decisions import Decisions, expected_version
 from lake.http.describe import is_idempotent, named_headers, needs_id
 from lake.http.editions import Editions
-from lake.http.pressure import LOOK_SECONDS, BodyMemory, Pressure, Rate
+from lake.http.problem_handler import handle_problems
 from lake.http.problems import Problem
-from lake.http.taken import Taken, Took
+from lake.http.receipt import Receipt, StreamReceipt
 from lake.records.single import SingleReader
 from lake.sources.http import Declared
 from lake.sources.http_files import Writer
+from lake.text import span
 
 PARAMETERS: Final = {"wait", "timeout", "decide"}
 PATIENCE: Final = 30.0
 LONGEST: Final = 600.0
-"""Seconds that ?wait=edition may take: by default, and at most."""
+"""Seconds that ?wait=edition may take: by default PATIENCE, at most LONGEST."""
 
 
 @dataclass
 class Intake:
-    """What takes events for one source. `decider` has begun, where events of any stream are decided on."""
+    """Endpoints that accept events for one source.
+
+    `decider` validates events of the streams that have a command rule; its `begin` has been called.
+    """
 
     settings: Settings
     declared: Declared
@@ -52,14 +56,14 @@ class Intake:
     writer: Writer
     decider: Decider | None = None
     commits: Commits = field(init=False)
-    deciding: Deciding = field(init=False)
+    decisions: Decisions = field(init=False)
     decides: Collection[str] = field(init=False)
-    pressure: Pressure = field(init=False)
+    pressure: Backpressure = field(init=False)
     ending: asyncio.Event = field(init=False)
 
     def __post_init__(self) -> None:
         self.decides = self.decider.rules if self.decider else ()
-        self.pressure = Pressure(self.declared.folder, self.declared.limits)
+        self.pressure = Backpressure(self.declared.folder, self.declared.limits)
         self.rates = {stream: Rate(self.declared.limits.rate) for stream in self.declared.streams}
         self.headers = {stream: named_headers(self.contracts[stream]) for stream in self.declared.streams}
         self.readers = {
@@ -69,19 +73,16 @@ class Intake:
         }
 
     def stop(self) -> None:
-        """Has those who wait for an edition answered now. Called by a signal, while the server runs."""
         self.ending.set()
 
     @property
     def routes(self) -> list[Route]:
-        """What is posted to."""
         return [
-            Route("/streams/{stream}", answering(self.post), methods=["POST"]),
-            Route("/streams", answering(self.post_to_several), methods=["POST"]),
+            Route("/streams/{stream}", handle_problems(self.post), methods=["POST"]),
+            Route("/streams", handle_problems(self.post_to_several), methods=["POST"]),
         ]
 
     async def post(self, request: Request) -> Response:
-        """Takes the events of a request, all or none, and answers when the disk has them."""
         received, stream, decides = _now(), str(request.path_params["stream"]), _decides(request)
         if stream not in self.rates:
             hint = did_you_mean(stream, self.rates)
@@ -89,7 +90,7 @@ class Intake:
         waits = _waits(request)
         options = {"named": self.headers[stream], **self._held_to(received)}
 
-        def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[Record]]:
+        def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[PostedRecord]]:
             signed(stream)
             return {stream: bodies.records(body, request.headers, **options)}
 
@@ -97,12 +98,12 @@ class Intake:
         return await self._answer(request, took, waits, {"token": took.each[0].token})
 
     async def post_to_several(self, request: Request) -> Response:
-        """As `post`, for several streams at once: no cut has a part of it."""
+        """Commit events of several streams as one request. No cut contains only a part of it."""
         received, waits, decides = _now(), _waits(request), _decides(request)
-        if not self.access.may_look(request.headers):
+        if not self.access.has_any_token(request.headers):
             raise Problem("no-token", "no token for any stream")
 
-        def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[Record]]:
+        def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[PostedRecord]]:
             options = {"named": self.headers, **self._held_to(received)}
             by_stream = bodies.of_several(body, request.headers, **options)
             for stream in by_stream:
@@ -112,12 +113,12 @@ class Intake:
         took = await self._take(request, [], read, decides)
         return await self._answer(request, took, waits, {"tokens": {each.stream: each.token for each in took.each}})
 
-    async def _answer(self, request: Request, took: Taken, waits: float | None, answer: dict[str, Any]) -> Response:
+    async def _answer(self, request: Request, took: Receipt, waits: float | None, answer: dict[str, Any]) -> Response:
         answer["records"] = sum(each.records for each in took.each)
         answer["idempotent"] = all(is_idempotent(self.contracts[each.stream]) for each in took.each)
         headers = {}
         if took.decided is not None:
-            answer |= taken.versions_of(took.decided, self.contracts)
+            answer |= receipt.decision_json(took.decided, self.contracts)
             headers = {"etag": f'"{answer["version"]}"'} if "version" in answer else {}
         if waits is None:
             return JSONResponse(answer, 202, headers)
@@ -129,52 +130,58 @@ class Intake:
         self,
         request: Request,
         streams: list[str],
-        read: Callable[[bytes, Callable[[str], None]], dict[str, list[Record]]],
+        read: Callable[[bytes, Callable[[str], None]], dict[str, list[PostedRecord]]],
         decides: bool,
-    ) -> Taken:
-        """Commits what `read` makes of the body, whose second argument is to be called for each stream.
+    ) -> Receipt:
+        """Commit the records that `read` returns for the body. `read` calls its second argument for each stream it
+        finds.
 
-        Where it `decides`, all of it if it is accepted. It raises Problem where the request may not post to it; for
-        `streams`, that is known before the body has come.
+        Authentication for `streams` happens before the body is read. If `decides`, the records are validated first.
+        Raises Problem.
         """
         headers = request.headers
-        has_token = {stream: self.access.may_begin(stream, headers) for stream in streams}
+        has_token = {stream: self.access.has_token_or_signature(stream, headers) for stream in streams}
         with self.pressure.request(has_token=all(has_token.values())) as memory:
             body = await self._body(request, memory)
 
             def signed(stream: str) -> None:
-                if not (has_token[stream] if stream in has_token else self.access.may_begin(stream, headers)):
-                    self.access.must_be_signed(stream, headers, body)
+                if stream not in has_token:
+                    has_token[stream] = self.access.has_token_or_signature(stream, headers)
+                if not has_token[stream]:
+                    self.access.check_signature(stream, headers, body)
 
             by_stream = read(body, signed)
-            for stream, records in by_stream.items():
-                self._must_have_ids(stream, records)
-            if not any(by_stream.values()):
-                raise Problem("unparseable", "the body has no record")
-            self._must_decide(by_stream, decides)
-            for stream, records in by_stream.items():
-                self.rates[stream].take(len(records))
-            must_fit(by_stream, self.readers)
+            self._check(by_stream, decides)
             by_stream = {stream: records for stream, records in by_stream.items() if records}
             if decides:
-                decided, put = await self.deciding.decide(by_stream, expected(headers))
+                decided, put = await self.decisions.decide(by_stream, expected_version(headers))
             else:
                 every = [(stream, each) for stream, records in by_stream.items() for each in records]
                 decided, put = None, await self.commits.put(every)
             if put is not None:
                 self.pressure.kept(len(body))
-                return Taken(taken.now(by_stream, self.declared.name, put), decided)
+                return Receipt(receipt.new_receipts(by_stream, self.declared.name, put), decided)
             assert decided is not None
-            return Taken(taken.before(by_stream, decided), decided)
+            return Receipt(receipt.earlier_receipts(by_stream, decided), decided)
 
-    def _must_decide(self, by_stream: Mapping[str, list[Record]], decides: bool) -> None:
+    def _check(self, by_stream: dict[str, list[PostedRecord]], decides: bool) -> None:
+        for stream, records in by_stream.items():
+            self._must_have_ids(stream, records)
+        if not any(by_stream.values()):
+            raise Problem("unparseable", "the body has no record")
+        self._must_decide(by_stream, decides)
+        for stream, records in by_stream.items():
+            self.rates[stream].take(len(records))
+        check_contracts(by_stream, self.readers)
+
+    def _must_decide(self, by_stream: Mapping[str, list[PostedRecord]], decides: bool) -> None:
         of_rules = [stream for stream in by_stream if stream in self.decides]
         if of_rules and not decides:
             raise Problem("must-decide", f"{of_rules[0]} accepts decided events only")
         if decides and not of_rules:
             raise Problem("wrong-request", f"nothing decides on {', '.join(by_stream)}: see docs/how-to/commands.md")
 
-    def _must_have_ids(self, stream: str, records: list[Record]) -> None:
+    def _must_have_ids(self, stream: str, records: list[PostedRecord]) -> None:
         if needs_id(self.contracts[stream]) and any("http.id" not in record.facts for record in records):
             raise Problem("missing-id", f"{stream} takes an event's id from the request, and this request has none")
 
@@ -187,7 +194,6 @@ class Intake:
         }
 
     async def _body(self, request: Request, memory: BodyMemory) -> bytes:
-        """The whole body, unpacked. Raises Problem where it is too long, too slow, or more than memory may have."""
         packing = request.headers.get("content-encoding", "identity").strip().lower()
         if packing not in {"gzip", "x-gzip", "identity"}:
             raise Problem("wrong-encoding", f"found {packing!r}")
@@ -208,7 +214,7 @@ class Intake:
             raise Problem("wrong-encoding", "the gzip stream is truncated")
         return b"".join(parts)
 
-    async def _edition(self, request: Request, took: Took, seconds: float) -> int | None:
+    async def _edition(self, request: Request, took: StreamReceipt, seconds: float) -> int | None:
         try:
             return await self.editions.wait(
                 took.stream,
@@ -217,42 +223,35 @@ class Intake:
                 ending=self.ending,
                 is_gone=request.is_disconnected,
             )
-        except (LakeError, OSError):  # what was taken is safe, whatever readers see
+        except (LakeError, OSError):  # the events are committed; only the lookup failed
             return None
 
     def page(self, base: str, *, local: bool) -> str:
-        """Return the part of the page at `base` about streams; if `local`, with the path of the token's file."""
-        waiting = self.pressure.waiting
-        seconds = None if waiting.oldest is None else max(time.time() - waiting.oldest, 0.0)
-        own = self.access.token_file
-        return pages.streams(
-            self.declared.name,
-            self.taken,
-            base,
-            waiting=waiting,
-            seconds=seconds,
-            taken=(self.commits.groups, self.commits.records),
-            token=f"TOKEN=$(cat {own})" if own and local else "ask whoever runs the server",
-            decides=self.decides,
-        )
+        waiting, own = self.pressure.waiting, self.access.token_file
+        oldest = "nothing waits"
+        if waiting.oldest is not None:
+            oldest = f"the oldest for {span(timedelta(seconds=max(time.time() - waiting.oldest, 0.0)))}"
+        facts = {
+            "Waiting for lake ingest": f"{waiting.events:,} events in {waiting.files:,} files; {oldest}",
+            "Since the start": f"{self.commits.records:,} events in {self.commits.groups:,} groups",
+            "Token": f"TOKEN=$(cat {own})" if own and local else "ask whoever runs the server",
+        }
+        return pages.streams(self.declared.name, self.taken, base, facts, decides=self.decides)
 
     @property
     def taken(self) -> list[Contract]:
-        """The contracts of the streams that events are taken for."""
         return [self.contracts[stream] for stream in self.declared.streams]
 
-    def must_take(self) -> None:
-        """Raises Problem where events are not taken at the moment: the disk or the backlog forbids it."""
+    def check_capacity(self) -> None:
         with self.pressure.request():
             pass
 
     @asynccontextmanager
-    async def living(self) -> AsyncIterator[None]:
-        """Takes events while the block runs, and commits what it has."""
+    async def lifespan(self) -> AsyncIterator[None]:
         self.commits, self.ending = Commits(self.writer), asyncio.Event()
         self.editions = Editions(self.settings, self.declared.name)
         if self.decider is not None:
-            self.deciding = Deciding(self.decider, self.commits, begun=True)
+            self.decisions = Decisions(self.decider, self.commits, begun=True)
         self.pressure.seen(*await asyncio.to_thread(self.pressure.look))
         looking = asyncio.create_task(self._look())
         try:
@@ -283,7 +282,7 @@ def _decides(request: Request) -> bool:
 
 
 def _waits(request: Request) -> float | None:
-    """For how many seconds an edition is waited for; None for not at all. Raises Problem for a wrong parameter."""
+    """Return the seconds to wait for an edition; None for no wait. Raises Problem for a wrong parameter."""
     parameters = request.query_params
     for name in parameters:
         if name not in PARAMETERS:

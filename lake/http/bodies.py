@@ -1,17 +1,18 @@
-"""A request's body as records: their texts as they came, digit for digit, and what the request says of them.
+"""Parser of request bodies: the text of each record, unchanged, and facts about it from the request.
 
     application/json                        one object, or an array of objects
-    application/x-ndjson, application/jsonl an object a line; empty lines are none
+    application/x-ndjson, application/jsonl an object per line; empty lines are skipped
     application/cloudevents+json            a CloudEvent whose `data` is the record
-    application/cloudevents-batch+json      an array of such
+    application/cloudevents-batch+json      an array of CloudEvents
 
-A JSON object with the headers `ce-id`, `ce-source` … is a CloudEvent too, whose body is its data (CloudEvents 1.0.2,
-HTTP protocol binding: https://github.com/cloudevents/spec).
+A JSON object with the headers `ce-id`, `ce-source` … is a CloudEvent too. Its body is the data (CloudEvents 1.0.2, HTTP
+protocol binding: https://github.com/cloudevents/spec).
 
-The fact "http.id" of a record is the id that its producer sends again with it: the CloudEvent's own, else the header
-`webhook-id`, else `Idempotency-Key`; where a request has one of the latter two for several records, the id of each is
-`<id>:<ordinal>`, from 1. "cloudevents.source" and the like are a CloudEvent's attributes,
-"http.headers.<name>" is a header.
+Facts of a record:
+- "http.id" identifies a retry. It is the id of the CloudEvent, else the header `webhook-id`, else `Idempotency-Key`. If
+  one header covers several records, their ids are `<id>:<ordinal>`, from 1.
+- "cloudevents.<name>" is an attribute of the CloudEvent.
+- "http.headers.<name>" is a request header.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ TYPES: Final = ("application/json", "application/x-ndjson", EVENT, EVENTS)
 LONGEST_ID: Final = 1024
 SURROGATE: Final = re.compile("[\ud800-\udfff]")
 SHOWN: Final = 10
-"""Bad records that an answer names."""
+"""Most bad records that an answer lists."""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One record of a request: its text, and the facts about it that contracts may name."""
+class PostedRecord:
+    """Record of a request: its text, and the facts that contracts may refer to."""
 
     text: str
     facts: Mapping[str, str]
@@ -53,8 +54,7 @@ class Record:
         return self.text.encode("utf-8", "surrogatepass")
 
 
-class _Oversized(NotJson):
-    """A record that is too long."""
+class _Oversized(NotJson): ...
 
 
 def records(  # noqa: PLR0913  a request, and what it is held to
@@ -65,10 +65,10 @@ def records(  # noqa: PLR0913  a request, and what it is held to
     record_bytes: int,
     max_records: int,
     named: Iterable[str] = (),
-) -> list[Record]:
-    """The records of a body; the headers that are `named` are facts of each.
+) -> list[PostedRecord]:
+    """Return the records of a body. Each has the request headers `named` as facts.
 
-    Raises Problem, which names the first bad records, where any is bad: then none is taken.
+    Raises Problem, which lists the first bad records, if any record is bad.
     """
     kind, _, options = headers.get("content-type", "").partition(";")
     kind = kind.strip().lower()
@@ -107,10 +107,10 @@ def of_several(  # noqa: PLR0913  a request, and what it is held to
     record_bytes: int,
     max_records: int,
     named: Mapping[str, Iterable[str]],
-) -> dict[str, list[Record]]:
-    """The records of each stream in a body {stream: [record, …] or record, …}. Raises Problem as `records` does.
+) -> dict[str, list[PostedRecord]]:
+    """Return the records by stream of a body {stream: [record, …] or record, …}. Raises Problem as `records` does.
 
-    The streams that may be in it are those of `named`. The ids of a stream's records are those of a request for it.
+    The streams allowed are those of `named`. Ids are numbered for each stream by itself.
     """
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Problem("wrong-type", "records of several streams come as application/json")
@@ -122,7 +122,7 @@ def of_several(  # noqa: PLR0913  a request, and what it is held to
     names = [name for name, _ in parts]
     if not parts or len(set(names)) < len(names):
         raise Problem("unparseable", 'write {"stream": [record, …], …}, each stream once', reason=Reason.UNPARSEABLE)
-    by_stream: dict[str, list[Record]] = {}
+    by_stream: dict[str, list[PostedRecord]] = {}
     for name, part in parts:
         if name not in named:
             raise Problem("no-stream", f"no stream {name!r} here; {did_you_mean(name, named)}")
@@ -138,9 +138,9 @@ def of_several(  # noqa: PLR0913  a request, and what it is held to
 
 
 def unpacked(chunk: bytes, stream: Any, room: int) -> bytes:
-    """Return a chunk of gzip unpacked, up to one byte more than `room`. `stream` is zlib.decompressobj(31).
+    """Decompress a chunk of gzip into at most `room` + 1 bytes. `stream` is zlib.decompressobj(31).
 
-    Raises Problem for what is no gzip, and for what follows its end: a second member would be lost.
+    Raises Problem if it is no gzip, or if anything follows its end: a second member would be lost.
     """
     try:
         part = bytes(stream.decompress(stream.unconsumed_tail + chunk, room + 1))
@@ -158,7 +158,6 @@ def _lines(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _each(text: str, *, many: bool) -> Iterator[tuple[str, Any]]:
-    """The texts of the values of an array, or of the one value."""
     if many:
         yield from elements(text.strip(SPACES))
     else:
@@ -166,7 +165,6 @@ def _each(text: str, *, many: bool) -> Iterator[tuple[str, Any]]:
 
 
 def _good(parsed: Iterator[tuple[str, Any]], record_bytes: int, max_records: int) -> list[str]:
-    """Return the texts of the records. Raise Problem that names the bad ones."""
     good, bad, number = list[str](), list[dict[str, Any]](), 0
     try:
         for number, (text, value) in enumerate(parsed, 1):
@@ -197,7 +195,7 @@ def _must_be_object(text: str, value: Any, record_bytes: int) -> None:
         raise NotJson("it is not a JSON object")
 
 
-def _identified(texts: list[str], headers: Mapping[str, str], facts: Mapping[str, str]) -> list[Record]:
+def _identified(texts: list[str], headers: Mapping[str, str], facts: Mapping[str, str]) -> list[PostedRecord]:
     own = facts.get("cloudevents.id")
     sent = own or headers.get("webhook-id") or headers.get("idempotency-key", "")
     if sent.startswith('"') and sent.endswith('"') and len(sent) > 2 and not own:
@@ -205,14 +203,13 @@ def _identified(texts: list[str], headers: Mapping[str, str], facts: Mapping[str
     if len(sent) > LONGEST_ID:
         raise Problem("wrong-request", f"an id of more than {LONGEST_ID:,} characters")
     if not sent:
-        return [Record(text, facts) for text in texts]
+        return [PostedRecord(text, facts) for text in texts]
     if len(texts) == 1:
-        return [Record(text, {**facts, "http.id": sent}) for text in texts]
-    return [Record(text, {**facts, "http.id": f"{sent}:{number}"}) for number, text in enumerate(texts, 1)]
+        return [PostedRecord(text, {**facts, "http.id": sent}) for text in texts]
+    return [PostedRecord(text, {**facts, "http.id": f"{sent}:{number}"}) for number, text in enumerate(texts, 1)]
 
 
-def _cloud_event(text: str, number: int, facts: Mapping[str, str]) -> Record:
-    """The data of a CloudEvent in structured mode, as its text has it."""
+def _cloud_event(text: str, number: int, facts: Mapping[str, str]) -> PostedRecord:
     parts = dict(pairs := list(members(text)))
     if len(parts) < len(pairs):
         raise _event_problem(number, "a CloudEvent with an attribute twice")
@@ -230,7 +227,7 @@ def _cloud_event(text: str, number: int, facts: Mapping[str, str]) -> Record:
     if not data.startswith("{"):
         raise _event_problem(number, "a CloudEvent whose data is not a JSON object")
     attributes = {f"cloudevents.{name}": event[name] for name in ATTRIBUTES if name in event}
-    return Record(data, {**facts, **attributes, "http.id": event["id"]})
+    return PostedRecord(data, {**facts, **attributes, "http.id": event["id"]})
 
 
 def _event_problem(number: int, detail: str) -> Problem:

@@ -1,6 +1,7 @@
-"""`lake append --decide`: the events of one file as one request, to the server of their source where one runs.
+"""Implementation of `lake append --decide`: post the events of one file for validation.
 
-Where none runs, this process holds the source's folder in its place, for as long as it takes.
+They are sent to the running server of their source. If none runs, this process locks the source's folder and validates
+them itself.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from lake.contracts.contract import Contract, known_stream, load_contracts
 from lake.decide.decider import Decider
 from lake.decide.rule import rules
 from lake.errors import ContractError, DeclarationError, LakeError, Refused, Unavailable
-from lake.http import bodies, declarations, taken
+from lake.http import bodies, declarations, receipt
 from lake.http.access import Access
-from lake.http.bodies import Record
-from lake.http.checking import must_fit
+from lake.http.bodies import PostedRecord
 from lake.http.commits import Commits
-from lake.http.deciding import Deciding, expected
+from lake.http.contract_check import check_contracts
+from lake.http.decisions import Decisions, expected_version
 from lake.http.describe import is_idempotent
 from lake.http.problems import KINDS, Problem
 from lake.http.server import address_of, must_be_installed
@@ -40,7 +41,6 @@ from lake.sources.http_files import Writer
 JSON: Final = "application/json"
 JSON_LINES: Final = "application/x-ndjson"
 PATIENCE: Final = 10.0
-"""Seconds that another command may hold the folder."""
 WAIT: Final = 0.05
 ANSWER_SECONDS: Final = 60.0
 REFUSED: Final = ("refused", "outdated", "sent-before")
@@ -48,8 +48,9 @@ REFUSED: Final = ("refused", "outdated", "sent-before")
 
 @dataclass(frozen=True)
 class Events:
-    """What is to be decided: JSON Lines of one of the `streams`, or {stream: [event, …], …} of several; by what it is
-    known when it is sent again, what is expected of its key.
+    """Events to validate: JSON Lines of one stream, or {stream: [event, …], …} of several.
+
+    `id` is the idempotency key; the default is a hash of the body. `expect` is the version that the key must have.
     """
 
     streams: tuple[str, ...]
@@ -60,7 +61,6 @@ class Events:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Those of the request that it would be."""
         kind = JSON if len(self.streams) > 1 else JSON_LINES
         headers = {"content-type": kind, "idempotency-key": self.id or hashlib.sha256(self.body).hexdigest()[:32]}
         headers |= {"if-match": self.expect if self.expect == "*" else f'"{self.expect}"'} if self.expect else {}
@@ -68,10 +68,10 @@ class Events:
 
 
 def append_decided(settings: Settings, events: Events) -> dict[str, Any]:
-    """What the server answers: token or tokens, records, idempotent, again, and version or versions.
+    """Return the server's answer: token or tokens, records, idempotent, again, and version or versions.
 
-    Raises Refused where the Fold refuses an event or the version is another, ContractError where a record is not as it
-    must be, DeclarationError where nothing decides on a stream, Unavailable where another process is at it.
+    Raises Refused if the Fold rejects an event or the version differs, ContractError for a bad record, DeclarationError
+    if no stream has a rule, Unavailable if another process has locked the folder.
     """
     must_be_installed()
     contracts = load_contracts(settings)
@@ -80,7 +80,7 @@ def append_decided(settings: Settings, events: Events) -> dict[str, Any]:
         try:
             writer = intake_writer(settings, declared.name)
         except Unavailable:
-            answer = _posted(settings, declared, events)
+            answer = _post(settings, declared, events)
             if answer is not None:
                 return answer
             if time.monotonic() > ends:
@@ -88,7 +88,7 @@ def append_decided(settings: Settings, events: Events) -> dict[str, Any]:
             time.sleep(WAIT)
             continue
         try:
-            return asyncio.run(_here(settings, declared, writer, events))
+            return asyncio.run(_decide_here(settings, declared, writer, events))
         except Problem as problem:
             raise _error(problem.kind, problem.detail, problem.more) from None
         finally:
@@ -96,7 +96,6 @@ def append_decided(settings: Settings, events: Events) -> dict[str, Any]:
 
 
 def _deciding(settings: Settings, contracts: Mapping[str, Contract], streams: Sequence[str]) -> Declared:
-    """The source that decides on events of these streams, of one of them at least."""
     for stream in streams:
         known_stream(contracts, stream)
     source = next(filter(None, (decided_by(settings, stream) for stream in streams)), None)
@@ -114,32 +113,37 @@ def _deciding(settings: Settings, contracts: Mapping[str, Contract], streams: Se
     return declared
 
 
-async def _here(settings: Settings, declared: Declared, writer: Writer, events: Events) -> dict[str, Any]:
+async def _decide_here(settings: Settings, declared: Declared, writer: Writer, events: Events) -> dict[str, Any]:
     project = load(settings)
     commits = Commits(writer)
     decider = Decider(declared, rules(project, declared), looks_up=True)
-    deciding = Deciding(decider, commits)
+    decisions = Decisions(decider, commits)
     try:
         by_stream = _records_of(settings, declared, events)
         if not any(by_stream.values()):
             raise Problem("unparseable", "there is no record")
         if declared.check:
             others = by_stream.keys() - decider.rules.keys()
-            must_fit(by_stream, {each: SingleReader(project.contracts[each], settings.record_bytes) for each in others})
-        await deciding.begin()
-        decided, put = await deciding.decide(by_stream, expected(events.headers))
+            check_contracts(
+                by_stream, {each: SingleReader(project.contracts[each], settings.record_bytes) for each in others}
+            )
+        await decisions.begin()
+        decided, put = await decisions.decide(by_stream, expected_version(events.headers))
     finally:
         await commits.close()
-    took = taken.now(by_stream, declared.name, put) if put is not None else taken.before(by_stream, decided)
+    took = (
+        receipt.new_receipts(by_stream, declared.name, put)
+        if put is not None
+        else receipt.earlier_receipts(by_stream, decided)
+    )
     tokens = {each.stream: each.token for each in took}
     about: dict[str, Any] = {"tokens": tokens} if len(events.streams) > 1 else {"token": took[0].token}
     about["records"] = sum(each.records for each in took)
     about["idempotent"] = all(is_idempotent(project.contracts[each.stream]) for each in took)
-    return about | taken.versions_of(decided, project.contracts)
+    return about | receipt.decision_json(decided, project.contracts)
 
 
-def _records_of(settings: Settings, declared: Declared, events: Events) -> dict[str, list[Record]]:
-    """The records of each stream. Raises Problem as a server would."""
+def _records_of(settings: Settings, declared: Declared, events: Events) -> dict[str, list[PostedRecord]]:
     received = datetime.now(UTC).isoformat(timespec="microseconds")
     most, longest = declared.limits.max_records, settings.record_bytes
     if len(events.streams) > 1:
@@ -151,8 +155,7 @@ def _records_of(settings: Settings, declared: Declared, events: Events) -> dict[
     return {events.streams[0]: records}
 
 
-def _posted(settings: Settings, declared: Declared, events: Events) -> dict[str, Any] | None:
-    """The answer of the server that runs; None where none is found."""
+def _post(settings: Settings, declared: Declared, events: Events) -> dict[str, Any] | None:
     try:
         url = address_of(settings, declared.name).read_text("utf-8").strip()
     except FileNotFoundError:

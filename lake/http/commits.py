@@ -1,4 +1,4 @@
-"""Group commit: requests that come within ten milliseconds, or a mebibyte of them, are one file and one fsync."""
+"""Group commit of posted records: requests within ten milliseconds, or up to one MiB, share one file and one fsync."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
-from lake.http.bodies import Record
+from lake.http.bodies import PostedRecord
 from lake.http.problems import Problem
 from lake.sources.http_files import Group, Writer
 
@@ -19,8 +19,8 @@ RETRY_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the records of a request are: in group `number`, from ordinal `first` on."""
+class GroupPlace:
+    """Place of a request's records: group `number`, from ordinal `first` on."""
 
     number: int
     first: int
@@ -28,22 +28,22 @@ class Place:
 
 @dataclass
 class _Next:
-    """The group that is gathered: its lines, and who waits for them, each with the ordinal of its first record.
+    """Group being collected: its lines, and a future per request with the ordinal of its first record.
 
-    Where any was `decided` on, by what is in it and before it, it gets its `number` or fails.
+    If a request in it was `decided`, its decision depends on `number`: the group gets that number or fails.
     """
 
     number: int
     lines: list[bytes] = field(default_factory=list)
     size: int = 0
-    waiting: list[tuple[asyncio.Future[Place], int]] = field(default_factory=list)
+    waiting: list[tuple[asyncio.Future[GroupPlace], int]] = field(default_factory=list)
     decided: bool = False
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     failed: Problem | None = None
 
 
 class Commits:
-    """The commits of one writer. `put` answers once the disk has what it was given."""
+    """Group commits of one writer. `put` returns once the records are on the disk."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer, self._next = writer, _Next(writer.last + 1)
@@ -53,30 +53,31 @@ class Commits:
         self._ending = False
         self._task = asyncio.create_task(self._run())
         self.groups, self.records = 0, 0
-        """So many were committed."""
+
         self.on_failure: Callable[[], None] = lambda: None
-        """Called where the disk fails, before anybody is told."""
+        """Called if the disk fails, before any request is answered."""
 
     @property
-    def next(self) -> Place:
-        """Where the first record that is `put` now will be, if it is `decided`. Raises Problem as `put` does."""
-        self._must_go_on()
-        return Place(self._next.number, len(self._next.lines))
+    def next(self) -> GroupPlace:
+        """Return the place that the next `decided` request will get. Raises Problem if the server is stopping."""
+        self._check_open()
+        return GroupPlace(self._next.number, len(self._next.lines))
 
     async def hold(self, number: int) -> None:
-        """Returns once the disk has group `number`, or one before it. Raises Problem where that failed."""
+        """Wait until group `number` is on the disk. Raises Problem if its commit failed."""
         for group in (self._flying, self._next):
             if group is not None and group.number == number and group.waiting:
                 await group.settled.wait()
                 if group.failed is not None:
                     raise group.failed
 
-    async def put(self, records: Sequence[tuple[str, Record]], *, decided: bool = False) -> Place:
-        """Commits the records of one request, each with its stream, in their order and in one group.
+    async def put(self, records: Sequence[tuple[str, PostedRecord]], *, decided: bool = False) -> GroupPlace:
+        """Commit the records of one request, each with its stream, in order and in one group.
 
-        What was `decided` on fails with what it may rest on. Raises Problem where the disk fails.
+        A `decided` request fails if a group before it failed, because its decision may depend on it. Raises Problem if
+        the disk fails.
         """
-        self._must_go_on()
+        self._check_open()
         group, done = self._next, asyncio.get_running_loop().create_future()
         lines = [_line(stream, record) for stream, record in records]
         group.waiting.append((done, len(group.lines)))
@@ -86,15 +87,14 @@ class Commits:
         self._came.set()
         if group.size >= GROUP_BYTES:
             self._full.set()
-        place: Place = await asyncio.shield(done)  # its record is committed whether or not the client still listens
+        place: GroupPlace = await asyncio.shield(done)  # committed even if the client disconnects
         return place
 
-    def _must_go_on(self) -> None:
+    def _check_open(self) -> None:
         if self._ending:
             raise Problem("stopping", "the server is shutting down", after=RETRY_SECONDS)
 
     async def close(self) -> None:
-        """Commits what was given, and takes no more."""
         self._ending = True
         self._came.set()
         self._full.set()
@@ -125,7 +125,7 @@ class Commits:
         try:
             put = loop.run_in_executor(self._thread, self._writer.put, group.lines, len(group.lines))
             written: Group = await put
-        except Exception as error:  # whatever it is: those who wait are told, and the next group is tried
+        except Exception as error:  # of any kind: it fails the waiting requests, and the next group is tried
             why = error.strerror if isinstance(error, OSError) else repr(error)
             fault = Problem("disk", f"nothing was kept: {why}", after=RETRY_SECONDS)
             self.on_failure()
@@ -138,16 +138,16 @@ class Commits:
         self.groups, self.records = self.groups + 1, self.records + written.records
         group.settled.set()
         for done, first in group.waiting:
-            done.set_result(Place(written.number, first))
+            done.set_result(GroupPlace(written.number, first))
 
     def _fail(self, group: _Next, fault: Problem) -> None:
         group.failed = fault
         group.settled.set()
         for done, _ in group.waiting:
             done.set_exception(fault)
-            done.exception()  # whose client may have gone
+            done.exception()  # marks it as retrieved: the client may have disconnected
 
 
-def _line(stream: str, record: Record) -> bytes:
+def _line(stream: str, record: PostedRecord) -> bytes:
     facts: Mapping[str, str] = record.facts
     return json.dumps([stream, record.text, facts]).encode() + b"\n"

@@ -1,9 +1,8 @@
-"""Limits that begin with the connection: how many are open, in all and per address, and the head of a request.
+"""Limits per connection: the number of open connections, in total and per address, and the size of a request's head.
 
-A connection that has no request in progress may be closed at any time. When a limit is reached, the oldest such
-connection is closed for a new one: connections that send nothing lock nobody out. Only if every connection has a
-request in progress is a new one refused with 503. A connection whose client takes no answer, or sends many requests
-before it takes one, is closed.
+A connection without a request in progress may be closed at any time. At a limit, the oldest such connection is closed
+for the new one, so idle connections lock nobody out. Only if every connection has a request in progress is a new one
+rejected with 503. A connection is also closed if its client reads no answer, or pipelines too many requests.
 """
 
 from __future__ import annotations
@@ -21,22 +20,21 @@ from lake.config import ServeSettings
 from lake.http.problems import Problem
 
 ACCEPTED_AT_ONCE: Final = 256
-"""Most connections that are accepted before the first of them is counted."""
 HEAD_BYTES: Final = 64 << 10
 """Longest head of a request: its first line and all headers."""
 REST_BYTES: Final = 64 << 20
-"""Most that is read and dropped of a body whose request was answered before it was complete."""
+"""Most bytes that are dropped of a body whose request was answered early."""
 
 
 PIPELINED: Final = 64
 """Most requests that may wait on a connection for the answer of an earlier one."""
 WRITE_SECONDS: Final = 30.0
-"""Within this time a client has to take WRITE_BYTES of an answer."""
+"""Seconds within which a client has to read WRITE_BYTES of an answer."""
 WRITE_BYTES: Final = 16 << 10
 
 
 class HttpWithoutTrailers(HttpToolsProtocol):
-    """Uvicorn's protocol; drops trailers, which httptools would add to the headers. Counts bytes of bodies."""
+    """Uvicorn's protocol without trailers, which httptools would add to the headers. Counts bytes of bodies."""
 
     body_bytes = 0
     _in_body = False
@@ -59,7 +57,7 @@ class HttpWithoutTrailers(HttpToolsProtocol):
 
 
 def protocol(serve: ServeSettings) -> type[asyncio.Protocol]:
-    """Return the protocol of a server: uvicorn's own, within the limits."""
+    """Return uvicorn's protocol class with these limits applied."""
     total = min(serve.connections, _descriptors(2 * serve.connections) // 2)
     connections = Connections(total, min(total, serve.connections_per_address), serve.head_seconds)
 
@@ -81,7 +79,7 @@ def _descriptors(wanted: int) -> int:
 
 @dataclass
 class Connections:
-    """The open connections of a server, by address, oldest first."""
+    """Open connections of a server, by address, oldest first."""
 
     total: int
     per_address: int
@@ -89,7 +87,7 @@ class Connections:
     _by_address: dict[str, dict[Connection, None]] = field(default_factory=dict)
 
     def admit(self, connection: Connection) -> None:
-        """Count a new connection. Raise Problem if there are too many and all have a request in progress."""
+        """Count a new connection. Raises Problem if a limit is reached and no connection is idle."""
         own = self._by_address.get(connection.address, {})
         if len(own) >= self.per_address:
             self._make_room([own], f"{self.per_address:,} connections from this address")
@@ -99,7 +97,6 @@ class Connections:
         self._by_address.setdefault(connection.address, {})[connection] = None
 
     def discard(self, connection: Connection) -> None:
-        """Count a connection no longer."""
         own = self._by_address.get(connection.address, {})
         own.pop(connection, None)
         if not own:
@@ -108,7 +105,7 @@ class Connections:
     def _make_room(self, groups: Iterable[Iterable[Connection]], found: str) -> None:
         for group in groups:
             idle = [connection for connection in group if connection.is_idle]
-            if idle:  # first one that never had a request
+            if idle:  # those that never had a request come first
                 oldest = min(idle, key=lambda connection: connection.was_used)
                 self.discard(oldest)
                 oldest.transport.abort()
@@ -117,7 +114,7 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: passes on to uvicorn's protocol what is within the limits."""
+    """One connection: passes data on to uvicorn's protocol within the limits."""
 
     transport: asyncio.Transport
     address: str = ""
@@ -131,7 +128,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is in progress: none is complete up to its body, or the newest is answered."""
         return self.http.cycle is None or self.http.cycle.response_complete
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -161,7 +157,7 @@ class Connection(asyncio.Protocol):
             self._end_head()
             if len(self.http.pipeline) > PIPELINED:
                 self._refuse(Problem("too-many", f"more than {PIPELINED} requests wait on a connection"))
-        elif self._between > HEAD_BYTES:  # trailers, or what is written beside the size of a chunk
+        elif self._between > HEAD_BYTES:  # trailers, or chunk extensions
             self._refuse(Problem("long-head", f"more than {HEAD_BYTES:,} bytes"))
         elif self._unanswered > (most := REST_BYTES if self._is_rest_of_body else HEAD_BYTES):
             self._refuse(Problem("long-head", f"more than {most:,} bytes"))
@@ -186,7 +182,7 @@ class Connection(asyncio.Protocol):
         self._writing = asyncio.get_running_loop().call_later(WRITE_SECONDS, self._look, left)
 
     def _look(self, before: int) -> None:
-        """Close the connection if its client takes nothing, or next to nothing, of an answer."""
+        """Close the connection if its client has read less than WRITE_BYTES since the last look."""
         if before - self.transport.get_write_buffer_size() < WRITE_BYTES:
             self.transport.abort()
         else:
@@ -199,7 +195,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def _is_rest_of_body(self) -> bool:
-        """Whether what comes now belongs to a request that was answered before all of it was there."""
         return self.http.cycle is not None and self.http.cycle.more_body
 
     def _begin_head(self) -> None:

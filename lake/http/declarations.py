@@ -1,4 +1,4 @@
-"""The source that a server takes events for, among the project's declared ones."""
+"""Lookup of the declared HTTP source that a server accepts events for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lake.sources.http import KIND, Declared, HttpSource
 
 
 def declared_if_any(settings: Settings, name: str | None) -> Declared | None:
-    """As `declared`; None where no name is given and the project has no such source."""
+    """Return as `declared` does; None if no name is given and the project has no HTTP source."""
     contracts, _ = sound_contracts(settings)
     sources, faults = sound_sources(settings, contracts)
     if name is None and not faults and not any(source.kind == KIND for source in sources.values()):
@@ -21,7 +21,7 @@ def declared_if_any(settings: Settings, name: str | None) -> Declared | None:
 
 
 def declared(settings: Settings, contracts: Mapping[str, Contract], name: str | None) -> Declared:
-    """The source of kind http that is called so, or the only one. Raises DeclarationError where there is none."""
+    """Return the HTTP source of that name, or the only one. Raises DeclarationError if there is none."""
     sources, faults = sound_sources(settings, contracts)
     folder = f"{settings.sources}/"
     if name in faults or (name is None and faults):

@@ -1,4 +1,4 @@
-"""What may be posted, from the contracts: examples, and an OpenAPI 3.1 document."""
+"""Description of the intake: example requests and an OpenAPI 3.1 document, made from the contracts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGES: Final[Mapping[str, tuple[str, str]]] = {
     "/openapi.json": ("application/json", "This document."),
     "/health": ("application/json", "Whether events are taken: 503 while the disk or the backlog forbids it."),
 }
-"""What may be looked at: media type, and what it is."""
+"""Media type and description, by path."""
 EXAMPLES: Final[Mapping[str, Any]] = {
     "boolean": True,
     "int": 1,
@@ -42,35 +42,35 @@ EXAMPLES: Final[Mapping[str, Any]] = {
 
 
 def posted(contract: Contract) -> list[Field]:
-    """The fields that a record of the body has: not those that are facts about it."""
+    """Return the fields that a posted record has: those that are not facts from the request."""
     return [field for field in contract.fields if not field.is_fact]
 
 
 def needs_id(contract: Contract) -> bool:
-    """Whether a request without an id gives no event."""
+    """Return whether the contract requires an id from the request."""
     ids = [field for field in contract.fields if field.path == ("http", "id")]
     return any(not field.nullable and not field.has_default for field in ids)
 
 
 def named_headers(contract: Contract) -> list[str]:
-    """The headers of a request that the contract takes a field from, in lower case."""
+    """Return the request headers that the contract has a field for, in lower case."""
     return [field.path[2].lower() for field in contract.fields if field.path[:2] == ("http", "headers")]
 
 
 def is_idempotent(contract: Contract) -> bool:
-    """Whether the same request sent again is a counted duplicate: its events are told apart by what they say."""
+    """Return whether a repeated request is recognized as a duplicate."""
     return contract.identity != "position"
 
 
 def example(contract: Contract) -> dict[str, Any]:
-    """A record of the shape that the contract has."""
+    """Return an example record that the contract accepts."""
     if contract.envelope:
         return {"op": "c", "before": None, "after": {field.name: _value(field) for field in posted(contract)}}
     return {field.name: _value(field) for field in posted(contract)}
 
 
 def curl(contract: Contract, base: str, *, decides: bool = False) -> str:
-    """A command that posts it, to be decided on where that is so; the token is expected in $TOKEN."""
+    """Return a shell command that posts the example record, with its token in $TOKEN."""
     record = json.dumps(example(contract), ensure_ascii=False, indent=2).replace("'", "'\\''")
     needed = " \\\n  -H 'Idempotency-Key: order-4711'" if needs_id(contract) else ""
     address = f"'{base}/streams/{contract.name}?decide'" if decides else f"{base}/streams/{contract.name}"
@@ -80,7 +80,9 @@ def curl(contract: Contract, base: str, *, decides: bool = False) -> str:
 def openapi(
     contracts: Iterable[Contract], decides: Collection[str] = (), reading: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The OpenAPI document of a server that takes events for these, `decides` on some of them, and has `reading`."""
+    """Return the OpenAPI document of a server for these streams. `decides` are those with a rule; `reading` has more
+    paths.
+    """
     contracts = list(contracts)
     posted = {f"/streams/{contract.name}": {"post": _operation(contract, decides)} for contract in contracts}
     several = {"/streams": {"post": _to_several(contracts, decides)}} if contracts else {}
@@ -103,7 +105,7 @@ def openapi(
 
 
 def schema(contract: Contract) -> dict[str, Any]:
-    """JSON Schema of a record. Fields that it does not name are kept, and are no fault."""
+    """Return the JSON Schema of a record. Unknown fields are allowed: they are stored."""
     if contract.envelope:
         return {"type": "object", "description": f"A {contract.envelope} change message. {contract.doc}"}
     fields = posted(contract)
@@ -200,7 +202,6 @@ def _operation(contract: Contract, decides: Collection[str]) -> dict[str, Any]:
 
 
 def _to_several(contracts: Sequence[Contract], decides: Collection[str]) -> dict[str, Any]:
-    """The operation for events of several streams at once."""
     of = {contract.name: {"$ref": f"#/components/schemas/{contract.name}"} for contract in contracts}
     either = {name: {"anyOf": [one, {"type": "array", "items": one}]} for name, one in of.items()}
     texts = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -233,7 +234,7 @@ def _parameters(*, with_id: bool, decided: bool, must_decide: bool) -> list[dict
 
 
 def _answers(properties: Mapping[str, Any], *, decided: bool) -> dict[str, Any]:
-    """The responses to what is posted; `properties` is where it went."""
+    """Return the responses to a post. `properties` are those of the place of the records."""
     integer, boolean = {"type": "integer"}, {"type": "boolean"}
     taken = {**properties, "records": integer, "idempotent": boolean, "edition": integer}
     taken |= {"again": boolean} if decided else {}
@@ -258,5 +259,5 @@ def _page(path: str, media_type: str, what: str) -> dict[str, Any]:
 
 
 def problem(titles: str) -> dict[str, Any]:
-    """A response that is a problem with one of these titles."""
+    """Return the OpenAPI response for problems with these titles."""
     return {"description": titles, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}

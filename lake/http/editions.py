@@ -1,4 +1,4 @@
-"""What readers see of a source: the groups whose events are in their edition."""
+"""Wait for publication: which posted groups of a source the current edition contains."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ POLL_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True)
-class Seen:
-    """That readers of `edition` see the groups of a source up to `upto`; both 0 before the first."""
+class VisibleGroups:
+    """Newest group of a source, `upto`, that readers of `edition` see; both 0 before the first edition."""
 
     edition: int = 0
     upto: int = 0
@@ -28,11 +28,11 @@ class Seen:
 
 @dataclass
 class Editions:
-    """What readers see, looked at when somebody waits; at most five times a second, however many wait."""
+    """Cache of the visible groups, refreshed at most five times a second while a request waits."""
 
     settings: Settings
     source: str
-    seen: dict[str, Seen] = field(default_factory=dict)
+    visible: dict[str, VisibleGroups] = field(default_factory=dict)
     _looked: dict[str, float] = field(default_factory=dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -41,13 +41,13 @@ class Editions:
     ) -> int | None:
         """Return the edition in which readers see group `number` of a stream.
 
-        Return None if none has it within `seconds`, when the server is `ending`, and if the client `is_gone`.
+        Return None after `seconds`, if the server is `ending`, or if the client `is_gone`.
         """
         deadline = time.monotonic() + seconds
         while True:
-            seen = await self._look(stream)
-            if seen.upto >= number:
-                return seen.edition
+            visible_groups = await self._look(stream)
+            if visible_groups.upto >= number:
+                return visible_groups.edition
             left = deadline - time.monotonic()
             if left <= 0 or ending.is_set() or await is_gone():
                 return None
@@ -56,17 +56,17 @@ class Editions:
             except TimeoutError:
                 continue
 
-    async def _look(self, stream: str) -> Seen:
+    async def _look(self, stream: str) -> VisibleGroups:
         async with self._lock:
             if time.monotonic() - self._looked.get(stream, 0.0) >= POLL_SECONDS:
-                was = self.seen.get(stream, Seen())
-                self.seen[stream] = await asyncio.to_thread(seen, self.settings, self.source, stream, was)
+                was = self.visible.get(stream, VisibleGroups())
+                self.visible[stream] = await asyncio.to_thread(visible_groups, self.settings, self.source, stream, was)
                 self._looked[stream] = time.monotonic()
-            return self.seen[stream]
+            return self.visible[stream]
 
 
-def seen(settings: Settings, source: str, stream: str, was: Seen = Seen()) -> Seen:
-    """What readers see of a source in a stream's log now; `was` is an earlier answer."""
+def visible_groups(settings: Settings, source: str, stream: str, was: VisibleGroups = VisibleGroups()) -> VisibleGroups:
+    """Return the groups visible in the current edition; `was` if the edition is the same."""
     edition = editions.current_edition(settings)
     if edition is None or edition.number == was.edition:
         return was
@@ -74,5 +74,5 @@ def seen(settings: Settings, source: str, stream: str, was: Seen = Seen()) -> Se
     for position in delta.positions(log.path, log.app) if batch else ():
         if position.data["batch"] <= batch:
             newest = by_source(position.data).get(source)
-            return Seen(edition.number, int(newest.progress["upto"]) if newest else 0)
-    return Seen(edition.number)
+            return VisibleGroups(edition.number, int(newest.progress["upto"]) if newest else 0)
+    return VisibleGroups(edition.number)

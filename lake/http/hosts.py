@@ -1,4 +1,4 @@
-"""Names of this machine: the addresses that only it reaches, and the header Host."""
+"""Loopback test for addresses and Host headers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from typing import Final
 
 HOST: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::[0-9]*)?")
-"""An IPv6 address in brackets or a name, and a port."""
+"""IPv6 address in brackets or a name, and a port."""
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address, or a name of one."""
+    """Return whether only this machine can reach an address or host name."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -19,9 +19,10 @@ def is_loopback(host: str) -> bool:
 
 
 def is_loopback_header(header: str) -> bool:
-    """Return whether a header Host, which may be anything, has a name of this machine.
+    """Return whether a Host header, which is untrusted, names this machine.
 
-    A browser sends the name in the page's address, also if somebody made that name lead to this machine.
+    A browser sends the name in the page's address. So a foreign name that resolves to this machine (DNS rebinding)
+    fails.
     """
     host = HOST.fullmatch(header)
     return host is not None and is_loopback(host[1] or host[2])

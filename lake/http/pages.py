@@ -1,9 +1,8 @@
-"""The pages for people: what may be posted and how, what waits, and what each problem means. Nothing is loaded."""
+"""HTML pages of the intake: how to post events, the backlog, and the list of problems. They load no other resource."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from datetime import timedelta
+from collections.abc import Collection, Iterable, Mapping
 from html import escape
 from typing import Final
 
@@ -11,8 +10,6 @@ from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
 from lake.http.describe import curl, is_idempotent, needs_id
 from lake.http.problems import KINDS
-from lake.sources.http_files import Waiting
-from lake.text import span
 
 STYLE: Final = """
 :root { color-scheme: light dark; --line: light-dark(#d8dee4, #3b434b); --soft: light-dark(#f5f7f9, #1d2329);
@@ -35,7 +32,7 @@ dl { display: flex; flex-wrap: wrap; gap: .4rem 2.5rem; margin: 1.2rem 0 } dt { 
 
 
 def home(parts: Iterable[str]) -> str:
-    """The page of a server, of its parts."""
+    """Return the home page, made of these HTML sections."""
     return page(
         "Headwater",
         "<h1>Headwater</h1>"
@@ -44,27 +41,15 @@ def home(parts: Iterable[str]) -> str:
     )
 
 
-def streams(  # noqa: PLR0913  what a person wants to know
+def streams(
     source: str,
     contracts: Iterable[Contract],
     base: str,
+    facts: Mapping[str, str],
     *,
-    waiting: Waiting,
-    seconds: float | None,
-    taken: tuple[int, int],
-    token: str,
     decides: Collection[str] = (),
 ) -> str:
-    """The part about events: `taken` are the requests and records since the start, `token` says where the token is.
-
-    `decides` are the streams whose events are decided on.
-    """
-    oldest = "nothing waits" if seconds is None else f"the oldest for {span(timedelta(seconds=seconds))}"
-    facts = {
-        "Waiting for lake ingest": f"{waiting.events:,} events in {waiting.files:,} files; {oldest}",
-        "Since the start": f"{taken[1]:,} events in {taken[0]:,} groups",
-        "Token": token,
-    }
+    """Return the HTML section about posting events, headed by `facts`. `decides` are the streams with a rule."""
     about = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     each = "".join(_stream(contract, base, contract.name in decides) for contract in contracts)
     return (
@@ -75,7 +60,7 @@ def streams(  # noqa: PLR0913  what a person wants to know
 
 
 def problems() -> str:
-    """The page that a problem's `type` leads to."""
+    """Return the page that the `type` of a problem points to."""
     rows = "".join(
         f'<tr id="{kind}"><td>{status}</td><td>{escape(title)}</td><td>{escape(fix)}</td></tr>'
         for kind, (status, title, fix) in KINDS.items()
@@ -123,7 +108,7 @@ def _row(field: Field) -> str:
 
 
 def page(title: str, body: str) -> str:
-    """A page that loads nothing."""
+    """Return an HTML page with the common style."""
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -1,4 +1,4 @@
-"""Why a request is refused: problem details for machines and people, as RFC 9457 has them."""
+"""Rejections of requests as problem details (RFC 9457), for programs and people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 Kinds = Mapping[str, tuple[int, str, str]]
-"""Status, title and what to do, by the last part of a problem's `type`."""
+"""Status, title and fix, by the last part of a problem's `type`."""
 TAKING: Final[Kinds] = {
     "no-stream": (404, "No such stream", "The path names a stream that this server does not take events for."),
     "no-page": (404, "No such page", "GET / lists what is here."),
@@ -59,7 +59,7 @@ TAKING: Final[Kinds] = {
     "disk": (503, "Disk full", "Nothing can be stored. Try again later."),
     "stopping": (503, "Shutting down", "Nothing of the request was kept. Try again later."),
 }
-"""Why an event is not taken, or a page not shown."""
+"""Problems of the intake and of pages."""
 READING: Final[Kinds] = {
     "no-reader": (401, "Not allowed", "Send a reader's token: Authorization: Bearer <token>, or as a password."),
     "no-table": (404, "No such table", "GET /tables lists what this reader may read."),
@@ -83,13 +83,13 @@ READING: Final[Kinds] = {
     "unreadable": (500, "Stored files unreadable", "Tell who runs the server: its log says where."),
     "fault": (500, "Fault of the server", "Tell who runs the server: its log says what happened."),
 }
-"""Why a read is not answered."""
+"""Problems of reads."""
 KINDS: Final[Kinds] = {**TAKING, **READING}
 MEDIA_TYPE: Final = "application/problem+json"
 
 
 class Problem(Exception):
-    """A request that is refused: its `kind`, what was found, and members that tell more. `after`: seconds to wait."""
+    """Rejection of a request: its `kind`, a detail, and further JSON members. `after` is the seconds to wait."""
 
     def __init__(self, kind: str, detail: str, *, after: float | None = None, **more: Any) -> None:
         super().__init__(detail)
@@ -101,7 +101,7 @@ class Problem(Exception):
 
     @property
     def response(self) -> Response:
-        """The answer. Its `type` is an address on this server, which explains it."""
+        """Return the response. Its `type` is the path of a page that explains the problem."""
         from starlette.responses import Response
 
         status, title, fix = KINDS[self.kind]
@@ -111,7 +111,7 @@ class Problem(Exception):
             headers["retry-after"] = str(max(1, round(self.after)))
         text = json.dumps(body | self.more, ensure_ascii=False).encode(errors="backslashreplace")  # lone surrogates
         answer = Response(text, status, headers, MEDIA_TYPE)
-        if status == 401:  # a line each: browsers know no second challenge in one
+        if status == 401:  # one header each: browsers ignore a second challenge in one
             answer.headers.append("www-authenticate", "Bearer")
             answer.headers.append("www-authenticate", 'Basic realm="headwater"')
         return answer

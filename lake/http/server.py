@@ -1,7 +1,7 @@
-"""`lake serve http`: one process that answers readers, and takes events for one source, until SIGTERM or SIGINT.
+"""Server process of `lake serve http`: answers readers and accepts events for one source, until SIGTERM or SIGINT.
 
-Acknowledged is what is on the disk (see lake.sources.http_files). On the way out it refuses new connections, answers
-the requests that it has, and commits what they gave.
+Acknowledged events are on the disk (see lake.sources.http_files). At shutdown it rejects new connections, answers
+pending requests, and commits their events.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ IDLE_SECONDS: Final = 30
 
 @dataclass(frozen=True)
 class Serving:
-    """A server that listens at `url`, for the events of `source` where the project has one.
+    """Running server: its `url`, and the `source` it accepts events for, if any.
 
-    `token_file` has the token that it made for those who post, if it did.
+    `token_file` has the token generated for producers, if there is one.
     """
 
     url: str
@@ -58,20 +58,20 @@ class Serving:
 def serve(
     settings: Settings, source: str | None = None, *, host: str, port: int, ready: Callable[[Serving], None]
 ) -> None:
-    """Answers readers, and takes events for `source`, the project's only one of kind http for None, if there is one.
+    """Answer readers, and accept events for `source`; None means the project's only HTTP source, if it has one.
 
-    Calls `ready` once it listens. Raises DeclarationError where the extra is not installed or a declaration is wrong,
-    Unavailable where the port is taken or another process serves the source.
+    Calls `ready` once it listens. Raises DeclarationError if the extra is not installed or a declaration is wrong,
+    Unavailable if the port is in use or another process serves the source.
     """
     must_be_installed()
-    from lake.http.reading.app import Reading
+    from lake.http.reading.app import ReadingApp
     from lake.http.site import Site
 
     declared = declarations.declared_if_any(settings, source)
     with _bound(host, port) as listening, ExitStack() as ends:
         url = f"http://{_in_url(host)}:{listening.getsockname()[1]}"
         intake = _intake(settings, declared, url, ends) if declared else None
-        site = Site(Reading(settings), intake, shared=not is_loopback(host))
+        site = Site(ReadingApp(settings), intake, shared=not is_loopback(host))
         name, streams = (declared.name, declared.streams) if declared else (None, ())
         token_file = intake.access.token_file if intake else None
         serving = Serving(url, name, streams, os.getpid(), token_file, site.shared)
@@ -80,7 +80,6 @@ def serve(
 
 
 def _intake(settings: Settings, declared: Declared, url: str, ends: ExitStack) -> Intake:
-    """What takes events for a source. `ends` lets it go."""
     from lake.http.access import Access
     from lake.http.app import Intake
 
@@ -97,7 +96,7 @@ def _intake(settings: Settings, declared: Declared, url: str, ends: ExitStack) -
 
 @contextmanager
 def found_at(settings: Settings, source: str, url: str) -> Iterator[None]:
-    """Has `lake append --decide` find the server of a source, which holds its folder."""
+    """Publish the server's URL for `lake append --decide` while the block runs."""
     note = address_of(settings, source)
     new = note.with_suffix(".new")
     new.write_text(url, "utf-8")
@@ -109,12 +108,12 @@ def found_at(settings: Settings, source: str, url: str) -> Iterator[None]:
 
 
 def address_of(settings: Settings, source: str) -> Path:
-    """The file with the address of the server of a source, while one runs."""
+    """Return the file with the URL of the source's running server."""
     return file_modes.scratch(settings, "http") / f"{source}.address"
 
 
 def must_be_installed() -> None:
-    """Raises DeclarationError where the extra `serve` is not there."""
+    """Raise DeclarationError if the extra `serve` is not installed."""
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
         raise DeclarationError(
             f"lake serve http needs {', '.join(missing)}, which the extra `serve` installs",
@@ -123,7 +122,6 @@ def must_be_installed() -> None:
 
 
 def _run(app: Starlette, serve: ServeSettings, listening: socket.socket, *, stop: Callable[[], None]) -> None:
-    """Serves until a signal comes, which ends the server and not the command."""
     import uvicorn
     import uvloop
 
@@ -152,7 +150,7 @@ def _run(app: Starlette, serve: ServeSettings, listening: socket.socket, *, stop
 
 @contextmanager
 def _passed_over() -> Iterator[None]:
-    """Signals that uvicorn raises again once it has ended for them."""
+    """Ignore the signals that uvicorn raises again after it has shut down for them."""
     previous = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

@@ -1,4 +1,4 @@
-"""One server: events for a source where the project has one, published tables for readers, and pages about both."""
+"""Web application of the server: the intake, if the project has an HTTP source, the read API, and pages about both."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from lake.http import pages
-from lake.http.answering import Endpoint, answering, no_page
 from lake.http.describe import openapi
 from lake.http.hosts import is_loopback_header
+from lake.http.problem_handler import Endpoint, handle_problems, page_not_found
 from lake.http.problems import Problem
 from lake.http.reading import pages as reading_pages
 
 if TYPE_CHECKING:
     from lake.http.app import Intake
-    from lake.http.reading.app import Reading
+    from lake.http.reading.app import ReadingApp
 
 
 @dataclass
 class Site:
-    """The parts of a server; `shared` says whether others than this machine reach it."""
+    """Application made of its parts. `shared` is true if other machines can reach it."""
 
-    reading: Reading
+    reading: ReadingApp
     intake: Intake | None = None
     shared: bool = False
     ready: Callable[[], None] = lambda: None
@@ -40,44 +40,36 @@ class Site:
 
     @property
     def app(self) -> Starlette:
-        """The application; its lifespan is that of its parts."""
         routes = [
             *(self.intake.routes if self.intake else []),
             *self.reading.routes,
-            Route("/", answering(self._looking(self.home))),
-            Route("/problems", answering(self._looking(self.problems))),
-            Route("/openapi.json", answering(self._looking(self.openapi))),
-            Route("/health", answering(self.health)),
+            Route("/", handle_problems(self._looking(self.home))),
+            Route("/problems", handle_problems(self._looking(self.problems))),
+            Route("/openapi.json", handle_problems(self._looking(self.openapi))),
+            Route("/health", handle_problems(self.health)),
         ]
-        return Starlette(routes=routes, lifespan=self._living, exception_handlers={HTTPException: no_page})
+        return Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={HTTPException: page_not_found})
 
     def stop(self) -> None:
-        """Has those who wait for an edition answered now, and queries end in time.
-
-        Called by a signal, while the server runs.
-        """
         self.reading.stop()
         if self.intake:
             self.intake.stop()
 
     async def home(self, request: Request) -> Response:
-        """The page about all of it."""
         base = str(request.base_url).rstrip("/")
         posted = [self.intake.page(base, local=self._is_local(request))] if self.intake else []
         return HTMLResponse(pages.home([reading_pages.part(base, alone=not posted), *posted]))
 
     async def problems(self, _: Request) -> Response:
-        """The page about problems."""
         return HTMLResponse(pages.problems())
 
     async def openapi(self, _: Request) -> Response:
-        """The OpenAPI document."""
         return JSONResponse(self.described)
 
     async def health(self, _: Request) -> Response:
-        """Whether events are taken: 503 where the disk or the backlog forbids it. Tells nothing else."""
+        """Answer 503 if the disk or the backlog prevents intake. Reveals nothing else."""
         if self.intake:
-            self.intake.must_take()
+            self.intake.check_capacity()
         return JSONResponse({"status": "ok"})
 
     def _looking(self, page: Endpoint) -> Endpoint:
@@ -93,14 +85,14 @@ class Site:
         return not self.shared and is_loopback_header(request.headers.get("host", ""))
 
     def _may_look(self, request: Request) -> bool:
-        posts = self.intake is not None and self.intake.access.may_look(request.headers)
-        return posts or self.reading.may_look(request.headers)
+        posts = self.intake is not None and self.intake.access.has_any_token(request.headers)
+        return posts or self.reading.has_any_token(request.headers)
 
     @asynccontextmanager
-    async def _living(self, _: Starlette) -> AsyncIterator[None]:
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as parts:
-            await parts.enter_async_context(self.reading.living())
+            await parts.enter_async_context(self.reading.lifespan())
             if self.intake:
-                await parts.enter_async_context(self.intake.living())
+                await parts.enter_async_context(self.intake.lifespan())
             self.ready()
             yield

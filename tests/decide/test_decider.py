@@ -26,9 +26,9 @@ pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 from lake.decide.decider import ANYTHING, Command, Decider, Expected, NotAllowed, Outdated, Reused
 from lake.decide.rule import rules
 from lake.errors import DeclarationError
-from lake.http.bodies import Record
+from lake.http.bodies import PostedRecord
 from lake.http.commits import Commits
-from lake.http.deciding import Deciding
+from lake.http.decisions import Decisions
 from lake.http.problems import Problem
 from lake.kinds.sql.sql_types import arrow_type
 from lake.sources.http_files import Writer
@@ -228,7 +228,7 @@ def test_many_at_once_on_a_disk_that_fails_never_have_a_refused_event_in_the_log
 
     async def run() -> None:
         commits = Commits(writer)
-        deciding = Deciding(bank.decider(), commits)
+        deciding = Decisions(bank.decider(), commits)
         number = 0
         for burst in bursts:
             number += 100
@@ -236,9 +236,9 @@ def test_many_at_once_on_a_disk_that_fails_never_have_a_refused_event_in_the_log
             bank.ingest()
         await commits.close()
 
-    async def post(deciding: Deciding, number: int, entries: list[Entry]) -> None:
+    async def post(deciding: Decisions, number: int, entries: list[Entry]) -> None:
         ids = [f"{number}:{nth}" for nth in range(len(entries))]
-        records = [Record(text(entry), {FACTS: id}) for entry, id in zip(entries, ids, strict=True)]
+        records = [PostedRecord(text(entry), {FACTS: id}) for entry, id in zip(entries, ids, strict=True)]
         for _ in range(8):
             try:
                 decided, _ = await deciding.decide({"entries": records}, ANYTHING)
@@ -265,21 +265,21 @@ def test_many_at_once_on_a_disk_that_fails_never_have_a_refused_event_in_the_log
 
 def test_undecided_records_that_differ_from_those_that_wait_are_refused(tmp_path: Path) -> None:
     bank = Bank(accounts(tmp_path / "bank", 'decide.entries = "account"\n'))
-    writer, first = bank.writer(), Record('{"number": 1, "text": "one"}', {})
+    writer, first = bank.writer(), PostedRecord('{"number": 1, "text": "one"}', {})
 
     async def run() -> list[str]:
         commits = Commits(writer)
-        deciding = Deciding(bank.decider(), commits)
+        deciding = Decisions(bank.decider(), commits)
 
-        async def ask(*notes: Record, **others: Record) -> str:
-            entry = Record(text((1, 100)), {FACTS: "once"})
+        async def ask(*notes: PostedRecord, **others: PostedRecord) -> str:
+            entry = PostedRecord(text((1, 100)), {FACTS: "once"})
             streams = {"notes": notes, "entries": [entry], **{name: [record] for name, record in others.items()}}
             try:
                 return "again" if (await deciding.decide(streams, ANYTHING))[0].again else "kept"
             except Problem as problem:
                 return problem.kind
 
-        second, spelled = Record('{"number": 2}', {}), Record('{"text":"one","number":1}', {})
+        second, spelled = PostedRecord('{"number": 2}', {}), PostedRecord('{"text":"one","number":1}', {})
         answers = [await ask(first), await ask(spelled), await ask(second), await ask(first, second), await ask()]
         answers.append(await ask(first, orders=second))
         await commits.close()
@@ -304,11 +304,11 @@ def test_what_was_decided_by_events_that_the_disk_did_not_take_fails_with_them(t
 
     async def run() -> list[str]:
         commits = Commits(writer)
-        deciding = Deciding(bank.decider(), commits)
+        deciding = Decisions(bank.decider(), commits)
 
         async def told(cents: int, id: str) -> str:
             try:
-                decided, _ = await deciding.decide({"entries": [Record(text((1, cents)), {FACTS: id})]}, ANYTHING)
+                decided, _ = await deciding.decide({"entries": [PostedRecord(text((1, cents)), {FACTS: id})]}, ANYTHING)
             except Problem as problem:
                 return problem.kind
             return decided.places[0]

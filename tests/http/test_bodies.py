@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 
-from lake.http.bodies import Record, of_several, records, unpacked
-from lake.http.pressure import Pressure
+from lake.http.backpressure import Backpressure
+from lake.http.bodies import PostedRecord, of_several, records, unpacked
 from lake.http.problems import Problem
 from lake.sources.http import Limits
 from lake.sources.http_files import Folder, Waiting
@@ -54,7 +54,7 @@ def exactly(text: str) -> Any:
     return json.loads(text, parse_int=str, parse_float=str)
 
 
-def taken(body: str | bytes, kind: str, *, record_bytes: int = 1 << 20, **headers: str) -> list[Record]:
+def taken(body: str | bytes, kind: str, *, record_bytes: int = 1 << 20, **headers: str) -> list[PostedRecord]:
     told = {"content-type": kind} | {name.replace("_", "-"): value for name, value in headers.items()}
     whole = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
     return records(whole, told, received="now", record_bytes=record_bytes, max_records=100)
@@ -101,7 +101,7 @@ def test_the_data_of_cloud_events_come_out_with_their_ids(events: list[tuple[Any
     st.sampled_from(["application/json", "application/x-ndjson", "application/cloudevents+json"]),
 )
 def test_any_bytes_give_records_or_a_problem(body: bytes, kind: str) -> None:
-    found: list[Record] = []
+    found: list[PostedRecord] = []
     with suppress(Problem):
         found = taken(body, kind)
     assert all(isinstance(json.loads(record.text), dict) for record in found)
@@ -233,7 +233,7 @@ def test_records_of_several_streams_are_counted_together() -> None:
 
 @pytest.mark.parametrize(("free", "kept", "told"), [(100, 1 << 30, "100 bytes are free"), (0, 0, "0 bytes are free")])
 def test_a_full_disk_is_told_by_what_is_free(tmp_path: Path, free: int, kept: int, told: str) -> None:
-    pressure = Pressure(Folder(tmp_path), Limits(free_bytes=kept))
+    pressure = Backpressure(Folder(tmp_path), Limits(free_bytes=kept))
     pressure.seen(Waiting(), free)
     pressure.kept(0 if free else 10)
     with pytest.raises(Problem, match=f"^{told}, and {kept:,} are to be left$"), pressure.request():
@@ -241,7 +241,7 @@ def test_a_full_disk_is_told_by_what_is_free(tmp_path: Path, free: int, kept: in
 
 
 def test_requests_without_a_token_leave_most_of_requests_and_memory_to_others(tmp_path: Path) -> None:
-    pressure = Pressure(Folder(tmp_path), Limits(max_requests=8, max_memory=400, signed_body=80))
+    pressure = Backpressure(Folder(tmp_path), Limits(max_requests=8, max_memory=400, signed_body=80))
     with pressure.request(has_token=False) as first, pressure.request(has_token=False) as second:
         with pytest.raises(Problem, match="2 requests in flight"), pressure.request(has_token=False):
             pass

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, Unavailable
-from lake.http.editions import seen
+from lake.http.editions import visible_groups
 from lake.ingest.ingest import ingest
 from lake.pipeline import run
 from lake.read.wait import parse_tokens, wait
@@ -71,7 +71,7 @@ def test_what_was_posted_is_ingested_once_with_its_facts_and_its_token_waits_for
         assert all(row["at"] is not None for row in rows)
         assert str(*parse_tokens(settings, [token])) == "readings@1"
         assert list(settings.path("landing/.http/web").glob("*.jsonl")) == []
-        assert seen(settings, "web", "readings").upto == 0
+        assert visible_groups(settings, "web", "readings").upto == 0
 
         async def waited() -> httpx.Response:
             async with httpx.AsyncClient(timeout=PATIENCE, headers=serving.allowed) as client:

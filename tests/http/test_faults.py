@@ -16,14 +16,14 @@ from starlette.requests import Request
 from lake.config import Settings
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.http.app import Intake
-from lake.http.pressure import BodyMemory
+from lake.http.backpressure import BodyMemory
 from lake.http.problems import Problem
-from lake.http.reading.app import Reading
-from lake.http.reading.asking import whole_body
+from lake.http.reading.app import ReadingApp
+from lake.http.reading.edition_cache import EditionCache
 from lake.http.reading.faults import problem_of
-from lake.http.reading.kept import KeptAnswers
-from lake.http.reading.shelf import Shelf
-from lake.http.reading.work import Work
+from lake.http.reading.queries import whole_body
+from lake.http.reading.query_pool import RunningQuery
+from lake.http.reading.stored_answers import StoredAnswers
 from lake.sources.http import Limits
 from lake.store.ledger import grants
 from tests.servers.http import installed
@@ -48,8 +48,8 @@ def test_where_nobody_knows_who_may_read_every_address_tells_a_problem(
 
     installed()
     monkeypatch.setattr(grants, "grants", unread)
-    monkeypatch.setattr(Shelf, "renew", lambda _: None)
-    answers = asyncio.run(asked(Reading(project)))
+    monkeypatch.setattr(EditionCache, "renew", lambda _: None)
+    answers = asyncio.run(asked(ReadingApp(project)))
     assert len(answers) > 8
     for path, answer in answers.items():
         assert SECRET not in answer.text, path
@@ -58,11 +58,11 @@ def test_where_nobody_knows_who_may_read_every_address_tells_a_problem(
         assert ("errorCode" in answer.json()) == ("delta-sharing" in path), path
 
 
-async def asked(reading: Reading) -> dict[str, httpx.Response]:
+async def asked(reading: ReadingApp) -> dict[str, httpx.Response]:
     """The answer of every address to somebody with a token."""
     answers = {}
     transport = httpx.ASGITransport(Starlette(routes=reading.routes), raise_app_exceptions=False)
-    async with reading.living(), httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with reading.lifespan(), httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         for route in reading.routes:
             path = re.sub(r"\{\w+(:\w+)?\}", "x", route.path)
             [method] = (route.methods or {"GET"}) - {"HEAD"}
@@ -102,7 +102,7 @@ def test_body_that_is_not_complete_is_answered_when_the_server_ends() -> None:
 def test_answer_that_the_disk_does_not_take_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115  `close` ends it
     monkeypatch.setattr("tempfile.TemporaryFile", lambda *_, **__: full)
-    answer = KeptAnswers(tmp_path, 100).add(Work())
+    answer = StoredAnswers(tmp_path, 100).add(RunningQuery())
     with pytest.raises(Problem) as problem:
         asyncio.run(answer.write(b"x"))
     answer.close()

@@ -15,8 +15,8 @@ import pytest
 
 from lake.config import Settings
 from lake.http.problems import Problem
-from lake.http.reading.guests import Guests
-from lake.http.reading.links import Link, Links
+from lake.http.reading.authentication import ReaderTokens
+from lake.http.reading.signed_urls import FileLink, UrlSigner
 from lake.read import reader_grants
 from lake.store.warehouse import Warehouse
 from tests.intake import LAKE
@@ -63,21 +63,21 @@ def test_addresses_of_a_revoked_grant_stay_refused_when_its_name_is_granted_agai
 
 def test_an_address_names_the_grant_and_not_the_reader(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
-    guests, links = Guests(settings), Links(b"k" * 32)
+    tokens, links = ReaderTokens(settings), UrlSigner(b"k" * 32)
     first, _ = reader_grants.grant(settings, "r1", ["*"])
-    link = Link("w/file", first.id, "gold", "types", 1 << 40)
+    link = FileLink("w/file", first.id, "gold", "types", 1 << 40)
     opened = links.opened(*links.signed(link).split("?sp=r&sig="))
-    assert guests.covers(opened.grant, opened.schema, opened.table)
+    assert tokens.covers(opened.grant, opened.schema, opened.table)
     reader_grants.revoke(settings, "r1")
     second, _ = reader_grants.grant(settings, "r1", ["*"])
-    fresh = Guests(settings)
+    fresh = ReaderTokens(settings)
     assert not fresh.covers(opened.grant, "gold", "types")
     assert fresh.covers(second.id, "gold", "types")
     assert not fresh.covers("r1", "gold", "types")
 
 
 def test_an_address_signed_before_addresses_named_grants_is_refused() -> None:
-    links = Links(b"k" * 32)
+    links = UrlSigner(b"k" * 32)
     content = b'["w/file","r1","gold","types",1099511627776]'
     signature = base64.urlsafe_b64encode(hmac.new(links.key, b"file\0" + content, hashlib.sha256).digest()).decode()
     with pytest.raises(Problem, match="no address of this server"):

@@ -24,7 +24,7 @@ import pytest
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.http import declarations
-from lake.http.pressure import Rate
+from lake.http.backpressure import Rate
 from lake.http.problems import KINDS, Problem
 from lake.sources.http_files import Writer
 from tests import intake
@@ -442,7 +442,7 @@ def test_the_openapi_document_describes_every_path_that_there_is(tmp_path: Path)
 
     from lake.http.access import Access
     from lake.http.app import Intake
-    from lake.http.reading.app import Reading
+    from lake.http.reading.app import ReadingApp
     from lake.http.site import Site
 
     settings = shop(tmp_path / "shop")
@@ -450,7 +450,7 @@ def test_the_openapi_document_describes_every_path_that_there_is(tmp_path: Path)
     declared = declarations.declared(settings, contracts, "web")
     with closing(Writer(declared.folder)) as writer:
         taking = Intake(settings, declared, contracts, Access.of(settings, declared), writer)
-        site = Site(Reading(settings), taking)
+        site = Site(ReadingApp(settings), taking)
         there = set[tuple[str, str]]()
         for route in site.app.routes:
             assert isinstance(route, Route)

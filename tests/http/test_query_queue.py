@@ -28,24 +28,24 @@ def test_query_that_is_killed_at_its_limit_gives_its_slot_to_the_next(tmp_path: 
 
 
 async def _asked(project: Settings) -> tuple[str, str, str, bytes]:
-    from lake.http.reading.work import Queue, Work
+    from lake.http.reading.query_pool import QueryPool, RunningQuery
 
-    queue, blocks = Queue.of(project), list[bytes]()
+    queue, blocks = QueryPool.of(project), list[bytes]()
     theirs = replace(reader(project), may_read=str.isupper, limits=QueryLimits(project.serve.query_memory, 0))
 
     async def take(block: bytes) -> None:
         blocks.append(block)
 
-    async def refused(query: str, seconds: float, work: Work) -> str:
+    async def refused(query: str, seconds: float, work: RunningQuery) -> str:
         with pytest.raises(Problem) as problem:
             await queue.run(work, QueryTask(theirs, query, "json", checked=True), take, seconds)
         return problem.value.kind
 
     try:
-        hung_up = Work()
+        hung_up = RunningQuery()
         waiting = [
-            asyncio.create_task(refused(ENDLESS, 1, Work())),
-            asyncio.create_task(refused(LARGE, 60, Work())),
+            asyncio.create_task(refused(ENDLESS, 1, RunningQuery())),
+            asyncio.create_task(refused(LARGE, 60, RunningQuery())),
             asyncio.create_task(refused(ENDLESS, 60, hung_up)),
         ]
         while not hung_up.checked:
@@ -53,7 +53,7 @@ async def _asked(project: Settings) -> tuple[str, str, str, bytes]:
         hung_up.stop("gone")
         endless, large, gone = await asyncio.gather(*waiting)
         task = QueryTask(theirs, "select count(*) as n from numbers", "json", checked=True)
-        assert await queue.run(Work(), task, take, 60) == {"rows": 1}
+        assert await queue.run(RunningQuery(), task, take, 60) == {"rows": 1}
     finally:
         await queue.close()
     return endless, large, gone, b"".join(blocks)

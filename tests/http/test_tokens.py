@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lake.config import Settings
-from lake.http.editions import Editions, Seen, seen
+from lake.http.editions import Editions, VisibleGroups, visible_groups
 from lake.read.wait import BatchToken, RecordToken
 from lake.store import delta
 from lake.store.delivered import Delivered
@@ -76,11 +76,11 @@ def test_readers_see_the_groups_of_their_editions_batch_and_no_others(
     patched.setattr(delta, "positions", lambda *_: iter(commits))
     patched.setattr(editions, "current_edition", lambda _: Edition(7, 3, {}, now))
     patched.setattr(cuts, "get_cut", lambda *_: Cut(3, {"readings": batch}, 0, now))
-    told = seen(Settings(project=_nowhere()), "web", "readings")
+    told = visible_groups(Settings(project=_nowhere()), "web", "readings")
     had = batch_of(commits, group)
     assert (told.upto >= group) == (had is not None and had <= batch)
     assert told.edition == 7
-    assert seen(Settings(project=_nowhere()), "web", "readings", Seen(7, 99)) == Seen(7, 99)
+    assert visible_groups(Settings(project=_nowhere()), "web", "readings", VisibleGroups(7, 99)) == VisibleGroups(7, 99)
 
 
 def test_what_no_log_has_is_in_no_batch(patched: pytest.MonkeyPatch) -> None:
@@ -98,5 +98,5 @@ def test_wait_ends_when_the_client_is_gone(project: Settings, monkeypatch: pytes
         is_gone = AsyncMock(side_effect=[False, True])
         return await Editions(project, "web").wait("s", 1, seconds=600, ending=asyncio.Event(), is_gone=is_gone)
 
-    monkeypatch.setattr("lake.http.editions.seen", lambda *_: Seen())
+    monkeypatch.setattr("lake.http.editions.visible_groups", lambda *_: VisibleGroups())
     assert asyncio.run(wait()) is None

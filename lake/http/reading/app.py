@@ -1,4 +1,4 @@
-"""Reading: `GET /tables`, `POST /sql` and Delta Sharing, each for whoever shows a reader's token."""
+"""Read API: `GET /tables`, `POST /sql` and Delta Sharing, for requests with a reader's token."""
 
 from __future__ import annotations
 
@@ -14,75 +14,74 @@ from starlette.routing import Route
 
 from lake.config import Settings
 from lake.errors import LakeError
-from lake.http.answering import answering
+from lake.http.problem_handler import handle_problems
 from lake.http.problems import Problem
 from lake.http.reading import sharing
-from lake.http.reading.asking import Asking
 from lake.http.reading.describe import paths
-from lake.http.reading.desk import Desk
 from lake.http.reading.faults import faulting
-from lake.http.reading.links import Links
 from lake.http.reading.listing import Listing
+from lake.http.reading.queries import Queries
+from lake.http.reading.request_context import RequestContext
 from lake.http.reading.sharing import Sharing
+from lake.http.reading.signed_urls import UrlSigner
 
 TICK_SECONDS: Final = 2.0
 SWEEP_TICKS: Final = 30
 STOP_SECONDS: Final = 15.0
-"""Queries and downloads have so long to end once the server is to: less than it waits for them."""
+"""Seconds that queries and downloads get at shutdown: less than the server waits for them."""
 
 
 @dataclass
-class Reading:
-    """What answers readers."""
+class ReadingApp:
+    """Endpoints for readers."""
 
     settings: Settings
     loop: asyncio.AbstractEventLoop | None = None
-    desk: Desk = field(init=False)
+    context: RequestContext = field(init=False)
 
-    def may_look(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request shows any reader's token."""
+    def has_any_token(self, headers: Mapping[str, str]) -> bool:
         with suppress(Problem, LakeError):
-            self.desk.guests.of(headers)
+            self.context.tokens.of(headers)
             return True
         return False
 
     @property
     def described(self) -> dict[str, Any]:
-        """The paths of the OpenAPI document."""
         return paths(self.settings.serve)
 
     @property
     def routes(self) -> list[Route]:
-        """What is read from. `living` has begun before anything is."""
+        """Return the routes. They work only within `lifespan`."""
 
         async def tables(request: Request) -> Any:
-            return await Listing(self.desk).tables(request)
+            return await Listing(self.context).tables(request)
 
         async def table(request: Request) -> Any:
-            return await Asking(self.desk).table(request)
+            return await Queries(self.context).table(request)
 
         async def query(request: Request) -> Any:
-            return await Asking(self.desk).query(request)
+            return await Queries(self.context).query(request)
 
         return [
-            Route("/tables", answering(faulting(tables))),
-            Route("/tables/{table}", answering(faulting(table))),
-            Route("/sql", answering(faulting(query)), methods=["POST"]),
-            *(Route(path, answering(self._shared(name)), methods=[method]) for path, name, method in sharing.ROUTES),
+            Route("/tables", handle_problems(faulting(tables))),
+            Route("/tables/{table}", handle_problems(faulting(table))),
+            Route("/sql", handle_problems(faulting(query)), methods=["POST"]),
+            *(
+                Route(path, handle_problems(self._shared(name)), methods=[method])
+                for path, name, method in sharing.ROUTES
+            ),
         ]
 
     def stop(self) -> None:
-        """Has what is at work end before the server does. Called by a signal, while the server runs."""
         if self.loop is not None:
-            self.loop.call_soon_threadsafe(self.loop.call_later, STOP_SECONDS, self.desk.stop)
+            self.loop.call_soon_threadsafe(self.loop.call_later, STOP_SECONDS, self.context.stop)
 
     @asynccontextmanager
-    async def living(self) -> AsyncIterator[None]:
-        """Answers while the block runs."""
+    async def lifespan(self) -> AsyncIterator[None]:
         self.loop = asyncio.get_running_loop()
-        self.desk = await asyncio.to_thread(Desk.of, self.settings, self.loop)
-        self.links = await asyncio.to_thread(Links.of, self.desk.scratch)
-        await asyncio.to_thread(self.desk.shelf.renew)
+        self.context = await asyncio.to_thread(RequestContext.of, self.settings, self.loop)
+        self.links = await asyncio.to_thread(UrlSigner.of, self.context.scratch)
+        await asyncio.to_thread(self.context.editions.renew)
         ticking = asyncio.create_task(self._tick())
         try:
             yield
@@ -90,24 +89,23 @@ class Reading:
             ticking.cancel()
             with suppress(asyncio.CancelledError):
                 await ticking
-            await self.desk.close()
+            await self.context.close()
 
     def _shared(self, name: str) -> Any:
         async def answer(request: Request) -> Any:
-            return await sharing.answer(Sharing(self.desk, self.links), name, request)
+            return await sharing.answer(Sharing(self.context, self.links), name, request)
 
         return answer
 
     async def _tick(self) -> None:
-        """Says what is still read, books what was, and removes copies that nobody needs."""
         ticks = 0
         while True:
             await asyncio.sleep(TICK_SECONDS)
             ticks += 1
             with suppress(LakeError, OSError):
-                await asyncio.to_thread(self.desk.shelf.renew)
-                await self.desk.recording.book()
+                await asyncio.to_thread(self.context.editions.renew)
+                await self.context.access_log.book()
             if ticks % SWEEP_TICKS == 0:
-                before = datetime.now(UTC) - timedelta(seconds=self.desk.serve.link_seconds)
+                before = datetime.now(UTC) - timedelta(seconds=self.context.serve.link_seconds)
                 with suppress(LakeError, OSError):
-                    await asyncio.to_thread(self.desk.public_files.sweep, before=before)
+                    await asyncio.to_thread(self.context.public_files.sweep, before=before)

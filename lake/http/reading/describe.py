@@ -1,4 +1,4 @@
-"""What may be read, as paths of an OpenAPI document."""
+"""OpenAPI paths of the read API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from lake.config import ServeSettings
 from lake.http.describe import problem
 from lake.http.problems import READING
-from lake.http.reading.forms import MEDIA
+from lake.http.reading.content_negotiation import MEDIA
 from lake.http.reading.sharing import ROUTES
 
 EDITION: Final = {
@@ -30,7 +30,7 @@ SHARED: Final[Mapping[str, str]] = {
 
 
 def paths(serve: ServeSettings) -> dict[str, Any]:
-    """The paths, with the limits that are in force."""
+    """Return the paths, with the configured limits."""
     limits = (
         f"One SELECT of DuckDB's SQL. At most {serve.query_rows:,} rows, {serve.query_bytes:,} bytes and "
         f"{serve.query_seconds:g} seconds."
@@ -58,7 +58,6 @@ def paths(serve: ServeSettings) -> dict[str, Any]:
 
 
 def _operation(what: str, query: Mapping[str, str], *path: str, answer: str = "") -> dict[str, Any]:
-    """An operation with parameters of its path and of its query."""
     known = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": f"The {name}."}
         for name in path

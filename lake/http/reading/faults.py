@@ -1,4 +1,4 @@
-"""What a reader is told of a fault: what is wrong with the request; of the server, no more than that something is."""
+"""Translation of exceptions into problems for readers: details of a bad request, but none of a fault of the server."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from lake.http.answering import Endpoint
+    from lake.http.problem_handler import Endpoint
 
 LONGEST: Final = 2_000
-"""Characters of an error that are reported: error(text) in a query makes one of any length."""
+"""Most characters of an error message: error(text) in a query can make one of any length."""
 
 
 def problem_of(error: BaseException) -> Problem:
-    """The problem that a fault is. What is wrong with the server is logged, and its places are told to nobody else."""
+    """Return the Problem for an exception. Faults of the server are logged; their paths are not shown to the reader."""
     if isinstance(error, Problem):
         return error
     if _is_out_of_memory(error) or _is_out_of_memory(error.__context__):
@@ -44,7 +44,7 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def faulting(answer: Endpoint) -> Endpoint:
-    """Return the endpoint with every fault as a Problem."""
+    """Return the endpoint such that every exception becomes a Problem."""
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
 

@@ -1,4 +1,4 @@
-"""`GET /tables`: what a reader may read, with its sentences, for programs and for people."""
+"""Endpoint `GET /tables`: the tables a reader may read, with descriptions, as JSON or HTML."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from lake.errors import LakeError
 from lake.http.reading import pages
-from lake.http.reading.asking import PRIVATE, of_edition
-from lake.http.reading.desk import Desk
+from lake.http.reading.content_negotiation import edition_request, parameters
 from lake.http.reading.faults import problem_of
-from lake.http.reading.forms import asked, parameters
+from lake.http.reading.queries import PRIVATE, of_edition
+from lake.http.reading.request_context import RequestContext
 from lake.read.relation import SystemRelation
 from lake.read.sql import EditionReader
 from lake.store.snapshot import Published
@@ -22,15 +22,14 @@ from lake.store.snapshot import Published
 
 @dataclass(frozen=True)
 class Listing:
-    """The list of tables."""
+    """Endpoint of the list of tables."""
 
-    desk: Desk
+    context: RequestContext
 
     async def tables(self, request: Request) -> Response:
-        """The tables, logs and ledgers of an edition that a reader may read: JSON, or a page for a browser."""
-        grant = await self.desk.grant(request)
-        with self.desk.shelf.held():
-            reader = await self.desk.reader(grant, asked(parameters(request, "edition", "cut")))
+        grant = await self.context.grant(request)
+        with self.context.editions.held():
+            reader = await self.context.reader(grant, edition_request(parameters(request, "edition", "cut")))
             try:
                 listed = await asyncio.to_thread(_listed, reader)
             except LakeError as error:

@@ -1,4 +1,4 @@
-"""What people read about reading: how to, and the tables that a reader may read."""
+"""HTML pages of the read API: how to read, and the tables of a reader."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from html import escape
 from typing import Any
 
 from lake.http.pages import page
-from lake.http.reading.forms import MEDIA
+from lake.http.reading.content_negotiation import MEDIA
 
 
 def part(base: str, *, alone: bool) -> str:
-    """The part of the server's page that is about reading; `alone` where it is all there is."""
+    """Return the section of the home page about reading; `alone` if it is the only section."""
     commands = "".join(f"<pre>{escape(command)}</pre>" for command in examples(base)) if alone else ""
     return (
         '<section id="read"><h2>Read tables</h2><p>Published tables are read with the token of a reader, which '
@@ -22,7 +22,7 @@ def part(base: str, *, alone: bool) -> str:
 
 
 def examples(base: str, table: str = "TABLE") -> list[str]:
-    """Commands that read; the token is expected in $TOKEN."""
+    """Return example commands, with the token in $TOKEN."""
     shown = '-H "Authorization: Bearer $TOKEN"'
     return [
         f"curl {shown} {base}/tables",
@@ -32,7 +32,7 @@ def examples(base: str, table: str = "TABLE") -> list[str]:
 
 
 def tables(base: str, reader: str, listed: Mapping[str, Any]) -> str:
-    """The page of what a reader may read; `listed` is what programs get."""
+    """Return the page of a reader's tables. `listed` is the JSON answer."""
     found: Sequence[Mapping[str, Any]] = listed["tables"]
     first = next((each["name"] for each in found if each["queried_only"] is False), "TABLE")
     facts = {

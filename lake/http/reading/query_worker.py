@@ -1,8 +1,8 @@
-"""Worker process of `lake serve http`: runs one task of a reader after another, until its parent ends.
+"""Worker process of `lake serve http`: runs readers' tasks one after another, until its parent ends.
 
-The parent sends tasks as pickles on standard input. On standard output the worker sends frames: an answer's blocks, and
-a report at its end. Each frame is a byte for its kind, four for its length, and its content. A worker can be killed at
-any moment: what a query holds is gone with it. No part of a server is imported here.
+The parent sends pickled tasks on standard input. The worker answers on standard output with frames: the blocks of an
+answer, then a report. A frame is one byte for its kind, four for its length, and its content. A worker can be killed at
+any moment, which frees all resources of its query. This module imports no part of a server.
 """
 
 from __future__ import annotations
@@ -40,23 +40,21 @@ REPORT: Final = b"e"
 HEAD: Final = struct.Struct(">cI")
 LENGTH: Final = struct.Struct(">I")
 OPEN: Final = 8
-"""Editions whose opened tables are kept."""
 PR_SET_PDEATHSIG: Final = 1
 
 Send = Callable[[bytes, bytes], None]
 Report = dict[str, Any]
-"""What the parent needs to know at the end: `rows`, or `problem` with the arguments of one."""
+"""Result of a task for the parent: `rows`, or `problem` with the arguments of Problem."""
 
 
-class _TooLong(OSError):
-    """An answer is longer than it may be."""
+class _TooLong(OSError): ...
 
 
 @dataclass(frozen=True)
 class QueryTask:
-    """A query of `reader` in the format `kind`, of at most `rows` rows and `size` bytes where these are given.
+    """Query of `reader` in the format `kind`, limited to `rows` rows and `size` bytes.
 
-    The query of a remote reader is `checked` first: its tables and its text without values are sent as CHECKED.
+    If `checked`, it is validated first. Its tables and its text without literals are sent as CHECKED.
     """
 
     reader: EditionReader
@@ -90,14 +88,13 @@ class QueryTask:
 
 @dataclass(frozen=True)
 class CopyTask:
-    """A copy of the visible columns of table `name`, written into `folder`, which is there and empty."""
+    """Copy of the visible columns of table `name`, written into the empty `folder`."""
 
     reader: EditionReader
     name: str
     folder: Path
 
     def run(self, reader: EditionReader, send: Send) -> Report:
-        """Write the copy. Raises LakeError."""
         del send
         write_copy(reader, reader.table(self.name), self.folder)
         return {}
@@ -110,7 +107,7 @@ def main() -> None:
     """Run tasks until standard input ends."""
     _die_with_parent()
     out, lock = os.dup(1), Lock()
-    os.dup2(2, 1)  # whatever a library prints is no frame
+    os.dup2(2, 1)  # output that a library prints is no frame
 
     def send(kind: bytes, content: bytes) -> None:
         left = memoryview(HEAD.pack(kind, len(content)) + content)
@@ -119,7 +116,7 @@ def main() -> None:
                 left = left[os.write(out, left) :]
 
     logging.getLogger("lake").addHandler(_Forwarding(send))
-    small.connection().close()  # whose threads are there from now on
+    small.connection().close()  # starts DuckDB's threads before memory is measured
     send(READY, b"")
     opened = dict[int, dict[str, Published]]()
     while task := _next(sys.stdin.buffer):
@@ -133,8 +130,6 @@ def main() -> None:
 
 
 class _Forwarding(logging.Handler):
-    """Sends warnings to the parent, which knows where they belong."""
-
     def __init__(self, send: Send) -> None:
         super().__init__(logging.WARNING)
         self._send = send
@@ -161,16 +156,16 @@ def _next(source: BinaryIO) -> Task | None:
 
 
 def _die_with_parent() -> None:
-    """End this process when its parent ends, however it ends. Ignore signals of the terminal or the service manager."""
+    """End this process if its parent ends, in whatever way. Ignore signals of the terminal or the service manager."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        with suppress(OSError):  # the kernel that runs out of memory ends this process before the server
+        with suppress(OSError):  # the OOM killer ends this process before the server
             Path("/proc/self/oom_score_adj").write_text("1000")
-    os.nice(5)  # the parent has to look at this process in time
+    os.nice(5)  # the parent has to measure this process in time
     ended = select.poll()
-    ended.register(0, 0)  # only that the other end is closed
+    ended.register(0, 0)  # only the event that the other end is closed
 
     def wait() -> None:
         ended.poll()

@@ -1,7 +1,7 @@
-"""Delta Sharing: an edition's tables as shares, schemas and tables; a version of a table is the number of an edition.
+"""Delta Sharing server: an edition's tables as shares, schemas and tables. A table version is an edition number.
 
-So whoever names one version for several tables reads them as of one moment. The protocol is
-github.com/delta-io/delta-sharing/blob/main/PROTOCOL.md; files are handed out by addresses that hold for a while.
+So one version read for several tables is consistent across them. The protocol is
+github.com/delta-io/delta-sharing/blob/main/PROTOCOL.md. Files are served by URLs that expire.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 from lake.errors import LakeError, did_you_mean
 from lake.http.problems import Problem
-from lake.http.reading.asking import PRIVATE, of_edition, whole_body
-from lake.http.reading.desk import Desk
+from lake.http.reading.content_negotiation import json_object, parameters, whole_number
+from lake.http.reading.edition_cache import EditionRequest
 from lake.http.reading.faults import faulting, problem_of
-from lake.http.reading.forms import json_object, parameters, whole_number
-from lake.http.reading.links import Link, Links
-from lake.http.reading.shelf import Asked
+from lake.http.reading.queries import PRIVATE, of_edition, whole_body
+from lake.http.reading.request_context import RequestContext
+from lake.http.reading.signed_urls import FileLink, UrlSigner
 from lake.http.reading.snapshots import Snapshot, stable_id
 from lake.read.public_files import PublicFile
 from lake.read.sql import EditionReader
@@ -37,37 +37,33 @@ from lake.store.warehouse import LAYERS
 PREFIX: Final = "/delta-sharing"
 LINES: Final = "application/x-ndjson; charset=utf-8"
 BODY_BYTES: Final = 1 << 20
-CURRENT: Final = Asked()
+CURRENT: Final = EditionRequest()
 PARQUET: Final = "responseformat=parquet"
 DELTA: Final = "responseformat=delta"
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """The share of a project."""
+    """Endpoints of Delta Sharing, for the one share of a project."""
 
-    desk: Desk
-    links: Links
+    context: RequestContext
+    links: UrlSigner
 
     async def shares(self, request: Request) -> Response:
-        """The one share, for whoever may read any table."""
         reader = await self._reader(request)
         return _listed(request, [self._share] if reader.edition.tables else [])
 
     async def share(self, request: Request) -> Response:
-        """The share."""
         self._must_be_there(request, await self._reader(request))
         return JSONResponse({"share": self._share}, headers=PRIVATE)
 
     async def schemas(self, request: Request) -> Response:
-        """The layers that have tables for this reader."""
         reader = await self._reader(request)
         self._must_be_there(request, reader)
         found = sorted({entry.layer for entry in reader.edition.tables.values()})
         return _listed(request, [{"name": layer, "share": self._share["name"]} for layer in found])
 
     async def tables(self, request: Request) -> Response:
-        """The tables of a layer, or of all of them."""
         reader = await self._reader(request)
         self._must_be_there(request, reader)
         layer = str(request.path_params.get("schema", "")).lower()
@@ -79,58 +75,55 @@ class Sharing:
         )
 
     async def version(self, request: Request) -> Response:
-        """Which version there is: by `startingTimestamp`, the first that was published then or later."""
+        """Answer with the current version, or the first one published at or after `startingTimestamp`."""
         reader, _ = await self._found(request, CURRENT)
         since = request.query_params.get("startingTimestamp")
         number = reader.edition.number
         if since is not None:
-            after = await asyncio.to_thread(edition_since, self.desk.settings, _moment(since))
+            after = await asyncio.to_thread(edition_since, self.context.settings, _moment(since))
             if after is None:
                 raise Problem("no-edition", f"no edition was published at {since} or later")
             number = after.number
         return Response(None, 200, PRIVATE | {"delta-table-version": str(number)})
 
     async def metadata(self, request: Request) -> Response:
-        """What a table is."""
         reader, name = await self._found(request, await self._asked(request.query_params))
         return await self._lines(request, reader, name, ())
 
     async def query(self, request: Request) -> Response:
-        """What a table is, and addresses of its files."""
-        grant = await self.desk.grant(request)
+        grant = await self.context.grant(request)
         said = json_object(await whole_body(request, BODY_BYTES) or b"{}")
-        seconds = self.desk.serve.link_seconds
-        with self.desk.shelf.held(seconds=seconds):
+        seconds = self.context.serve.link_seconds
+        with self.context.editions.held(seconds=seconds):
             reader, name = await self._found(request, await self._asked(said))
             try:
-                parts = await asyncio.to_thread(self.desk.public_files.parts, reader, name)
+                parts = await asyncio.to_thread(self.context.public_files.parts, reader, name)
             except LakeError as error:
                 raise problem_of(error) from error
             edition, cut = reader.edition.number, reader.edition.cut_of(name)
             answer = await self._lines(request, reader, name, parts, grant)
             read = Read(grant.name, grant.id, "share", (name,), None, edition, cut, "parquet")
             rows, size = sum(part.rows for part in parts), sum(part.size for part in parts)
-            await self.desk.recording.record(read.ended("answered", rows=rows, size=size))
+            await self.context.access_log.record(read.ended("answered", rows=rows, size=size))
         return answer
 
     async def changes(self, request: Request) -> Response:
-        """Changes are not shared."""
+        """Reject: changes are not shared."""
         await self._found(request, CURRENT)
         raise Problem("not-shared", "changes are not shared: read one version, then another; or lake changes")
 
     async def file(self, request: Request) -> Response:
-        """A file, by an address that was handed out."""
         link = self.links.opened(str(request.path_params["link"]), request.query_params.get("sig", ""))
-        if not await asyncio.to_thread(self.desk.guests.covers, link.grant, link.schema, link.table):
+        if not await asyncio.to_thread(self.context.tokens.covers, link.grant, link.schema, link.table):
             raise Problem("expired", "its grant was revoked, has expired, or does not cover the table")
-        path = self.desk.public_files.path(link.place)
+        path = self.context.public_files.path(link.place)
         if not path.is_file():
             raise Problem("expired", "the file has gone: its edition has expired")
         return FileResponse(path, headers=PRIVATE, media_type="application/vnd.apache.parquet")
 
     @property
     def _share(self) -> dict[str, str]:
-        name = self.desk.serve.share
+        name = self.context.serve.share
         return {"name": name, "id": stable_id(name)}
 
     def _table(self, name: str, layer: str) -> dict[str, str]:
@@ -138,16 +131,15 @@ class Sharing:
         shared = {"name": name, "schema": layer, "share": share["name"], "shareId": share["id"]}
         return shared | {"id": stable_id(share["name"], layer, name)}
 
-    async def _reader(self, request: Request, asked: Asked = CURRENT) -> EditionReader:
-        return await self.desk.reader(await self.desk.grant(request), asked)
+    async def _reader(self, request: Request, asked: EditionRequest = CURRENT) -> EditionReader:
+        return await self.context.reader(await self.context.grant(request), asked)
 
     def _must_be_there(self, request: Request, reader: EditionReader) -> None:
         share = str(request.path_params["share"])
         if share.lower() != self._share["name"].lower() or not reader.edition.tables:
             raise Problem("no-share", f"no share {share!r}")
 
-    async def _found(self, request: Request, asked: Asked) -> tuple[EditionReader, str]:
-        """The reader and the table that the address names. Raises Problem where there is none for this reader."""
+    async def _found(self, request: Request, asked: EditionRequest) -> tuple[EditionReader, str]:
         reader = await self._reader(request, asked)
         self._must_be_there(request, reader)
         layer, name = (str(request.path_params[part]).lower() for part in ("schema", "table"))
@@ -157,19 +149,18 @@ class Sharing:
         hint = did_you_mean(name, reader.edition.tables)
         raise Problem("no-table", f"no table {layer}.{name} in {reader.label}", hint=hint)
 
-    async def _asked(self, said: Mapping[str, Any]) -> Asked:
-        """Which version a request names, or by its timestamp the one that readers saw then."""
+    async def _asked(self, said: Mapping[str, Any]) -> EditionRequest:
         version, moment = said.get("version"), said.get("timestamp")
         if version is not None and moment is not None:
             raise Problem("bad-request", "version and timestamp cannot be combined")
         if version is not None:
-            return Asked(whole_number("version", version))
+            return EditionRequest(whole_number("version", version))
         if moment is None:
             return CURRENT
-        edition = await asyncio.to_thread(edition_by, self.desk.settings, _moment(str(moment)))
+        edition = await asyncio.to_thread(edition_by, self.context.settings, _moment(str(moment)))
         if edition is None:
             raise Problem("no-edition", f"no edition had been published at {moment}")
-        return Asked(edition.number)
+        return EditionRequest(edition.number)
 
     async def _lines(
         self,
@@ -179,7 +170,7 @@ class Sharing:
         parts: Sequence[PublicFile],
         grant: Grant | None = None,
     ) -> Response:
-        """The lines that say what a table is and where its files are, in a format that the client knows."""
+        """Return the response with the lines for protocol, metadata and, if there is a `grant`, files."""
         try:
             shown = await asyncio.to_thread(Snapshot.of, reader, name)
         except LakeError as error:
@@ -189,9 +180,9 @@ class Sharing:
             raise Problem("not-shared", f"{name} has a timestamp without a zone: the client has to take {DELTA}")
         lines = [shown.protocol, shown.metadata(parts)]
         if grant is not None:
-            ends = int(time.time() + self.desk.serve.link_seconds)
+            ends = int(time.time() + self.context.serve.link_seconds)
             layer = reader.edition.tables[name].layer
-            link = partial(Link, grant=grant.id, schema=layer, table=name, ends=ends)
+            link = partial(FileLink, grant=grant.id, schema=layer, table=name, ends=ends)
             base = str(request.base_url).rstrip("/")
             for part in parts:
                 url = f"{base}{PREFIX}/files/{self.links.signed(link(place=part.place))}"
@@ -205,7 +196,6 @@ class Sharing:
 
 
 def _listed(request: Request, items: Sequence[Mapping[str, str]]) -> Response:
-    """A page of a list."""
     given = parameters(request, "maxResults", "pageToken")
     first, most = (
         whole_number(name, given.get(name) or default) for name, default in (("pageToken", 0), ("maxResults", 500))
@@ -227,7 +217,7 @@ def _moment(text: str) -> datetime:
 
 
 async def answer(sharing: Sharing, name: str, request: Request) -> Response:
-    """The answer called so; problems are told as the protocol has them too: `errorCode` and `message`."""
+    """Run the endpoint of that name. Its problems also have the protocol's members `errorCode` and `message`."""
     try:
         response: Response = await faulting(getattr(sharing, name))(request)
     except Problem as problem:
@@ -250,4 +240,4 @@ ROUTES: Final = (
     (f"{_TABLE}/changes", "changes", "GET"),
     (f"{PREFIX}/files/{{link}}", "file", "GET"),
 )
-"""Each address of the protocol: path, the answer of Sharing, and method."""
+"""Path, method of Sharing, and HTTP method."""

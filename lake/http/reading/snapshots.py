@@ -1,6 +1,6 @@
-"""A version of a table in the words of Delta Sharing: protocol, metadata and files, without state columns.
+"""Version of a table as Delta Sharing actions: protocol, metadata and files, without state columns.
 
-There are two formats. All clients know `parquet`; a timestamp without a zone can only be told in `delta`.
+There are two formats. All clients support `parquet`; only `delta` can express a timestamp without a zone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FEATURES: Final = ("timestampNtz",)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A table in an edition, which was published at `published_at` (milliseconds since 1970)."""
+    """Table in an edition, published at `published_at` (milliseconds since 1970)."""
 
     id: str
     table: Published
@@ -31,26 +31,23 @@ class Snapshot:
 
     @classmethod
     def of(cls, reader: EditionReader, name: str) -> Snapshot:
-        """Table `name` of the reader's edition. Raises LakeError where it cannot be opened."""
         edition = reader.edition
         published_at = int(edition.published_at.timestamp() * 1000)
         return cls(stable_id(edition.tables[name].path), reader.table(name), edition.number, published_at)
 
     @property
     def plain(self) -> bool:
-        """Whether it is told in the format `parquet`."""
+        """Return whether the format `parquet` can express the table."""
         return not any(WITHOUT_ZONE.search(column.type) for column in self.table.columns)
 
     @property
     def protocol(self) -> dict[str, Any]:
-        """What a client has to know."""
         if self.plain:
             return {"protocol": {"minReaderVersion": 1}}
         features = {"readerFeatures": FEATURES, "writerFeatures": FEATURES}
         return {"protocol": {"deltaProtocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}}
 
     def metadata(self, parts: Sequence[PublicFile]) -> dict[str, Any]:
-        """What it is, and how large."""
         said: dict[str, Any] = {
             "id": self.id,
             "name": self.table.name,
@@ -66,7 +63,7 @@ class Snapshot:
         return {"metaData": {"deltaMetadata": said | {"createdTime": self.published_at}, **sizes}}
 
     def file(self, part: PublicFile, url: str, ends: int) -> dict[str, Any]:
-        """A file, by an address that holds until `ends` (seconds since 1970)."""
+        """Return the action of a file, whose URL is valid until `ends` (seconds since 1970)."""
         known: dict[str, Any] = {"id": stable_id(part.place), "size": part.size, "expirationTimestamp": ends * 1000}
         stats, partition = json.dumps({"numRecords": part.rows}), dict[str, str]()
         if self.plain:
@@ -78,5 +75,5 @@ class Snapshot:
 
 
 def stable_id(*parts: str) -> str:
-    """An id that stays the same."""
+    """Return a UUID that depends on `parts` alone."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, "/".join(["headwater", *parts])))

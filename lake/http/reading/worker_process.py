@@ -1,4 +1,4 @@
-"""Parent's side of a worker process: sends it tasks, reads its frames, measures its memory, and ends it."""
+"""Parent's side of a worker process: sends tasks, reads frames, measures memory, and kills it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 PS: Final = ("ps", "-o", "rss=", "-p")
 COMMAND: Final = (sys.executable, "-P", "-m", "lake.http.reading.query_worker")
 OVERHEAD: Final = (128 << 20) + (os.cpu_count() or 1) * (32 << 20)
-"""Bytes that a worker maps besides those of a query: stacks of threads, and what their allocators set aside."""
+"""Bytes that a worker maps besides those of a query: stacks of threads, and reserves of their allocators."""
 
 
 class WorkerEnded(Exception):
@@ -31,7 +31,7 @@ class WorkerEnded(Exception):
 
 @dataclass(eq=False)
 class WorkerProcess:
-    """One worker. `fresh` is its `usage` before the first task; it is `busy` from a task to its report."""
+    """One worker. `fresh` is its `usage` before the first task. It is `busy` from a task to its report."""
 
     process: asyncio.subprocess.Process
     fresh: tuple[int, int] = (0, 0)
@@ -39,7 +39,7 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, memory: int) -> WorkerProcess:
-        """Start a worker for queries of `memory` bytes, and wait until it takes tasks. Raises OSError, WorkerEnded."""
+        """Start a worker for queries of `memory` bytes, and wait until it is ready. Raises OSError, WorkerEnded."""
         pipe = asyncio.subprocess.PIPE
         worker = cls(await asyncio.create_subprocess_exec(*COMMAND, stdin=pipe, stdout=pipe, limit=1 << 20))
         try:
@@ -55,7 +55,9 @@ class WorkerProcess:
     async def run(
         self, task: Task, take: Callable[[bytes], Awaitable[None]], check: Callable[[Report], None]
     ) -> Report:
-        """Run a task: `check` gets what CHECKED says, `take` each block. Raises WorkerEnded, and what `take` raises."""
+        """Run a task. `check` gets the CHECKED frame, `take` each block. Raises WorkerEnded, and whatever `take`
+        raises.
+        """
         self.busy = True
         content = pickle.dumps(replace(task, reader=replace(task.reader, _opened={})))
         stdin = self.process.stdin
@@ -81,21 +83,19 @@ class WorkerProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone, whatever ended it."""
         return self.process.returncode is not None
 
     async def is_small(self, memory: int) -> bool:
-        """Return whether another query of `memory` bytes has room in it."""
         resident, mapped = await self.growth()
         return resident <= memory // 2 and mapped <= memory // 2 + OVERHEAD
 
     async def growth(self) -> tuple[int, int]:
-        """Return by how many bytes its resident and its mapped memory have grown."""
+        """Return the growth of resident and mapped memory, in bytes."""
         resident, mapped = await self.usage()
         return resident - self.fresh[0], mapped - self.fresh[1]
 
     async def usage(self) -> tuple[int, int]:
-        """Return its resident memory without files, and its mapped memory, in bytes; 0 once it has ended."""
+        """Return resident memory without files, and mapped memory, in bytes; 0 if the process has ended."""
         if sys.platform != "linux":
             ps = await asyncio.create_subprocess_exec(*PS, str(self.process.pid), stdout=asyncio.subprocess.PIPE)
             resident = int((await ps.communicate())[0] or 0) << 10
@@ -108,7 +108,7 @@ class WorkerProcess:
         return (int(pages[1]) - int(pages[2])) * PAGE, int(pages[5]) * PAGE
 
     def _limit(self, memory: int) -> None:
-        """Have an allocation fail that would be too large before its memory is looked at. Linux only."""
+        """Make allocations beyond the limit fail in the worker, before the next measurement. Linux only."""
         if sys.platform == "linux":
             import resource
 
@@ -116,12 +116,10 @@ class WorkerProcess:
             resource.prlimit(self.process.pid, resource.RLIMIT_DATA, (most, most))
 
     def kill(self) -> None:
-        """End it now."""
         with suppress(ProcessLookupError):
             self.process.kill()
 
     async def close(self, settings: Settings) -> int:
-        """End it, remove what it spilled, and return its exit code."""
         self.kill()
         code = await self.process.wait()
         for folder in spilled(settings, self.process.pid):

@@ -1,4 +1,4 @@
-"""Who reads: by a token, whose grant is looked at anew a few times a second, so that a revoked one is soon refused."""
+"""Authentication of readers by token. Grants are reloaded twice a second, so a revoked token is soon rejected."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from threading import Lock
 from typing import Final
 
 from lake.config import Settings
+from lake.http.bearer_token import bearer_token
 from lake.http.problems import Problem
-from lake.http.shown import shown_token
 from lake.store.ledger import grants
 from lake.store.ledger.grants import Grant
 
 LOOK_SECONDS: Final = 0.5
 AT_ONCE: Final = 0.02
-"""A token that is unknown may be new: so soon the grants are looked at again for it."""
+"""Seconds after which grants are reloaded for an unknown token: it may be new."""
 
 
 @dataclass
-class Guests:
-    """The readers of a project. Many threads may ask."""
+class ReaderTokens:
+    """Cache of the project's grants. Thread-safe."""
 
     settings: Settings
     _grants: list[Grant] = field(default_factory=list)
@@ -30,8 +30,8 @@ class Guests:
     _lock: Lock = field(default_factory=Lock)
 
     def of(self, headers: Mapping[str, str]) -> Grant:
-        """The grant whose token a request shows. Raises Problem where that is none, or one that holds no longer."""
-        shown = shown_token(headers)
+        """Return the grant of the request's token. Raises Problem if it has none, or an expired one."""
+        shown = bearer_token(headers)
         if not shown:
             raise Problem("no-reader", "no token")
         found = grants.of_token(self._now(), shown) or grants.of_token(self._now(AT_ONCE), shown)
@@ -42,7 +42,6 @@ class Guests:
         return found
 
     def covers(self, grant: str, schema: str, table: str) -> bool:
-        """Return whether the grant with that id is still valid and covers the table."""
         now = datetime.now(UTC)
         return any(one.id == grant and one.holds(now) and one.covers(schema, table) for one in self._now())
 

@@ -1,7 +1,7 @@
-"""The editions that are read, opened once, and for how long their files have to stay.
+"""Cache of open editions, and how long their files must be kept.
 
-Every so often this process says to `lake maintain` since when it has been reading: since the oldest query that is at
-work and the oldest address of a file that still holds, else since now.
+Periodically this process reports to `lake maintain` the start of its oldest running query or of its oldest valid file
+URL. Files deleted from tables after that moment are kept.
 """
 
 from __future__ import annotations
@@ -28,20 +28,19 @@ from lake.store.snapshot import Published
 
 LOOK_SECONDS: Final = 0.2
 OPEN: Final = 8
-"""So many editions stay open."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Which edition a request names: by number, by cut, or the current one for neither."""
+class EditionRequest:
+    """Edition a request asks for: by number, by cut, or the current one if neither is set."""
 
     edition: int | None = None
     cut: int | None = None
 
 
 @dataclass
-class Shelf:
-    """The editions of a project. Many threads may ask."""
+class EditionCache:
+    """Open editions of a project. Thread-safe."""
 
     settings: Settings
     _current: Edition | None = None
@@ -52,8 +51,7 @@ class Shelf:
     _last: int = 0
     _lock: Lock = field(default_factory=Lock)
 
-    def reader(self, grant: Grant, asked: Asked) -> EditionReader:
-        """What a reader may see of an edition. Raises Problem where there is no such edition."""
+    def reader(self, grant: Grant, asked: EditionRequest) -> EditionReader:
         edition = self._edition(asked)
         seen = {name: entry for name, entry in edition.tables.items() if grant.covers(entry.layer, name)}
         serve = self.settings.serve
@@ -67,7 +65,7 @@ class Shelf:
 
     @contextmanager
     def held(self, *, seconds: float = 0) -> Iterator[None]:
-        """Has files stay that there are now: while the block runs, and for `seconds` from its beginning."""
+        """Keep the present files while the block runs, and for at least `seconds` from its start."""
         with self._lock:
             self._last = number = self._last + 1
             since = self._since or activity.moment(self.settings)
@@ -80,17 +78,16 @@ class Shelf:
                 self._held[number] = (since, until)
 
     def renew(self) -> None:
-        """Says since when this process has been reading. Called now and then."""
         now = activity.moment(self.settings)
         with self._lock:
-            self._looked = 0.0  # the edition that is looked up from here on is no older than that
+            self._looked = 0.0  # the next lookup finds an edition no older than `now`
             clock = time.monotonic()
             self._held = {number: held for number, held in self._held.items() if held[1] > clock}
             oldest = min((since for since, _ in self._held.values()), key=lambda since: since.time, default=now)
             self._since = now
         activity.renew(self.settings, oldest)
 
-    def _edition(self, asked: Asked) -> Edition:
+    def _edition(self, asked: EditionRequest) -> Edition:
         try:
             if asked.edition is not None or asked.cut is not None:
                 return sql.reader(self.settings, asked.edition, cut=asked.cut).edition

@@ -1,4 +1,4 @@
-"""Reads are recorded before they are answered: many at once, in one write to the disk."""
+"""Access log of reads, written before they are answered. Concurrent entries share one write to the disk."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lake.store.ledger.reads import Journal, Read
 
 BOOK_SECONDS: Final = 300.0
 BOOK_LINES: Final = 2_000
-"""After so long, or so many lines, the journal goes into the book."""
+"""After BOOK_SECONDS or BOOK_LINES lines, the journal is moved to its table."""
 
 
 @dataclass
-class Recording:
-    """The journal of this process, on an event loop."""
+class AccessLog:
+    """Journal of this process, on an event loop."""
 
     journal: Journal
     _waiting: list[tuple[Read, asyncio.Future[None]]] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Recording:
     _booked: float = field(default_factory=time.monotonic)
 
     async def record(self, read: Read) -> None:
-        """Returns once the disk has it. Raises Problem where it cannot be had: then nothing may be answered."""
+        """Write an entry to the disk. Raises Problem if that fails: then the read must not be answered."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((read, done))
         if self._writing is None:
@@ -55,7 +55,7 @@ class Recording:
             self._writing = None
 
     async def book(self, *, now: bool = False) -> None:
-        """Has the lines booked where it is time for that, or `now`; what cannot be booked now is booked later."""
+        """Move the journal's lines to the table if that is due, or `now`. A failure is retried later."""
         due = time.monotonic() - self._booked >= BOOK_SECONDS or self.journal.lines >= BOOK_LINES
         if now or due:
             self._booked = time.monotonic()
@@ -63,7 +63,6 @@ class Recording:
                 await asyncio.to_thread(self.journal.book)
 
     async def close(self) -> None:
-        """Waits for what is being written, and ends the journal."""
         if self._writing is not None:
             await self._writing
         await asyncio.to_thread(self.journal.close)

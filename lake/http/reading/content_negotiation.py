@@ -1,4 +1,4 @@
-"""In which form an answer is given: as a query parameter, the end of an address, or the header Accept says."""
+"""Parameters of a read, such as the format of the answer: from the query string, the path, the body, or Accept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from lake.errors import did_you_mean
 from lake.http.problems import Problem
-from lake.http.reading.shelf import Asked
+from lake.http.reading.edition_cache import EditionRequest
 
 DIGITS: Final = re.compile("[0-9]{1,18}")
 LIMIT: Final = 10**18
@@ -21,7 +21,7 @@ MEDIA: Final[Mapping[str, str]] = {
     "jsonl": "application/x-ndjson",
     "parquet": "application/vnd.apache.parquet",
 }
-"""The media type of each form; the first is what anybody gets who does not say."""
+"""Media type of each format; the first is the default."""
 ACCEPTED: Final[Mapping[str, str]] = {
     "*/*": "json",
     "application/*": "json",
@@ -35,8 +35,8 @@ ACCEPTED: Final[Mapping[str, str]] = {
 }
 
 
-def form(request: Request, named: object) -> str:
-    """The form that is `named`, else the one that Accept likes best. Raises Problem where there is none such."""
+def negotiated_format(request: Request, named: object) -> str:
+    """Return the format `named`, else the one that Accept prefers. Raises Problem if it is unknown."""
     if named is not None:
         if not isinstance(named, str) or named not in MEDIA:
             raise Problem("not-acceptable", f"no format {named!r}")
@@ -61,7 +61,7 @@ def _weighed(accepted: str) -> Iterable[tuple[float, str]]:
 
 
 def parameters(request: Request, *known: str) -> dict[str, str]:
-    """The query parameters. Raises Problem for one that is not `known`, or is given twice."""
+    """Return the query parameters. Raises Problem for one that is not in `known`, or appears twice."""
     given = dict[str, str]()
     for name, value in request.query_params.multi_items():
         if name not in known:
@@ -73,7 +73,7 @@ def parameters(request: Request, *known: str) -> dict[str, str]:
 
 
 def whole_number(name: str, value: object) -> int:
-    """Return a parameter, which is text or JSON, as a whole number. Raise Problem if it is none."""
+    """Return a parameter, text or JSON, as a whole number. Raises Problem if it is none."""
     if isinstance(value, str) and DIGITS.fullmatch(value):
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LIMIT:
@@ -82,7 +82,7 @@ def whole_number(name: str, value: object) -> int:
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object that a body is. Raise Problem for anything else: JSON has no NaN and no member twice."""
+    """Parse the body as one JSON object. Raises Problem for anything else, and for NaN or a repeated member."""
     try:
         value = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except UnicodeDecodeError as error:
@@ -106,9 +106,11 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def asked(given: Mapping[str, object]) -> Asked:
-    """Which edition is asked for. Raises Problem for what is no number, and for both at once."""
+def edition_request(given: Mapping[str, object]) -> EditionRequest:
+    """Return the edition that the parameters ask for. Raises Problem for a malformed number, and for edition and cut
+    together.
+    """
     numbers = {name: whole_number(name, given[name]) for name in ("edition", "cut") if given.get(name) is not None}
     if len(numbers) > 1:
         raise Problem("bad-request", "edition and cut cannot be combined: use only one of them")
-    return Asked(**numbers)
+    return EditionRequest(**numbers)

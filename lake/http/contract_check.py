@@ -1,17 +1,17 @@
-"""Requests whose records break their contracts: refused, as long as their producer still listens."""
+"""Contract check of posted records: a request with a bad record is rejected while its producer still listens."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lake.http.bodies import SHOWN, Record
+from lake.http.bodies import SHOWN, PostedRecord
 from lake.http.problems import Problem
 from lake.records.single import NotTaken, SingleReader
 
 
-def must_fit(by_stream: Mapping[str, Sequence[Record]], readers: Mapping[str, SingleReader]) -> None:
-    """Raise Problem if the log of a stream that has a reader would refuse any of its records."""
+def check_contracts(by_stream: Mapping[str, Sequence[PostedRecord]], readers: Mapping[str, SingleReader]) -> None:
+    """Raise Problem if any record violates the contract of its stream. Streams without a reader are not checked."""
     bad = [
         bad_record(stream, index + 1, error)
         for stream in by_stream.keys() & readers.keys()
@@ -22,12 +22,12 @@ def must_fit(by_stream: Mapping[str, Sequence[Record]], readers: Mapping[str, Si
 
 
 def bad_record(stream: str, number: int, error: NotTaken) -> dict[str, Any]:
-    """What an answer says of the record that is `number` of those of its stream in a request."""
+    """Return the JSON entry for a bad record: {record, stream, reason, detail}. `number` counts within its stream."""
     return {"record": number, "stream": stream, "reason": str(error.reason), "detail": error.detail}
 
 
 def breach(bad: Sequence[Mapping[str, Any]]) -> Problem:
-    """The answer to a request with these bad records."""
+    """Return the Problem for a request with these bad records."""
     first = bad[0]
     more = f", and {len(bad) - 1} more are bad" if bad[1:] else ""
     detail = f"record {first['record']}: {first['reason']}: {first['detail']}{more}"

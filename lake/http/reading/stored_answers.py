@@ -1,7 +1,7 @@
-"""Answers on the disk from their first block until they are sent: no query waits for its client to take the answer.
+"""Answers stored on the disk until they are sent, so that no query waits for its client.
 
-All of them together have a limit. When it is reached, the oldest is discarded: its connection is cut off, or its client
-is answered 503 if nothing was sent yet.
+Together they have a size limit. At the limit the oldest is discarded: its connection is cut off, or its client gets 503
+if nothing was sent yet.
 """
 
 from __future__ import annotations
@@ -20,45 +20,41 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from lake.http.problems import Problem
-from lake.http.reading.forms import MEDIA
-from lake.http.reading.work import Ended, Work
+from lake.http.reading.content_negotiation import MEDIA
+from lake.http.reading.query_pool import AnswerClosed, RunningQuery
 
 READ_BYTES: Final = 1 << 18
 
 
 @dataclass
-class KeptAnswers:
-    """The answers of a server in `folder`, oldest first, of at most `most` bytes in all."""
+class StoredAnswers:
+    """Answers of a server in `folder`, oldest first, of at most `most` bytes in all."""
 
     folder: Path
     most: int
-    _answers: dict[KeptAnswer, None] = field(default_factory=dict)
+    _answers: dict[StoredAnswer, None] = field(default_factory=dict)
 
-    def add(self, work: Work) -> KeptAnswer:
-        """Return a new, empty answer to the query that is at `work`."""
-        answer = KeptAnswer(self, work)
+    def add(self, work: RunningQuery) -> StoredAnswer:
+        answer = StoredAnswer(self, work)
         self._answers[answer] = None
         return answer
 
-    def discard(self, answer: KeptAnswer) -> None:
-        """Count an answer no longer."""
+    def discard(self, answer: StoredAnswer) -> None:
         self._answers.pop(answer, None)
 
     def make_room(self) -> None:
-        """Close the oldest answers until all together are within the limit."""
         while sum(answer.size for answer in self._answers) > self.most:
             next(answer for answer in self._answers if answer.size).close("room")
 
     def stop(self) -> None:
-        """Close all answers: the server ends."""
         for answer in [*self._answers]:
             answer.close("stopping")
 
 
-class KeptAnswer:
-    """One answer: written by its query, sent meanwhile and afterwards, until it is closed for a `reason`."""
+class StoredAnswer:
+    """One answer: written by its query, sent at the same time, and closed for a `reason`."""
 
-    def __init__(self, answers: KeptAnswers, work: Work) -> None:
+    def __init__(self, answers: StoredAnswers, work: RunningQuery) -> None:
         self.size, self.reason, self.is_sent = 0, "", False
         self.closed = asyncio.Event()
         self.work, self._answers = work, answers
@@ -67,7 +63,7 @@ class KeptAnswer:
         self._stored, self._is_whole = 0, False
 
     async def write(self, block: bytes) -> None:
-        """Add a block. Raises Ended if the answer is closed, Problem if the disk takes no more."""
+        """Append a block. Raises AnswerClosed if the answer is closed, Problem if the disk is full."""
         self.size += len(block)
         self._answers.make_room()
         try:
@@ -78,12 +74,10 @@ class KeptAnswer:
         self._changed.set()
 
     def end(self) -> None:
-        """Mark the answer as whole."""
         self._is_whole = True
         self._changed.set()
 
     def close(self, reason: str = "gone") -> None:
-        """Free its disk, and stop its query."""
         if not self.closed.is_set():
             self.reason = reason
             self._answers.discard(self)
@@ -94,13 +88,13 @@ class KeptAnswer:
                 self._file.close()
 
     async def begun(self, *, whole: bool = False) -> None:
-        """Wait for its first bytes, or until it is `whole`. Raises Ended if it is closed before."""
+        """Wait for the first bytes, or for the `whole` answer. Raises AnswerClosed if it is closed before."""
         await self._more(0)
         while whole and not self._is_whole:
             await self._more(self._stored)
 
     async def blocks(self) -> AsyncIterator[bytes]:
-        """Yield the answer as it grows. Raises Ended if it is closed before its end."""
+        """Yield the answer as it grows. Raises AnswerClosed if it is closed before its end."""
         sent = 0
         while await self._more(sent):
             block = await asyncio.to_thread(self._load, sent)
@@ -109,12 +103,11 @@ class KeptAnswer:
         self.is_sent = True
 
     async def _more(self, after: int) -> bool:
-        """Wait for bytes after the first ones. Return False if there are none to come."""
         while after == self._stored and not self._is_whole and not self.closed.is_set():
             self._changed.clear()
             await self._changed.wait()
         if self.closed.is_set():
-            raise Ended(self.reason)
+            raise AnswerClosed(self.reason)
         return after < self._stored
 
     def _store(self, block: bytes) -> None:
@@ -130,20 +123,20 @@ class KeptAnswer:
 
     def _open_file(self) -> int:
         if self._file.closed:
-            raise Ended(self.reason)
+            raise AnswerClosed(self.reason)
         return self._file.fileno()
 
 
-class Sent(StreamingResponse):
-    """The response with an answer, cut off if the answer is closed before its end: no part is taken for the whole."""
+class AnswerResponse(StreamingResponse):
+    """Response that streams an answer. It is cut off if the answer is closed early, so that no part looks complete."""
 
-    def __init__(self, answer: KeptAnswer, kind: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, answer: StoredAnswer, kind: str, headers: Mapping[str, str]) -> None:
         super().__init__(answer.blocks(), 200, headers, MEDIA[kind])
         self.answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with suppress(Ended, asyncio.CancelledError):  # the latter if the server ends
+            with suppress(AnswerClosed, asyncio.CancelledError):  # the latter if the server ends
                 await super().__call__(scope, receive, send)
         finally:
             self.answer.close()

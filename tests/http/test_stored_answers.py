@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from lake.http.reading.kept import KeptAnswer, KeptAnswers
-from lake.http.reading.work import Ended, Work
+from lake.http.reading.query_pool import AnswerClosed, RunningQuery
+from lake.http.reading.stored_answers import StoredAnswer, StoredAnswers
 
 
-async def sent(answer: KeptAnswer) -> bytes:
+async def sent(answer: StoredAnswer) -> bytes:
     return b"".join([block async for block in answer.blocks()])
 
 
 def test_answer_is_sent_while_it_grows(tmp_path: Path) -> None:
     async def grow() -> bytes:
-        answer = KeptAnswers(tmp_path, 100).add(Work())
+        answer = StoredAnswers(tmp_path, 100).add(RunningQuery())
         taking = asyncio.create_task(sent(answer))
         for block in (b"one ", b"two ", b"three"):
             await answer.write(block)
@@ -35,14 +35,14 @@ def test_answer_is_sent_while_it_grows(tmp_path: Path) -> None:
 
 def test_oldest_answer_with_bytes_is_closed_when_all_are_over_the_limit(tmp_path: Path) -> None:
     async def crowd() -> None:
-        answers = KeptAnswers(tmp_path, 10)
-        empty, oldest, newer, newest = (answers.add(Work()) for _ in range(4))
+        answers = StoredAnswers(tmp_path, 10)
+        empty, oldest, newer, newest = (answers.add(RunningQuery()) for _ in range(4))
         for answer in (oldest, newer, newest):
             await answer.write(b"1234")
         assert (oldest.reason, oldest.work.reason) == ("room", "room")
-        with pytest.raises(Ended):
+        with pytest.raises(AnswerClosed):
             await sent(oldest)
-        with pytest.raises(Ended):
+        with pytest.raises(AnswerClosed):
             await oldest.write(b"5")
         for answer in (newer, newest):
             answer.end()
@@ -53,16 +53,16 @@ def test_oldest_answer_with_bytes_is_closed_when_all_are_over_the_limit(tmp_path
     asyncio.run(crowd())
 
 
-@pytest.mark.parametrize("wait", [sent, KeptAnswer.begun])
+@pytest.mark.parametrize("wait", [sent, StoredAnswer.begun])
 def test_client_that_waits_for_an_answer_learns_that_it_is_closed(
-    tmp_path: Path, wait: Callable[[KeptAnswer], Coroutine[Any, Any, object]]
+    tmp_path: Path, wait: Callable[[StoredAnswer], Coroutine[Any, Any, object]]
 ) -> None:
     async def close() -> None:
-        answer = KeptAnswers(tmp_path, 10).add(Work())
+        answer = StoredAnswers(tmp_path, 10).add(RunningQuery())
         waiting = asyncio.create_task(wait(answer))
         await asyncio.sleep(0)
         answer.close()
-        with pytest.raises(Ended):
+        with pytest.raises(AnswerClosed):
             await waiting
 
     asyncio.run(close())

@@ -1,4 +1,4 @@
-"""Whole tables, `GET /tables/<table>.csv`, and queries, `POST /sql`, of an edition."""
+"""Endpoints for whole tables (`GET /tables/<table>.csv`) and for queries (`POST /sql`) of an edition."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from starlette.responses import Response
 
 from lake.errors import DeclarationError, LakeError
 from lake.http.problems import Problem
-from lake.http.reading.desk import Desk
+from lake.http.reading.content_negotiation import MEDIA, edition_request, json_object, negotiated_format, parameters
 from lake.http.reading.download import Download
 from lake.http.reading.faults import problem_of
-from lake.http.reading.forms import MEDIA, asked, form, json_object, parameters
-from lake.http.reading.kept import KeptAnswer, Sent
+from lake.http.reading.query_pool import RunningQuery, stop_on_disconnect
 from lake.http.reading.query_worker import QueryTask
-from lake.http.reading.work import Work, while_waited_for
+from lake.http.reading.request_context import RequestContext
+from lake.http.reading.stored_answers import AnswerResponse, StoredAnswer
 from lake.quoting import quoted
 from lake.read.sql import EditionReader
 from lake.store.ledger.grants import Grant
@@ -27,30 +27,28 @@ from lake.store.ledger.reads import Read
 from lake.store.snapshot import Published
 
 SQL_BYTES: Final = 256 << 10
-"""So long may the body of a query be."""
 BODY_SECONDS: Final = 30.0
 PRIVATE: Final = {
     "cache-control": "private, no-cache",
     "vary": "accept, authorization",
     "x-content-type-options": "nosniff",
 }
-"""Headers of every answer: it is one reader's, and a form that nobody guesses."""
+"""Headers of every answer: no shared cache may store it, and no browser may guess its type."""
 
 
 @dataclass(frozen=True)
-class Asking:
-    """The answers to those who ask for tables, and by SQL."""
+class Queries:
+    """Endpoints for tables and SQL."""
 
-    desk: Desk
+    context: RequestContext
 
     async def table(self, request: Request) -> Response:
-        """A whole table of an edition, as it is read."""
-        grant = await self.desk.grant(request)
+        grant = await self.context.grant(request)
         given = parameters(request, "edition", "cut", "format")
         name, kind = _named(request)
-        kind = form(request, given.get("format", kind))
-        with self.desk.shelf.held():
-            reader = await self.desk.reader(grant, asked(given))
+        kind = negotiated_format(request, given.get("format", kind))
+        with self.context.editions.held():
+            reader = await self.context.reader(grant, edition_request(given))
             table = await asyncio.to_thread(_found, reader, name)
             cut = reader.edition.cut_of(table.name)
             tag = _tag(kind, *table.files, *(f"{each.name} {each.type}" for each in table.columns))
@@ -58,43 +56,44 @@ class Asking:
             headers["content-disposition"] = f'attachment; filename="{table.name}.{kind}"'
             read = Read(grant.name, grant.id, "table", (table.name,), None, reader.edition.number, cut, kind)
             if {tag, "*"} & _tags(request):
-                await self.desk.recording.record(read.ended("unchanged"))
+                await self.context.access_log.record(read.ended("unchanged"))
                 return Response(None, 304, headers)
             if request.method == "HEAD":
                 response = Response(None, 200, headers, MEDIA[kind])
-                del response.headers["content-length"]  # as of GET, whose answer is sent as it is read
+                del response.headers["content-length"]  # as for GET, whose answer is streamed
                 return response
             query = f"FROM {quoted(table.layer)}.{quoted(table.name)}"
-            return await Download(self.desk, reader, query, kind, read).response(request, headers)
+            return await Download(self.context, reader, query, kind, read).response(request, headers)
 
     async def query(self, request: Request) -> Response:
-        """The answer to a query, once it is whole."""
-        grant = await self.desk.grant(request)
+        grant = await self.context.grant(request)
         given = parameters(request, "edition", "cut", "format")
         text, told = await _sql(request)
         if both := sorted(given.keys() & told.keys()):
             raise Problem("bad-request", f"{both[0]} is given twice, in the address and in the body")
         chosen = {**given, **told}
-        kind = form(request, chosen.get("format"))
-        with self.desk.shelf.held():
-            reader = await self.desk.reader(grant, asked(chosen))
-            answer = self.desk.answers.add(Work())
+        kind = negotiated_format(request, chosen.get("format"))
+        with self.context.editions.held():
+            reader = await self.context.reader(grant, edition_request(chosen))
+            answer = self.context.answers.add(RunningQuery())
             try:
-                async with while_waited_for(request, answer.work):
+                async with stop_on_disconnect(request, answer.work):
                     return await self._answer(reader, grant, text, kind, answer)
             except BaseException:
                 answer.close()
                 raise
 
-    async def _answer(self, reader: EditionReader, grant: Grant, text: str, kind: str, answer: KeptAnswer) -> Response:
-        edition, serve, work = reader.edition, self.desk.serve, answer.work
+    async def _answer(
+        self, reader: EditionReader, grant: Grant, text: str, kind: str, answer: StoredAnswer
+    ) -> Response:
+        edition, serve, work = reader.edition, self.context.serve, answer.work
         read = Read(grant.name, grant.id, "sql", (), None, edition.number, edition.cut, kind)
         size = min(serve.query_bytes, serve.answers_bytes)
         task = QueryTask(reader, text, kind, checked=True, rows=serve.query_rows, size=size)
         try:
-            rows = (await self.desk.queue.run(work, task, answer.write, serve.query_seconds))["rows"]
+            rows = (await self.context.pool.run(work, task, answer.write, serve.query_seconds))["rows"]
         except Problem as problem:
-            await self.desk.recording.record(replace(read, **work.checked).ended(outcome(problem, work)))
+            await self.context.access_log.record(replace(read, **work.checked).ended(outcome(problem, work)))
             raise
         answer.end()
         read = replace(read, **work.checked)
@@ -102,8 +101,8 @@ class Asking:
         headers |= {"lake-rows": str(rows), "content-length": str(answer.size)}
         if note := reader.across_cuts(read.tables):
             headers["lake-note"] = note
-        await self.desk.recording.record(read.ended("answered", rows=rows, size=answer.size))
-        return Sent(answer, kind, headers)
+        await self.context.access_log.record(read.ended("answered", rows=rows, size=answer.size))
+        return AnswerResponse(answer, kind, headers)
 
 
 def _found(reader: EditionReader, name: str) -> Published:
@@ -115,13 +114,13 @@ def _found(reader: EditionReader, name: str) -> Published:
         raise problem_of(error) from error
 
 
-def outcome(problem: Problem, work: Work) -> str:
-    """How a read ended that was not answered, as its record says."""
+def outcome(problem: Problem, work: RunningQuery) -> str:
+    """Return the outcome of a failed read, for the access log."""
     return work.outcome or ("refused" if problem.status < 500 else "failed")
 
 
 def of_edition(reader: EditionReader, cut: int) -> dict[str, str]:
-    """The headers that say what was read."""
+    """Return the headers that name the edition and cut."""
     return {"lake-edition": str(reader.edition.number), "lake-cut": str(cut)}
 
 
@@ -132,9 +131,9 @@ def _named(request: Request) -> tuple[str, str | None]:
 
 
 def _tag(*parts: object) -> str:
-    """The entity tag of a table's files: the same in all editions between which the table did not change.
+    """Return the entity tag of a table's files: equal in all editions between which the table did not change.
 
-    A path and a version would not do: a table that is dropped and made again may have both.
+    A path and a version do not suffice: a table that is dropped and recreated may have both again.
     """
     return f'"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}"'
 
@@ -144,7 +143,7 @@ def _tags(request: Request) -> set[str]:
 
 
 async def _sql(request: Request) -> tuple[str, dict[str, Any]]:
-    """The text of a query, and what else a body of JSON says. Raises Problem for a body that is neither."""
+    """Return the query and the other JSON members of the body. Raises Problem if it is malformed."""
     body = await whole_body(request, SQL_BYTES)
     if "json" not in request.headers.get("content-type", ""):
         return _plain(body), {}
@@ -158,7 +157,6 @@ async def _sql(request: Request) -> tuple[str, dict[str, Any]]:
 
 
 def _plain(body: bytes) -> str:
-    """Return the text of a query. Raise Problem for what no text of DuckDB has."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
@@ -169,7 +167,7 @@ def _plain(body: bytes) -> str:
 
 
 async def whole_body(request: Request, most: int) -> bytes:
-    """Return the body of a request. Raise Problem if it is longer than `most` bytes, or takes too long."""
+    """Return the body of a request. Raises Problem if it is longer than `most` bytes or takes too long."""
     parts, size = list[bytes](), 0
     try:
         async with asyncio.timeout(BODY_SECONDS):

@@ -1,4 +1,4 @@
-"""The token that a request shows."""
+"""Token of a request's Authorization header."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import base64
 from collections.abc import Mapping
 
 
-def shown_token(headers: Mapping[str, str]) -> str:
-    """The token, as a bearer's or as a browser's password; "" where there is none."""
+def bearer_token(headers: Mapping[str, str]) -> str:
+    """Return the bearer token or a browser's Basic password; "" if there is none."""
     scheme, _, shown = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
         try:

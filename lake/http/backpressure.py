@@ -1,4 +1,4 @@
-"""Back-pressure: what a server has in hand and what waits on its disk are bounded; beyond, requests are put off."""
+"""Backpressure of the intake: limits for concurrent requests, memory, event rate, and files not yet ingested."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from lake.sources.http import Limits
 from lake.sources.http_files import Folder, Waiting
 
 LOOK_SECONDS: Final = 1.0
-"""Between two looks at the folder: what ingest removed, and what others wrote to the disk."""
+"""Seconds between two measurements of the folder and its disk."""
 RETRY: Final = 10.0
 SOON: Final = 1.0
 SIGNED: Final = 4
-"""Requests without a token, whose signature is checked once their body is here, have a fourth of what all have."""
+"""Divisor of the limits for requests without a token, whose signature can only be checked once the body is complete."""
 
 
 @dataclass
 class Rate:
-    """A bucket of tokens for events of one stream: `a_second` come back, a second's worth at most is there."""
+    """Token bucket for the events of one stream: refills with `a_second` tokens per second, up to `a_second`."""
 
     a_second: int
     clock: Callable[[], float] = time.monotonic
@@ -32,9 +32,9 @@ class Rate:
     at: float = field(default=-math.inf)
 
     def take(self, events: int) -> None:
-        """Takes so many. Raises Problem that says when to try again.
+        """Take `events` tokens. Raises Problem with the seconds to wait.
 
-        More than a second's worth pass when it is full.
+        A full bucket admits more than one second's worth, so no request is too large forever.
         """
         if not self.a_second:
             return
@@ -49,7 +49,7 @@ class Rate:
 
 @dataclass
 class Load:
-    """Requests at work and bytes of their bodies in memory: how many there are, and how many there may be."""
+    """Counter of concurrent requests and of bytes of their bodies in memory, with its limits."""
 
     most_requests: int
     most_bytes: int
@@ -59,7 +59,7 @@ class Load:
 
 @dataclass
 class BodyMemory:
-    """Memory of one request's body, of at most `most` bytes, counted in each of `loads`."""
+    """Memory of one request's body: at most `most` bytes, counted in each of `loads`."""
 
     loads: Sequence[Load]
     most: int
@@ -70,12 +70,11 @@ class BodyMemory:
         return self.most - self.size
 
     def check(self, size: int) -> None:
-        """Raise Problem if `size` more bytes are too many for one body."""
         if size > self.left:
             raise Problem("too-long", f"more than {self.most:,} bytes", max_body=self.most)
 
     def hold(self, size: int) -> None:
-        """Count `size` more bytes. Raise Problem if they are too many, for one body or for all together."""
+        """Count `size` more bytes. Raises Problem if they are too many for one body or for all together."""
         self.check(size)
         if any(load.held + size > load.most_bytes for load in self.loads):
             raise Problem("too-many", "too many request bytes in flight", after=SOON)
@@ -85,8 +84,8 @@ class BodyMemory:
 
 
 @dataclass
-class Pressure:
-    """What is at work and what waits. `look` is called now and then, in a thread; all else on the event loop."""
+class Backpressure:
+    """Limits in force and the load measured. `look` runs in a thread, all else on the event loop."""
 
     folder: Folder
     limits: Limits
@@ -100,19 +99,17 @@ class Pressure:
         self._all, self._signed = Load(requests, memory), Load(max(1, requests // SIGNED), memory // SIGNED)
 
     def look(self) -> tuple[Waiting, float]:
-        """What the folder and its disk have now."""
         status = os.statvfs(self.folder.path)
         return self.folder.waiting(self.folder.taken), float(status.f_bavail * status.f_frsize)
 
     def seen(self, waiting: Waiting, free: float) -> None:
-        """Takes note of a look."""
         self.waiting, self.free, self.added_files, self.added_bytes = waiting, free, 0, 0
 
     @contextmanager
     def request(self, *, has_token: bool = True) -> Iterator[BodyMemory]:
         """Count a request while the block runs, and yield the memory of its body.
 
-        Raises Problem if there are as many as may be, or too much waits on the disk.
+        Raises Problem if too many requests run, the backlog is too large, or the disk is nearly full.
         """
         loads = [self._all] if has_token else [self._signed, self._all]
         for load in loads:
@@ -137,5 +134,5 @@ class Pressure:
                 load.held -= memory.size
 
     def kept(self, size: int) -> None:
-        """So many bytes of a request went to the disk, in a file at most."""
+        """Count `size` bytes written since the last measurement, as one file."""
         self.added_files, self.added_bytes = self.added_files + 1, self.added_bytes + size

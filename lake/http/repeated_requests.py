@@ -1,7 +1,7 @@
-"""Undecided records of a request that is sent again: compared with those that were kept with its decided events.
+"""Comparison of a repeated request's undecided records with those committed the first time.
 
-Decided events are known by their ids; the others by their places beside them, in the folder or in a log. As the log has
-them, values are compared only if the contract lets them be decided: else they may be encrypted, or computed by SQL.
+Decided events are recognized by id; the others by their places beside them, in the folder or in a log. Values in a log
+are compared only if the contract allows decisions on them: otherwise they may be encrypted, or computed by SQL.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from lake.contracts import evolution
 from lake.contracts.contract import Contract
 from lake.decide.rule import compared, content, undecidable
-from lake.http.bodies import Record
+from lake.http.bodies import PostedRecord
 from lake.project import Project
 from lake.quoting import literal
 from lake.read.wait import BatchToken, RecordToken
@@ -28,22 +28,22 @@ from lake.store.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class KeptRecords:
-    """The records of one `stream` in group number `group` of a source."""
+    """Committed records of one `stream` in group number `group` of a source."""
 
     project: Project
     declared: Declared
     stream: str
     group: int
 
-    def have(self, records: Mapping[int, Record]) -> bool:
-        """Return whether these records are there, by their ordinals in the group. Raises LakeError, OSError."""
+    def have(self, records: Mapping[int, PostedRecord]) -> bool:
+        """Return whether these records, by their ordinals in the group, were committed. Raises LakeError, OSError."""
         for group in self.declared.folder.groups():
             if group.number == self.group:
                 kept = [*self.declared.folder.records(group)]
                 return all(
                     0 <= number < len(kept)
                     and kept[number][0] == self.stream
-                    and self._content(Record(*kept[number][1:])) == self._content(record)
+                    and self._content(PostedRecord(*kept[number][1:])) == self._content(record)
                     for number, record in records.items()
                 )
         return self._are_logged(records)
@@ -56,15 +56,14 @@ class KeptRecords:
     def _reader(self) -> SingleReader:
         return SingleReader(self._contract, self.project.settings.record_bytes)
 
-    def _content(self, record: Record) -> bytes:
+    def _content(self, record: PostedRecord) -> bytes:
         try:
             values = self._reader.values(record.utf8, record.facts)
         except NotTaken:
             return record.utf8
         return content(values, compared(self._contract))
 
-    def _are_logged(self, records: Mapping[int, Record]) -> bool:
-        """Return whether the log, the quarantine and the re-deliveries have these records."""
+    def _are_logged(self, records: Mapping[int, PostedRecord]) -> bool:
         settings, source = self.project.settings, self.declared.name
         token = RecordToken(self.stream, source, self.group, "").resolve(settings)
         if not isinstance(token, BatchToken):
@@ -91,8 +90,8 @@ class KeptRecords:
         rows: list[dict[str, Any]] = scan.arrow([name for name in wanted if name in stored], where=where).to_pylist()
         return rows
 
-    def _differs(self, row: Mapping[str, Any], record: Record) -> bool:
-        """Return whether a row that was read by the present contract is another record."""
+    def _differs(self, row: Mapping[str, Any], record: PostedRecord) -> bool:
+        """Return whether a row written under the present contract differs from the record."""
         if row.get(REFUSAL) is not None or row["_version"] != self._version:
             return False
         return content(row, compared(self._contract)) != self._content(record)

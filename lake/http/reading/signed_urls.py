@@ -1,4 +1,4 @@
-"""Addresses of files that hold for a while: signed, so that nobody makes one, and no file's place on this machine."""
+"""Signed URLs of files, valid for a limited time. They reveal no path of this machine."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ KEY_BYTES: Final = 32
 
 
 @dataclass(frozen=True)
-class Link:
-    """A file at `place`, readable while the grant with the id `grant` covers the table, until `ends` (Unix seconds)."""
+class FileLink:
+    """File at `place`, readable until `ends` (Unix seconds) while the grant with the id `grant` covers the table."""
 
     place: str
     grant: str
@@ -30,14 +30,14 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Links:
-    """The key by which addresses are signed; it outlives the server, so that they do."""
+class UrlSigner:
+    """Signing key of URLs. It is stored, so that URLs stay valid across restarts."""
 
     key: bytes
 
     @classmethod
-    def of(cls, scratch: Path) -> Links:
-        """By the key in a folder that is this user's alone; made on first use."""
+    def of(cls, scratch: Path) -> UrlSigner:
+        """Load the key from a folder private to this user; generate it on first use."""
         file = scratch / "link.key"
         try:
             with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as new:
@@ -45,25 +45,25 @@ class Links:
         except FileExistsError:
             pass
         key = file.read_bytes()
-        if len(key) != KEY_BYTES:  # a crash came between
+        if len(key) != KEY_BYTES:  # the process crashed while it wrote the key
             file.unlink()
             return cls.of(scratch)
         return cls(key)
 
-    def signed(self, link: Link) -> str:
-        """The end of an address that stands for a file. Clients know by `sp` that it needs no token."""
+    def signed(self, link: FileLink) -> str:
+        """Return the last part of a file's URL. `sp` tells Delta Sharing clients that it needs no token."""
         said = json.dumps(list(asdict(link).values()), separators=(",", ":")).encode()
         return f"{_text(said)}?sp=r&sig={_text(self._signature(said))}"
 
-    def opened(self, said: str, signature: str) -> Link:
-        """What an address stands for. Raises Problem where it was not made here, or has expired."""
+    def opened(self, said: str, signature: str) -> FileLink:
+        """Return the file that a URL identifies. Raises Problem if its signature is wrong or it has expired."""
         try:
             content, shown = _bytes(said), _bytes(signature)
         except ValueError:
             raise Problem("expired", "no address of this server") from None
         if not hmac.compare_digest(shown, self._signature(content)):
             raise Problem("expired", "no address of this server")
-        link = Link(*json.loads(content))
+        link = FileLink(*json.loads(content))
         if time.time() >= link.ends:
             raise Problem("expired", "the address held until it expired")
         return link

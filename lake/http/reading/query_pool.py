@@ -1,4 +1,4 @@
-"""Queries at work in worker processes: each within its limits, and no longer than a client waits for its answer."""
+"""Pool of worker processes for queries: limits of time and memory per query, and a queue for a free worker."""
 
 from __future__ import annotations
 
@@ -18,24 +18,22 @@ from lake.http.reading.worker_process import WorkerEnded, WorkerProcess
 
 Take = Callable[[bytes], Awaitable[None]]
 PATIENCE: Final = 30.0
-"""Seconds that a query waits for its turn."""
 WAITING: Final = 1_000
-"""Queries that may wait at the same time."""
 LOOK: Final = 0.01
-"""Seconds between two looks at a worker's memory: little is allocated meanwhile."""
+"""Seconds between two measurements of a worker's memory: it allocates little meanwhile."""
 GROWTH: Final = 1.5
-"""A worker is killed once its resident memory has grown by so many times `query_memory`, at which DuckDB spills."""
+"""A worker is killed if its resident memory grows to this multiple of `query_memory`, at which DuckDB spills."""
 
 
-class Ended(Exception):
-    """An answer is closed: nobody takes more of it."""
+class AnswerClosed(Exception):
+    """An answer is closed: it accepts no more blocks."""
 
 
 @dataclass(eq=False)
-class Work:
-    """One query: `stop` ends it, for a reason: `time`, `memory`, `room`, `gone` or `stopping`.
+class RunningQuery:
+    """One query. `stop` ends it for a reason: `time`, `memory`, `room`, `gone` or `stopping`.
 
-    `checked` has the tables that it names, and its text without values.
+    `checked` has its tables, and its text without literals.
     """
 
     reason: str = ""
@@ -44,7 +42,6 @@ class Work:
     ended: bool = False
 
     def stop(self, reason: str) -> None:
-        """End the work; its first reason counts."""
         if not self.reason and not self.ended:
             self.reason = reason
             if self.worker is not None:
@@ -52,11 +49,10 @@ class Work:
 
     @property
     def outcome(self) -> str:
-        """Return how its read ended, for the record; "" if that depends on its problem."""
+        """Return the outcome for the access log; "" if it depends on the problem."""
         return "" if self.reason == "memory" else self.reason
 
     def problem(self, seconds: float) -> Problem:
-        """Return why it ended without a report."""
         match self.reason:
             case "time":
                 return Problem("too-slow-query", f"more than {seconds:g} seconds")
@@ -70,30 +66,31 @@ class Work:
 
 
 @dataclass
-class Queue:
-    """The worker processes of a server, and the queries that wait for one."""
+class QueryPool:
+    """Worker processes of a server, and the queries that wait for one."""
 
     settings: Settings
     free: asyncio.Semaphore
     waiting: int = 0
-    working: set[Work] = field(default_factory=set)
+    working: set[RunningQuery] = field(default_factory=set)
     stopped: bool = False
     _idle: list[WorkerProcess] = field(default_factory=list)
     _replacing: set[asyncio.Task[None]] = field(default_factory=set)
 
     @classmethod
-    def of(cls, settings: Settings) -> Queue:
-        """Return one of `queries_at_once` workers, which start when they are needed."""
+    def of(cls, settings: Settings) -> QueryPool:
         return cls(settings, asyncio.Semaphore(settings.serve.queries_at_once))
 
-    async def run(self, work: Work, task: Task, take: Take, seconds: float) -> Report:
-        """Run a task in a worker of its own, for at most `seconds`. Raises Problem if it fails or is stopped."""
+    async def run(self, work: RunningQuery, task: Task, take: Take, seconds: float) -> Report:
+        """Run a task in a worker for at most `seconds`. `take` gets the blocks. Raises Problem if it fails or is
+        stopped.
+        """
         async with self._turn(work) as worker:
             timer = asyncio.get_running_loop().call_later(seconds, work.stop, "time")
             watch = asyncio.create_task(self._watch(work, worker))
             try:
                 report = await worker.run(task, take, work.checked.update)
-            except (WorkerEnded, Ended):
+            except (WorkerEnded, AnswerClosed):
                 raise work.problem(seconds) from None
             except asyncio.CancelledError:
                 work.stop("gone")
@@ -107,27 +104,24 @@ class Queue:
         return report
 
     def stop(self) -> None:
-        """End what is at work, and whatever waits."""
         self.stopped = True
         for work in [*self.working]:
             work.stop("stopping")
 
     async def close(self) -> None:
-        """End what is at work, and the workers."""
         self.stop()
         while self._replacing:
             await asyncio.wait(self._replacing)
         await asyncio.gather(*(worker.close(self.settings) for worker in self._idle))
 
-    async def _watch(self, work: Work, worker: WorkerProcess) -> None:
+    async def _watch(self, work: RunningQuery, worker: WorkerProcess) -> None:
         most = GROWTH * self.settings.serve.query_memory
         while (await worker.growth())[0] <= most:
             await asyncio.sleep(LOOK)
         work.stop("memory")
 
     @asynccontextmanager
-    async def _turn(self, work: Work) -> AsyncIterator[WorkerProcess]:
-        """Wait for a worker. Raises Problem if that takes too long, or too many wait already."""
+    async def _turn(self, work: RunningQuery) -> AsyncIterator[WorkerProcess]:
         await self._acquire()
         worker = None
         try:
@@ -137,7 +131,7 @@ class Queue:
                 worker = await self._started()
             if self.stopped:
                 work.reason = work.reason or "stopping"
-            if work.reason or worker is None:  # while it waited
+            if work.reason or worker is None:  # stopped while it waited
                 raise work.problem(0)
             work.worker = worker
             self.working.add(work)
@@ -160,8 +154,7 @@ class Queue:
         finally:
             self.waiting -= 1
 
-    async def _give_back(self, worker: WorkerProcess | None, work: Work) -> None:
-        """Keep a worker for the next query, or start another if it was killed or still maps much memory."""
+    async def _give_back(self, worker: WorkerProcess | None, work: RunningQuery) -> None:
         try:
             if worker is None:
                 return
@@ -186,8 +179,8 @@ class Queue:
 
 
 @asynccontextmanager
-async def while_waited_for(request: Request, work: Work) -> AsyncIterator[None]:
-    """Stop the work if the client hangs up while the block runs. The request's body has been read."""
+async def stop_on_disconnect(request: Request, work: RunningQuery) -> AsyncIterator[None]:
+    """Stop the query if the client disconnects while the block runs. The request's body must have been read."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -1,7 +1,7 @@
-"""Requests whose events are decided on: read, decided in the order in which they come, and answered when that holds.
+"""Requests with commands: events validated in order of arrival, and answered once the outcome is durable.
 
-Between a decision and its place in the group that is gathered nothing else runs, so groups have events in the order of
-their decisions. What is refused by an event that the disk does not have yet is answered when it has it.
+No other code runs between a decision and its place in the next group. So groups list events in the order of their
+decisions. A rejection that depends on an event not yet on the disk is answered only once that event is.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, Final
 from lake.decide.decider import NEW, Command, Decided, Decider, Expected, NotAllowed, Outdated
 from lake.decide.rule import Key
 from lake.errors import DeclarationError, LakeError, Refused
-from lake.http.bodies import Record
-from lake.http.checking import bad_record, breach
-from lake.http.commits import Commits, Place
+from lake.http.bodies import PostedRecord
+from lake.http.commits import Commits, GroupPlace
+from lake.http.contract_check import bad_record, breach
 from lake.http.problems import Problem
-from lake.http.repeated import KeptRecords
+from lake.http.repeated_requests import KeptRecords
 from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.records.single import NotTaken
 from lake.sources.http import place
@@ -29,8 +29,8 @@ VERSION: Final = re.compile(r'"([^",]+)"|(\*)')
 
 
 @dataclass
-class Deciding:
-    """The decisions of one server, over what its decider has read when it has `begun`."""
+class Decisions:
+    """Decisions of one server. `begun` is true once its decider has read the waiting events."""
 
     decider: Decider
     commits: Commits
@@ -44,7 +44,6 @@ class Deciding:
         self.commits.on_failure = self._forget
 
     async def begin(self) -> None:
-        """Reads what is waiting. Raises as Decider.begin does."""
         async with self._beginning:
             while not self.begun:
                 failures = self._failures
@@ -52,11 +51,11 @@ class Deciding:
                 self.begun = failures == self._failures
 
     async def decide(
-        self, by_stream: Mapping[str, Sequence[Record]], expected: Expected
-    ) -> tuple[Decided, Place | None]:
-        """Has all records of a request kept, if those of streams that are decided are accepted; where they are.
+        self, by_stream: Mapping[str, Sequence[PostedRecord]], expected_version: Expected
+    ) -> tuple[Decided, GroupPlace | None]:
+        """Commit all records of a request if its commands are accepted. Return the outcome and the records' place.
 
-        Nowhere, None, where they were kept before. Raises Problem, where nothing of it was kept.
+        The place is None if the request was accepted before. Raises Problem if nothing was committed.
         """
         every = [(stream, record) for stream, records in by_stream.items() for record in records]
         decided = [number for number, (stream, _) in enumerate(every) if stream in self.decider.rules]
@@ -70,7 +69,7 @@ class Deciding:
             return f"{self.decider.declared.name}:{place(at.number, at.first + decided[number])}"
 
         try:
-            outcome = self.decider.decide(commands, place_of, at.number, expected)
+            outcome = self.decider.decide(commands, place_of, at.number, expected_version)
         except (Refused, DeclarationError, WorkerFault) as error:
             await self.commits.hold(self.decider.about(commands))
             raise _problem(error) from None
@@ -80,12 +79,12 @@ class Deciding:
             return outcome, None
         return outcome, await self.commits.put(every, decided=True)
 
-    async def _must_be_repeated(self, every: Sequence[tuple[str, Record]], places: Mapping[int, str]) -> None:
-        """Raise Problem unless the undecided records are those that were kept with the decided ones, at `places`."""
+    async def _must_be_repeated(self, every: Sequence[tuple[str, PostedRecord]], places: Mapping[int, str]) -> None:
+        """Raise Problem unless the undecided records are those committed with the decided ones, at `places`."""
         declared, project = self.decider.declared, next(iter(self.decider.rules.values())).project
         nth, at = next(iter(places.items()))
         number, ordinal = map(int, at.rsplit(":", 2)[1:])
-        others = dict[str, dict[int, Record]]()
+        others = dict[str, dict[int, PostedRecord]]()
         for each, (stream, record) in enumerate(every):
             if each not in places:
                 others.setdefault(stream, {})[ordinal - nth + each] = record
@@ -99,7 +98,7 @@ class Deciding:
         if not same:
             raise Problem("sent-before", "the decided events were accepted before, with other records beside them")
 
-    def _commands(self, every: Sequence[tuple[str, Record]], decided: Sequence[int]) -> list[Command]:
+    def _commands(self, every: Sequence[tuple[str, PostedRecord]], decided: Sequence[int]) -> list[Command]:
         commands, bad = list[Command](), list[dict[str, Any]]()
         for number in decided:
             stream, record = every[number]
@@ -113,7 +112,7 @@ class Deciding:
         return commands
 
     async def _have(self, commands: Sequence[Command]) -> None:
-        """Returns when all that decides on these events is here; nothing may come between that and the decision."""
+        """Load the state of all keys of these commands. The caller must decide before it awaits anything else."""
         try:
             while True:
                 if not self.begun:
@@ -126,7 +125,6 @@ class Deciding:
             raise Problem("undecided", str(error), after=RETRY_SECONDS) from None
 
     async def _read(self, stream: str, keys: Sequence[Key]) -> None:
-        """Reads these keys, with those that others ask for meanwhile."""
         self._wanted.setdefault(stream, {}).update(dict.fromkeys(keys))
         async with self._reading:
             wanted, failures = self._wanted.pop(stream, {}), self._failures
@@ -140,8 +138,8 @@ class Deciding:
         self._failures += 1
 
 
-def expected(headers: Mapping[str, str]) -> Expected:
-    """What a request expects of its key. Raises Problem where that is not said as it should be."""
+def expected_version(headers: Mapping[str, str]) -> Expected:
+    """Return the version that the headers If-Match or If-None-Match require. Raises Problem if they are malformed."""
     match, new = headers.get("if-match"), headers.get("if-none-match")
     if new not in {None, "*"} or (match is not None and new is not None):
         raise Problem("wrong-request", "write If-None-Match: * for a new key, or If-Match with its version")

@@ -1,4 +1,4 @@
-"""An endpoint whose problems are answers."""
+"""Endpoint wrapper that turns a raised Problem into its response."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from lake.http.problems import Problem
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def answering(answer: Endpoint) -> Endpoint:
-    """The answer, or the problem in its place."""
+def handle_problems(answer: Endpoint) -> Endpoint:
+    """Return the endpoint such that a Problem becomes its response, and any other exception is logged and becomes a
+    500.
+    """
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -23,7 +25,7 @@ def answering(answer: Endpoint) -> Endpoint:
         except Problem as problem:
             return problem.response
         except ClientDisconnect:
-            return Response(status_code=400)  # which nobody reads
+            return Response(status_code=400)  # the client is gone
         except HTTPException:
             raise
         except Exception:
@@ -33,7 +35,7 @@ def answering(answer: Endpoint) -> Endpoint:
     return endpoint
 
 
-async def no_page(request: Request, error: Exception) -> Response:
-    """The answer where there is no such page, or no such method of one."""
+async def page_not_found(request: Request, error: Exception) -> Response:
+    """Answer 404 for an unknown path, 405 for a wrong method."""
     method = isinstance(error, HTTPException) and error.status_code == 405
     return Problem("wrong-method" if method else "no-page", f"{request.method} {request.url.path}").response
