@@ -28,7 +28,7 @@ from lake.report.status import status
 from lake.report.status_records import Status
 from lake.sinks.alerts import Alert, RowAlert, StateAlert, sink_of, state_body
 from lake.sinks.deliver import deliver, forget_sink
-from lake.sinks.plan import Plan
+from lake.sinks.plan import DeliveryPlan
 from lake.store.ledger import episodes, runs, sent
 from lake.store.ledger.episodes import Episode
 from lake.store.locks import activity
@@ -165,15 +165,15 @@ def _rows(settings: Settings, alert: RowAlert) -> Told:
 
 
 def _rows_to_come(settings: Settings, alert: RowAlert) -> Told:
-    from lake.sinks.webhook.changes import About, changed_rows
+    from lake.sinks.webhook.changes import DeliveryInfo, changed_rows
     from lake.sinks.webhook.target import WebhookTarget
 
     with closing(alert.sink.open()) as target:
         assert isinstance(target, WebhookTarget)
-        plan = Plan(settings, alert.sink, target.position(), reader(settings).edition)
+        plan = DeliveryPlan(settings, alert.sink, target.position(), reader(settings).edition)
         [changes] = plan.delivery().tables
         number, edition = sent.state(settings, alert.sink.name).number, plan.edition
-        about = About(alert.sink.name, number, edition.number, edition.cut, edition.published_at)
+        about = DeliveryInfo(alert.sink.name, number, edition.number, edition.cut, edition.published_at)
         rows = changed_rows(changes, about)
         bodies = tuple(target.form(changed) for changed in islice(rows, SHOWN))
         return Told(alert.name, changes.table.name, len(bodies) + sum(1 for _ in rows), messages=bodies)
@@ -215,12 +215,12 @@ def _next(alert: StateAlert, before: Episode | None, look: Look) -> Episode | No
 
 def _told(settings: Settings, alert: StateAlert, episode: Episode) -> Episode:
     """Tells the next thing of an episode, and notes that. Raises LakeError where the receiver does not take it."""
-    from lake.sinks.webhook.receiver import Message
+    from lake.sinks.webhook.receiver import WebhookMessage
 
     state = FIRING if episode.told == 0 else RESOLVED
     id = _id(alert, episode, state)
     with closing(alert.receiver()) as receiver:
-        refused = receiver.tell([Message(id, (alert.name,), _body(alert, episode, state).encode())])
+        refused = receiver.send([WebhookMessage(id, (alert.name,), _body(alert, episode, state).encode())])
     if refused:
         raise LakeError(
             f"the receiver does not take what alert {alert.name} tells: {refused[id]}",

@@ -12,8 +12,8 @@ from lake.cli import Shell, common_options, table
 from lake.errors import DeclarationError, LakeError
 
 if TYPE_CHECKING:
-    from lake.sinks.declared import Declared
-    from lake.sinks.deliver import Delivered
+    from lake.sinks.declared import DeclaredSink
+    from lake.sinks.deliver import DeliveryOutcome
 
 
 @click.command()
@@ -78,7 +78,7 @@ def _forget(shell: Shell, sinks: Sequence[str]) -> None:
     shell.emit({"forgotten": sinks}, (f"sink {name}: forgotten, no edition is kept for it" for name in sinks))
 
 
-def _follow(shell: Shell, sinks: list[Declared]) -> None:
+def _follow(shell: Shell, sinks: list[DeclaredSink]) -> None:
     from lake.sinks.deliver import follow
 
     follow(
@@ -89,8 +89,8 @@ def _follow(shell: Shell, sinks: list[Declared]) -> None:
     )
 
 
-def _deliver(shell: Shell, sinks: Sequence[Declared], how: Callable[[Declared], Delivered]) -> None:
-    done: list[Delivered] = []
+def _deliver(shell: Shell, sinks: Sequence[DeclaredSink], how: Callable[[DeclaredSink], DeliveryOutcome]) -> None:
+    done: list[DeliveryOutcome] = []
     failures: dict[str, LakeError] = {}
     for sink in sinks:
         try:
@@ -108,7 +108,7 @@ def _deliver(shell: Shell, sinks: Sequence[Declared], how: Callable[[Declared], 
         raise next(iter(failures.values()))
 
 
-def _rows(done: Delivered) -> Iterator[dict[str, object]]:
+def _rows(done: DeliveryOutcome) -> Iterator[dict[str, object]]:
     way = f"{done.edition}" if done.since in {None, done.edition} else f"{done.since} → {done.edition}"
     common = {"sink": done.sink, "edition": way, "rejected": done.rejected}
     if not done.changed:
@@ -119,7 +119,7 @@ def _rows(done: Delivered) -> Iterator[dict[str, object]]:
         yield {**common, "table": name, **counts}
 
 
-def _repair(shell: Shell, sinks: Sequence[Declared]) -> None:
+def _repair(shell: Shell, sinks: Sequence[DeclaredSink]) -> None:
     from lake.sinks.verify import repair
 
     rows = []
@@ -129,7 +129,7 @@ def _repair(shell: Shell, sinks: Sequence[Declared]) -> None:
     shell.emit({"repaired": rows}, table(rows, "sink", "edition", "table", "inserted", "deleted"))
 
 
-def _again(shell: Shell, sinks: Sequence[Declared], *, given_up: bool) -> None:
+def _again(shell: Shell, sinks: Sequence[DeclaredSink], *, given_up: bool) -> None:
     from lake.sinks.webhook.retry import give_up, retry
 
     done = [(give_up if given_up else retry)(shell.settings, sink) for sink in sinks]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lake.project import Project
 from lake.sinks.alerts import row_sinks
-from lake.sinks.declared import Declared, sound_sinks
+from lake.sinks.declared import DeclaredSink, sound_sinks
 from lake.store import erasures
 from lake.store.ledger import consumers
 
@@ -30,7 +30,7 @@ def _derived(project: Project, stream: str) -> set[str]:
     return {name for name, table in project.tables.items() if stream in project.logs(table)}
 
 
-def _of(project: Project, sink: Declared, tables: list[str]) -> Iterator[str]:
+def _of(project: Project, sink: DeclaredSink, tables: list[str]) -> Iterator[str]:
     has = consumers.consumer(project.settings, sink.name, consumers.SINK)
     if has.edition is not None and has.edition < erasures.purged_with(project.settings):
         yield f"sink {sink.name}: it has edition {has.edition}, of before the purge: lake deliver {sink.name}"

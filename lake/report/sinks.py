@@ -10,8 +10,8 @@ from datetime import datetime
 from lake.config import Settings
 from lake.errors import LakeError
 from lake.sinks.alerts import row_sinks, sink_of, sound_alerts
-from lake.sinks.declared import Declared, sound_sinks
-from lake.sinks.sink import Rejected
+from lake.sinks.declared import DeclaredSink, sound_sinks
+from lake.sinks.sink import RejectedRow
 from lake.store.ledger import consumers, editions, episodes, sent
 from lake.store.ledger.episodes import Episode
 
@@ -25,7 +25,7 @@ class SinkStatus:
     edition: int | None = None
     editions: int = 0
     seconds: float | None = None
-    rejected: tuple[Rejected, ...] = ()
+    rejected: tuple[RejectedRow, ...] = ()
     undelivered: int = 0
     error: str = ""
 
@@ -43,7 +43,7 @@ def sinks(settings: Settings, now: datetime) -> Iterator[SinkStatus]:
             yield SinkStatus(one.name, edition=one.edition, error=why)
 
 
-def _status(settings: Settings, sink: Declared, now: datetime) -> SinkStatus:
+def _status(settings: Settings, sink: DeclaredSink, now: datetime) -> SinkStatus:
     try:
         with closing(sink.open()) as target:
             position = target.position()

@@ -1,22 +1,7 @@
-"""Alerts as a project declares them: `alerts/<name>.toml`. Whoever is named there is told by a signed webhook.
+"""Declared alerts, `alerts/<name>.toml`: signed webhooks about changed rows or the state of the project.
 
-    url = "env:ALERTS_URL"             the receiver has the options of lake.sinks.webhook, but for batch and ordered
-    secret = "env:ALERTS_SECRET"
-    message = "{after.customer}: {after.amount} on {after.day}"
-    format = "event"                   or "text": {"text": message} and nothing else, as chats want it
-    after_publish = true               `lake run` looks after it has published; default: `lake alert` alone does
-
-Of rows, which is a sink of one table, whose changes from now on are told:
-
-    table = "customer_daily"
-    on = ["insert", "update"]          the default
-    when = "after.amount > 1000 and (before is null or before.amount <= 1000)"
-
-Of the state of the project, which is told when it begins, and when it is over:
-
-    measure = "lag"                    one of MEASURES
-    of = "customer_daily"              the table, stream or sink; left out: the worst of all
-    above = 3600
+A row alert is a sink of one table that begins with the next change. A state alert is sent when its `measure` passes the
+limit `above`, and when it no longer does. Options: docs/how-to/alerts.md.
 """
 
 from __future__ import annotations
@@ -33,7 +18,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.errors import DeclarationError, did_you_mean
 from lake.sinks.condition import condition_of
-from lake.sinks.declared import KINDS, Declared, DeclaredTable, Keys
+from lake.sinks.declared import KINDS, DeclaredSink, DeclaredTable, OptionTypes
 from lake.sinks.sink import Target
 from lake.sources.declared import NAME, filled_in, module_of
 
@@ -71,20 +56,19 @@ _STATE: Final = re.compile(r"alert|measure|of|above|value|what|state")
 
 
 @dataclass(frozen=True)
-class Message:
-    """The text of a message: `{after.amount}` and the like stand for values."""
+class MessageTemplate:
+    """Template of a message, with placeholders such as `{after.amount}`."""
 
     text: str
     where: str
 
     def faults(self, known: re.Pattern[str]) -> Iterator[DeclarationError]:
-        """Places that stand for nothing."""
         for place in _PLACE.findall(self.text):
             if not known.fullmatch(place):
                 yield self._fault(f"message: {{{place}}} stands for nothing", known.pattern.replace("|", ", "))
 
     def filled(self, values: Mapping[str, Any]) -> str:
-        """With the values. Raises DeclarationError where a row has no such column."""
+        """Return the text with `values`. Raises DeclarationError if a row has no such column."""
         return _PLACE.sub(lambda place: self._value(place[1], values), self.text)
 
     def _value(self, place: str, values: Mapping[str, Any]) -> str:
@@ -104,10 +88,10 @@ class Message:
 
 @dataclass(frozen=True)
 class RowAlert:
-    """An alert of changed rows: a sink of one table."""
+    """Alert about changed rows: a sink of one table."""
 
     name: str
-    sink: Declared
+    sink: DeclaredSink
 
     @property
     def where(self) -> str:
@@ -120,13 +104,13 @@ class RowAlert:
 
 @dataclass(frozen=True)
 class StateAlert:
-    """An alert of `measure`, of what is named `of`, being `above` a number; `receiver` makes who is told."""
+    """Alert sent if `measure` of `of` is above the number `above`. `receiver` makes its Receiver."""
 
     name: str
     measure: str
     of: str
     above: int
-    message: Message
+    message: MessageTemplate
     format: str
     where: str
     receiver: Callable[[], Any] = field(repr=False)
@@ -137,17 +121,17 @@ Alert = RowAlert | StateAlert
 
 
 def sink_of(name: str) -> str:
-    """What an alert's sink is called: as no declared sink can be."""
+    """Return the name of an alert's sink. No declared sink can have that name."""
     return f"alert-{name}"
 
 
 def names(settings: Settings) -> list[str]:
-    """The alerts that are declared, sound or not."""
+    """Return the names of all declared alerts, valid or not."""
     return sorted(file.stem for file in settings.path(settings.alerts).glob("*.toml"))
 
 
 def sound_alerts(settings: Settings) -> tuple[dict[str, Alert], dict[str, DeclarationError]]:
-    """The alerts that are declared as they should be, by name, and what is wrong with each of the others."""
+    """Return the valid alerts by name, and the error of each invalid one."""
     alerts: dict[str, Alert] = {}
     faults: dict[str, DeclarationError] = {}
     for file in sorted(settings.path(settings.alerts).glob("*.toml")):
@@ -159,7 +143,7 @@ def sound_alerts(settings: Settings) -> tuple[dict[str, Alert], dict[str, Declar
 
 
 def declared_alerts(settings: Settings, wanted: Collection[str] = ()) -> list[Alert]:
-    """The `wanted` alerts, or all. Raises DeclarationError for an unknown one, and for every one that is faulty."""
+    """Return the `wanted` alerts, or all. Raises DeclarationError for unknown and invalid ones."""
     known = names(settings)
     unknown = [DeclarationError(f"unknown alert {n!r}", fix=did_you_mean(n, known)) for n in wanted if n not in known]
     if unknown:
@@ -173,8 +157,8 @@ def declared_alerts(settings: Settings, wanted: Collection[str] = ()) -> list[Al
     return [alert for name, alert in alerts.items() if not wanted or name in wanted]
 
 
-def row_sinks(settings: Settings) -> dict[str, Declared]:
-    """The sinks that alerts of rows are, by their names as sinks; of the sound ones."""
+def row_sinks(settings: Settings) -> dict[str, DeclaredSink]:
+    """Return the sinks of valid row alerts, by sink name."""
     alerts, _ = sound_alerts(settings)
     return {alert.sink.name: alert.sink for alert in alerts.values() if isinstance(alert, RowAlert)}
 
@@ -194,13 +178,13 @@ def _read(settings: Settings, file: Path) -> Alert:
     webhook = module_of("sink", KIND, KINDS, where)
     receiving = {name: about for name, about in webhook.OPTIONS.items() if name not in {"batch", "ordered"}}
     own = OF_ROWS if "table" in given else OF_STATE
-    options = Keys({**COMMON, **own, **receiving}, where).read(given)
-    message = Message(options["message"] or _default(own), where)
+    options = OptionTypes({**COMMON, **own, **receiving}, where).read(given)
+    message = MessageTemplate(options["message"] or _default(own), where)
     faults = [*message.faults(_ROWS if own is OF_ROWS else _STATE), *_faults(options, own, where)]
     if faults:
         raise DeclarationError.all(faults)
     receiver = partial(webhook.receiver_of, {**options, "batch": 1}, where)
-    receiver()  # what is wrong with it is told now
+    receiver()  # raises if the declaration is wrong
     if own is OF_STATE:
         told = (options["measure"], options["of"], options["above"], message, options["format"])
         return StateAlert(file.stem, *told, where, receiver, options["after_publish"])
@@ -208,7 +192,7 @@ def _read(settings: Settings, file: Path) -> Alert:
     table = DeclaredTable(options["table"], options["table"], mode="append", shaped=False, condition=condition)
     form = partial(row_body, file.stem, message, options["format"])
     make = partial(_target, webhook, settings, sink_of(file.stem), receiver, form)
-    sink = Declared(
+    sink = DeclaredSink(
         sink_of(file.stem), KIND, {table.name: table}, where, make, options["after_publish"], "now", webhook.KEEPS
     )
     return RowAlert(file.stem, sink)
@@ -234,8 +218,8 @@ def _faults(options: Mapping[str, Any], own: Mapping[str, Any], where: str) -> I
         yield DeclarationError("on names no change", where=where, fix='for example on = ["insert"]')
 
 
-def row_body(alert: str, message: Message, format: str, changed: Any) -> str:
-    """The body of a message of a change."""
+def row_body(alert: str, message: MessageTemplate, format: str, changed: Any) -> str:
+    """Return the JSON body about a changed row."""
     data = changed.data
     told = {**json.loads(data), "alert": alert}
     text = message.filled(told)
@@ -247,7 +231,7 @@ def row_body(alert: str, message: Message, format: str, changed: Any) -> str:
 
 
 def state_body(alert: StateAlert, id: str, at: str, told: Mapping[str, Any]) -> str:
-    """The body of a message of what has begun, or is over, `at` a time."""
+    """Return the JSON body about a state that began or ended `at` a time."""
     values = {"alert": alert.name, "measure": alert.measure, "above": alert.above, **told}
     text = alert.message.filled(values)
     if alert.format == "text":

@@ -1,9 +1,9 @@
-"""Conditions on changes: SQL over `change` and the rows `before` and `after`, of which either may be null.
+"""Condition on changed rows: SQL over `change` and the rows `before` and `after`, of which either may be null.
 
     on = ["insert", "update"]
     when = "after.amount > 1000 and (before is null or before.amount <= 1000)"
 
-A condition is evaluated by DuckDB, which reads nothing but the changes: no file, no other table, no extension.
+DuckDB evaluates it without access to files, other tables or extensions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lake.duck import connect
 from lake.errors import DeclarationError, did_you_mean
 from lake.quoting import literal
 from lake.session import first_line
-from lake.sinks.sink import Rows
+from lake.sinks.sink import ChangeSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ LOCKED: Final = """SET enable_external_access = false; SET autoinstall_known_ext
 
 @dataclass(frozen=True)
 class Condition:
-    """Changes of the kinds `on`, all where none are named, that meet `when`; declared at `where`."""
+    """Filter for changes whose kind is in `on` (empty: all) and that satisfy `when`; declared at `where`."""
 
     on: tuple[str, ...] = ()
     when: str = ""
@@ -41,7 +41,6 @@ class Condition:
         return bool(self.on or self.when)
 
     def faults(self) -> Iterator[DeclarationError]:
-        """What is wrong with it, as far as that is known without the columns."""
         for change in self.on:
             if change not in CHANGES:
                 fix = did_you_mean(str(change), CHANGES)
@@ -60,9 +59,8 @@ class Condition:
         return f"SELECT * FROM changes WHERE {kinds} AND (\n{self.when or 'true'}\n)"
 
     def of(self, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """Those of the changes that meet it; an empty batch, which tells the columns, first.
-
-        Raises DeclarationError where it does not fit them.
+        """Yield the changes that satisfy it, after one empty batch with the schema. Raises DeclarationError if it does
+        not fit.
         """
         import pyarrow as pa
 
@@ -91,14 +89,13 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Filtered:
-    """The changes of `rows` that meet a condition."""
+class FilteredChanges:
+    """Changes of `rows` that satisfy a condition."""
 
-    rows: Rows
+    rows: ChangeSource
     condition: Condition
 
     def batches(self) -> pa.RecordBatchReader:
-        """As lake.sinks.sink.Rows has it."""
         import pyarrow as pa
 
         batches = self.condition.of(self.rows.batches())
@@ -106,7 +103,7 @@ class Filtered:
 
 
 def condition_of(on: Collection[str], when: str, where: str) -> Condition:
-    """A condition. Raises DeclarationError with every fault."""
+    """Return a condition. Raises DeclarationError with every fault."""
     condition = Condition(tuple(on), when, where)
     if faults := [*condition.faults()]:
         raise DeclarationError.all(faults)

@@ -1,16 +1,4 @@
-"""Sinks as a project declares them: `sinks/<name>.toml`, whose `kind` says what they fill.
-
-kind = "postgres"                  what else there is to say is the kind's own, see its how-to
-url = "env:CRM_URL"                what begins with env: is taken from the environment, where secrets belong
-after_publish = true               `lake run` delivers after it has published; default: `lake deliver` alone does
-begin = "snapshot"                 what a target that has nothing gets: all rows; or "now", what changes from then on
-[tables.customer_daily]            {} takes all columns, under the table's own name
-name = "daily"                     how it is called there
-columns = ["customer", "day"]      those that are delivered, with those that tell rows apart
-on = ["insert"]                    of mode append: the changes that are delivered, and a condition on them, see
-when = "after.orders > 10"         lake.sinks.condition
-mode = "mirror"                    mirror: the rows of the edition; upsert: what is gone stays; append: a row a change
-"""
+"""Declared sinks, `sinks/<name>.toml`: the kind of target, its connection and its tables. See docs/how-to/sinks.md."""
 
 from __future__ import annotations
 
@@ -36,16 +24,14 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "redis": ("lake.sinks.redis", "redis"),
     "webhook": ("lake.sinks.webhook", "webhook"),
 }
-"""What fills a sink of each kind, and the extra whose packages it needs.
+"""Module and required extra of each kind of sink.
 
-Each is a module with `MODES`, the modes that tables may have there, the default first; `OPTIONS` and `TABLE_OPTIONS`,
-the keys of its own of a sink and of a table, {name: (type, default)}, where a default of None says that a key must be
-there; and `of(name, options, where)`, which makes its Target. One whose targets keep what was changed or deleted says
-so in `KEEPS`. It may have `BEGIN`, the default of `begin`, and `LOOSE`, the modes in which tables take rows of any
-shape.
+The module defines `MODES` (allowed modes, default first), `OPTIONS` and `TABLE_OPTIONS` ({key: (type, default)}; a
+default of None means required), and `of(name, options, where)`, which returns the Target. Optional: `KEEPS` (what
+targets keep of changed or deleted rows), `BEGIN` (default of `begin`), and `LOOSE` (modes that accept any row shape).
 """
 WITHIN: Final = ("webhook",)
-"""Kinds whose targets keep their position in the warehouse: `of` is given the settings as well."""
+"""Kinds whose position is stored in the warehouse: their `of` also gets the settings."""
 NOUNS: Final = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "a table"}
 SEE: Final = "see docs/how-to/sinks.md"
 Begin = Literal["snapshot", "now"]
@@ -53,9 +39,9 @@ Begin = Literal["snapshot", "now"]
 
 @dataclass(frozen=True)
 class DeclaredTable:
-    """A table of a sink: `name` is ours, `far` its name there; no `columns` are all. `options` are its kind's own.
+    """Table of a sink: `name` in the edition, `far` in the target. Empty `columns` means all.
 
-    One that is not `shaped` takes rows of any shape. Delivered are changes that meet the `condition`.
+    A table that is not `shaped` accepts rows of any shape. `options` are specific to the kind.
     """
 
     name: str
@@ -68,8 +54,8 @@ class DeclaredTable:
 
 
 @dataclass(frozen=True)
-class Declared:
-    """One declared sink, whose target is not connected to yet."""
+class DeclaredSink:
+    """Declared sink. `make` returns its target, not yet connected."""
 
     name: str
     kind: str
@@ -79,22 +65,21 @@ class Declared:
     after_publish: bool = False
     begin: Begin = "snapshot"
     keeps: str = ""
-    """What its target keeps of rows that were changed or deleted there, where it does."""
+    """What its target keeps of changed or deleted rows; "" for nothing."""
 
     def open(self) -> Target:
-        """Its target, to be closed after use."""
         return self.make()
 
 
 @dataclass(frozen=True)
-class Keys:
-    """What a table of a file may say: {key: (type, default)}, or None for one that must be there."""
+class OptionTypes:
+    """Allowed keys of a TOML table: {key: (type, default)}. A default of None means required."""
 
     of: Mapping[str, tuple[type, Any]]
     where: str
 
     def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of all keys. Raises DeclarationError that lists every fault."""
+        """Return the values of all keys. Raises DeclarationError with every fault."""
         faults = [
             DeclarationError(f"unknown key {key!r}", where=self.where, fix=did_you_mean(key, self.of))
             for key in given
@@ -114,9 +99,9 @@ class Keys:
         return values
 
 
-def sound_sinks(settings: Settings) -> tuple[dict[str, Declared], dict[str, DeclarationError]]:
-    """The sinks that are declared as they should be, by name, and what is wrong with each of the others."""
-    sinks: dict[str, Declared] = {}
+def sound_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, DeclarationError]]:
+    """Return the valid sinks by name, and the error of each invalid one."""
+    sinks: dict[str, DeclaredSink] = {}
     faults: dict[str, DeclarationError] = {}
     for file in _files(settings):
         try:
@@ -127,12 +112,12 @@ def sound_sinks(settings: Settings) -> tuple[dict[str, Declared], dict[str, Decl
 
 
 def names(settings: Settings) -> list[str]:
-    """The sinks that are declared, sound or not."""
+    """Return the names of all declared sinks, valid or not."""
     return [file.stem for file in _files(settings)]
 
 
 def tables(settings: Settings) -> dict[str, list[str]]:
-    """The tables of each sink, as its file says it, sound or not."""
+    """Return the table names of each sink, valid or not."""
     named = {}
     for file in _files(settings):
         with suppress(tomllib.TOMLDecodeError, UnicodeDecodeError):
@@ -141,8 +126,8 @@ def tables(settings: Settings) -> dict[str, list[str]]:
     return named
 
 
-def declared_sinks(settings: Settings, wanted: Collection[str] = ()) -> list[Declared]:
-    """The `wanted` sinks, or all. Raises DeclarationError for an unknown one, and for every one that is faulty."""
+def declared_sinks(settings: Settings, wanted: Collection[str] = ()) -> list[DeclaredSink]:
+    """Return the `wanted` sinks, or all. Raises DeclarationError for unknown and invalid ones."""
     known = names(settings)
     unknown = [DeclarationError(f"unknown sink {n!r}", fix=did_you_mean(n, known)) for n in wanted if n not in known]
     if unknown:
@@ -161,7 +146,7 @@ def _files(settings: Settings) -> Sequence[Path]:
     return sorted(settings.path(settings.sinks).glob("*.toml"))
 
 
-def _read(settings: Settings, file: Path) -> Declared:
+def _read(settings: Settings, file: Path) -> DeclaredSink:
     where = str(file.relative_to(settings.project)) if file.is_relative_to(settings.project) else str(file)
     if not NAME.fullmatch(file.stem):
         raise DeclarationError(
@@ -178,7 +163,7 @@ def _read(settings: Settings, file: Path) -> Declared:
     module = module_of("sink", kind, KINDS, where)
     begins = getattr(module, "BEGIN", "snapshot")
     common = {"tables": (dict, None), "after_publish": (bool, False), "begin": (str, begins)}
-    options = Keys({**common, **module.OPTIONS}, where).read(dict(filled_in(given, where)))
+    options = OptionTypes({**common, **module.OPTIONS}, where).read(dict(filled_in(given, where)))
     after_publish, begin = options.pop("after_publish"), options.pop("begin")
     _must_be_one_of("begin", begin, get_args(Begin), where)
     tables = dict(_tables(module, options.pop("tables"), where))
@@ -189,7 +174,7 @@ def _read(settings: Settings, file: Path) -> Declared:
             where=where,
             fix="give its table another mode, or leave out `begin`",
         )
-    return Declared(
+    return DeclaredSink(
         file.stem,
         kind,
         tables,
@@ -210,7 +195,7 @@ def _tables(module: ModuleType, given: Mapping[str, Any], where: str) -> Iterato
             raise DeclarationError(f"expected a table, found {options!r}", where=place, fix=f"write [tables.{name}]")
         common = {"name": (str, name), "columns": (list, []), "mode": (str, module.MODES[0])}
         common |= {"on": (list, []), "when": (str, "")}
-        read = Keys({**common, **module.TABLE_OPTIONS}, place).read(options)
+        read = OptionTypes({**common, **module.TABLE_OPTIONS}, place).read(options)
         far, columns, mode = read.pop("name"), read.pop("columns"), read.pop("mode")
         _must_be_one_of("mode", mode, module.MODES, place)
         if not all(isinstance(column, str) for column in columns) or len(set(columns)) < len(columns):

@@ -1,4 +1,4 @@
-"""Deliver: brings the target of a sink to the edition that readers see, from whatever edition it has."""
+"""Delivery: bring the target of a sink from whatever edition it has to the current one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.progress import step
 from lake.read.sql import reader
 from lake.read.wait import POLL_SECONDS
-from lake.sinks.declared import Declared
-from lake.sinks.plan import Plan
-from lake.sinks.sink import Position, Stepwise, Target
+from lake.sinks.declared import DeclaredSink
+from lake.sinks.plan import DeliveryPlan
+from lake.sinks.sink import ResumableTarget, SinkPosition, Target
 from lake.store.ledger import consumers, editions, runs, sent
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
@@ -26,8 +26,8 @@ VERB = "deliver"
 
 
 @dataclass(frozen=True)
-class Sent:
-    """What was sent of a table: so many rows of each change. With `whole`, they replaced all that was there."""
+class SentTable:
+    """Numbers of changes sent for a table. If `whole`, all rows were sent and replaced the old ones."""
 
     table: str
     whole: bool
@@ -37,10 +37,10 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Delivered:
-    """What became of a sink: it has `edition` now, by way of `tables`; `since` is the one before, None for nothing.
+class DeliveryOutcome:
+    """Outcome of a delivery: the target has `edition`; `since` is its previous edition, None for none.
 
-    `rejected` is how many rows its target cannot take; `changed` whether there was anything to do.
+    `rejected` counts rows that the target cannot store. `changed` is false if there was nothing to do.
     """
 
     sink: str
@@ -48,7 +48,7 @@ class Delivered:
     cut: int
     since: int | None
     changed: bool
-    tables: tuple[Sent, ...] = ()
+    tables: tuple[SentTable, ...] = ()
     rejected: int = 0
     seconds: float = 0.0
 
@@ -58,11 +58,11 @@ class Delivered:
         return f"{self.sink}: edition {self.edition}: {sent}{refused} in {self.seconds:.1f} s"
 
 
-def deliver(settings: Settings, sink: Declared, *, resync: bool = False) -> Delivered:
-    """Brings the sink's target to the edition that readers see; with `resync`, by all rows, whatever it has.
+def deliver(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> DeliveryOutcome:
+    """Bring the sink's target to the current edition; with `resync`, replace all rows.
 
-    Raises DeclarationError where its tables are not declared as the edition has them, StartOver where its target has
-    to begin anew, Unavailable where it does not answer or another process is delivering.
+    Raises DeclarationError if its tables do not match the edition, StartOver if the target needs a resync, Unavailable
+    if it does not answer or another process is delivering.
     """
     began = datetime.now(UTC)
     with (
@@ -71,14 +71,14 @@ def deliver(settings: Settings, sink: Declared, *, resync: bool = False) -> Deli
         step(VERB, sink.name) as work,
         closing(sink.open()) as target,
     ):
-        done: list[Delivered] = []
-        if not resync and (begun := _begun(settings, target)):
-            done.append(_deliver(settings, Plan(settings, sink, target.position(), begun), target, began))
-        plan = Plan(settings, sink, target.position(), reader(settings).edition, resync)
+        done: list[DeliveryOutcome] = []
+        if not resync and (begun := _unfinished_edition(settings, target)):
+            done.append(_deliver(settings, DeliveryPlan(settings, sink, target.position(), begun), target, began))
+        plan = DeliveryPlan(settings, sink, target.position(), reader(settings).edition, resync)
         if not plan.is_done:
             done.append(_deliver(settings, plan, target, began))
         elif not done:
-            _remember(settings, sink, plan.edition)
+            _record_position(settings, sink, plan.edition)
             runs.nothing_to_do(settings, VERB, [sink.name], plan.edition.cut)
             return _delivered(plan, plan.position, changed=False)
         tables = tuple(table for one in done for table in one.tables)
@@ -86,19 +86,18 @@ def deliver(settings: Settings, sink: Declared, *, resync: bool = False) -> Deli
         return replace(done[-1], since=done[0].since, tables=tables)
 
 
-def _begun(settings: Settings, target: Target) -> Edition | None:
-    begun = target.underway() if isinstance(target, Stepwise) else None
+def _unfinished_edition(settings: Settings, target: Target) -> Edition | None:
+    begun = target.underway() if isinstance(target, ResumableTarget) else None
     return editions.get_edition(settings, begun) if begun and editions.is_kept(settings, begun) else None
 
 
-def _deliver(settings: Settings, plan: Plan, target: Target, began: datetime) -> Delivered:
-    """Apply a plan and record the run; both of its editions are kept meanwhile."""
-    with _held(settings, plan.sink, plan):
+def _deliver(settings: Settings, plan: DeliveryPlan, target: Target, began: datetime) -> DeliveryOutcome:
+    with _editions_kept(settings, plan.sink, plan):
         delivery = plan.delivery()
         editions.flush(settings)
         position = target.deliver(delivery)
     told = tuple(
-        Sent(one.table.name, one.whole, one.counts["insert"], one.counts["update"], one.counts["delete"])
+        SentTable(one.table.name, one.whole, one.counts["insert"], one.counts["update"], one.counts["delete"])
         for one in delivery.tables
     )
     counts = {"edition": position.edition, "tables": [*map(asdict, told)]}
@@ -107,10 +106,10 @@ def _deliver(settings: Settings, plan: Plan, target: Target, began: datetime) ->
     return _delivered(plan, position, told, seconds=round(seconds, 3))
 
 
-def preview(settings: Settings, sink: Declared, *, resync: bool = False) -> Delivered:
-    """What `deliver` would do: the target is asked what it has, and left as it is. Raises as that does."""
+def preview(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> DeliveryOutcome:
+    """Return what `deliver` would do, without changing the target. Raises the same errors."""
     with closing(sink.open()) as target:
-        plan = Plan(settings, sink, target.position(), reader(settings).edition, resync)
+        plan = DeliveryPlan(settings, sink, target.position(), reader(settings).edition, resync)
     if plan.is_done:
         return _delivered(plan, plan.position, changed=False)
     told = []
@@ -118,18 +117,18 @@ def preview(settings: Settings, sink: Declared, *, resync: bool = False) -> Deli
         counts = Counter[str]()
         for batch in one.source.batches():
             counts.update(batch.column("change").to_pylist())
-        told.append(Sent(one.table.name, one.whole, counts["insert"], counts["update"], counts["delete"]))
+        told.append(SentTable(one.table.name, one.whole, counts["insert"], counts["update"], counts["delete"]))
     return _delivered(plan, plan.position, tuple(told))
 
 
 def follow(
     settings: Settings,
-    sinks: list[Declared],
+    sinks: list[DeclaredSink],
     *,
-    on_done: Callable[[Delivered], None],
+    on_done: Callable[[DeliveryOutcome], None],
     on_failure: Callable[[str, LakeError], None],
 ) -> None:
-    """Delivers each edition to come, without an end. A sink that fails is told, and tried again with the next look."""
+    """Deliver every new edition, forever. Report a failed sink to `on_failure`, and retry it at the next poll."""
     while True:
         activity.renew(settings)
         for sink in sinks:
@@ -143,9 +142,10 @@ def follow(
 
 
 def forget_sink(settings: Settings, name: str) -> None:
-    """Takes a sink off the list, so that no edition is kept for it; its target is left alone.
+    """Remove a sink from the list that protects editions from expiry. Its target is not touched.
 
-    One whose position is in the warehouse begins anew. Raises DeclarationError where it is not on the list.
+    A sink whose position is in the warehouse starts from scratch afterwards. Raises DeclarationError for an unknown
+    sink.
     """
     was_sent = sent.forget(settings, name)
     if not consumers.forget(settings, name, consumers.SINK) and not was_sent:
@@ -154,8 +154,7 @@ def forget_sink(settings: Settings, name: str) -> None:
 
 
 @contextmanager
-def _held(settings: Settings, sink: Declared, plan: Plan) -> Iterator[None]:
-    """Both editions of the delivery are kept while the block runs, and the one that was delivered after it."""
+def _editions_kept(settings: Settings, sink: DeclaredSink, plan: DeliveryPlan) -> Iterator[None]:
     before = consumers.consumer(settings, sink.name, consumers.SINK)
     base = plan.base
     has = base.number if base else None
@@ -168,17 +167,22 @@ def _held(settings: Settings, sink: Declared, plan: Plan) -> Iterator[None]:
     consumers.acknowledge(settings, offered)
 
 
-def _remember(settings: Settings, sink: Declared, edition: Edition) -> None:
-    """Notes that the target has the edition, where a crash came between its transaction and the note."""
+def _record_position(settings: Settings, sink: DeclaredSink, edition: Edition) -> None:
+    """Record that the target has the edition, in case a crash came between its transaction and that record."""
     before = consumers.consumer(settings, sink.name, consumers.SINK)
     if (before.edition, before.offered) != (edition.number, None) and editions.is_kept(settings, edition.number):
         consumers.begin(settings, before, edition.number)
 
 
 def _delivered(
-    plan: Plan, position: Position | None, sent: tuple[Sent, ...] = (), *, changed: bool = True, seconds: float = 0.0
-) -> Delivered:
-    return Delivered(
+    plan: DeliveryPlan,
+    position: SinkPosition | None,
+    sent: tuple[SentTable, ...] = (),
+    *,
+    changed: bool = True,
+    seconds: float = 0.0,
+) -> DeliveryOutcome:
+    return DeliveryOutcome(
         plan.sink.name,
         plan.edition.number,
         plan.edition.cut,

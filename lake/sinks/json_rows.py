@@ -1,8 +1,8 @@
-"""Rows as JSON for targets that keep text, and back into their types: nothing is lost on either way.
+"""Lossless conversion of rows to JSON text and back, for targets that store text.
 
-The JSON of a row is `json.dumps(plain(row), ensure_ascii=False)` of lake.text, byte for byte, and made in DuckDB:
-decimals, dates and instants (in UTC, with Z) are texts, and so are numbers that are not finite; what is binary is
-hexadecimal, and a map is an object whose keys are texts.
+The JSON of a row equals `json.dumps(plain(row), ensure_ascii=False)` of lake.text, byte for byte, but DuckDB makes it.
+Strings stand for decimals, dates, instants (UTC, with Z) and non-finite numbers. Binary is hexadecimal. A map is an
+object with text keys.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import duckdb
 from lake.duck import connect
 from lake.errors import LakeError
 from lake.quoting import literal, quoted
-from lake.sinks.sink import FarTable, TableChanges
+from lake.sinks.sink import TableChanges, TargetTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,36 +28,33 @@ NULL: Final = "%null"
 GATHERED_ROWS: Final = 50_000
 GATHERED_BYTES: Final = 32 << 20
 UPPER: Final = r"\x0B\x0E\x0F\x1A-\x1F"
-"""Characters that DuckDB escapes by capital letters, and Python by small ones."""
+"""Characters whose escape has upper-case digits in DuckDB, and lower-case ones in Python."""
 
 
 def json_rows(changes: TableChanges) -> Iterator[pa.RecordBatch]:
-    """The changes of a table as texts: `change`, `key` (by `key_of`), `name`, and JSON of the rows `before`, `after`.
+    """Yield the changes of a table as texts: `change`, `key` (see `key_of`), `name`, and JSON of `before` and `after`.
 
-    `name` is the identity for people and addresses: the values of its columns in their order with `:` in between, each
-    as its JSON without quotes. Within a value `%` is %25 and `:` is %3A; a null is %null.
+    `name` is a readable identity: the identity's values joined by `:`, as JSON without quotes. In a value `%` is
+    written %25 and `:` is %3A; a null is %null.
     """
     with closing(_connection()) as con:
         for some in _gathered(changes.batches()):
             yield from _as_json(con, some, changes.table.identity)
 
 
-def typed_rows(table: FarTable, texts: Iterable[list[str]]) -> pa.RecordBatchReader:
-    """Batches of rows, each the JSON of a row by `json_rows`, in the columns and types of the table.
-
-    What is no value of its type, as where somebody else has written it, is null.
-    """
+def typed_rows(table: TargetTable, texts: Iterable[list[str]]) -> pa.RecordBatchReader:
+    """Return the rows, given as JSON, in the table's columns and types. Values not of their type become null."""
     return named_rows(table, ([(None, text) for text in some] for some in texts), None)
 
 
 def named_rows(
-    table: FarTable,
+    table: TargetTable,
     rows: Iterable[Sequence[tuple[str | None, str]]],
-    wrong: Callable[[FarTable, str], LakeError] | None,
+    wrong: Callable[[TargetTable, str], LakeError] | None,
 ) -> pa.RecordBatchReader:
-    """Rows as `typed_rows` gives them, of batches of (name, JSON).
+    """Return rows as `typed_rows` does, from batches of (name, JSON).
 
-    Raises what is `wrong` with a row where its name, if one is given, is another.
+    Raises `wrong(table, name)` if a row's name, unless None, differs from its identity.
     """
     import pyarrow as pa
 
@@ -71,7 +68,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Several batches at a time: to make SQL ready takes as long as to answer it for ten thousand rows."""
+    """Combine small batches: preparing the SQL takes as long as running it for ten thousand rows."""
     import pyarrow as pa
 
     some, rows, size = list[Any](), 0, 0
@@ -99,7 +96,6 @@ def _as_json(con: duckdb.DuckDBPyConnection, some: pa.Table, identity: tuple[str
 
 
 def _of_row(types: Mapping[str, DuckDBPyType], sql: Callable[[str, DuckDBPyType], str]) -> str:
-    """SQL of what there is of the row after the change, or of the one before where it goes."""
     of = {side: sql(side, types[side]) for side in ("after", "before") if _is_struct(types[side])}
     if len(of) < 2:
         return next(iter(of.values()), "NULL::VARCHAR")
@@ -130,7 +126,6 @@ def _is_struct(kind: DuckDBPyType) -> bool:
 
 
 def _parts(kind: DuckDBPyType) -> list[tuple[str, Any]]:
-    """What a type is made of: fields; an element; key and value; precision and scale."""
     return list(kind.children)
 
 
@@ -143,7 +138,6 @@ def _field(x: str, name: str) -> str:
 
 
 def _json(x: str, kind: DuckDBPyType, depth: int) -> str:
-    """SQL of the JSON of a value, null where it is."""
     text = _text(x, kind, depth)
     match kind.id:
         case "varchar":
@@ -156,7 +150,6 @@ def _json(x: str, kind: DuckDBPyType, depth: int) -> str:
 
 
 def _text(x: str, kind: DuckDBPyType, depth: int) -> str:
-    """SQL of a value as a text, null where it is; the JSON of what is nested."""
     match kind.id:
         case "struct":
             return f"CASE WHEN {x} IS NOT NULL THEN {_object(x, _fields(kind), depth)} END"
@@ -184,7 +177,6 @@ def _object(x: str, fields: Iterable[tuple[str, DuckDBPyType]], depth: int) -> s
 
 
 def _pairs(x: str, kind: DuckDBPyType, depth: int) -> str:
-    """A map as an object: a key that is no text is one as `lake.text.text` makes it."""
     pair = f"x{depth}"
     (_, of_key), (_, of_value) = _parts(kind)
     key = _string(_text(_field(pair, "key"), of_key, depth + 1))
@@ -194,7 +186,7 @@ def _pairs(x: str, kind: DuckDBPyType, depth: int) -> str:
 
 
 def _string(x: str) -> str:
-    """A text in quotes, escaped as Python escapes it."""
+    """Return SQL of a text in quotes, escaped as Python escapes it."""
     each = f"regexp_extract_all({x}, '[{UPPER}]|[^{UPPER}]+')"
     one = f"CASE WHEN regexp_full_match(p, '[{UPPER}]') THEN lower(to_json(p)::VARCHAR) ELSE to_json(p)::VARCHAR END"
     parts = f"list_transform({each}, lambda p: ({one})[2:-2])"
@@ -208,7 +200,7 @@ def _double(x: str, _: DuckDBPyType) -> str:
 
 
 def _decimal(x: str, kind: DuckDBPyType) -> str:
-    """DuckDB writes .5 where no digit may come before the point."""
+    """Return SQL of a decimal's text. DuckDB writes .5 if no digit may precede the point."""
     (_, precision), (_, scale) = _parts(kind)
     text = f"{x}::VARCHAR"
     if precision != scale:
@@ -217,16 +209,16 @@ def _decimal(x: str, kind: DuckDBPyType) -> str:
 
 
 def _instant(x: str, _: DuckDBPyType) -> str:
-    """Without its zone: the same whatever that of the session is."""
+    """Return SQL of an instant's text, independent of the session's time zone."""
     text = f"replace(make_timestamp(epoch_us({x}))::VARCHAR, ' ', 'T')"
     return f"CASE WHEN epoch_us({x}) % 1000000 = 0 THEN {text} ELSE rpad({text}, {MICROS}, '0') END"
 
 
 MICROS: Final = len("2024-03-30T09:12:00.000000")
 BARE: Final = frozenset({"boolean", "tinyint", "smallint", "integer", "bigint"})
-"""Types that are written alike in SQL and in JSON."""
+"""Types with the same text in SQL and JSON."""
 TAME: Final = BARE | {"decimal", "float", "double", "date", "blob"}
-"""Types in whose texts there is neither % nor a colon."""
+"""Types whose text contains neither % nor a colon."""
 LEAVES: Final[Mapping[str, Callable[[str, Any], str]]] = {
     "varchar": lambda x, _: x,
     "float": _double,
@@ -240,11 +232,10 @@ LEAVES: Final[Mapping[str, Callable[[str, Any], str]]] = {
 
 
 def _typed(
-    table: FarTable,
+    table: TargetTable,
     rows: Iterable[Sequence[tuple[str | None, str]]],
-    wrong: Callable[[FarTable, str], LakeError] | None,
+    wrong: Callable[[TargetTable, str], LakeError] | None,
 ) -> Iterator[pa.RecordBatch]:
-    """An empty batch, which tells the columns, then those with rows."""
     with closing(_connection()) as con:
         declared = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in table.types.items())
         kinds = dict(zip(table.types, con.sql(f"SELECT {declared}").types, strict=True))
@@ -267,7 +258,6 @@ def _typed(
 def _queried(
     con: duckdb.DuckDBPyConnection, query: str, rows: Sequence[tuple[str | None, str]]
 ) -> tuple[pa.RecordBatch, list[str | None]]:
-    """The rows that a query gives, without its last column, and that."""
     import pyarrow as pa
 
     names, texts = zip(*rows, strict=True) if rows else ((), ())
@@ -279,7 +269,6 @@ def _queried(
 
 
 def _answer(rows: duckdb.DuckDBPyRelation, name: str, query: str) -> pa.Table:
-    """What a query of `rows`, by a name, gives."""
     found = rows.query(name, query)
     assert found is not None
     return found.to_arrow_table().combine_chunks()
@@ -290,7 +279,6 @@ def _structure(kind: str) -> str:
 
 
 def _texts(kind: DuckDBPyType) -> str:
-    """The type of a value whose leaves are texts."""
     match kind.id:
         case "struct":
             return f"STRUCT({', '.join(f'{quoted(name)} {_texts(inner)}' for name, inner in _fields(kind))})"
@@ -302,7 +290,6 @@ def _texts(kind: DuckDBPyType) -> str:
 
 
 def _value(x: str, kind: DuckDBPyType, depth: int) -> str:
-    """SQL of the value that a text, or what is nested of texts, is of."""
     match kind.id:
         case "struct":
             fields = (f"{literal(name)}: {_value(_field(x, name), inner, depth)}" for name, inner in _fields(kind))

@@ -1,8 +1,8 @@
-"""What a delivery consists of: for each table of a sink, the net changes since what its target has, or all rows anew.
+"""Plan of a delivery: for each table, the net changes since the target's edition, or all rows.
 
-All rows are sent where the target has none, or of another shape; where the edition that it has has expired, or was
-published by another life of the warehouse, as after a restore. What keeps more than the edition has (the modes upsert
-and append) cannot be made anew from it: that has to be asked for.
+All rows are sent if the target has none or a different shape, or if its edition has expired or belongs to another life
+of the warehouse (after a restore). Tables of mode upsert and append keep rows that the edition lacks, so they are
+replaced only on request (`--resync`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from lake.duck import connect
 from lake.errors import DeclarationError, StartOver, did_you_mean
 from lake.quoting import literal, quoted
 from lake.read.net_changes import NetChanges, TableInEdition
-from lake.sinks.condition import Filtered
-from lake.sinks.declared import Declared, DeclaredTable
-from lake.sinks.sink import Delivery, FarTable, Position, Rows, TableChanges
+from lake.sinks.condition import FilteredChanges
+from lake.sinks.declared import DeclaredSink, DeclaredTable
+from lake.sinks.sink import ChangeSource, SinkDelivery, SinkPosition, TableChanges, TargetTable
 from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition
 
@@ -29,14 +29,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Selected:
-    """The changes of some columns of a table, all where none are named; what changes others alone changes nothing."""
+class SelectedChanges:
+    """Changes of the given columns of a table (empty: all). Updates of other columns only are dropped."""
 
     net: NetChanges
     columns: tuple[str, ...]
 
     def batches(self) -> pa.RecordBatchReader:
-        """As lake.sinks.sink.Rows has it."""
         import pyarrow as pa
 
         if not (self.columns or self._common):
@@ -45,7 +44,6 @@ class Selected:
         return pa.RecordBatchReader.from_batches(next(batches).schema, batches)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        """An empty batch, which tells the columns, then those with rows."""
         import pyarrow as pa
 
         with connect() as con:
@@ -64,14 +62,12 @@ class Selected:
 
     @property
     def _common(self) -> list[str]:
-        """The columns by which an update is told, where both sides are there and have others besides."""
         before, after = self.net.before, self.net.after
         if before is None or after is None or before.types == after.types:
             return []
         return [column for column in self.columns or after.types if column in before.types]
 
     def _named(self, side: TableInEdition | None) -> list[str]:
-        """The columns that are delivered of a side."""
         types = (side or self.net.after or self.net.before).types  # type: ignore[union-attr]  # one of them is there
         return [column for column in self.columns or types if column in types]
 
@@ -82,23 +78,23 @@ def _image(row: str, columns: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The delivery of `sink` from what its target has, `position`, to `edition`; everything anew with `resync`."""
+class DeliveryPlan:
+    """Delivery of `sink` from the target's `position` to `edition`; `resync` sends all rows."""
 
     settings: Settings
-    sink: Declared
-    position: Position | None
+    sink: DeclaredSink
+    position: SinkPosition | None
     edition: Edition
     resync: bool = False
 
     @cached_property
     def base(self) -> Edition | None:
-        """The edition that the target has; None where it has none that is kept."""
+        """Return the target's edition if it is kept, else None."""
         return self.base_of(self.settings, self.position) if self.position else None
 
     @staticmethod
-    def base_of(settings: Settings, position: Position) -> Edition | None:
-        """The edition of a position as this warehouse has published it; None where it has not, or no more."""
+    def base_of(settings: Settings, position: SinkPosition) -> Edition | None:
+        """Return the edition of a position if this warehouse published it and still keeps it, else None."""
         if not editions.is_kept(settings, position.edition):
             return None
         edition = editions.get_edition(settings, position.edition)
@@ -106,22 +102,22 @@ class Plan:
 
     @property
     def is_done(self) -> bool:
-        """Whether the target has the edition, with all that the sink declares."""
         return self.position is not None and not self.resync and self.position == self._goal()
 
-    def _goal(self) -> Position:
-        """What the target will have, as far as that is known before its rows are read."""
+    def _goal(self) -> SinkPosition:
         assert self.position is not None
         tables = {table.name: (far.shape, far.description) for table, far, _ in self._tables}
-        return Position(
+        return SinkPosition(
             self.edition.number, self.edition.cut, _moment(self.edition), tables, rejected=self.position.rejected
         )
 
-    def delivery(self) -> Delivery:
-        """What is to be applied. Raises DeclarationError for tables that the edition has not, StartOver as above."""
+    def delivery(self) -> SinkDelivery:
+        """Return the changes to apply. Raises DeclarationError for tables missing from the edition, StartOver if a
+        resync is required.
+        """
         base = self.base
         changes = [self._changes(table, far, side, base) for table, far, side in self._tables]
-        return Delivery(
+        return SinkDelivery(
             self.sink.name,
             self.position,
             self.edition.number,
@@ -131,13 +127,11 @@ class Plan:
             anew=self.resync,
         )
 
-    def sides(self) -> list[tuple[FarTable, TableInEdition]]:
-        """The tables as the sink has them, and as the edition does."""
+    def sides(self) -> list[tuple[TargetTable, TableInEdition]]:
         return [(far, side) for _, far, side in self._tables]
 
     @cached_property
-    def _tables(self) -> list[tuple[DeclaredTable, FarTable, TableInEdition]]:
-        """The tables of the sink, each opened once: it is asked for what there is to do, and for how to do it."""
+    def _tables(self) -> list[tuple[DeclaredTable, TargetTable, TableInEdition]]:
         tables = []
         for table in self.sink.tables.values():
             side = TableInEdition.of(self.settings, table.name, self.edition)
@@ -150,7 +144,7 @@ class Plan:
             tables.append((table, self._far(table, side), side))
         return tables
 
-    def _far(self, table: DeclaredTable, side: TableInEdition) -> FarTable:
+    def _far(self, table: DeclaredTable, side: TableInEdition) -> TargetTable:
         columns = {column.name: column for column in side.table.columns}
         named = table.columns or tuple(columns)
         for column in named:
@@ -166,9 +160,11 @@ class Plan:
             )
         chosen = tuple(columns[column] for column in named)
         about = (side.table.doc, table.mode, table.options, table.shaped)
-        return FarTable(table.name, table.far, chosen, side.identity, *about)
+        return TargetTable(table.name, table.far, chosen, side.identity, *about)
 
-    def _changes(self, table: DeclaredTable, far: FarTable, side: TableInEdition, base: Edition | None) -> TableChanges:
+    def _changes(
+        self, table: DeclaredTable, far: TargetTable, side: TableInEdition, base: Edition | None
+    ) -> TableChanges:
         had = self.position.tables.get(table.name) if self.position else None
         before = TableInEdition.of(self.settings, table.name, base)
         whole = self.resync or before is None or had is None or had[0] != far.shape
@@ -177,9 +173,11 @@ class Plan:
         is_first = had is None and not self.resync
         if is_first and self.sink.begin == "now":
             before, whole = side, False
-        source: Rows = Selected(NetChanges(self.settings, None if whole else before, side), table.columns)
+        source: ChangeSource = SelectedChanges(
+            NetChanges(self.settings, None if whole else before, side), table.columns
+        )
         if table.condition:
-            source = Filtered(source, table.condition)
+            source = FilteredChanges(source, table.condition)
         known = () if self.position is None else self.position.rejected
         keys = frozenset(row.key for row in known if row.table == table.name)
         described = whole or is_first or (had is not None and had[1] != far.description)
@@ -197,5 +195,5 @@ class Plan:
 
 
 def _moment(edition: Edition) -> str:
-    """When an edition was published, as positions have it: of two with one number, it tells which."""
+    """Return the publication time. It distinguishes two editions with the same number."""
     return edition.published_at.astimezone(UTC).isoformat()

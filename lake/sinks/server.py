@@ -1,4 +1,4 @@
-"""A server that a sink's file names by a URL: where it is, who we are there, how long it may take to answer."""
+"""Connection settings of a target server, read from a sink's file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from lake.sources.source import FromEnvironment
 
 
 @dataclass(frozen=True)
-class Server:
-    """Where a server is, who we are there, and how many seconds it may take to answer.
-
-    Who is one has a `client`, made when it is first asked for.
-    """
+class SinkServer:
+    """Server of a target: address, credentials and timeout. Subclasses add a cached property `client`."""
 
     schemes: ClassVar[Sequence[str]]
     tls: ClassVar[str]
@@ -31,7 +28,7 @@ class Server:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], where: str) -> Self:
-        """As a sink's file says. Raises DeclarationError that lists every fault."""
+        """Read the settings from options. Raises DeclarationError with every fault."""
         if faults := [
             DeclarationError(what, where=where, fix=fix)
             for what, fix in (*cls._url_faults(options["url"]), *cls._faults(options))
@@ -41,13 +38,11 @@ class Server:
         return cls(**told, where=where)
 
     def close(self) -> None:
-        """Lets go of connections."""
         if "client" in self.__dict__:
             self.__dict__["client"].close()
 
     @classmethod
     def fits(cls, parts: SplitResult) -> bool:
-        """Whether a URL is one of this kind of server."""
         return parts.scheme in cls.schemes
 
     @classmethod

@@ -1,11 +1,11 @@
-"""What a system outside is to the editions: a target that has one of them, and says itself which.
+"""Protocol between editions and targets: a target is an external system that holds one edition and stores which one.
 
-1. The position is in the target. Rows and position move in one of its transactions, or in steps that can be repeated.
-   What the warehouse remembers of it keeps editions from expiry, and is never read back as truth.
-2. Sent is the net difference between the edition that the target has and the one that readers see: nothing after a
-   rebuild that gave the same rows, the difference back after a rollback.
-3. A delivery names the position that it leads on from. A target that has another one refuses it.
-4. A row that a target cannot take is left out there, and is in its position with the reason until the row changes.
+1. The position is stored in the target. Rows and position change in one transaction, or in repeatable steps. The
+   warehouse's own record of it only protects editions from expiry; it is never trusted.
+2. A delivery is the net difference between the target's edition and the current one: empty after a rebuild that gave
+   the same rows, the reverse after a rollback.
+3. A delivery names the position it starts from. A target with another position rejects it.
+4. A row that a target cannot store is omitted. The position lists it with the reason until the row changes.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Mode: TypeAlias = Literal["mirror", "upsert", "append"]
-"""What a table in the target is: the rows of the edition; those, and rows that went from it; one row a change."""
+"""Rows of the target's table: the edition's rows; those plus deleted ones; or one row per change."""
 
 MOST_REJECTED: Final = 1000
-"""So many rows may be missing in a target, which keeps them in its position."""
+"""Most rows that a target may reject; its position lists them."""
 
 
 @dataclass(frozen=True, order=True)
-class Rejected:
-    """A row that a target cannot take: of `table`, told apart by `key` (JSON), and why."""
+class RejectedRow:
+    """Row of `table` that a target cannot store: its `key` (JSON), and the reason."""
 
     table: str
     key: str
@@ -42,31 +42,29 @@ class Rejected:
 
 
 def key_of(row: Mapping[str, Any], identity: Iterable[str]) -> str:
-    """The columns that tell a row apart, as JSON."""
+    """Return the identity of a row as JSON."""
     return json.dumps({column: plain(row[column]) for column in identity}, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
-class Position:
-    """What a target has: an edition, the `shape` and the `description` of each of its tables, and what it lacks."""
+class SinkPosition:
+    """State of a target: its edition, (`shape`, `description`) by table, and rejected rows."""
 
     edition: int
     cut: int
     published_at: str
     tables: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    rejected: tuple[Rejected, ...] = ()
+    rejected: tuple[RejectedRow, ...] = ()
 
     def to_json(self) -> str:
-        """As targets keep it."""
         return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str) -> Position:
-        """The position that `text` is of. Raises LakeError where it is none."""
+    def from_json(cls, text: str) -> SinkPosition:
         try:
             data = json.loads(text)
             tables = {name: (shape, description) for name, (shape, description) in data["tables"].items()}
-            rejected = tuple(Rejected(**row) for row in data["rejected"])
+            rejected = tuple(RejectedRow(**row) for row in data["rejected"])
             return cls(data["edition"], data["cut"], data["published_at"], tables, rejected)
         except (ValueError, TypeError, KeyError):
             raise LakeError(
@@ -76,8 +74,8 @@ class Position:
 
 
 @dataclass(frozen=True)
-class FarTable:
-    """A table as a sink has it: `name` is ours, `far` what it is called there; `options` are those of its kind."""
+class TargetTable:
+    """Table of a sink: `name` in the edition, `far` in the target. `options` are specific to the kind."""
 
     name: str
     far: str
@@ -87,22 +85,21 @@ class FarTable:
     mode: Mode = "mirror"
     options: Mapping[str, Any] = field(default_factory=dict)
     shaped: bool = True
-    """Whether it has a shape that rows of another shape would not fit."""
+    """Whether its rows must have one shape."""
 
     @property
     def types(self) -> dict[str, str]:
-        """DuckDB's type of each column."""
         return {column.name: column.type for column in self.columns}
 
     @cached_property
     def shape(self) -> str:
-        """Tells what the table is there; rows of another shape are of no use to it."""
+        """Return a digest of columns, identity and options. Rows of another shape do not fit the table."""
         shape = [self.types, self.identity, sorted(self.options.items())] if self.shaped else [self.identity]
         return _digest([self.far, self.mode, *shape])
 
     @cached_property
     def description(self) -> str:
-        """Tells what is said of the table and its columns."""
+        """Return a digest of the documentation of the table and its columns."""
         return _digest([self.doc, [column.description for column in self.columns]])
 
 
@@ -110,33 +107,33 @@ def _digest(of: Any) -> str:
     return hashlib.sha256(json.dumps(of, sort_keys=True, default=list).encode()).hexdigest()[:16]
 
 
-class Rows(Protocol):
-    """Where the changes of a table come from."""
+class ChangeSource(Protocol):
+    """Source of the changes of a table."""
 
     def batches(self) -> pa.RecordBatchReader:
-        """`change` (insert, update, delete), and the rows `before` and `after` as structs, null where there is none."""
+        """Return `change` (insert, update, delete), and the structs `before` and `after`; null for no row."""
 
 
 @dataclass
 class TableChanges:
-    """What becomes of the rows of one table. With `whole`, all of them are inserts, in the place of all that is there.
+    """Changes of one table. If `whole`, all are inserts and replace everything in the target.
 
-    Of a row that goes, only the columns of its identity are sure to be in `before`. An update that the target cannot
-    take takes away what it has of the row. `described`: what is said of the table has changed.
+    For a delete, `before` is only sure to have the identity. If the target rejects an update, it deletes its old row.
+    `described`: the documentation has changed.
     """
 
-    table: FarTable
-    source: Rows = field(repr=False)
+    table: TargetTable
+    source: ChangeSource = field(repr=False)
     whole: bool = False
     described: bool = False
     known: frozenset[str] = frozenset()
-    """Keys of rows that the target has rejected so far."""
+    """Keys of rows rejected before."""
     counts: dict[str, int] = field(default_factory=lambda: {"insert": 0, "update": 0, "delete": 0}, init=False)
-    rejected: list[Rejected] = field(default_factory=list, init=False)
+    rejected: list[RejectedRow] = field(default_factory=list, init=False)
     _changed: set[str] = field(default_factory=set, init=False)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The changes, in the order of their identity; counted as they are read. To be read once."""
+        """Yield the changes ordered by identity, and count them. Can be read once."""
         for batch in self.source.batches():
             for change, count in _counted(batch):
                 self.counts[change] += count
@@ -145,16 +142,16 @@ class TableChanges:
             yield batch
 
     def reject(self, key: str, reason: str) -> None:
-        """Notes that the target cannot take a row, whose key is told by `key_of`. Raises LakeError for too many."""
-        self.rejected.append(Rejected(self.table.name, key, reason))
+        """Record a rejected row by its `key_of`. Raises LakeError if there are too many."""
+        self.rejected.append(RejectedRow(self.table.name, key, reason))
         if len(self.rejected) > MOST_REJECTED:
             raise LakeError(
                 f"the target cannot take more than {MOST_REJECTED:,} rows of {self.table.name}, the last as {reason}",
                 fix="nothing was delivered: leave out the column in the sink's file, or change it in the table's job",
             )
 
-    def still_rejected(self, before: Iterable[Rejected]) -> Iterator[Rejected]:
-        """Which rows of the table the target lacks once the changes are applied."""
+    def still_rejected(self, before: Iterable[RejectedRow]) -> Iterator[RejectedRow]:
+        """Yield the rows of the table that the target lacks after the delivery."""
         if not self.whole:
             yield from (row for row in before if row.table == self.table.name and row.key not in self._changed)
         yield from self.rejected
@@ -170,33 +167,32 @@ def _images(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Delivery:
-    """What leads a target from the position `expected` (None: it has nothing) to an edition, for all its tables."""
+class SinkDelivery:
+    """Changes that bring a target from position `expected` (None: empty) to an edition."""
 
     sink: str
-    expected: Position | None
+    expected: SinkPosition | None
     edition: int
     cut: int
     published_at: datetime
     tables: Sequence[TableChanges]
     anew: bool = False
-    """Whether it was asked for that all is made anew: what is there under the names of its tables may be replaced."""
+    """Whether a resync was requested: existing objects with the names of its tables may be replaced."""
 
-    def shape_there(self, table: FarTable) -> str | None:
-        """The shape that the target has of a table; None where it has none."""
+    def shape_in_target(self, table: TargetTable) -> str | None:
+        """Return the shape of the table in the target; None if it does not exist."""
         had = self.expected.tables.get(table.name) if self.expected else None
         return had[0] if had else None
 
-    def position(self) -> Position:
-        """What the target has once all changes are applied: to be asked for when they have been read."""
+    def position(self) -> SinkPosition:
+        """Return the position after the delivery. All changes must have been read."""
         before = self.expected.rejected if self.expected else ()
         rejected = sorted(row for changes in self.tables for row in changes.still_rejected(before))
         at = self.published_at.astimezone(UTC).isoformat()
         tables = {one.table.name: (one.table.shape, one.table.description) for one in self.tables}
-        return Position(self.edition, self.cut, at, tables, tuple(rejected))
+        return SinkPosition(self.edition, self.cut, at, tables, tuple(rejected))
 
-    def must_lead_on_from(self, found: Position | None) -> None:
-        """Raises Unavailable where the target has another position than the one that the delivery leads on from."""
+    def check_position(self, found: SinkPosition | None) -> None:
         if found != self.expected:
             has = f"edition {found.edition}" if found else "nothing"
             raise Unavailable(
@@ -206,53 +202,51 @@ class Delivery:
 
 
 class Target(Protocol):
-    """The system at the far end of a sink. Connected to when it is first asked; closed after use.
+    """External system filled by a sink. It connects on first use and must be closed.
 
-    Every method raises Unavailable where it does not answer, DeclarationError where it refuses for good.
+    Every method raises Unavailable if it does not answer, DeclarationError if it rejects permanently.
     """
 
-    def position(self) -> Position | None:
-        """What it has; None where it was never delivered to."""
+    def position(self) -> SinkPosition | None:
+        """Return its position; None if nothing was delivered."""
 
-    def deliver(self, delivery: Delivery) -> Position:
-        """Applies the changes of all tables and moves to the position behind them, which it returns.
+    def deliver(self, delivery: SinkDelivery) -> SinkPosition:
+        """Apply the changes of all tables, and return the new position.
 
-        In one transaction, where it has such; else the position moves last, and a repetition does no harm. Raises
-        Unavailable where it has another position than the one expected.
+        Without a transaction, the position changes last and a repetition is harmless. Raises Unavailable if the
+        position is not the expected one.
         """
 
-    def close(self) -> None:
-        """Lets go of connections."""
+    def close(self) -> None: ...
 
 
 @runtime_checkable
-class Stepwise(Protocol):
-    """A target that moves by steps, and goes on where a delivery was cut short: to the edition that it was of."""
+class ResumableTarget(Protocol):
+    """Target that works in steps and resumes an interrupted delivery, to the edition that it began with."""
 
     def underway(self) -> int | None:
-        """The edition of a delivery that was begun and not ended; None where there is none."""
+        """Return the edition of an unfinished delivery; None if there is none."""
 
 
 @runtime_checkable
-class Hashed(Protocol):
-    """A target that computes fingerprints itself, as lake.store.proof.fingerprints does."""
+class FingerprintingTarget(Protocol):
+    """Target that computes fingerprints itself, as lake.store.proof.fingerprints does."""
 
-    def held_as(self, column: Column) -> str:
-        """DuckDB's SQL of what the target has in the place of a column's value."""
+    def stored_as(self, column: Column) -> str:
+        """Return DuckDB's SQL of the value that the target stores for a column."""
 
-    def fingerprint(self, table: FarTable) -> str:
-        """The fingerprint of what the target has of the table's columns."""
+    def fingerprint(self, table: TargetTable) -> str: ...
 
-    def hashes(self, table: FarTable) -> pa.RecordBatchReader:
-        """The columns of the identity as texts; `_key`, their hash, and `_hash`, that of the row, with 64 bits.
+    def hashes(self, table: TargetTable) -> pa.RecordBatchReader:
+        r"""Return the identity's columns as texts, `_key` (its hash) and `_hash` (the row's), with 64 bits.
 
-        A text is one that DuckDB casts to the column's type; of binary values `\\x` and hexadecimal digits.
+        DuckDB can cast a text to the column's type; binary values are `\x` and hexadecimal digits.
         """
 
 
 @runtime_checkable
-class Readable(Protocol):
-    """A target whose rows can be read back."""
+class ReadableTarget(Protocol):
+    """Target whose rows can be read back."""
 
-    def rows(self, table: FarTable) -> pa.RecordBatchReader:
-        """The columns of the table, in types that those of the table are cast from."""
+    def rows(self, table: TargetTable) -> pa.RecordBatchReader:
+        """Return the table's columns, in types that can be cast to its own."""

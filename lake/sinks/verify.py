@@ -1,7 +1,6 @@
-"""Verify the far end: the rows that a target has, beside those of the edition that it says it has; and repair it.
+"""Verification and repair of a target: compare its rows with those of the edition that it claims to have.
 
-A target that computes fingerprints itself is asked for those, and for the hash of each row where they differ. Of others
-the rows are read back, and hashed here.
+A target that can compute fingerprints does so, and hashes of rows if those differ. From others the rows are read back.
 """
 
 from __future__ import annotations
@@ -21,10 +20,19 @@ from lake.errors import DeclarationError, LakeError
 from lake.quoting import literal, quoted
 from lake.read.net_changes import TableInEdition
 from lake.read.sql import spill
-from lake.sinks.declared import Declared
-from lake.sinks.deliver import VERB, Sent
-from lake.sinks.plan import Plan
-from lake.sinks.sink import Delivery, FarTable, Hashed, Position, Readable, TableChanges, Target, key_of
+from lake.sinks.declared import DeclaredSink
+from lake.sinks.deliver import VERB, SentTable
+from lake.sinks.plan import DeliveryPlan
+from lake.sinks.sink import (
+    FingerprintingTarget,
+    ReadableTarget,
+    SinkDelivery,
+    SinkPosition,
+    TableChanges,
+    Target,
+    TargetTable,
+    key_of,
+)
 from lake.store.ledger import runs
 from lake.store.locks.lease import lease
 from lake.store.proof.fingerprints import MODULUS, Field, Fingerprint, duck_hash, fields_of
@@ -35,7 +43,7 @@ if TYPE_CHECKING:
 
 RESHAPED: Final = "it was not delivered as it is declared now"
 SHOWN: Final = 10
-"""So many rows that differ are named."""
+"""Most differing rows that a verdict lists."""
 WRONG: Final = {
     "missing": "theirs._key IS NULL",
     "extra": "ours._key IS NULL",
@@ -45,10 +53,10 @@ WRONG: Final = {
 
 
 @dataclass(frozen=True)
-class FarVerdict:
-    """What verifying a table of a sink found: `identical` to that of the edition, `differs`, or `unproven` for `why`.
+class TargetVerdict:
+    """Verdict on a table of a sink: `identical`, `differs`, or `unproven` with the reason `why`.
 
-    `differences` names the first rows: their key, and `change`: missing there, extra, repeated, or differs.
+    `differences` lists the first rows: identity, and `change`: missing, extra, repeated, or differs.
     """
 
     table: str
@@ -63,61 +71,58 @@ class FarVerdict:
 
 @dataclass
 class Comparison:
-    """One table of an edition beside what a target has of it, over a connection of its own.
+    """Comparison of one table between edition and target, with its own DuckDB connection.
 
-    After `compare` there are the temporary tables `ours` and `theirs` (`_key`: hash of the identity, `_hash`: of the
-    row), and `wrong`, the keys that differ, with the columns of the identity.
+    `compare` fills the temporary tables `ours` and `theirs` (`_key`: hash of the identity, `_hash`: of the row) and
+    `wrong` (keys that differ, with the identity's columns).
     """
 
     settings: Settings
     sink: str
     target: Target
-    table: FarTable
+    table: TargetTable
     side: TableInEdition
-    position: Position
+    position: SinkPosition
     con: duckdb.DuckDBPyConnection = field(default_factory=connect, init=False)
 
     def __post_init__(self) -> None:
         self.con.execute(f"SET temp_directory = {literal(str(spill(self.settings)))}")
 
-    def verdict(self) -> FarVerdict:
-        """What is found of it."""
+    def verdict(self) -> TargetVerdict:
         if (unproven := self.not_comparable()) is not None:
             return unproven
         ours = self.ours
-        if isinstance(self.target, Hashed) and self.target.fingerprint(self.table) == str(ours):
-            return FarVerdict(self.table.name, "identical", ours.rows, str(ours))
+        if isinstance(self.target, FingerprintingTarget) and self.target.fingerprint(self.table) == str(ours):
+            return TargetVerdict(self.table.name, "identical", ours.rows, str(ours))
         differing, differences = self.compare()
         rejected = sum(row.table == self.table.name for row in self.position.rejected)
         why = f"the target cannot take {rejected} of them: lake status" if rejected else ""
         fix = "lake status lists the rows that the target cannot take" if rejected else ""
         fix = f"lake deliver {self.sink} --repair puts rows right that differ" if differing else fix
         verdict: Literal["identical", "differs"] = "differs" if differing or rejected else "identical"
-        return FarVerdict(self.table.name, verdict, ours.rows, str(ours), differing, differences, why, fix)
+        return TargetVerdict(self.table.name, verdict, ours.rows, str(ours), differing, differences, why, fix)
 
-    def not_comparable(self) -> FarVerdict | None:
-        """Return the verdict if the table cannot be compared; None if it can."""
+    def not_comparable(self) -> TargetVerdict | None:
         if self.position.tables.get(self.table.name, ("",))[0] != self.table.shape:
             why, fix = RESHAPED, f"lake deliver {self.sink}"
         elif self.table.mode == "append":
             why = "it has changes, and not the rows of an edition"
             fix = f"lake changes {self.table.name} lists what it should have"
-        elif not isinstance(self.target, Hashed | Readable):
+        elif not isinstance(self.target, FingerprintingTarget | ReadableTarget):
             why = "its rows cannot be read back"
             fix = "ask the receiver, whose messages have the rows' identity"
         else:
             return None
-        return FarVerdict(self.table.name, "unproven", why=why, fix=fix)
+        return TargetVerdict(self.table.name, "unproven", why=why, fix=fix)
 
     @cached_property
     def ours(self) -> Fingerprint:
-        """The fingerprint of the edition's rows, in the form that the target has them in."""
-        self.con.execute(f"CREATE TEMP TABLE ours AS {self._hashes(self._held)}")
+        self.con.execute(f"CREATE TEMP TABLE ours AS {self._hashes(self._stored_columns)}")
         count, total = self.con.execute("SELECT count(*), coalesce(sum(_hash::HUGEINT), 0) FROM ours").fetchall()[0]
         return Fingerprint(count, int(total) % MODULUS)
 
     def compare(self) -> tuple[int, tuple[dict[str, Any], ...]]:
-        """Makes `wrong`; how many rows differ, and the first of them. What is known to be rejected is left out."""
+        """Fill `wrong`. Return the number of differing rows, and the first ones, without those known to be rejected."""
         self._read_theirs()
         identity = ", ".join(
             f"coalesce({self._typed('ours', column)}, {self._typed('theirs', column)}) AS {quoted(column.name)}"
@@ -138,25 +143,24 @@ class Comparison:
         return count, tuple(shown.to_pylist(maps_as_pydicts="strict"))
 
     def repairs(self) -> TableChanges:
-        """The changes that put the target's rows right: what is wrong goes, what should be there comes."""
+        """Return the changes that correct the target: delete wrong rows, insert the right ones."""
         changes = TableChanges(self.table, _Repairs(self))
         changes.counts = {"insert": 0, "update": 0, "delete": 0}
         return changes
 
     def repairing(self) -> str:
-        """DuckDB's SQL of those changes, nothing where nothing was found wrong."""
         rows = ", ".join(f"{literal(c)}: {quoted(c)}" for c in self.table.types)
         key = ", ".join(
             f"{literal(c)}: {quoted(c) if c in self.table.identity else f'CAST(NULL AS {kind})'}"
             for c, kind in self.table.types.items()
         )
-        hashed = duck_hash(self._fields(self._held, only=self.table.identity))
+        hashed = duck_hash(self._fields(self._stored_columns, only=self.table.identity))
         theirs = (
             "SELECT 1 AS n, 'delete' AS change, {{{}}} AS before, NULL AS after FROM wrong WHERE change <> 'missing'"
         )
         ours = (
             "SELECT 2 AS n, 'insert' AS change, NULL AS before, image AS after"
-            f" FROM (SELECT {{{rows}}} AS image, {self._held} FROM ({self.side.sql(self.con)}))"
+            f" FROM (SELECT {{{rows}}} AS image, {self._stored_columns} FROM ({self.side.sql(self.con)}))"
             f" WHERE {hashed} IN (SELECT _key FROM wrong WHERE change <> 'extra')"
         )
         return f"SELECT change, before, after FROM ({theirs.format(key)} UNION ALL {ours}) ORDER BY n"
@@ -166,13 +170,15 @@ class Comparison:
         return self.table.mode == "mirror"
 
     @property
-    def _held(self) -> str:
-        """DuckDB's SQL of the columns as the target has them."""
-        as_held = self.target.held_as if isinstance(self.target, Hashed) else lambda column: quoted(column.name)
+    def _stored_columns(self) -> str:
+        as_held = (
+            self.target.stored_as
+            if isinstance(self.target, FingerprintingTarget)
+            else lambda column: quoted(column.name)
+        )
         return ", ".join(f"{as_held(column)} AS {quoted(column.name)}" for column in self.table.columns)
 
     def _hashes(self, columns: str, rows: str | None = None) -> str:
-        """DuckDB's SQL of the identity, `_key` and `_hash` of rows, by default those of the edition."""
         key = duck_hash(self._fields(columns, only=self.table.identity, rows=rows))
         names = ", ".join(map(quoted, self.table.identity))
         source = rows or self.side.sql(self.con)
@@ -190,28 +196,28 @@ class Comparison:
         try:
             self._copy_theirs(failures)
         except duckdb.Error:
-            if failures:  # raised in the stream, it is told in words of DuckDB's
+            if failures:  # DuckDB wraps an error raised in the stream
                 raise failures[0] from None
             raise
 
     def _copy_theirs(self, failures: list[LakeError]) -> None:
-        if isinstance(self.target, Hashed):
-            self.con.register("read", _noting(self.target.hashes(self.table), failures))
+        if isinstance(self.target, FingerprintingTarget):
+            self.con.register("read", _recording_failures(self.target.hashes(self.table), failures))
             unsigned = ", ".join(f"(({n}::HUGEINT + {MODULUS}) % {MODULUS})::UBIGINT AS {n}" for n in ("_key", "_hash"))
             self.con.execute(f"CREATE TEMP TABLE theirs AS SELECT * REPLACE ({unsigned}) FROM read")
-        elif isinstance(self.target, Readable):
-            self.con.register("read", _noting(self.target.rows(self.table), failures))
+        elif isinstance(self.target, ReadableTarget):
+            self.con.register("read", _recording_failures(self.target.rows(self.table), failures))
             typed = ", ".join(f"CAST({quoted(c)} AS {kind}) AS {quoted(c)}" for c, kind in self.table.types.items())
             self.con.execute(f"CREATE TEMP TABLE back AS SELECT {typed} FROM read")
-            self.con.execute(f"CREATE TEMP TABLE theirs AS {self._hashes(self._held, 'FROM back')}")
+            self.con.execute(f"CREATE TEMP TABLE theirs AS {self._hashes(self._stored_columns, 'FROM back')}")
         self.con.unregister("read")
 
     def _typed(self, of: str, column: Column) -> str:
-        """DuckDB's SQL of a part of a key in its own type: a target that hashes gives texts, and may hold JSON."""
+        """Return SQL of a key's column in its own type. A fingerprinting target returns texts, and may store JSON."""
         value = f"{of}.{quoted(column.name)}"
-        if not isinstance(self.target, Hashed):
+        if not isinstance(self.target, FingerprintingTarget):
             return value
-        if self.target.held_as(column) != quoted(column.name):
+        if self.target.stored_as(column) != quoted(column.name):
             return f"CAST({value}::JSON AS {column.type})"
         if of == "ours":
             return value
@@ -228,8 +234,8 @@ class Comparison:
             self.con.execute("DELETE FROM wrong WHERE list_contains(?, _key)", [known])
 
 
-def _noting(rows: pa.RecordBatchReader, failures: list[LakeError]) -> pa.RecordBatchReader:
-    """The same rows; where reading them fails, that is noted."""
+def _recording_failures(rows: pa.RecordBatchReader, failures: list[LakeError]) -> pa.RecordBatchReader:
+    """Return the same rows. Append an error of reading them to `failures`."""
     import pyarrow as pa
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -247,19 +253,19 @@ class _Repairs:
     comparison: Comparison
 
     def batches(self) -> pa.RecordBatchReader:
-        """As lake.sinks.sink.Rows has it."""
         return self.comparison.con.sql(self.comparison.repairing()).to_arrow_reader(10_000)
 
 
 @contextmanager
-def _compared(settings: Settings, sink: Declared, target: Target) -> Iterator[tuple[Position, list[Comparison]]]:
-    """The comparisons of all tables of a sink, while the block lasts."""
+def _compared(
+    settings: Settings, sink: DeclaredSink, target: Target
+) -> Iterator[tuple[SinkPosition, list[Comparison]]]:
     position = target.position()
     if position is None:
         raise DeclarationError(
             f"nothing was delivered to {sink.name} yet", where=sink.where, fix=f"lake deliver {sink.name}"
         )
-    base = Plan.base_of(settings, position)
+    base = DeliveryPlan.base_of(settings, position)
     if base is None:
         raise DeclarationError(
             f"edition {position.edition}, which {sink.name} has, has expired: there is nothing to compare with",
@@ -268,16 +274,16 @@ def _compared(settings: Settings, sink: Declared, target: Target) -> Iterator[tu
         )
     with ExitStack() as stack:
         made = []
-        for far, side in Plan(settings, sink, position, base).sides():
+        for far, side in DeliveryPlan(settings, sink, position, base).sides():
             made.append(Comparison(settings, sink.name, target, far, side, position))
             stack.enter_context(closing(made[-1].con))
         yield position, made
 
 
-def verify_sink(settings: Settings, sink: Declared) -> tuple[int, list[FarVerdict]]:
-    """The edition that the target of a sink has, and the verdicts on its tables. Nobody delivers to it meanwhile.
+def verify_sink(settings: Settings, sink: DeclaredSink) -> tuple[int, list[TargetVerdict]]:
+    """Return the target's edition, and the verdicts on its tables. Holds the sink's lease.
 
-    Raises DeclarationError where it has none that is kept, Unavailable where it does not answer.
+    Raises DeclarationError if that edition is not kept, Unavailable if the target does not answer.
     """
     with (
         lease(settings, f"sink.{sink.name}"),
@@ -287,10 +293,10 @@ def verify_sink(settings: Settings, sink: Declared) -> tuple[int, list[FarVerdic
         return position.edition, [table.verdict() for table in tables]
 
 
-def repair(settings: Settings, sink: Declared) -> tuple[int, list[Sent]]:
-    """Puts right what differs in the target from the edition that it has; what was done to each table.
+def repair(settings: Settings, sink: DeclaredSink) -> tuple[int, list[SentTable]]:
+    """Correct the rows that differ from the target's edition. Return what was sent for each table.
 
-    Raises as `verify_sink` does, and LakeError where a table cannot be compared.
+    Raises as `verify_sink` does, and LakeError if a table cannot be compared.
     """
     began = datetime.now(UTC)
     with (
@@ -306,14 +312,15 @@ def repair(settings: Settings, sink: Declared) -> tuple[int, list[Sent]]:
             for table, verdict in zip(tables, verdicts, strict=True)
         ]
         at = datetime.fromisoformat(position.published_at)
-        target.deliver(Delivery(sink.name, position, position.edition, position.cut, at, changes))
-        sent = [Sent(c.table.name, False, c.counts["insert"], c.counts["update"], c.counts["delete"]) for c in changes]
+        target.deliver(SinkDelivery(sink.name, position, position.edition, position.cut, at, changes))
+        sent = [
+            SentTable(c.table.name, False, c.counts["insert"], c.counts["update"], c.counts["delete"]) for c in changes
+        ]
         runs.note(settings, VERB, sink.name, position.cut, began, repaired=sum(v.differing for v in verdicts))
         return position.edition, sent
 
 
-def _must_be_comparable(sink: Declared, verdicts: Sequence[FarVerdict]) -> None:
-    """Raise LakeError if no table can be compared, or one was delivered in another shape than it has now."""
+def _must_be_comparable(sink: DeclaredSink, verdicts: Sequence[TargetVerdict]) -> None:
     unproven = [verdict for verdict in verdicts if verdict.verdict == "unproven"]
     reshaped = [verdict for verdict in unproven if verdict.why == RESHAPED]
     if reshaped or len(unproven) == len(verdicts):
@@ -327,5 +334,4 @@ class _Nothing:
     con: duckdb.DuckDBPyConnection
 
     def batches(self) -> pa.RecordBatchReader:
-        """No changes."""
         return self.con.sql("SELECT '' AS change, NULL AS before, NULL AS after WHERE false").to_arrow_reader(1)

@@ -41,7 +41,7 @@ def then(owner: Any, name: str, work: Callable[[Any], None]) -> None:
 
 
 def kafka(point: str, nth: int) -> None:
-    from lake.sinks.kafka.transaction import Transaction
+    from lake.sinks.kafka.transaction import KafkaTransaction
 
     sent = count(1)
 
@@ -52,11 +52,11 @@ def kafka(point: str, nth: int) -> None:
 
     match point:
         case "before":
-            then(Transaction, "__enter__", lambda _: die())
+            then(KafkaTransaction, "__enter__", lambda _: die())
         case "inside":
-            then(Transaction, "send", sending)
+            then(KafkaTransaction, "send", sending)
         case "after":
-            then(Transaction, "__exit__", lambda _: die())
+            then(KafkaTransaction, "__exit__", lambda _: die())
 
 
 def webhook(point: str, nth: int) -> None:

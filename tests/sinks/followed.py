@@ -14,9 +14,9 @@ import pytest
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.read.sql import reader
-from lake.sinks.declared import Declared
+from lake.sinks.declared import DeclaredSink
 from lake.sinks.deliver import deliver, preview
-from lake.sinks.plan import Plan
+from lake.sinks.plan import DeliveryPlan
 from lake.sinks.verify import verify_sink
 from tests.read.things import NAME, Things
 from tests.sinks.killed import kill
@@ -24,14 +24,14 @@ from tests.sinks.trips import Moment, killed
 from tests.sinks.walks import CALL, edition, every_type
 
 
-def identical(settings: Settings, sink: Declared) -> int:
+def identical(settings: Settings, sink: DeclaredSink) -> int:
     """The edition that the sink has, whose tables have to be identical."""
     number, verdicts = verify_sink(settings, sink)
     assert [verdict.verdict for verdict in verdicts] == ["identical"] * len(sink.tables), verdicts
     return number
 
 
-def whatever_happens(settings: Settings, sink: Declared, seed: int, *, steps: int = 25) -> None:
+def whatever_happens(settings: Settings, sink: DeclaredSink, seed: int, *, steps: int = 25) -> None:
     """Editions come and go in any way; what was delivered is the one that readers see."""
     chance, things = random.Random(seed), Things(settings)
     things.change({1: 1, 2: 2, None: 3})
@@ -50,7 +50,7 @@ def whatever_happens(settings: Settings, sink: Declared, seed: int, *, steps: in
             assert not deliver(settings, sink).changed
 
 
-def each_trip_dies(settings: Settings, sink: Declared, moment: Moment, *, first: int = 1, step: int = 1) -> int:
+def each_trip_dies(settings: Settings, sink: DeclaredSink, moment: Moment, *, first: int = 1, step: int = 1) -> int:
     """A deliverer dies at each of its trips, and the edition that the next brings may be a later one; how many died.
 
     What is half there of the edition that it died of must not be left under the later one.
@@ -72,7 +72,7 @@ def each_trip_dies(settings: Settings, sink: Declared, moment: Moment, *, first:
     raise AssertionError
 
 
-def each_point_kills(settings: Settings, sink: Declared, point: str, *, times: int = 6) -> None:
+def each_point_kills(settings: Settings, sink: DeclaredSink, point: str, *, times: int = 6) -> None:
     """A deliverer is killed at a point again and again: what is there is an edition, and the next goes on."""
     for number in range(1, times + 1):
         words = f"SELECT range AS id, 'w' || range * {number} AS word FROM range({30 + 3 * number})"
@@ -85,13 +85,13 @@ def each_point_kills(settings: Settings, sink: Declared, point: str, *, times: i
         assert identical(settings, sink) == number
 
 
-def of_two_one_is_refused(settings: Settings, sink: Declared) -> None:
+def of_two_one_is_refused(settings: Settings, sink: DeclaredSink) -> None:
     """By our lease the second waits; by the target's position, where it has another warehouse's lease."""
     edition(settings, 1, "id", one=every_type(10))
     deliver(settings, sink)
     edition(settings, 2, "id", one=every_type(12))
     with closing(sink.open()) as slow:
-        late = Plan(settings, sink, slow.position(), reader(settings).edition).delivery()
+        late = DeliveryPlan(settings, sink, slow.position(), reader(settings).edition).delivery()
         edition(settings, 3, "id", one=every_type(14))
         assert deliver(settings, sink).edition == 3
         with pytest.raises(Unavailable, match="brought to another position meanwhile: it has edition 3"):

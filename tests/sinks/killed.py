@@ -16,7 +16,7 @@ import pytest
 from lake.config import Settings, load_settings
 from lake.sinks import deliver as verb
 from lake.sinks.declared import declared_sinks
-from lake.sinks.sink import Delivery, TableChanges
+from lake.sinks.sink import SinkDelivery, TableChanges
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ def main(project: str, name: str, point: str) -> None:
     """Delivers, and is killed."""
     settings = load_settings(Path(project))
     [sink] = declared_sinks(settings, [name])
-    of_table, position = TableChanges.batches, Delivery.position
+    of_table, position = TableChanges.batches, SinkDelivery.position
 
     def batches(changes: TableChanges) -> Iterator[pa.RecordBatch]:
         if point == "begun":
@@ -46,18 +46,18 @@ def main(project: str, name: str, point: str) -> None:
             if point == "inside":
                 die()
 
-    def all_read(delivery: Delivery) -> Any:
+    def all_read(delivery: SinkDelivery) -> Any:
         if point == "read":
             die()
         return position(delivery)
 
     monkey = pytest.MonkeyPatch()
     monkey.setattr(TableChanges, "batches", batches)
-    monkey.setattr(Delivery, "position", all_read)
+    monkey.setattr(SinkDelivery, "position", all_read)
     target = sink.open()
     deliver = target.deliver
 
-    def delivered(delivery: Delivery) -> Any:
+    def delivered(delivery: SinkDelivery) -> Any:
         if point == "before":
             die()
         done = deliver(delivery)

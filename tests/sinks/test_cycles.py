@@ -15,7 +15,7 @@ from lake.erasure.forget import forget
 from lake.pipeline import catch_up
 from lake.read.sql import reader
 from lake.sinks.declared import declared_sinks
-from lake.sinks.deliver import Delivered, deliver
+from lake.sinks.deliver import DeliveryOutcome, deliver
 from lake.sinks.verify import verify_sink
 from lake.store.ledger.editions import kept_editions
 from lake.testing import Commands, Lakehouse
@@ -51,7 +51,7 @@ def declare(shop: Lakehouse, url: str, more: str = "") -> None:
     shop.source.path("sinks/crm.toml").write_text(TEXT.format(url, more))
 
 
-def delivered(shop: Lakehouse) -> Delivered:
+def delivered(shop: Lakehouse) -> DeliveryOutcome:
     """What is sent; it has to be what readers see then."""
     [crm] = declared_sinks(shop.settings)
     done = deliver(shop.settings, crm)
@@ -61,7 +61,7 @@ def delivered(shop: Lakehouse) -> Delivered:
     return done
 
 
-def sent(done: Delivered) -> list[tuple[int, int, int]]:
+def sent(done: DeliveryOutcome) -> list[tuple[int, int, int]]:
     return [(one.inserted, one.updated, one.deleted) for one in done.tables]
 
 

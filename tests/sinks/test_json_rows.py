@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from lake.sinks.json_rows import json_rows, typed_rows
-from lake.sinks.sink import FarTable, TableChanges, key_of
+from lake.sinks.sink import TableChanges, TargetTable, key_of
 from lake.store.snapshot import Column
 from lake.text import plain, text
 
@@ -154,8 +154,8 @@ def any_kind(r: random.Random, depth: int = 0) -> Kind:
     return r.choice(SIMPLE)
 
 
-def table(kinds: dict[str, Kind], identity: tuple[str, ...]) -> FarTable:
-    return FarTable("t", "t", tuple(Column(name, kind.duck, "", "") for name, kind in kinds.items()), identity)
+def table(kinds: dict[str, Kind], identity: tuple[str, ...]) -> TargetTable:
+    return TargetTable("t", "t", tuple(Column(name, kind.duck, "", "") for name, kind in kinds.items()), identity)
 
 
 class Given:

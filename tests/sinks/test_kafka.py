@@ -16,10 +16,10 @@ from lake.errors import DeclarationError, LakeError, StartOver, Unavailable
 from lake.read.sql import reader
 from lake.sinks.declared import declared_sinks
 from lake.sinks.deliver import deliver, preview
-from lake.sinks.kafka.target import Kafka as Target
-from lake.sinks.kafka.transaction import Transaction
-from lake.sinks.plan import Plan
-from lake.sinks.sink import Delivery, Position, Rejected
+from lake.sinks.kafka.target import KafkaTarget as Target
+from lake.sinks.kafka.transaction import KafkaTransaction
+from lake.sinks.plan import DeliveryPlan
+from lake.sinks.sink import RejectedRow, SinkDelivery, SinkPosition
 from lake.store.ledger import editions
 from lake.testing import Commands
 from tests.docs.sessions import play
@@ -87,10 +87,12 @@ def rows_read(shop: Shop) -> dict[Any, str]:
     return {row["k"]: repr(row) for row in rows}
 
 
-def planned(shop: Shop) -> tuple[Target, Plan]:
+def planned(shop: Shop) -> tuple[Target, DeliveryPlan]:
     target = shop.sink.open()
     assert isinstance(target, Target)
-    return target, Plan(shop.things.settings, shop.sink, target.position(), reader(shop.things.settings).edition)
+    return target, DeliveryPlan(
+        shop.things.settings, shop.sink, target.position(), reader(shop.things.settings).edition
+    )
 
 
 @pytest.mark.parametrize("point", ["before", "inside", "after"])
@@ -104,24 +106,24 @@ def test_a_delivery_that_is_killed_is_seen_whole_or_not_at_all(shop: Shop, point
         assert shop.in_step()
 
 
-Interrupted = Callable[[Shop, Callable[[], object]], tuple[Target, Delivery]]
+Interrupted = Callable[[Shop, Callable[[], object]], tuple[Target, SinkDelivery]]
 
 
 @pytest.fixture
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> Interrupted:
     """A delivery during which something happens, once the cluster has its first row."""
 
-    def delivery(shop: Shop, happens: Callable[[], object]) -> tuple[Target, Delivery]:
+    def delivery(shop: Shop, happens: Callable[[], object]) -> tuple[Target, SinkDelivery]:
         target, plan = planned(shop)
-        send, first = Transaction.send, iter([True])
+        send, first = KafkaTransaction.send, iter([True])
 
-        def sends(transaction: Transaction, *record: Any, **more: Any) -> None:
+        def sends(transaction: KafkaTransaction, *record: Any, **more: Any) -> None:
             send(transaction, *record, **more)
             if next(first, False):
                 assert transaction._producer.flush(PATIENCE) == 0
                 happens()
 
-        monkeypatch.setattr(Transaction, "send", sends)
+        monkeypatch.setattr(KafkaTransaction, "send", sends)
         return target, plan.delivery()
 
     return delivery
@@ -246,7 +248,7 @@ def test_a_row_too_large_for_its_topic_is_left_out_and_told_until_it_changes(kaf
         position = target.position()
         assert position is not None
         [lacks] = position.rejected
-        assert lacks == Rejected("texts", '{"k": 1}', "a record of 2,000,028 bytes, more than the topic takes")
+        assert lacks == RejectedRow("texts", '{"k": 1}', "a record of 2,000,028 bytes, more than the topic takes")
     change(3_000_000, 2_000_000, 8)
     assert deliver(settings, sink).rejected == 2
     assert read() == {'{"k": 2}': 8}, "an update that cannot be taken takes away what is there"
@@ -428,13 +430,13 @@ def test_a_setting_that_librdkafka_does_not_know_is_told(tmp_path: Path) -> None
 
 
 def test_a_position_that_is_none_is_told() -> None:
-    from lake.sinks.kafka.target import Stored
+    from lake.sinks.kafka.target import StoredPosition
 
     with pytest.raises(LakeError, match="cannot be read"):
-        Stored.from_json("{}")
-    position = Position(1, 1, "2024-03-31T00:00:00+00:00", {"t": ("s", "d")})
-    stored = Stored("c", {"t": ("topic", "id", 2)}, position)
-    assert Stored.from_json(stored.to_json()) == stored
+        StoredPosition.from_json("{}")
+    position = SinkPosition(1, 1, "2024-03-31T00:00:00+00:00", {"t": ("s", "d")})
+    stored = StoredPosition("c", {"t": ("topic", "id", 2)}, position)
+    assert StoredPosition.from_json(stored.to_json()) == stored
 
 
 def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, kafka: Kafka) -> None:

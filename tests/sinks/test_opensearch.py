@@ -19,9 +19,9 @@ from lake.sinks.deliver import deliver
 from lake.sinks.opensearch import server as bulk
 from lake.sinks.opensearch.names import id_of
 from lake.sinks.opensearch.server import Document
-from lake.sinks.opensearch.switch import finish
-from lake.sinks.opensearch.target import OpenSearch as Target
-from lake.sinks.plan import Plan
+from lake.sinks.opensearch.staged_swap import finish
+from lake.sinks.opensearch.target import OpenSearchTarget as Target
+from lake.sinks.plan import DeliveryPlan
 from lake.sinks.verify import repair, verify_sink
 from lake.store.ledger import editions
 from lake.testing import Commands
@@ -108,7 +108,7 @@ def test_of_two_with_leases_of_their_own_the_slower_is_refused_wherever_it_is(
     for number in range(1, 22, 2):
         edition(project, 2 * number, "id", one=every_type(12, shift=number))
         with closing(cast(Target, search.open())) as slow, monkeypatch.context() as patch:
-            late = Plan(project, search, slow.position(), reader(project).edition).delivery()
+            late = DeliveryPlan(project, search, slow.position(), reader(project).edition).delivery()
             edition(project, 2 * number + 1, "id", one=every_type(14, shift=2 * number))
             transport = slow.server.client.transport
             other = partial(deliver, project, search)

@@ -16,10 +16,10 @@ import pytest
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, StartOver, Unavailable
 from lake.read.sql import reader
-from lake.sinks.declared import Declared
+from lake.sinks.declared import DeclaredSink
 from lake.sinks.deliver import deliver, preview
-from lake.sinks.plan import Plan
-from lake.sinks.sink import Delivery
+from lake.sinks.plan import DeliveryPlan
+from lake.sinks.sink import SinkDelivery
 from lake.sinks.verify import verify_sink
 from lake.store.ledger import editions
 from lake.testing import Commands
@@ -41,7 +41,7 @@ def database(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[ps
         yield connection
 
 
-def identical(settings: Settings, crm: Declared) -> int:
+def identical(settings: Settings, crm: DeclaredSink) -> int:
     """The edition that the sink has, whose tables have to be identical."""
     number, verdicts = verify_sink(settings, crm)
     assert [verdict.verdict for verdict in verdicts] == ["identical"] * len(crm.tables), verdicts
@@ -136,8 +136,8 @@ def test_readers_see_one_edition_whole_while_it_is_delivered(
         edition(project, number, "id", one=query.format(f"'{number}'"), two=query.format(f"'{number}'"))
         if number > 1:
             monkey = pytest.MonkeyPatch()
-            position = Delivery.position
-            monkey.setattr(Delivery, "position", lambda delivery: look(position(delivery)))  # noqa: B023 - at once
+            position = SinkDelivery.position
+            monkey.setattr(SinkDelivery, "position", lambda delivery: look(position(delivery)))  # noqa: B023 - at once
             deliver(project, crm)
             monkey.undo()
         else:
@@ -155,7 +155,7 @@ def test_of_two_who_deliver_at_once_one_waits_and_finds_it_done_or_is_refused(
     deliver(project, crm)
     edition(project, 2, "id", one=every_type(12))
     with closing(crm.open()) as slow:
-        late = Plan(project, crm, slow.position(), reader(project).edition).delivery()
+        late = DeliveryPlan(project, crm, slow.position(), reader(project).edition).delivery()
         edition(project, 3, "id", one=every_type(14))
         assert deliver(project, crm).edition == 3
         with pytest.raises(Unavailable, match="brought to another position meanwhile: it has edition 3"):

@@ -19,9 +19,9 @@ from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, StartOver, Unavailable
 from lake.read.sql import reader
 from lake.sinks.deliver import deliver
-from lake.sinks.plan import Plan
-from lake.sinks.redis import switch
-from lake.sinks.redis.target import Redis as Target
+from lake.sinks.plan import DeliveryPlan
+from lake.sinks.redis import staged_swap
+from lake.sinks.redis.target import RedisTarget as Target
 from lake.sinks.verify import repair, verify_sink
 from lake.store.ledger import editions
 from lake.testing import Commands
@@ -130,7 +130,7 @@ def test_of_two_with_leases_of_their_own_the_slower_is_refused_wherever_it_is(
     for number in range(1, 9):
         edition(project, 2 * number, "id", one=every_type(12, shift=number))
         with closing(cast(Target, cache.open())) as slow, monkeypatch.context() as patch:
-            late = Plan(project, cache, slow.position(), reader(project).edition).delivery()
+            late = DeliveryPlan(project, cache, slow.position(), reader(project).edition).delivery()
             edition(project, 2 * number + 1, "id", one=every_type(14, shift=2 * number))
             send = partial(overtaken, slow.client.execute_command, count(1), number, lambda: deliver(project, cache))
             patch.setattr(slow.client, "execute_command", send)
@@ -171,13 +171,13 @@ def test_readers_see_one_edition_whole_while_it_is_delivered_in_one_step(project
 def test_a_switch_in_steps_shows_rows_of_both_editions_and_the_old_position_until_its_end(
     project: Settings, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(switch, "STEP", 10)
+    monkeypatch.setattr(staged_swap, "STEP", 10)
     cache = sink(project, "cache", f"{URL}at_once = 5\n[tables.one]\n")
     edition(project, 1, "id", one="SELECT range AS id, 1 AS said FROM range(100)")
     deliver(project, cache)
     edition(project, 2, "id", one="SELECT range AS id, 2 AS said FROM range(50, 150)")
     seen: list[tuple[list[int], int, int]] = []
-    each: Any = switch._each
+    each: Any = staged_swap._each
     client = redis.client()
 
     def looked(*args: Any) -> None:
@@ -187,7 +187,7 @@ def test_a_switch_in_steps_shows_rows_of_both_editions_and_the_old_position_unti
             rows = [json.loads(str(value))["said"] for value in values if value is not None]
             seen.append((sorted(set(rows)), len(rows), json.loads(str(client.get("cache:position")))["edition"]))
 
-    monkeypatch.setattr(switch, "_each", looked)
+    monkeypatch.setattr(staged_swap, "_each", looked)
     deliver(project, cache)
     assert {position for _, _, position in seen} == {1}
     assert [1, 2] in [said for said, _, _ in seen]
@@ -206,9 +206,9 @@ def test_a_server_that_is_killed_and_comes_back_has_one_edition(
         deliver(project, cache)
         for number in range(2, 8):
             edition(project, number, "id", one=words.format(number, 200 + number))
-            dying = partial(put_and_die, switch.put, count(1), number // 2, server)
+            dying = partial(put_and_die, staged_swap.put, count(1), number // 2, server)
             with monkeypatch.context() as patch:
-                patch.setattr(switch, "put", dying)
+                patch.setattr(staged_swap, "put", dying)
                 patch.setattr("lake.sinks.redis.target.put", dying)
                 with pytest.raises(Unavailable, match="does not answer"):
                     deliver(project, cache)

@@ -227,7 +227,7 @@ def test_what_is_refused_is_kept_and_what_comes_later_of_its_row_waits(shop: Sho
     [row] = shop.undelivered
     assert (row.since, row.upto, row.action) == (1, 3, "waiting")
     before = shop.published
-    assert retries.retry(shop.things.settings, shop.sink) == retries.Retried(SINK, 1, 0)
+    assert retries.retry(shop.things.settings, shop.sink) == retries.RetryResult(SINK, 1, 0)
     change = shop.receiver.changes()[-1]
     assert (change["before"]["amount"], change["after"]) == ("0.25", before['{"k": 1}'])
     assert shop.in_step()
@@ -361,15 +361,15 @@ def test_a_receiver_that_is_too_slow_stops_the_delivery(shop: Shop) -> None:
 
 
 def test_what_a_receiver_asks_for_is_waited(shop: Shop) -> None:
-    asked, came = list[datetime](), list[datetime]()
+    translated_errors, came = list[datetime](), list[datetime]()
 
     def behave(_: Got) -> Answer:
         now = datetime.now(UTC)
         came.append(now)
         if len(came) > 2:
             return 200
-        asked.append(now + timedelta(seconds=len(came)))
-        return (429, {"retry-after": "1"}) if len(came) == 1 else (503, {"retry-after": in_words(asked[1])})
+        translated_errors.append(now + timedelta(seconds=len(came)))
+        return (429, {"retry-after": "1"}) if len(came) == 1 else (503, {"retry-after": in_words(translated_errors[1])})
 
     def in_words(when: datetime) -> str:
         return format_datetime(when, usegmt=True)
@@ -378,8 +378,8 @@ def test_what_a_receiver_asks_for_is_waited(shop: Shop) -> None:
     shop.declare(f"{ALL}parallel = 1\n")
     shop.things.change({1: 5, 2: 2})
     shop.deliver()
-    assert came[1] >= asked[0]
-    assert came[2] >= asked[1].replace(microsecond=0)
+    assert came[1] >= translated_errors[0]
+    assert came[2] >= translated_errors[1].replace(microsecond=0)
     assert shop.in_step()
 
 

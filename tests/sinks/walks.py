@@ -12,7 +12,7 @@ from typing import Any, Final
 import duckdb
 
 from lake.config import Settings
-from lake.sinks.declared import Declared, declared_sinks
+from lake.sinks.declared import DeclaredSink, declared_sinks
 from lake.store.ledger.editions import Edition, EditionTable, record_edition
 from tests.warehouse import write
 
@@ -54,7 +54,7 @@ def edition(settings: Settings, cut: int, *identity: str, **tables: str) -> Edit
     return record_edition(settings, cut, entries)
 
 
-def sink(settings: Settings, name: str, text: str) -> Declared:
+def sink(settings: Settings, name: str, text: str) -> DeclaredSink:
     """A sink that a file declares."""
     folder = settings.path(settings.sinks)
     folder.mkdir(exist_ok=True)

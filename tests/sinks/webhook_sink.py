@@ -9,8 +9,8 @@ from typing import Any
 
 from lake.config import load_settings
 from lake.read.sql import reader
-from lake.sinks.declared import Declared, declared_sinks
-from lake.sinks.deliver import Delivered, deliver
+from lake.sinks.declared import DeclaredSink, declared_sinks
+from lake.sinks.deliver import DeliveryOutcome, deliver
 from lake.store.ledger import sent
 from lake.text import plain
 from tests.read.things import NAME, Things
@@ -42,11 +42,11 @@ class Shop:
         file.write_text(f"{about}{options}\n[tables.{NAME}]\n{table}\n")
 
     @property
-    def sink(self) -> Declared:
+    def sink(self) -> DeclaredSink:
         [sink] = declared_sinks(self.things.settings, [SINK])
         return sink
 
-    def deliver(self, **options: Any) -> Delivered:
+    def deliver(self, **options: Any) -> DeliveryOutcome:
         return deliver(self.things.settings, self.sink, **options)
 
     @property

@@ -1,28 +1,11 @@
-"""Kafka as a target: a topic for each table, and one with the sink's position.
+"""Kafka as a target: a topic for each table, and one for the sink's position. Options: docs/how-to/sink-kafka.md.
 
-    kind = "kafka"
-    bootstrap = "broker-1:9092,broker-2:9092"     or "env:NAME"
-    id = "shop-crm"                tells the sink from all others of the cluster; default: headwater-<sink>
-    create = true                  topics that are missing are made; false: they are demanded
-    replication = -1               replicas of topics that are made; -1 is the cluster's default
-    seconds = 30                   how long nothing may come of a broker before it is unavailable
-    transaction_seconds = 900      the longest a delivery may take; the cluster's transaction.max.timeout.ms bounds it
+A record's key is the row's identity as JSON, its value the row as JSON; headers are `change`, `edition` and `cut`. A
+deleted row is a tombstone. In mode append the value is `{"before", "after"}`.
 
-    [client]                       settings of librdkafka; a secret is "env:NAME"
-    "security.protocol" = "SASL_SSL"
-
-    [tables.customer_daily]
-    name = "shop.customer_daily"   the topic
-    partitions = 3                 of a topic that is made
-
-**A record** has the row's identity as JSON for its key, the row as JSON for its value, and the headers `change`
-(insert, update, delete), `edition` and `cut`. A row that goes is a null value, a tombstone, so the topic, compacted, is
-the table. Of mode upsert a row that goes stays. Of mode append a value is `{"before", "after"}`, and nothing goes.
-
-**One transaction** has the rows of all tables of an edition, and the position: a record in the compacted topic
-`<id>-position`. Who reads with isolation level read_committed sees the edition whole, or not yet. `<id>` is the
-transactional id too, so that of two deliverers the earlier is fenced off, and what a dead one has left is aborted,
-before the position is read.
+One transaction has all rows of an edition, and the position: a record in the compacted topic `<id>-position`. `<id>` is
+also the transactional id: a second deliverer fences off the first, and an abandoned transaction is aborted before the
+position is read.
 """
 
 from __future__ import annotations
@@ -31,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lake.errors import DeclarationError
-from lake.sinks.kafka.target import Kafka
+from lake.sinks.kafka.target import KafkaTarget
 from lake.sinks.sink import Mode, Target
 from lake.sources.kafka.options import OURS, Options, as_text, faults_of_settings
 
@@ -60,11 +43,11 @@ SET_HERE: Final[Mapping[str, str]] = {
     "batch.size": "leave it out: it goes by what the topics take",
     "message.max.bytes": "leave it out: it goes by what the topics take",
 }
-"""Settings of librdkafka on which a delivery stands."""
+"""Settings of librdkafka that a delivery depends on."""
 
 
 def of(name: str, options: Mapping[str, Any], where: str) -> Target:
-    """The target of a sink. Raises DeclarationError that tells all faults."""
+    """Return the target of a sink. Raises DeclarationError with every fault."""
     faults = [
         DeclarationError(what, where=where, fix=fix)
         for what, fix in faults_of_settings("client", options["client"], SET_HERE)
@@ -80,4 +63,6 @@ def of(name: str, options: Mapping[str, Any], where: str) -> Target:
     client = {setting: as_text(value) for setting, value in options["client"].items()}
     known = options["id"] or f"headwater-{name}"
     cluster = Options(name, where, options["bootstrap"], (), group=known, seconds=options["seconds"], client=client)
-    return Kafka(cluster, options["transaction_seconds"], create=options["create"], replication=options["replication"])
+    return KafkaTarget(
+        cluster, options["transaction_seconds"], create=options["create"], replication=options["replication"]
+    )

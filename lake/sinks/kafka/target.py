@@ -1,4 +1,4 @@
-"""What a Kafka cluster has of the editions: rows by their keys, and the position, moved by one transaction."""
+"""Target in a Kafka cluster: rows by key, and the position, written in one transaction."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.json_rows import json_rows, typed_rows
-from lake.sinks.kafka.topics import COMPACTED, KEPT, Topic, Topics, Wanted, is_decided
-from lake.sinks.kafka.transaction import Headers, Transaction, headers_of
-from lake.sinks.sink import Delivery, FarTable, Position, TableChanges
+from lake.sinks.kafka.topics import COMPACTED, KEPT, TargetTopic, Topics, TopicSpec, is_decided
+from lake.sinks.kafka.transaction import Headers, KafkaTransaction, headers_of
+from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, TargetTable
 from lake.sources.kafka.options import Options
 
 if TYPE_CHECKING:
@@ -21,31 +21,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GONE: Final = ""
-"""The shape of a table whose topic is not the one that was filled: that of no table."""
+"""Shape of a table whose topic is not the one that was filled."""
 CHANGES: Final = ("insert", "update", "delete")
 BATCH: Final = 10_000
 
 
 @dataclass(frozen=True)
-class Stored:
-    """The position as the cluster has it: which cluster it was, and of each table the topic, its id, its partitions."""
+class StoredPosition:
+    """Position as stored: the cluster's id, and (topic, id, partitions) by table."""
 
     cluster: str
     topics: dict[str, tuple[str, str, int]]
-    position: Position
+    position: SinkPosition
 
     def to_json(self) -> str:
-        """As a record's value."""
         position = json.loads(self.position.to_json())
         return json.dumps({"cluster": self.cluster, "topics": self.topics, "position": position}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What a record's value is of. Raises LakeError where it is none."""
         try:
             said = json.loads(text)
             topics = {name: (topic, str(id), int(count)) for name, (topic, id, count) in said["topics"].items()}
-            return cls(str(said["cluster"]), topics, Position.from_json(json.dumps(said["position"])))
+            return cls(str(said["cluster"]), topics, SinkPosition.from_json(json.dumps(said["position"])))
         except (ValueError, TypeError, KeyError, AttributeError):
             raise LakeError(
                 f"the position in the cluster cannot be read: {text[:100]!r}",
@@ -54,8 +52,8 @@ class Stored:
 
 
 @dataclass
-class Kafka:
-    """The target of a sink; its transactional id is the `group` of the options."""
+class KafkaTarget:
+    """Target of a sink; its transactional id is the `group` of the options."""
 
     options: Options
     transaction_seconds: int
@@ -64,7 +62,6 @@ class Kafka:
 
     @cached_property
     def topics(self) -> Topics:
-        """The cluster, connected to."""
         return Topics(self.options)
 
     @property
@@ -73,16 +70,16 @@ class Kafka:
 
     @property
     def place(self) -> str:
-        """The topic of the position."""
         return f"{self.id}-position"
 
     def close(self) -> None:
-        """Lets go of connections."""
         if "topics" in self.__dict__:
             self.topics.close()
 
-    def position(self) -> Position | None:
-        """What is committed. A table whose topic is another by now, or gone, has no shape there, which is told."""
+    def position(self) -> SinkPosition | None:
+        """Return the committed position. A table whose topic was removed or recreated gets the shape GONE, with a
+        warning.
+        """
         stored = self._stored()
         found = self._found(stored)
         if stored is None or found is None:
@@ -95,7 +92,7 @@ class Kafka:
                 logging.getLogger("lake").warning("%s: %s", self.options.name, which)
         return found
 
-    def _found(self, stored: Stored | None) -> Position | None:
+    def _found(self, stored: StoredPosition | None) -> SinkPosition | None:
         if stored is None:
             return None
         cluster = self.topics.id
@@ -106,11 +103,11 @@ class Kafka:
                 tables[name] = GONE, tables[name][1]
         return replace(stored.position, tables=tables)
 
-    def _stored(self, *, decided: bool = False) -> Stored | None:
-        """The newest record of the position, as far as it is committed; where `decided`, nothing may be undecided."""
+    def _stored(self, *, decided: bool = False) -> StoredPosition | None:
+        """Return the newest committed position. If `decided`, no transaction may be open in its topic."""
         if self.place not in self.topics.ids([self.place]):
             return None
-        here = self.topics.settled(self.place)
+        here = self.topics.when_decided(self.place)
         if decided and not is_decided(here):
             raise Unavailable(
                 f"a transaction that is not of this sink is open in the topic {self.place!r}",
@@ -126,29 +123,27 @@ class Kafka:
                 where=self.options.where,
                 fix="it must be the sink's own: let the sink have another id",
             )
-        return Stored.from_json((newest.value() or b"").decode(errors="replace"))
+        return StoredPosition.from_json((newest.value() or b"").decode(errors="replace"))
 
-    def deliver(self, delivery: Delivery) -> Position:
-        """Sends the rows of all tables and the position in one transaction. Raises as the protocol says."""
+    def deliver(self, delivery: SinkDelivery) -> SinkPosition:
         there = self._prepared(delivery)
         most = {name: topic.most for name, topic in there.items()}
-        with Transaction(self.topics, self.id, self.transaction_seconds, most) as transaction:
-            delivery.must_lead_on_from(self._found(self._stored(decided=True)))
+        with KafkaTransaction(self.topics, self.id, self.transaction_seconds, most) as transaction:
+            delivery.check_position(self._found(self._stored(decided=True)))
             for changes in delivery.tables:
                 _Sender(self.topics, transaction, changes, delivery).send()
             position = delivery.position()
-            stored = Stored(self.topics.id, _filled(delivery, there), position)
+            stored = StoredPosition(self.topics.id, _filled(delivery, there), position)
             self._send(transaction, stored)
-        self.topics.settled(self.place)
+        self.topics.when_decided(self.place)
         return position
 
-    def _prepared(self, delivery: Delivery) -> dict[str, Topic]:
-        """The topics of the delivery. Raises DeclarationError where one has got partitions since it was filled."""
-        wanted = [Wanted(self.place, COMPACTED)]
+    def _prepared(self, delivery: SinkDelivery) -> dict[str, TargetTopic]:
+        wanted = [TopicSpec(self.place, COMPACTED)]
         for changes in delivery.tables:
             table = changes.table
             policy = KEPT if table.mode == "append" else COMPACTED
-            wanted.append(Wanted(table.far, policy, table.options["partitions"]))
+            wanted.append(TopicSpec(table.far, policy, table.options["partitions"]))
         there = self.topics.prepared(wanted, create=self.create, replication=self.replication)
         stored = self._stored()
         for topic, id, partitions in stored.topics.values() if stored else ():
@@ -161,7 +156,7 @@ class Kafka:
                 )
         return there
 
-    def _send(self, transaction: Transaction, stored: Stored) -> None:
+    def _send(self, transaction: KafkaTransaction, stored: StoredPosition) -> None:
         key, value = self.id.encode(), stored.to_json().encode()
         if not transaction.takes(self.place, key, value, []):
             raise LakeError(
@@ -171,8 +166,7 @@ class Kafka:
             )
         transaction.send(self.place, key, value, [], partition=0)
 
-    def rows(self, table: FarTable) -> pa.RecordBatchReader:
-        """The newest committed row of each key. Raises DeclarationError for a table of changes, which has none."""
+    def rows(self, table: TargetTable) -> pa.RecordBatchReader:
         if table.mode == "append":
             raise DeclarationError(
                 f"the topic {table.far!r} has changes, no rows",
@@ -181,14 +175,14 @@ class Kafka:
             )
         return typed_rows(table, self._texts(table))
 
-    def _texts(self, table: FarTable) -> Iterator[list[str]]:
+    def _texts(self, table: TargetTable) -> Iterator[list[str]]:
         with self.topics.latest(table.far) as con:
             rows = con.execute("SELECT value FROM latest")
             while batch := rows.fetchmany(BATCH):
                 yield [value.decode() for (value,) in batch]
 
 
-def _filled(delivery: Delivery, there: dict[str, Topic]) -> dict[str, tuple[str, str, int]]:
+def _filled(delivery: SinkDelivery, there: dict[str, TargetTopic]) -> dict[str, tuple[str, str, int]]:
     return {
         changes.table.name: (changes.table.far, there[changes.table.far].id, there[changes.table.far].partitions)
         for changes in delivery.tables
@@ -196,15 +190,17 @@ def _filled(delivery: Delivery, there: dict[str, Topic]) -> dict[str, tuple[str,
 
 
 class _Sender:
-    """Sends what becomes of the rows of one table."""
+    """Writer of the changes of one table."""
 
-    def __init__(self, topics: Topics, transaction: Transaction, changes: TableChanges, delivery: Delivery) -> None:
+    def __init__(
+        self, topics: Topics, transaction: KafkaTransaction, changes: TableChanges, delivery: SinkDelivery
+    ) -> None:
         self.topics, self.transaction, self.changes, self.table = topics, transaction, changes, changes.table
         at: list[tuple[str, Any]] = [("edition", delivery.edition), ("cut", delivery.cut)]
         self.headers: dict[str, Headers] = {change: headers_of([("change", change), *at]) for change in CHANGES}
 
     def send(self) -> None:
-        """All of it. With `whole`, what the topic has beside it goes."""
+        """Send all changes. If `whole`, also tombstones for other keys in the topic."""
         if not self.changes.whole or self.table.mode == "append":
             self._rows(None)
             return
@@ -217,7 +213,6 @@ class _Sender:
                     self.transaction.send(self.table.far, key, None, self.headers["delete"])
 
     def _rows(self, con: duckdb.DuckDBPyConnection | None) -> None:
-        """Sends the changes; notes the keys in the table `sent`."""
         import pyarrow as pa
 
         for batch in json_rows(self.changes):
@@ -227,7 +222,6 @@ class _Sender:
                 con.from_arrow(pa.table({"key": pa.array(sent, pa.binary())})).insert_into("sent")
 
     def _row(self, change: str, key: str, before: str | None, after: str | None) -> bool:
-        """Sends a change; whether the topic takes it."""
         if change == "delete" and self.table.mode == "upsert":
             return True
         text = f'{{"before": {before or "null"}, "after": {after or "null"}}}' if self.table.mode == "append" else after

@@ -1,4 +1,4 @@
-"""The topics of a sink: made where they are missing, looked at, and read up to where all is decided."""
+"""Topics of a sink: create, check, and read them up to the last decided transaction."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 COMPACTED: Final = "compact"
 KEPT: Final = "delete"
 SETTLES: Final = 2.0
-"""So many seconds at most the markers of a transaction that has ended are waited for."""
+"""Most seconds to wait for the markers of an ended transaction."""
 BATCH: Final = 10_000
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A topic that a sink fills: with what cleanup policy, and with how many partitions it is made."""
+class TopicSpec:
+    """Topic to fill: its cleanup policy, and its number of partitions if it is created."""
 
     name: str
     policy: str
@@ -38,8 +38,8 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Topic:
-    """A topic as the cluster has it: its id, its partitions, and the most bytes that a record may have."""
+class TargetTopic:
+    """Existing topic: its id, its partitions, and the most bytes of a record."""
 
     id: str
     partitions: int
@@ -47,10 +47,9 @@ class Topic:
 
 
 class Topics(Cluster):
-    """A cluster whose topics are filled."""
+    """Cluster whose topics are filled."""
 
     def ids(self, names: Iterable[str]) -> dict[str, tuple[str, int]]:
-        """Id and number of partitions of those topics of these names that are there."""
         found = {}
         for name in names:
             try:
@@ -60,8 +59,8 @@ class Topics(Cluster):
             found[name] = str(described.topic_id), len(described.partitions)
         return found
 
-    def prepared(self, wanted: Iterable[Wanted], *, create: bool, replication: int) -> dict[str, Topic]:
-        """The topics; makes those that are missing, where it may. Raises DeclarationError where one does not do."""
+    def prepared(self, wanted: Iterable[TopicSpec], *, create: bool, replication: int) -> dict[str, TargetTopic]:
+        """Return the topics; create missing ones if `create`. Raises DeclarationError if one is unsuitable."""
         wanted = list(wanted)
         there = self.ids(topic.name for topic in wanted)
         if missing := [topic for topic in wanted if topic.name not in there]:
@@ -72,11 +71,10 @@ class Topics(Cluster):
                     fix=f"make it, with cleanup.policy={missing[0].policy}; or say create = true",
                 )
             self._make(missing, replication)
-            there |= self.topics_made(missing)
-        return {topic.name: Topic(*there[topic.name], self._most(topic)) for topic in wanted}
+            there |= self.wait_for_leaders(missing)
+        return {topic.name: TargetTopic(*there[topic.name], self._most(topic)) for topic in wanted}
 
-    def topics_made(self, made: Iterable[Wanted]) -> dict[str, tuple[str, int]]:
-        """Those that were just made, once every partition has a leader."""
+    def wait_for_leaders(self, made: Iterable[TopicSpec]) -> dict[str, tuple[str, int]]:
         names, end = [topic.name for topic in made], time.monotonic() + self.options.seconds
         while True:
             try:
@@ -86,7 +84,7 @@ class Topics(Cluster):
                     raise
                 self._admin.poll(POLL_SECONDS)
 
-    def _make(self, missing: Iterable[Wanted], replication: int) -> None:
+    def _make(self, missing: Iterable[TopicSpec], replication: int) -> None:
         from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # its stub forgets to export it
 
         asked = self._admin.create_topics(
@@ -99,8 +97,7 @@ class Topics(Cluster):
         for name, future in asked.items():
             self._answer(future, f"the topic {name!r} could not be made: ")
 
-    def _most(self, topic: Wanted) -> int:
-        """The most bytes of a record. Raises DeclarationError where the topic is not cleaned up as it has to be."""
+    def _most(self, topic: TopicSpec) -> int:
         from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # as above
 
         resource = ConfigResource(ResourceType.TOPIC, topic.name)
@@ -115,8 +112,8 @@ class Topics(Cluster):
             )
         return int(said["max.message.bytes"].value)
 
-    def settled(self, name: str) -> Here:
-        """What a topic has, once the transactions in it are decided; as it is, where one stays open."""
+    def when_decided(self, name: str) -> Here:
+        """Return the ranges of a topic once no transaction is open, or after SETTLES seconds."""
         end = time.monotonic() + min(SETTLES, self.options.seconds)
         while True:
             here = self.topics([name])[name]
@@ -125,7 +122,6 @@ class Topics(Cluster):
             self._admin.poll(POLL_SECONDS)
 
     def records(self, name: str, here: Here) -> Iterator[Message]:
-        """The committed records of a topic, one partition after another."""
         for partition, bounds in sorted(here.partitions.items()):
             yield from self._records(Range(name, partition, bounds.low, bounds.end))
 
@@ -138,7 +134,7 @@ class Topics(Cluster):
             raise Unavailable(what, where=self.options.where, fix="try again in a moment") from None
 
     def newest(self, name: str, here: Here) -> Message | None:
-        """The newest committed record of a topic's first partition, looked for from its end on."""
+        """Return the newest committed record of the first partition, searched backwards."""
         bounds, back = here.partitions[0], 16
         first = bounds.end
         while first > bounds.low:
@@ -153,11 +149,11 @@ class Topics(Cluster):
 
     @contextmanager
     def latest(self, name: str) -> Iterator[duckdb.DuckDBPyConnection]:
-        """DuckDB with what is committed in a topic: `latest`, each key with its newest `value`, unless that is null."""
+        """Yield DuckDB with a table `latest`: each key of a topic with its newest `value`, without tombstones."""
         with tempfile.TemporaryDirectory() as spill, closing(connect()) as con:
             con.execute(f"SET temp_directory = {literal(spill)}")
             con.execute("CREATE TABLE records (n BIGINT, key BLOB, value BLOB)")
-            for batch in _batches(self.records(name, self.settled(name))):
+            for batch in _batches(self.records(name, self.when_decided(name))):
                 con.from_arrow(batch).insert_into("records")
             con.execute(
                 """CREATE TABLE latest AS FROM records
@@ -168,12 +164,11 @@ class Topics(Cluster):
 
 
 def is_decided(here: Here) -> bool:
-    """Whether no transaction is open in a topic."""
+    """Return whether no transaction is open in a topic."""
     return all(bounds.end == bounds.high for bounds in here.partitions.values())
 
 
 def _batches(messages: Iterator[Message]) -> Iterator[Any]:
-    """Arrow tables of number, key and value."""
     import pyarrow as pa
 
     columns: Mapping[str, list[Any]] = {"n": [], "key": [], "value": []}

@@ -1,6 +1,6 @@
-"""One transaction of a Kafka cluster: all records of it are committed, or none is seen.
+"""Transaction of a Kafka producer: all of its records are committed, or none is visible.
 
-Whoever begins one under a transactional id fences off every earlier one of that id, and aborts what it has left open.
+Starting one fences off earlier producers with the same transactional id, and aborts their open transactions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 SLICE: Final = 1.0
-"""So many seconds librdkafka works before signals are looked at."""
+"""Seconds of one call to librdkafka, between which signals are handled."""
 POLL_EVERY: Final = 1000
 SENDING: Final[Mapping[str, Any]] = {
     "linger.ms": 20,
@@ -29,15 +29,15 @@ SENDING: Final[Mapping[str, Any]] = {
 }
 """Defaults that a sink's file may change."""
 OVERHEAD: Final = 512
-"""So many bytes at most a batch of one record has beside its key, its value and its headers' values."""
+"""Most bytes of a batch of one record besides its key, its value and its headers' values."""
 BATCH_BYTES: Final = 1_000_000
 Headers = list[tuple[str, str | bytes | None]]
 
 
-class Transaction:
-    """A transaction under `id`, of at most so many `seconds`, in topics that take records of up to `most` bytes.
+class KafkaTransaction:
+    """Transaction under `id`, of at most `seconds`. `most` has the record size limit of each topic.
 
-    Committed at the end of the block, aborted where that raises.
+    Committed at the end of the block; aborted if the block raises.
     """
 
     def __init__(self, topics: Topics, id: str, seconds: int, most: Mapping[str, int]) -> None:
@@ -61,10 +61,10 @@ class Transaction:
 
     def __enter__(self) -> Self:
         try:
-            self._patiently(self._producer.init_transactions)
+            self._retry(self._producer.init_transactions)
             self._producer.begin_transaction()
         except KafkaException as error:
-            raise self._meant(error.args[0]) from None
+            raise self._as_error(error.args[0]) from None
         return self
 
     def __exit__(
@@ -74,9 +74,9 @@ class Transaction:
             self._abort()
             return
         try:
-            self._patiently(self._producer.commit_transaction)
+            self._retry(self._producer.commit_transaction)
         except KafkaException as refused:
-            meant = self._meant(refused.args[0])
+            meant = self._as_error(refused.args[0])
             self._abort()
             raise meant from None
         except BaseException:
@@ -84,12 +84,11 @@ class Transaction:
             raise
 
     def takes(self, topic: str, key: bytes, value: bytes | None, headers: Headers) -> bool:
-        """Whether a record is small enough for its topic."""
         told = sum(len(name) + len(text or "") for name, text in headers)
         return len(key) + len(value or b"") + told + OVERHEAD <= self._most[topic]
 
     def send(self, topic: str, key: bytes, value: bytes | None, headers: Headers, partition: int | None = None) -> None:
-        """A record; with a null value, a tombstone. Raises where the transaction cannot be committed any more."""
+        """Send a record; a null value is a tombstone. Raises if the transaction can no longer be committed."""
         where: dict[str, Any] = {} if partition is None else {"partition": partition}
         heard = time.monotonic()
         while True:
@@ -100,33 +99,31 @@ class Transaction:
                 before = len(self._producer)
                 self._poll(0.05)
                 heard = heard if len(self._producer) >= before else time.monotonic()
-                self._must_be_sound()
+                self._check_fault()
                 if time.monotonic() - heard > self._topics.options.seconds:
                     raise self._topics.unavailable("no record is acknowledged") from None
             except KafkaException as error:
-                raise self._meant(error.args[0]) from None
+                raise self._as_error(error.args[0]) from None
         self._count += 1
         if self._count % POLL_EVERY == 0:
             self._poll(0)
-            self._must_be_sound()
+            self._check_fault()
 
     def _poll(self, seconds: float) -> None:
-        """Hears of what became of records. Raises what ends the transaction for good."""
         try:
             self._producer.poll(seconds)
         except KafkaException as fatal:
-            raise self._meant(fatal.args[0]) from None
+            raise self._as_error(fatal.args[0]) from None
 
     def _failed(self, error: KafkaError | None, _: Message) -> None:
-        """Keeps why the first record was not taken."""
         self._fault = self._fault or error
 
-    def _must_be_sound(self) -> None:
+    def _check_fault(self) -> None:
         if self._fault is not None:
-            raise self._meant(self._fault)
+            raise self._as_error(self._fault)
 
-    def _patiently(self, work: Callable[[float], None]) -> None:
-        """Has librdkafka go on until it is done, nothing comes for too long, or no wait can help."""
+    def _retry(self, work: Callable[[float], None]) -> None:
+        """Repeat a call of librdkafka until it succeeds, makes no progress for too long, or cannot succeed."""
         left, heard = len(self._producer), time.monotonic()
         while True:
             try:
@@ -143,13 +140,12 @@ class Transaction:
                     raise self._topics.unavailable(f"the transaction {self._id}: {reason.str()}") from None
 
     def _abort(self) -> None:
-        """Takes back what was sent. Where nobody answers, the cluster does so, or who delivers next."""
+        """Abort. If no broker answers, the cluster or the next deliverer aborts it."""
         with suppress(KafkaException, LakeError):
             self._producer.purge()
             self._producer.abort_transaction(SLICE)
 
     def _reason(self, error: KafkaError) -> KafkaError:
-        """What is behind "fatal error": the client raises it where it is polled."""
         if error.code() == KafkaError._FATAL:
             try:
                 self._producer.poll(SLICE)
@@ -157,7 +153,7 @@ class Transaction:
                 return cast(KafkaError, fatal.args[0])
         return error
 
-    def _meant(self, error: KafkaError) -> LakeError:
+    def _as_error(self, error: KafkaError) -> LakeError:
         options, error = self._topics.options, self._reason(error)
         codes = {fault.code() for fault in (error, self._fault) if fault is not None}
         if codes & {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}:
@@ -177,5 +173,5 @@ class Transaction:
 
 
 def headers_of(values: Iterable[tuple[str, object]]) -> Headers:
-    """Headers as texts."""
+    """Return headers as texts."""
     return [(name, str(value).encode()) for name, value in values]

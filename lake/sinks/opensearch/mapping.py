@@ -1,8 +1,8 @@
-"""How the columns of a table are mapped: what is searched is made of them; what is read back is the source, untouched.
+"""Index mapping of a table's columns. Fields are only searched; rows are read back from the unchanged source.
 
-Text is analysed, with a `keyword` beside it; of the identity it is a keyword alone. Decimals of up to 15 digits are
-scaled whole numbers, others doubles; dates and times are `date`, to the millisecond. What is binary, maps, and numbers
-that are not finite are kept and not searched. Lists are what their elements are; a list of structs is flattened.
+Text is analysed and has a `keyword` subfield; identity columns are keywords only. Decimals of up to 15 digits are
+scaled integers, others doubles. Dates and times are `date` with milliseconds. Binary, maps and non-finite numbers are
+stored but not searchable. A list is mapped as its element; a list of structs is flattened.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, Final
 from lake.duck import connect
 from lake.errors import DeclarationError, did_you_mean
 from lake.quoting import quoted
-from lake.sinks.sink import FarTable
+from lake.sinks.sink import TargetTable
 
 KEYWORD_CHARACTERS: Final = 8191
-"""So many are never more than the 32,766 bytes that a keyword may have."""
+"""Always within the 32,766 bytes that a keyword may have."""
 EXACT_DIGITS: Final = 15
 SIMPLE: Final[Mapping[str, Mapping[str, Any]]] = {
     "boolean": {"type": "boolean"},
@@ -39,8 +39,8 @@ SIMPLE: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-def body(table: FarTable, where: str) -> dict[str, Any]:
-    """What the index of a table is made with. Raises DeclarationError where it names columns that are not there."""
+def body(table: TargetTable, where: str) -> dict[str, Any]:
+    """Return the body that creates the table's index. Raises DeclarationError if the mapping names unknown columns."""
     given: Mapping[str, Any] = table.options["mapping"]
     for column in given:
         if column not in table.types:
@@ -73,7 +73,7 @@ def _of(kind: Any, is_key: bool = False) -> Mapping[str, Any]:
 
 
 def reason(error: Mapping[str, Any]) -> str:
-    """Why a document is not taken, without the value: that may be somebody's."""
+    """Return why a document was rejected, without its value, which may be personal."""
     innermost = error
     while isinstance(innermost.get("caused_by"), dict):
         innermost = innermost["caused_by"]

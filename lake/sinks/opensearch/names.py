@@ -1,4 +1,4 @@
-"""What indexes and documents are called."""
+"""Names of indexes and documents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lake.errors import DeclarationError
-from lake.sinks.sink import FarTable
+from lake.sinks.sink import TargetTable
 
 PREFIX: Final = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 TABLE: Final = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
@@ -17,14 +17,14 @@ HASHED: Final = "%sha256-"
 
 
 @dataclass(frozen=True)
-class Names:
-    """The indexes of a sink: no name of a table has a `~`."""
+class IndexNames:
+    """Names of a sink's indexes. No table's name has a `~`."""
 
     prefix: str
 
     @classmethod
-    def of(cls, prefix: str, where: str) -> Names:
-        """Raises DeclarationError for a prefix that no index may have."""
+    def of(cls, prefix: str, where: str) -> IndexNames:
+        """Raise DeclarationError for a prefix that no index may have."""
         if not PREFIX.fullmatch(prefix):
             raise DeclarationError(
                 f"prefix: found {prefix!r}",
@@ -35,29 +35,24 @@ class Names:
 
     @property
     def positions(self) -> str:
-        """The index of positions."""
         return f"{self.prefix}~position"
 
     def alias(self, table: str) -> str:
-        """What readers call a table."""
         return f"{self.prefix}{table}"
 
     def index(self, table: str, delivery: str) -> str:
-        """An index that a delivery makes for a table."""
         return f"{self.prefix}{table}~{delivery}"
 
     @staticmethod
     def writing(index: str) -> str:
-        """The alias by which an index is written: what is written by an alias makes no index where it is gone."""
+        """Return the alias used for writing. Writing through an alias does not recreate a deleted index."""
         return f"{index}~writing"
 
     @property
     def made(self) -> str:
-        """The pattern of all indexes that deliveries make."""
         return f"{self.prefix}*~*"
 
-    def must_be_sound(self, table: FarTable, where: str) -> None:
-        """Raises DeclarationError for a table that no index can be called as."""
+    def check_table(self, table: TargetTable, where: str) -> None:
         if not TABLE.fullmatch(table.far):
             raise DeclarationError(
                 f"{table.name} cannot be called {table.far!r} in OpenSearch",
@@ -67,7 +62,7 @@ class Names:
 
 
 def id_of(name: str) -> str:
-    """The `_id` of the row of a name. No name begins as those do that are hashed."""
+    """Return the `_id` for a row's name: the name, or a prefixed hash if it is too long."""
     if len(name.encode()) <= ID_BYTES and name:
         return name
     return HASHED + hashlib.sha256(name.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The connection to a server: requests in bulk, and what it says in words of ours."""
+"""Connection to an OpenSearch server: bulk requests, retries, and translation of its errors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from opensearchpy import OpenSearch, exceptions
 
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.opensearch.names import id_of
-from lake.sinks.server import Server
+from lake.sinks.server import SinkServer
 
 T = TypeVar("T")
 BULK_BYTES: Final = 8 << 20
 BULK_ROWS: Final = 5000
 PAUSES: Final = (0.5, 1, 2, 4, 8)
-"""Seconds to wait where the server has too much to do; after them the delivery ends."""
+"""Seconds to wait after status 429; then the delivery fails."""
 MALFORMED, NOT_FOUND, CONFLICT, TOO_LARGE, TOO_MANY = 400, 404, 409, 413, 429
 PASSING: Final = frozenset({429, 500, 502, 503, 504})
 REFUSED: Final = frozenset({401, 403})
@@ -28,21 +28,21 @@ BLOCKED: Final = "cluster_block_exception"
 
 
 class Document(NamedTuple):
-    """What becomes of a document: its JSON, or None where it goes."""
+    """Document to write: its JSON; None deletes it."""
 
     name: str
     json: str | None
 
 
-class Failed(NamedTuple):
-    """A document that was not taken, and what the server says of it."""
+class FailedDocument(NamedTuple):
+    """Rejected document, and the server's error."""
 
     document: Document
     error: Mapping[str, Any]
 
 
-class OpenSearchServer(Server):
-    """A server of OpenSearch."""
+class OpenSearchServer(SinkServer):
+    """Connection settings and client of an OpenSearch server."""
 
     schemes = ("http", "https")
     tls = "https"
@@ -54,7 +54,7 @@ class OpenSearchServer(Server):
 
     @cached_property
     def client(self) -> OpenSearch:
-        """A client, which connects when it first asks. What it does is not repeated: deliveries are."""
+        """Return a client that connects lazily and never retries: deliveries are retried as a whole."""
         more: dict[str, Any] = {"http_auth": (self.username, self.password)} if self.username else {}
         if self.certificates:
             more["ca_certs"] = self.certificates
@@ -64,21 +64,21 @@ class OpenSearchServer(Server):
 
     @property
     def place(self) -> str:
-        """What it is called where a message may be read by anyone."""
+        """Return its address without credentials, for messages."""
         parts = urlsplit(self.url)
         return f"OpenSearch at {parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 9200)}"
 
-    def bulk(self, alias: str, documents: Sequence[Document], version: int) -> list[Failed]:
-        """Writes documents by an alias, each unless it has a later version there; those that are not taken.
+    def bulk(self, alias: str, documents: Sequence[Document], version: int) -> list[FailedDocument]:
+        """Write documents through an alias, unless a later version exists. Return the rejected ones.
 
-        Raises Unavailable where the server has too much to do, or the alias is gone.
+        Raises Unavailable if the server is overloaded, or the alias is gone.
         """
-        pauses, failed = iter(PAUSES), list[Failed]()
+        pauses, failed = iter(PAUSES), list[FailedDocument]()
         while documents:
             answer = self._sent(alias, documents, version)
             if answer is None:
                 if len(documents) == 1:
-                    return [*failed, Failed(documents[0], {"reason": "it is larger than a request may be"})]
+                    return [*failed, FailedDocument(documents[0], {"reason": "it is larger than a request may be"})]
                 half = len(documents) // 2
                 return [
                     *failed,
@@ -91,14 +91,13 @@ class OpenSearchServer(Server):
                     again.append(document)
                 elif status >= MALFORMED and status != CONFLICT and not (status == NOT_FOUND and not error):
                     self._must_be_of_the_document(error, status)
-                    failed.append(Failed(document, error))
+                    failed.append(FailedDocument(document, error))
             documents = again
             if documents:
                 self._pause(pauses)
         return failed
 
     def _sent(self, alias: str, documents: Sequence[Document], version: int) -> list[Mapping[str, Any]] | None:
-        """What the server says of each document; None where the request is too large for it."""
         lines = []
         for name, text in documents:
             about = {"_id": id_of(name), "version": version, "version_type": "external_gte", "require_alias": True}
@@ -116,7 +115,6 @@ class OpenSearchServer(Server):
         return [next(iter(item.values())) for item in answer["items"]]
 
     def retried(self, ask: Callable[[], T]) -> T:
-        """What is answered, once the server has not too much to do. Raises Unavailable where that takes too long."""
         pauses = iter(PAUSES)
         while True:
             try:
@@ -152,8 +150,7 @@ class OpenSearchServer(Server):
             )
 
     @contextmanager
-    def asked(self) -> Iterator[None]:
-        """Raises what the server says as an error that says what to do."""
+    def translated_errors(self) -> Iterator[None]:
         try:
             yield
         except exceptions.OpenSearchException as error:

@@ -1,4 +1,4 @@
-"""The target: each table an index behind an alias, and the position in an index of its own."""
+"""Target in OpenSearch: an index behind an alias for each table, and an index of positions."""
 
 from __future__ import annotations
 
@@ -10,53 +10,50 @@ from typing import TYPE_CHECKING, Any
 from lake.errors import DeclarationError, LakeError
 from lake.sinks.json_rows import json_rows, named_rows
 from lake.sinks.opensearch.mapping import body, reason
-from lake.sinks.opensearch.names import HASHED, Names
+from lake.sinks.opensearch.names import HASHED, IndexNames
 from lake.sinks.opensearch.server import BULK_BYTES, BULK_ROWS, Document, OpenSearchServer
-from lake.sinks.opensearch.switch import GONE, Positions, Stage, beaten, finish, pages
-from lake.sinks.sink import Delivery, FarTable, Position, TableChanges
+from lake.sinks.opensearch.staged_swap import GONE, IndexStage, Positions, finish, overtaken, pages
+from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, TargetTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass
-class OpenSearch:
-    """The target of sink `name`."""
+class OpenSearchTarget:
+    """Target of sink `name`."""
 
     name: str
     server: OpenSearchServer
-    names: Names
+    names: IndexNames
 
     @cached_property
     def positions(self) -> Positions:
-        """Where its position is."""
         return Positions(self.server, self.names, self.name)
 
     def close(self) -> None:
-        """Lets go of connections."""
         self.server.close()
 
-    def position(self) -> Position | None:
-        """What it has. Where a deliverer has died while it switched, what is left of that is done first."""
-        with self.server.asked():
+    def position(self) -> SinkPosition | None:
+        """Return its position, after finishing an interrupted swap."""
+        with self.server.translated_errors():
             state = finish(self.positions)
-            return Position.from_json(state.position) if state.position else None
+            return SinkPosition.from_json(state.position) if state.position else None
 
-    def deliver(self, delivery: Delivery) -> Position:
-        """Stages all changes, and switches to them."""
-        with self.server.asked():
+    def deliver(self, delivery: SinkDelivery) -> SinkPosition:
+        with self.server.translated_errors():
             bodies = {}
             for changes in delivery.tables:
-                self.names.must_be_sound(changes.table, self.server.where)
+                self.names.check_table(changes.table, self.server.where)
                 bodies[changes.table.far] = body(changes.table, self.server.where)
             state = self.positions.read()
             if state.next is not None:
-                raise beaten(self.server)
+                raise overtaken(self.server)
             if not delivery.anew:
-                delivery.must_lead_on_from(Position.from_json(state.position) if state.position else None)
+                delivery.check_position(SinkPosition.from_json(state.position) if state.position else None)
             for changes in delivery.tables:
                 self._must_fit(delivery, changes)
-            stage = Stage(self.positions, state)
+            stage = IndexStage(self.positions, state)
             stage.begin()
             for changes in delivery.tables:
                 self._stage(stage, changes, bodies[changes.table.far])
@@ -65,15 +62,14 @@ class OpenSearch:
             finish(self.positions)
             return position
 
-    def rows(self, table: FarTable) -> pa.RecordBatchReader:
-        """The rows of a table. Raises LakeError for a document that is not the row that its `_id` says."""
+    def rows(self, table: TargetTable) -> pa.RecordBatchReader:
         return named_rows(table, self._read(table), self._no_row)
 
-    def _must_fit(self, delivery: Delivery, changes: TableChanges) -> None:
-        """Raises DeclarationError where what is there under the table's name is not what this sink has made."""
+    def _must_fit(self, delivery: SinkDelivery, changes: TableChanges) -> None:
+        """Raise DeclarationError if the table's index was not made by this sink, or was removed."""
         alias = self.names.alias(changes.table.far)
         is_there = bool(self.server.client.indices.exists(index=alias))
-        is_ours = delivery.shape_there(changes.table) is not None
+        is_ours = delivery.shape_in_target(changes.table) is not None
         if delivery.anew or is_there == is_ours or (is_there and changes.whole and is_ours):
             return
         what = (
@@ -86,7 +82,7 @@ class OpenSearch:
             fix=f"{fix}lake deliver {self.name} --resync makes it anew, in the place of what is there",
         )
 
-    def _stage(self, stage: Stage, changes: TableChanges, body: dict[str, Any]) -> None:
+    def _stage(self, stage: IndexStage, changes: TableChanges, body: dict[str, Any]) -> None:
         alias = stage.make(changes.table.far, body, whole=True) if changes.whole else ""
         for some in _documents(changes):
             if not alias:
@@ -101,12 +97,12 @@ class OpenSearch:
             if taken_away and not changes.whole:
                 self.server.bulk(alias, taken_away, stage.state.number + 1)
 
-    def _read(self, table: FarTable) -> Iterator[list[tuple[str | None, str]]]:
-        with self.server.asked():
+    def _read(self, table: TargetTable) -> Iterator[list[tuple[str | None, str]]]:
+        with self.server.translated_errors():
             for some in pages(self.server, self.names.alias(table.far)):
                 yield [(None if name.startswith(HASHED) else name, text) for name, text in some]
 
-    def _no_row(self, table: FarTable, name: str) -> LakeError:
+    def _no_row(self, table: TargetTable, name: str) -> LakeError:
         return LakeError(
             f"document {name} of {self.names.alias(table.far)} is not the row of {table.name} that its _id says",
             where=self.server.where,
@@ -115,7 +111,7 @@ class OpenSearch:
 
 
 def _documents(changes: TableChanges) -> Iterator[list[tuple[str, str, str | None]]]:
-    """Keys, names and JSON of rows, as many as one request takes. What goes stays in a table of mode upsert."""
+    """Yield keys, names and JSON of rows in batches of one request. In mode upsert deletes are skipped."""
     some, size = list[tuple[str, str, str | None]](), 0
     for batch in json_rows(changes):
         columns = (batch.column(name).to_pylist() for name in ("key", "name", "after"))

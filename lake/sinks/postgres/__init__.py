@@ -1,13 +1,6 @@
-"""A serving copy in PostgreSQL: kind = "postgres". Needs the extra `postgres`.
+"""PostgreSQL as a target, a serving copy of tables. Options: docs/how-to/sink-postgres.md.
 
-    kind = "postgres"
-    url = "env:CRM_URL"                what libpq reads: host=… dbname=… user=… password=…, or postgresql://…
-    schema = "lake"                    where the tables are made; it is made where it is missing
-    readers = ["bi"]                   roles that are there, and may read the tables
-    [tables.customer_daily]
-    indexes = [["day"], ["customer", "day"]]   besides that of the key
-
-All tables of an edition, and the position, are written in one transaction.
+One transaction writes all tables of an edition, and the position.
 """
 
 from __future__ import annotations
@@ -18,17 +11,17 @@ from typing import Any, Final
 import psycopg  # noqa: F401 - a sink whose extra is missing is told when it is read
 
 from lake.errors import DeclarationError
-from lake.sinks.postgres.target import Postgres
+from lake.sinks.postgres.target import PostgresTarget
 
 MODES: Final = ("mirror", "upsert", "append")
 OPTIONS: Final[Mapping[str, tuple[type, Any]]] = {"url": (str, None), "schema": (str, "lake"), "readers": (list, [])}
 TABLE_OPTIONS: Final[Mapping[str, tuple[type, Any]]] = {"indexes": (list, [])}
 
 
-def of(name: str, options: Mapping[str, Any], where: str) -> Postgres:
-    """The target that the file `where` declares; connects to nothing. Raises DeclarationError."""
+def of(name: str, options: Mapping[str, Any], where: str) -> PostgresTarget:
+    """Return the target, not connected. Raises DeclarationError."""
     if not all(isinstance(role, str) for role in options["readers"]):
         raise DeclarationError(
             "readers: expected names of roles", where=where, fix='for example readers = ["bi"], which is there'
         )
-    return Postgres(name, options["url"], options["schema"], tuple(options["readers"]), where)
+    return PostgresTarget(name, options["url"], options["schema"], tuple(options["readers"]), where)

@@ -1,7 +1,6 @@
-"""PostgreSQL's SQL of the hash of a row, by docs/fingerprints.md.
+"""PostgreSQL's SQL of a row's hash, as specified by docs/fingerprints.md.
 
-The functions on that page say the same in a form that is easy to read; written out, as here, PostgreSQL computes it
-twenty times as fast.
+The functions on that page are easier to read. Inlined as here, PostgreSQL computes them twenty times as fast.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from lake.store.proof.fingerprints import MODULUS
 HALF: Final = MODULUS // 2
 MICROSECONDS: Final = "(extract(epoch from {x}) * 1000000)::bigint"
 
-# The bits of a double: sign, exponent, and 52 of its significand. A power of two is taken out until that is odd.
+# Bits of a double: sign, exponent, and 52 of its significand, which is divided by two until it is odd.
 DOUBLE: Final = """(
     select case
         when v is null then null
@@ -41,17 +40,17 @@ WRITTEN: Final[Mapping[str, str]] = {
     "BLOB": "upper(encode({x}, 'hex'))",
     "DATE": "({x} - date '1970-01-01')",
 }
-"""SQL of a value's text by DuckDB's type; that of all others is PostgreSQL's own."""
+"""SQL of a value's text by DuckDB's type; other types use PostgreSQL's own text."""
 
 
 def row_hash(columns: Mapping[str, str]) -> str:
-    """The hash of a row of columns, {name: DuckDB's type}, as a bigint."""
+    """Return SQL of the hash of a row with columns {name: DuckDB's type}, as a bigint."""
     named = ", ".join(_named(name, columns[name]) for name in sorted(columns))
     return f"('x' || left(md5(convert_to(concat({named}), 'UTF8')), 16))::bit(64)::bigint"
 
 
 def fingerprint(columns: Mapping[str, str], table: str) -> str:
-    """A query of the fingerprint of all rows of a table."""
+    """Return a query of the fingerprint of a table."""
     sums = f"SELECT count(*) AS rows, coalesce(sum({row_hash(columns)}), 0) AS total FROM {table}"
     signed = f"(total - {MODULUS} * floor((total + {HALF}) / {MODULUS}))::bigint"
     return f"SELECT rows || '-' || lpad(to_hex({signed}), 16, '0') FROM ({sums}) t"
@@ -63,7 +62,6 @@ def _named(name: str, kind: str) -> str:
 
 
 def _encoded(value: str, kind: str) -> str:
-    """SQL of the text of a value, null where it is."""
     held = pg_type(kind)
     if held == JSON:
         return f"({WRITTEN[JSON].format(x=value)} || ';')"

@@ -1,4 +1,4 @@
-"""A table in PostgreSQL: made, filled by COPY, changed from a staged table; all in the transaction of a delivery."""
+"""Table in PostgreSQL: created, filled by COPY, and changed from a staged table, within a delivery's transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lake.duck import connect
 from lake.errors import DeclarationError
 from lake.quoting import literal, quoted
 from lake.sinks.postgres.values import JSON, pg_type, reason, text
-from lake.sinks.sink import FarTable, TableChanges, key_of
+from lake.sinks.sink import TableChanges, TargetTable, key_of
 from lake.sources.postgres.connection import answer
 
 if TYPE_CHECKING:
@@ -21,34 +21,31 @@ if TYPE_CHECKING:
     from lake.sources.postgres.connection import Connection
 
 CHANGE, EDITION = "_change", "_edition"
-"""Columns beside those of the table: in what is staged the first, in one of mode append both."""
+"""Extra columns: staged tables have CHANGE, tables of mode append have both."""
 STAGED = "pg_temp.lake_staged"
 NAME_BYTES = 63
 
 
 @dataclass(frozen=True)
 class PgTable:
-    """One table of a sink in `schema`; `called` is its name while it is made beside the one that it is to replace."""
+    """Table of a sink in `schema`. `called` is its present name, which differs while it is built to replace another."""
 
     connection: Connection
     schema: str
-    table: FarTable
+    table: TargetTable
     called: str
     where: str
 
     @property
     def title(self) -> str:
-        """How SQL names it."""
         return f"{quoted(self.schema)}.{quoted(self.called)}"
 
     @property
     def appends(self) -> bool:
-        """Whether it has a row for each change."""
         return self.table.mode == "append"
 
     @property
     def is_as_made(self) -> bool:
-        """Whether what is there has the columns that it was made with."""
         there = self._run(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
             " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
@@ -58,11 +55,9 @@ class PgTable:
 
     @cached_property
     def types(self) -> dict[str, str]:
-        """PostgreSQL's type of each column."""
         return {column.name: pg_type(column.type) for column in self.table.columns}
 
     def create(self) -> None:
-        """Makes it, empty and without an index."""
         names = [self.table.far, *self.types]
         if long := [name for name in names if len(name.encode()) > NAME_BYTES]:
             raise DeclarationError(
@@ -74,11 +69,9 @@ class PgTable:
 
     @property
     def made_of(self) -> dict[str, str]:
-        """PostgreSQL's type of each of its columns, those that tell of changes among them."""
         return self.types | ({EDITION: "bigint", CHANGE: "text"} if self.appends else {})
 
     def fill(self, changes: TableChanges, edition: int) -> None:
-        """Copies all rows into the new, empty table, and makes its key and indexes."""
         self._copy(self.title, changes, [*self.types, *([EDITION, CHANGE] if self.appends else [])], edition)
         if not self.appends:
             self._make_key()
@@ -89,13 +82,12 @@ class PgTable:
             self._run(f"CREATE INDEX {self._index(str(number))} ON {self.title} ({self._indexed(columns)})")
 
     def append(self, changes: TableChanges, edition: int) -> None:
-        """Adds a row for each change."""
         self._copy(self.title, changes, [*self.types, EDITION, CHANGE], edition)
 
     def change(self, changes: TableChanges) -> None:
-        """Applies net changes: first what goes, then what is other, then what comes; repeated, it changes nothing."""
+        """Apply net changes: deletes, then updates, then inserts. Idempotent."""
         self._stage(changes)
-        self._let_be_null()
+        self._allow_null_keys()
         for same in self._matches():
             self._run(f"DELETE FROM {self.title} t USING {STAGED} s WHERE s.{CHANGE} = 'delete' AND {same}")
             if others := [c for c in self.types if c not in self.table.identity]:
@@ -109,13 +101,13 @@ class PgTable:
         )
         self._run(f"DROP TABLE {STAGED}")
 
-    def make_equal(self, changes: TableChanges) -> None:
-        """Makes it what all rows are, by changing no row that is right already: whoever reads it waits for nothing.
+    def sync_rows(self, changes: TableChanges) -> None:
+        """Make the table equal to all rows without touching rows that are right, so that readers wait for no lock.
 
-        Rows are compared as texts, in which nulls and JSON, which has no equality, can be joined by.
+        Rows are compared as texts, because nulls and JSON have no equality.
         """
         self._stage(changes)
-        self._let_be_null()
+        self._allow_null_keys()
         names = ", ".join(map(quoted, self.types))
         row_t, row_s = (f"ROW({', '.join(f'{side}.{quoted(c)}' for c in self.types)})::text" for side in "ts")
         self._run(f"DELETE FROM {self.title} t WHERE NOT EXISTS (SELECT FROM {STAGED} s WHERE {row_s} = {row_t})")
@@ -126,7 +118,6 @@ class PgTable:
         self._run(f"DROP TABLE {STAGED}")
 
     def describe(self, readers: Iterable[str]) -> None:
-        """Says what it and its columns mean, and lets the readers read it."""
         self._run(f"COMMENT ON TABLE {self.title} IS {literal(self.table.doc.replace(chr(0), ''))}")
         for column in self.table.columns:
             says = literal(column.description.replace("\0", "")) if column.description else "NULL"
@@ -134,8 +125,8 @@ class PgTable:
         for role in readers:
             self._run(f"GRANT SELECT ON {self.title} TO {quoted(role)}")
 
-    def take_the_place_of(self, name: str) -> None:
-        """Drops what is called `name`, and is called so, with its indexes."""
+    def replace_table(self, name: str) -> None:
+        """Drop table `name`, and rename this one with its indexes."""
         self._run(f"DROP TABLE IF EXISTS {quoted(self.schema)}.{quoted(name)}")
         own = replace(self, called=name)
         for index in ("key", *(str(number + 1) for number in range(len(self.table.options.get("indexes", []))))):
@@ -162,7 +153,7 @@ class PgTable:
                 copy.write(buffer.getvalue())
 
     def _texts(self, changes: TableChanges, columns: Sequence[str], edition: int) -> Iterator[pa.Table]:
-        """The rows to copy, as text. What cannot be taken is rejected: of an update, what is there goes."""
+        """Yield the rows to copy, as text. Rejected rows are skipped; a rejected update deletes the old row."""
         with connect() as con:
             for batch in changes.batches():
                 con.register("batch", batch)
@@ -176,17 +167,15 @@ class PgTable:
                 ).to_arrow_table()
 
     def _by_key(self, changes: TableChanges) -> bool:
-        """Whether rows that cannot be taken are deleted by their key, as of those that go only that is known."""
         return not changes.whole and not self.appends
 
     @property
     def _goes(self) -> str:
-        """DuckDB's SQL of whether a change takes a row away."""
         return "false" if self.appends else "change = 'delete'"
 
     @property
     def _looked_at(self) -> str:
-        """DuckDB's SQL that makes `looked` of `batch`: each change with its row, and why that cannot be taken."""
+        """Return SQL that makes `looked` from `batch`: each change with its row, and why it cannot be stored."""
         table = self.table
         key = [column for column in table.columns if column.name in table.identity]
         wanted = "change <> 'delete'" if table.mode == "upsert" else "true"
@@ -197,7 +186,6 @@ class PgTable:
         )
 
     def _as_texts(self, columns: Sequence[str], edition: int) -> str:
-        """DuckDB's SQL of the columns as COPY reads them; of a row that goes, those of its key alone."""
         gone = f"(reason IS NOT NULL OR {self._goes})"
         extra = {EDITION: f"'{edition}'", CHANGE: "CASE WHEN reason IS NULL THEN change ELSE 'delete' END"}
         shown = []
@@ -208,7 +196,7 @@ class PgTable:
         return ", ".join(shown)
 
     def _make_key(self) -> None:
-        """Makes the key: a primary one, where no part of it is null or without equality."""
+        """Create a primary key, or a unique index if a part of it is null or without equality."""
         identity = self.table.identity
         some = " OR ".join(f"{quoted(c)} IS NULL" for c in identity)
         has_null = self._run(f"SELECT EXISTS (SELECT FROM {self.title} WHERE {some})")[0][0]
@@ -223,8 +211,8 @@ class PgTable:
         indexed = self._indexed(self.table.identity)
         self._run(f"CREATE UNIQUE INDEX {self._index('key')} ON {self.title} ({indexed}){nulls}")
 
-    def _let_be_null(self) -> None:
-        """Where a key with a null comes, the primary key becomes a unique index."""
+    def _allow_null_keys(self) -> None:
+        """Replace the primary key by a unique index if a staged key has a null."""
         identity = self.table.identity
         some = " OR ".join(f"{quoted(c)} IS NULL" for c in identity)
         if not self._run(f"SELECT EXISTS (SELECT FROM {STAGED} WHERE {some})")[0][0]:
@@ -239,9 +227,9 @@ class PgTable:
             self._make_unique()
 
     def _matches(self) -> list[str]:
-        """SQL of whether rows `t` and `s` have one key: for keys without a null, and for those with one.
+        """Return SQL of whether `t` and `s` have the same key: for keys without a null, and for those with one.
 
-        The text of a row tells nulls apart, and is what such rows can be joined by.
+        The latter compares rows as texts, which distinguishes nulls and allows a hash join.
         """
         identity = self.table.identity
         same = " AND ".join(f"{self._comparable(c, 't')} = {self._comparable(c, 's')}" for c in identity)
@@ -250,7 +238,6 @@ class PgTable:
         return [same, f"{null_t} AND {null_s} AND {row_t} = {row_s}"]
 
     def _comparable(self, column: str, of: str = "") -> str:
-        """SQL of a column where values are compared: JSON has no equality."""
         name = f"{of}.{quoted(column)}" if of else quoted(column)
         return f"{name}::text" if self.types[column] == JSON else name
 
@@ -258,7 +245,6 @@ class PgTable:
         return ", ".join(f"({self._comparable(c)})" if self.types[c] == JSON else quoted(c) for c in columns)
 
     def _index(self, name: str) -> str:
-        """The name of one of its indexes."""
         return quoted(f"{self.called.encode()[: NAME_BYTES - len(name) - 1].decode(errors='ignore')}_{name}")
 
     def _must_be_columns(self, columns: object) -> None:

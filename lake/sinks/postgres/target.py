@@ -1,6 +1,6 @@
-"""The target: its position in a table beside those that it fills, and one transaction for a whole edition.
+"""Target in PostgreSQL: tables in a schema, a table of positions beside them, one transaction for each edition.
 
-Readers there see one edition, never half of one. Whoever delivers holds the lock of the position until the end.
+So readers see exactly one edition. The deliverer holds an advisory lock on the position until the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.quoting import literal, quoted
 from lake.sinks.postgres import fingerprints, values
 from lake.sinks.postgres.tables import NAME_BYTES, PgTable
-from lake.sinks.sink import Delivery, FarTable, Position, TableChanges
+from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, TargetTable
 from lake.sources.postgres.connection import answer, connect, failed, is_passing, unavailable
 from lake.store.snapshot import Column
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lake.sources.postgres.connection import Connection
 
 POSITIONS: Final = "_headwater"
-"""The table with the positions of the sinks that fill a schema."""
+"""Table with the positions of the sinks that fill a schema."""
 SESSION: Final = {
     "client_encoding": "UTF8",
     "datestyle": "ISO",
@@ -39,8 +39,8 @@ NO_RIGHT, IN_THE_WAY, TOO_LONG, LOCKED = "42501", "2BP01", "54000", "55P03"
 
 
 @dataclass
-class Postgres:
-    """The target of sink `name`: tables in `schema` of the database at `dsn`, for `readers` to read."""
+class PostgresTarget:
+    """Target of sink `name`: tables in `schema` of the database at `dsn`, readable by `readers`."""
 
     name: str
     dsn: str = field(repr=False)
@@ -51,7 +51,6 @@ class Postgres:
 
     @property
     def connection(self) -> Connection:
-        """The open connection."""
         if self._open is None or self._open.closed:
             self._open = connect(self.dsn, self.name, self.where)
             for setting, value in SESSION.items():
@@ -63,29 +62,26 @@ class Postgres:
         return self._open
 
     def close(self) -> None:
-        """Lets go of the connection."""
         if self._open is not None:
             self._open.close()
             self._open = None
 
-    def position(self) -> Position | None:
-        """What it has, as the table of positions says it."""
-        with self._asking():
+    def position(self) -> SinkPosition | None:
+        with self._translated_errors():
             return self._position()
 
-    def deliver(self, delivery: Delivery) -> Position:
-        """Applies the changes of all tables, and moves the position, in one transaction."""
-        with self._asking(), self.connection.transaction():
+    def deliver(self, delivery: SinkDelivery) -> SinkPosition:
+        with self._translated_errors(), self.connection.transaction():
             self._make_schema()
-            # Held until the end: another who delivers waits here, and then finds that he has nothing to lead on from.
+            # Held until the end: another deliverer waits here, and then finds a position that it did not expect.
             self._rows("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", f"{self._positions} {self.name}")
             found = self._position()
             if not delivery.anew:
-                delivery.must_lead_on_from(found)
+                delivery.check_position(found)
             sides = [(one.table, self._apply(delivery, one)) for one in delivery.tables]
             for table, side in sides:
                 if side is not None:
-                    side.take_the_place_of(table.far)
+                    side.replace_table(table.far)
             position = delivery.position()
             self._rows(
                 f"INSERT INTO {self._positions} VALUES (%s, %s, %s, now(), %s)"
@@ -98,28 +94,25 @@ class Postgres:
             )
             return position
 
-    def held_as(self, column: Column) -> str:
-        """DuckDB's SQL of what is in the place of a column's value."""
-        return values.held_as(column)
+    def stored_as(self, column: Column) -> str:
+        return values.stored_as(column)
 
-    def fingerprint(self, table: FarTable) -> str:
-        """The fingerprint of a table's columns, as PostgreSQL computes it."""
-        with self._asking():
+    def fingerprint(self, table: TargetTable) -> str:
+        with self._translated_errors():
             return str(self._rows(fingerprints.fingerprint(table.types, self._title(table)))[0][0])
 
-    def hashes(self, table: FarTable) -> pa.RecordBatchReader:
-        """The key of each row as the texts of its columns, with its hash, and that of the row."""
+    def hashes(self, table: TargetTable) -> pa.RecordBatchReader:
         import pyarrow as pa
 
         numbers = [("_key", pa.int64()), ("_hash", pa.int64())]
         schema = pa.schema([*((name, pa.string()) for name in table.identity), *numbers])
         return pa.RecordBatchReader.from_batches(schema, self._hashes(table, schema))
 
-    def _hashes(self, table: FarTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _hashes(self, table: TargetTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         key = ", ".join(f"{quoted(name)}::text" for name in table.identity)
-        with self._asking(), self.connection.transaction(), self.connection.cursor("lake_hashes") as cursor:
+        with self._translated_errors(), self.connection.transaction(), self.connection.cursor("lake_hashes") as cursor:
             cursor.itersize = 10_000
             identity = {name: table.types[name] for name in table.identity}
             hashes = f"{fingerprints.row_hash(identity)}, {fingerprints.row_hash(table.types)}"
@@ -129,9 +122,9 @@ class Postgres:
                 arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _apply(self, delivery: Delivery, changes: TableChanges) -> PgTable | None:
-        """Applies the changes of a table; one that has to be made anew is returned, beside what it is to replace."""
-        shape = delivery.shape_there(changes.table)
+    def _apply(self, delivery: SinkDelivery, changes: TableChanges) -> PgTable | None:
+        """Apply the changes of a table. Return a new table that has to replace the old one, if any."""
+        shape = delivery.shape_in_target(changes.table)
         own = self._table(changes.table, changes.table.far)
         is_there = self._exists(changes.table.far)
         if is_there and shape is None and not delivery.anew:
@@ -142,7 +135,7 @@ class Postgres:
             elif not changes.whole:
                 own.change(changes)
             elif changes.table.mode == "mirror":
-                own.make_equal(changes)
+                own.sync_rows(changes)
             else:
                 return self._beside(delivery, changes)
             if changes.described:
@@ -156,8 +149,7 @@ class Postgres:
         anew = f"lake deliver {self.name} --resync makes it anew, in the place of what is there"
         return DeclarationError(what, where=self.where, fix=f"{fix}; or {anew}")
 
-    def _beside(self, delivery: Delivery, changes: TableChanges) -> PgTable:
-        """A new table with all rows, beside the one whose place it is to take."""
+    def _beside(self, delivery: SinkDelivery, changes: TableChanges) -> PgTable:
         called = f"_new_{changes.table.far}".encode()[:NAME_BYTES].decode(errors="ignore")
         side = self._table(changes.table, called)
         self._rows(f"DROP TABLE IF EXISTS {side.title}")
@@ -166,7 +158,7 @@ class Postgres:
         side.describe(self.readers)
         return side
 
-    def _table(self, table: FarTable, called: str) -> PgTable:
+    def _table(self, table: TargetTable, called: str) -> PgTable:
         return PgTable(self.connection, self.schema, table, called, self.where)
 
     def _make_schema(self) -> None:
@@ -189,11 +181,11 @@ class Postgres:
             self._rows(f"GRANT USAGE ON SCHEMA {quoted(self.schema)} TO {quoted(role)}")
             self._rows(f"GRANT SELECT ON {self._positions} TO {quoted(role)}")
 
-    def _position(self) -> Position | None:
+    def _position(self) -> SinkPosition | None:
         if not self._exists(POSITIONS):
             return None
         rows = self._rows(f"SELECT position FROM {self._positions} WHERE sink = %s", self.name)
-        return Position.from_json(rows[0][0]) if rows else None
+        return SinkPosition.from_json(rows[0][0]) if rows else None
 
     def _exists(self, name: str) -> bool:
         sql = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s AND relname = %s"
@@ -203,15 +195,14 @@ class Postgres:
     def _positions(self) -> str:
         return f"{quoted(self.schema)}.{POSITIONS}"
 
-    def _title(self, table: FarTable) -> str:
+    def _title(self, table: TargetTable) -> str:
         return f"{quoted(self.schema)}.{quoted(table.far)}"
 
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         return answer(self.connection, sql, *parameters)
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Raises what the server says as an error that says what to do."""
+    def _translated_errors(self) -> Iterator[None]:
         import psycopg
 
         try:

@@ -1,6 +1,6 @@
-"""Values as PostgreSQL reads them: its type for each of DuckDB's, the text of a value, and what it cannot take.
+"""Values for PostgreSQL: its type for each DuckDB type, the text of a value, and what it cannot store.
 
-Structs, maps and arrays of arrays are `json`, in which decimals, floats, times and bytes are texts.
+Structs, maps and arrays of arrays are `json`, in which decimals, floats, times and bytes are strings.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ TYPES: Final[Mapping[str, str]] = {
 }
 JSON: Final = "json"
 LONGEST_KEY: Final = 2600
-"""Bytes of a key: an entry of an index may have 2,704, some of which are its own."""
+"""Bytes of a key. An index entry may have 2,704, including its own overhead."""
 LAST_DATE: Final = "5874897-12-31"
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)", re.I)
 _AS_TEXT: Final = re.compile(r"DECIMAL\(\d+,\s*\d+\)|TIMESTAMPTZ|TIMESTAMP|DATE|BLOB|DOUBLE|FLOAT", re.I)
-"""Types within a nested one that JSON has none for."""
+"""Types within a nested one that JSON lacks."""
 
 
 def pg_type(kind: str) -> str:
-    """PostgreSQL's type for one of DuckDB's."""
+    """Return PostgreSQL's type for a DuckDB type."""
     if decimal := _DECIMAL.fullmatch(kind):
         return f"numeric({decimal[1]},{decimal[2]})"
     if kind in TYPES:
@@ -45,19 +45,19 @@ def pg_type(kind: str) -> str:
     return f"{pg_type(element)}[]" if element != kind and pg_type(element) != JSON and "[" not in element else JSON
 
 
-def held_as(column: Column) -> str:
-    """DuckDB's SQL of what stands in the place of a column's value: itself, or the text of its JSON."""
+def stored_as(column: Column) -> str:
+    """Return DuckDB's SQL of the stored value of a column: itself, or the text of its JSON."""
     name = quoted(column.name)
     return json_text(name, column.type) if pg_type(column.type) == JSON else name
 
 
 def json_text(value: str, kind: str) -> str:
-    """DuckDB's SQL of a nested value as JSON without loss: decimals, times, bytes and floats are texts in it."""
+    """Return DuckDB's SQL of a nested value as lossless JSON: decimals, times, bytes and floats are strings."""
     return f"to_json(CAST({value} AS {_AS_TEXT.sub('VARCHAR', kind)}))::VARCHAR"
 
 
 def text(value: str, kind: str) -> str:
-    """DuckDB's SQL of the text of a value, as COPY reads it."""
+    """Return DuckDB's SQL of a value's text for COPY."""
     to = pg_type(kind)
     if to == JSON:
         return json_text(value, kind)
@@ -82,7 +82,7 @@ def _array(value: str, element: str) -> str:
 
 
 def reason(columns: Sequence[Column], identity: Sequence[str], row: str) -> str:
-    """DuckDB's SQL of why PostgreSQL cannot take `row`, a struct; null where it can."""
+    """Return DuckDB's SQL of why PostgreSQL cannot store the struct `row`; null if it can."""
     cases = []
     for column in columns:
         value, kind = f"{row}.{quoted(column.name)}", column.type

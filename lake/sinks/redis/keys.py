@@ -1,4 +1,4 @@
-"""What keys of a sink are called, and what is in those of rows."""
+"""Keys of a sink in Redis, and the values of row keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lake.errors import DeclarationError
-from lake.sinks.sink import FarTable
+from lake.sinks.sink import TargetTable
 
 TABLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 FORMS: Final = ("json", "hash")
@@ -17,51 +17,45 @@ SPECIAL: Final = re.compile(r"[*?\[\]\\^]")
 
 
 @dataclass(frozen=True)
-class Keys:
-    """The keys of a sink. Those of rows begin with a table's name, and no table's name with `~`."""
+class RedisKeys:
+    """Names of a sink's keys. Row keys begin with a table's name; no table's name begins with `~`."""
 
     prefix: str
 
     @property
     def position(self) -> str:
-        """What the sink has: JSON of a lake.sinks.sink.Position."""
         return f"{self.prefix}position"
 
     @property
     def staging(self) -> str:
-        """Who is staging a delivery."""
         return f"{self.prefix}staging"
 
     @property
     def switch(self) -> str:
-        """The delivery that is being switched to, in steps."""
         return f"{self.prefix}switch"
 
     def rows(self, table: str) -> str:
-        """What the keys of a table's rows begin with."""
         return f"{self.prefix}{table}:"
 
     def staged(self, delivery: str, table: str) -> str:
-        """What the keys of rows that are staged for a table begin with."""
         return f"{self.prefix}~{delivery}:{table}:"
 
     def gone(self, delivery: str, table: str) -> str:
-        """What the keys that stand for rows that go begin with."""
+        """Return the prefix of markers for deleted rows."""
         return f"{self.prefix}~{delivery}-:{table}:"
 
     @property
     def all_staged(self) -> str:
-        """What everything that is staged begins with."""
         return f"{self.prefix}~"
 
 
 def pattern(beginning: str) -> str:
-    """The pattern of keys that begin so."""
+    """Return the glob pattern of keys with a prefix."""
     return SPECIAL.sub(r"\\\g<0>", beginning) + "*"
 
 
-def must_be_sound(table: FarTable, where: str) -> None:
-    """Raises DeclarationError for a table that cannot be kept as the sink's file says."""
+def check_table(table: TargetTable, where: str) -> None:
+    """Raise DeclarationError if the table's name or form is invalid."""
     if not TABLE.fullmatch(table.far):
         raise DeclarationError(
             f"{table.name} cannot be called {table.far!r} in Redis", where=where, fix="use letters, digits, _, - and ."
@@ -71,7 +65,7 @@ def must_be_sound(table: FarTable, where: str) -> None:
 
 
 def fields(row: str) -> dict[str, str]:
-    """The fields of a hash: the columns of a row, given as JSON, that are not null; what is no text is JSON."""
+    """Return the hash fields of a row given as JSON: columns that are not null; values other than text are JSON."""
     values: Mapping[str, Any] = json.loads(row)
     return {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -80,12 +74,12 @@ def fields(row: str) -> dict[str, str]:
     }
 
 
-def row_of(table: FarTable, found: Mapping[bytes, bytes]) -> str:
-    """The JSON of a row, given as the fields of its hash."""
+def row_of(table: TargetTable, found: Mapping[bytes, bytes]) -> str:
+    """Return the JSON of a row given as hash fields."""
     return json.dumps(dict(_values(table, found)), ensure_ascii=False)
 
 
-def _values(table: FarTable, found: Mapping[bytes, bytes]) -> Iterator[tuple[str, Any]]:
+def _values(table: TargetTable, found: Mapping[bytes, bytes]) -> Iterator[tuple[str, Any]]:
     for name, kind in table.types.items():
         value = found.get(name.encode())
         if value is not None:

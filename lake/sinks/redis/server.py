@@ -1,4 +1,4 @@
-"""The connection to a server, and what it says in words of ours."""
+"""Connection to a Redis server, and translation of its errors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.sinks.server import Server
+from lake.sinks.server import SinkServer
 
 CAUSED: Final = "of pipeline caused error: "
-"""What stands before it is the command, with the row that it was to set."""
+"""End of the part of a message that quotes the command, which has the row."""
 REFUSED: Final[Mapping[str, tuple[type[LakeError], str]]] = {
     "NOAUTH": (DeclarationError, 'give it a password: password = "env:NAME"'),
     "WRONGPASS": (DeclarationError, "look at username and password"),
@@ -38,11 +38,11 @@ REFUSED: Final[Mapping[str, tuple[type[LakeError], str]]] = {
         (DeclarationError, "deliver to a server that is no cluster: rows of one edition cannot change at once in one"),
     ),
 }
-"""The first word of what a server refuses with, what it is, and what to do."""
+"""Exception and fix by the first word of the server's error."""
 
 
-class RedisServer(Server):
-    """A server of Redis, or of what speaks as it does."""
+class RedisServer(SinkServer):
+    """Connection settings and client of a Redis-compatible server."""
 
     schemes = ("redis", "rediss", "unix")
     tls = "rediss"
@@ -50,7 +50,7 @@ class RedisServer(Server):
 
     @cached_property
     def client(self) -> redis.Redis:
-        """A client, which connects when it first asks. What it does is not repeated: deliveries are."""
+        """Return a client that connects lazily and never retries: deliveries are retried as a whole."""
         more: dict[str, Any] = {"username": self.username or None, "password": self.password or None}
         if self.certificates:
             more["ssl_ca_certs"] = self.certificates
@@ -64,8 +64,7 @@ class RedisServer(Server):
         )
 
     @contextmanager
-    def asked(self) -> Iterator[None]:
-        """Raises what the server says as an error that says what to do."""
+    def translated_errors(self) -> Iterator[None]:
         try:
             yield
         except redis.exceptions.RedisError as error:
@@ -94,13 +93,13 @@ class RedisServer(Server):
 
     @property
     def place(self) -> str:
-        """What it is called where a message may be read by anyone."""
+        """Return its address without credentials, for messages."""
         parts = urlsplit(self.url)
         return f"Redis at {parts.hostname}:{parts.port or 6379}" if parts.hostname else f"Redis at {parts.path}"
 
 
 def _begins(error: redis.exceptions.RedisError, message: str, word: str) -> bool:
-    """The client leaves out the first word of answers that it knows."""
+    """Return whether the error has this code. The client strips codes that it knows."""
     known = {
         "NOAUTH": (redis.exceptions.AuthenticationError,),
         "WRONGPASS": (redis.exceptions.AuthenticationError,),

@@ -1,34 +1,13 @@
-"""A webhook as a target: a signed POST for each change of a row, or for a batch of them.
+"""Webhook as a target: a signed POST for each change of a row, or for a batch. Options: docs/how-to/sink-webhook.md.
 
-    kind = "webhook"
-    url = "https://crm.example.com/changes"       or "env:NAME"
-    secret = "env:CRM_SECRET"      of Standard Webhooks, whsec_ and base64: the messages are signed with it
-    batch = 1                      so many changes at most are one message; a batch is an array
-    parallel = 4                   so many messages at most are under way at once, of different rows
-    ordered = true                 later changes of a row wait while an earlier one was not taken; false: they do not
-    attempts = 5                   how often a message is tried
-    seconds = 10                   how long an answer is waited for
-    pause = 60                     how long a receiver may ask to be left alone before the delivery stops
-    bytes = 262144                 the most bytes of a message
-    undelivered = 1000             so many rows at most may be undelivered; then the delivery stops
+A message is `{"type": "customer_daily.insert", "timestamp", "data"}`, with data `{"id", "table", "change", "edition",
+"cut", "key", "before", "after"}`. A batch has type `changes` and an array as data. `webhook-id` is stable across
+retries, so receivers can deduplicate.
 
-    [headers]                      more headers; a secret is "env:NAME"
-    Authorization = "env:CRM_TOKEN"
-
-    [tables.customer_daily]
-    on = ["insert"]                the changes that are sent, and a condition on them
-    when = "after.orders > 10"
-
-**A message** is `{"type": "customer_daily.insert", "timestamp", "data"}`, its data `{"id", "table", "change",
-"edition", "cut", "key", "before", "after"}`; a batch is of type `changes`, its data an array of those. `webhook-id` is
-the change's id, of a batch that of all of them: the same whenever it is sent, so that a receiver knows what it has had.
-
-**At least once.** A receiver does not say what it has: the position is in the warehouse, and how far a delivery has
-come too, so that one that was cut short goes on there, with the messages of the last second again.
-
-**In order** of a row's changes: there is one of a row in an edition. What a receiver refuses (a status of 4xx), or
-fails at again and again, is kept as undelivered, and what comes later of that row waits for it. Where it takes nothing
-at all, the delivery stops, and goes on with the next.
+Delivery is at least once: position and progress are stored in the warehouse, and an interrupted delivery repeats the
+messages of the last second. An edition has at most one change of a row. A message that is rejected (4xx), or fails in
+all attempts, is stored as undelivered, and later changes of that row wait. If the receiver accepts nothing, the
+delivery stops, and the next one resumes it.
 """
 
 from __future__ import annotations
@@ -43,7 +22,7 @@ from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.sinks.sink import Mode, Target
-from lake.sinks.webhook.receiver import Limits, Receiver
+from lake.sinks.webhook.receiver import Receiver, WebhookLimits
 from lake.sinks.webhook.target import WebhookTarget
 from lake.sources.source import FromEnvironment
 
@@ -59,7 +38,7 @@ LEAST: Final[Mapping[str, int]] = {
     "bytes": 256 << 10,
     "undelivered": 1000,
 }
-"""Numbers that have to be at least 1, with their defaults."""
+"""Options that must be at least 1, with their defaults."""
 OPTIONS: Final[Mapping[str, tuple[type, Any]]] = {
     "url": (str, None),
     "secret": (str, None),
@@ -70,19 +49,19 @@ OPTIONS: Final[Mapping[str, tuple[type, Any]]] = {
 TABLE_OPTIONS: Final[Mapping[str, tuple[type, Any]]] = {}
 KEEPS: Final = "its receiver keeps what it was sent"
 PRIVATE: Final = ("authorization", "cookie", "token", "secret", "key", "password")
-"""Parts of the names of headers that are secrets."""
+"""Parts of names of headers that are secrets."""
 
 
 def of(name: str, options: Mapping[str, Any], where: str, settings: Settings) -> Target:
-    """The target of a sink. Raises DeclarationError that tells all faults."""
+    """Return the target of a sink. Raises DeclarationError with every fault."""
     return WebhookTarget(settings, name, receiver_of(options, where), options["batch"], ordered=options["ordered"])
 
 
 def receiver_of(options: Mapping[str, Any], where: str) -> Receiver:
-    """Who is told. Raises DeclarationError that tells all faults."""
+    """Return the receiver that the options describe. Raises DeclarationError with every fault."""
     if faults := [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(options)]:
         raise DeclarationError.all(faults)
-    limits = Limits(**{name: options[name] for name in LEAST if name != "batch"})
+    limits = WebhookLimits(**{name: options[name] for name in LEAST if name != "batch"})
     headers = {name: str(value) for name, value in options["headers"].items()}
     return Receiver(where, str(options["url"]), str(options["secret"]), headers, limits)
 

@@ -1,4 +1,4 @@
-"""Changes as messages: JSON by lake.sinks.json_rows, each with an id that is the same whenever it is sent."""
+"""Change messages as JSON, each with an id that is stable across retries."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Final
 
 from lake.sinks.json_rows import json_rows
 from lake.sinks.sink import TableChanges
-from lake.sinks.webhook.receiver import Message
+from lake.sinks.webhook.receiver import WebhookMessage
 
 COLUMNS: Final = ("change", "key", "before", "after")
 
 
 @dataclass(frozen=True)
-class About:
-    """What a change is part of: the delivery `number` of a sink, to an edition."""
+class DeliveryInfo:
+    """Delivery that a message belongs to: `number` counts the deliveries of the sink."""
 
     sink: str
     number: int
@@ -28,15 +28,14 @@ class About:
 
     @property
     def at(self) -> str:
-        """When the edition was published, in UTC."""
         return self.published_at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 @dataclass(frozen=True)
-class Changed:
-    """What became of a row of `table` (`far`, there): `key`, `before` and `after` are JSON, the latter two or null."""
+class ChangeMessage:
+    """Change of a row of `table` (`far` in the target). `key`, `before` and `after` are JSON."""
 
-    about: About
+    about: DeliveryInfo
     table: str
     far: str
     change: str
@@ -46,7 +45,9 @@ class Changed:
 
     @property
     def id(self) -> str:
-        """Of the change: the number of the delivery is in it, as readers may be taken back, and on again."""
+        """Return the id of the change. It depends on the delivery number, since readers may be rolled back and forth
+        again.
+        """
         about = self.about
         return _hash("chg", [about.sink, about.number, about.at, self.table, self.key, self.change])
 
@@ -56,41 +57,40 @@ class Changed:
 
     @property
     def data(self) -> str:
-        """As JSON."""
         said: dict[str, str | int] = {"id": self.id, "table": self.far, "change": self.change}
         said |= {"edition": self.about.edition, "cut": self.about.cut}
         rows = f'"key": {self.key}, "before": {self.before or "null"}, "after": {self.after or "null"}'
         return f"{json.dumps(said)[:-1]}, {rows}}}"
 
 
-Form = Callable[[Changed], str]
-"""How the body of a message of one change is made."""
+BodyFormat = Callable[[ChangeMessage], str]
+"""Function that makes the body of a message about one change."""
 
 
-def as_event(changed: Changed) -> str:
-    """A change as the body of a message of its own."""
+def as_event(changed: ChangeMessage) -> str:
+    """Return the change as a message body of its own."""
     return _body(changed.type, changed.about, changed.data)
 
 
-def message(batch: Sequence[Changed], *, is_array: bool, form: Form = as_event) -> Message:
-    """The message of a change, or of several."""
+def message(batch: Sequence[ChangeMessage], *, is_array: bool, form: BodyFormat = as_event) -> WebhookMessage:
+    """Return the message about one change, or about a batch."""
     keys = tuple(f"{changed.table} {changed.key}" for changed in batch)
     if not is_array:
-        return Message(batch[0].id, keys, form(batch[0]).encode())
+        return WebhookMessage(batch[0].id, keys, form(batch[0]).encode())
     data = f"[{', '.join(changed.data for changed in batch)}]"
     id = _hash("msg", [changed.id for changed in batch])
-    return Message(id, keys, _body("changes", batch[0].about, data).encode())
+    return WebhookMessage(id, keys, _body("changes", batch[0].about, data).encode())
 
 
-def changed_rows(changes: TableChanges, about: About) -> Iterator[Changed]:
-    """What becomes of the rows of a table, one after another."""
+def changed_rows(changes: TableChanges, about: DeliveryInfo) -> Iterator[ChangeMessage]:
+    """Yield the changes of a table as messages."""
     table = changes.table
     for batch in json_rows(changes):
         for row in zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True):
-            yield Changed(about, table.name, table.far, *row)
+            yield ChangeMessage(about, table.name, table.far, *row)
 
 
-def _body(type: str, about: About, data: str) -> str:
+def _body(type: str, about: DeliveryInfo, data: str) -> str:
     return f'{{"type": {json.dumps(type)}, "timestamp": "{about.at}", "data": {data}}}'
 
 

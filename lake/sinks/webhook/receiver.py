@@ -1,4 +1,4 @@
-"""Who is told by signed POSTs: a message is taken, refused, or tried again until it is clear that nobody is there."""
+"""Receiver of signed POSTs: sends messages, retries them, and detects that the receiver is down."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.text import counted
 
 AGAIN: Final = frozenset({408, 425, 429})
-"""Statuses of 4xx after which a message is tried again, as after 5xx."""
+"""Statuses of 4xx after which a message is retried, as after 5xx."""
 DOWN: Final = frozenset({429, 502, 503, 504})
-"""Statuses that say that nobody is there, whatever the message is."""
+"""Statuses that mean that the receiver is down, whatever the message."""
 GONE: Final = 410
 FIRST_PAUSE: Final = 0.5
-"""Seconds before the second attempt; twice as many before each further one."""
+"""Seconds before the second attempt; doubled before each further one."""
 ANSWER_BYTES: Final = 64 << 10
-"""So much of an answer is read, so that its connection may be used again; it is not looked at."""
+"""Most bytes read of an answer, whose content is ignored, so that its connection can be reused."""
 
 
 @dataclass(frozen=True)
-class Message:
-    """What is sent: `id` is its own whenever it is; of messages with one `key` in common, one is sent at a time."""
+class WebhookMessage:
+    """Message to send. Its `id` is stable across retries. Messages that share a key are sent one at a time."""
 
     id: str
     keys: tuple[str, ...]
@@ -39,8 +39,8 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What is asked of a receiver: the options of a webhook."""
+class WebhookLimits:
+    """Limits of a webhook, see its options."""
 
     parallel: int
     attempts: int
@@ -52,13 +52,13 @@ class Limits:
 
 @dataclass
 class Receiver:
-    """A receiver at `url`. Closed after use. Neither secrets nor what is sent or answered is told to anybody else."""
+    """Receiver at `url`, to be closed. Neither secrets nor contents appear in messages and logs."""
 
     where: str
     url: str = field(repr=False)
     secret: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
-    limits: Limits
+    limits: WebhookLimits
     _client: httpx.Client | None = field(default=None, init=False, repr=False)
     _taken: int = field(default=0, init=False)
     _quiet_until: float = field(default=0.0, init=False)
@@ -66,15 +66,14 @@ class Receiver:
     _ended: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
 
     def close(self) -> None:
-        """Lets go of connections."""
         if self._client is not None:
             self._client.close()
             self._client = None
 
-    def tell(self, messages: Sequence[Message]) -> dict[str, str]:
-        """Sends messages, those of one key in their order. Those that are not taken, by their ids, with why.
+    def send(self, messages: Sequence[WebhookMessage]) -> dict[str, str]:
+        """Send messages, those with a common key in order. Return the reason by id of each rejected one.
 
-        Raises Unavailable where nobody takes anything, DeclarationError where it makes no sense to go on.
+        Raises Unavailable if the receiver is down, DeclarationError if its declaration is wrong.
         """
         self._ended.clear()
         self._failure = None
@@ -82,7 +81,7 @@ class Receiver:
         reasons: dict[str, str] = {}
         with ThreadPoolExecutor(self.limits.parallel) as pool:
             try:
-                for told in pool.map(self._one_after_another, _by_key(messages)):
+                for told in pool.map(self._send_in_order, _by_key(messages)):
                     reasons |= told
             finally:
                 self._ended.set()
@@ -90,26 +89,25 @@ class Receiver:
             raise self._failure
         return reasons
 
-    def _one_after_another(self, messages: Iterable[Message]) -> dict[str, str]:
-        """Sends them. The first failure ends all that others are at, and is told when they have ended."""
+    def _send_in_order(self, messages: Iterable[WebhookMessage]) -> dict[str, str]:
+        """Send messages in order. The first failure stops all threads."""
         reasons = {}
         try:
             for message in messages:
-                if reason := self._told(message):
+                if reason := self._send(message):
                     reasons[message.id] = reason
         except Exception as failure:
             self._failure = self._failure or failure
             self._ended.set()
         return reasons
 
-    def _told(self, message: Message) -> str:
-        """Why a message is not taken; nothing where it is."""
+    def _send(self, message: WebhookMessage) -> str:
         if len(message.body) > self.limits.bytes:
             return f"its message has {len(message.body):,} bytes, more than {self.limits.bytes:,}"
         taken, found = self._taken, ""
         for attempt in range(self.limits.attempts):
             self._wait(FIRST_PAUSE * 2 ** (attempt - 1) if attempt else 0.0)
-            status, found = self._posted(message)
+            status, found = self._post(message)
             if status is not None and 200 <= status < 300:
                 self._taken += 1
                 return ""
@@ -119,12 +117,11 @@ class Receiver:
             raise self._unavailable(f"{found}, {counted(self.limits.attempts, 'time')}")
         return f"{found}, {counted(self.limits.attempts, 'time')}"
 
-    def _posted(self, message: Message) -> tuple[int | None, str]:
-        """The status of an answer, None where there is none, and what was found."""
+    def _post(self, message: WebhookMessage) -> tuple[int | None, str]:
         try:
             with self._connected().stream("POST", self.url, content=message.body, headers=self._signed(message)) as got:
                 self._read(got)
-                self._must_be_there(got)
+                self._check_status(got)
                 return got.status_code, f"status {got.status_code}"
         except httpx.HTTPError as error:
             return None, f"no answer: {type(error).__name__}"
@@ -136,8 +133,7 @@ class Receiver:
             if size > ANSWER_BYTES:
                 return
 
-    def _must_be_there(self, answer: httpx.Response) -> None:
-        """Raises where it says that it is not, or is elsewhere; notes for how long it asks to be left alone."""
+    def _check_status(self, answer: httpx.Response) -> None:
         if answer.status_code == GONE:
             raise DeclarationError(
                 "the receiver is gone for good (status 410)",
@@ -156,12 +152,11 @@ class Receiver:
             self._quiet_until = max(self._quiet_until, time.monotonic() + asked)
 
     def _wait(self, seconds: float) -> None:
-        """Waits, and as long as the receiver asked for. Raises where another message found that it makes no sense."""
         seconds = max(seconds, self._quiet_until - time.monotonic())
         if self._ended.wait(max(seconds, 0.0)):
             raise self._unavailable("another message was given up")
 
-    def _signed(self, message: Message) -> dict[str, str]:
+    def _signed(self, message: WebhookMessage) -> dict[str, str]:
         now = datetime.now(UTC)
         signature = Webhook(self.secret).sign(message.id, now, message.body.decode())
         own = {"webhook-id": message.id, "webhook-timestamp": str(int(now.timestamp())), "webhook-signature": signature}
@@ -169,7 +164,7 @@ class Receiver:
 
     def _connected(self) -> httpx.Client:
         if self._client is None:
-            logging.getLogger("httpx").setLevel(logging.WARNING)  # else it tells the address, which may be a secret
+            logging.getLogger("httpx").setLevel(logging.WARNING)  # httpx logs the URL, which may be a secret
             self._client = httpx.Client(timeout=self.limits.seconds, follow_redirects=False)
         return self._client
 
@@ -181,10 +176,10 @@ class Receiver:
         )
 
 
-def _by_key(messages: Sequence[Message]) -> list[list[Message]]:
-    """Messages that may be sent at the same time, apart from those that may not."""
-    lane: dict[str, list[Message]] = {}
-    lanes: list[list[Message]] = []
+def _by_key(messages: Sequence[WebhookMessage]) -> list[list[WebhookMessage]]:
+    """Group messages such that groups can be sent concurrently."""
+    lane: dict[str, list[WebhookMessage]] = {}
+    lanes: list[list[WebhookMessage]] = []
     for message in messages:
         before = next((lane[key] for key in message.keys if key in lane), None)
         if before is None:
@@ -195,7 +190,6 @@ def _by_key(messages: Sequence[Message]) -> list[list[Message]]:
 
 
 def _seconds(text: str) -> float:
-    """What Retry-After says, in seconds from now; 0 for what is none."""
     if text.isascii() and text.isdigit():
         return float(text[:9])
     try:

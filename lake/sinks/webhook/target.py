@@ -1,4 +1,4 @@
-"""What a receiver of messages has of the editions, as far as it has answered: kept in the warehouse, step by step."""
+"""Target behind a webhook. Its position, and the progress of a delivery, are stored in the warehouse."""
 
 from __future__ import annotations
 
@@ -12,53 +12,49 @@ from typing import Final
 
 from lake.config import Settings
 from lake.errors import LakeError, StartOver
-from lake.sinks.condition import Filtered
-from lake.sinks.sink import Delivery, Position
-from lake.sinks.webhook.changes import About, Changed, Form, as_event, changed_rows, message
+from lake.sinks.condition import FilteredChanges
+from lake.sinks.sink import SinkDelivery, SinkPosition
+from lake.sinks.webhook.changes import BodyFormat, ChangeMessage, DeliveryInfo, as_event, changed_rows, message
 from lake.sinks.webhook.receiver import Receiver
 from lake.store.ledger import sent
 from lake.store.ledger.sent import State, Undelivered, Underway
 
 WINDOW: Final = 16
-"""So many messages for each that may be under way are sent before it is looked what became of them."""
+"""Messages sent between two checks of the results, as a multiple of `parallel`."""
 NOTED_EVERY: Final = 1.0
-"""So many seconds at most pass before it is noted how far a delivery has come."""
+"""Most seconds between two records of the progress."""
 Row = tuple[str, str]
 
 
 @dataclass
 class WebhookTarget:
-    """The target of the sink `name`: messages of up to `batch` changes. `ordered`: a row's later changes wait."""
+    """Target of the sink `name`: messages of up to `batch` changes. If `ordered`, a rejected row's changes wait."""
 
     settings: Settings
     name: str
     receiver: Receiver
     batch: int = 1
     ordered: bool = True
-    form: Form = as_event
+    form: BodyFormat = as_event
     _noted: float = field(default=0.0, init=False)
 
-    def position(self) -> Position | None:
-        """What the receiver has, but for what it has not taken."""
+    def position(self) -> SinkPosition | None:
         position = sent.state(self.settings, self.name).position
-        return None if position is None else Position.from_json(position)
+        return None if position is None else SinkPosition.from_json(position)
 
     def underway(self) -> int | None:
-        """The edition of a delivery that was cut short."""
         underway = sent.state(self.settings, self.name).underway
         return underway.edition if underway else None
 
     def close(self) -> None:
-        """Lets go of connections."""
         self.receiver.close()
 
-    def deliver(self, delivery: Delivery) -> Position:
-        """Sends the changes, those of a delivery that was cut short from there on. Raises as the protocol says."""
-        delivery.must_lead_on_from(self.position())
+    def deliver(self, delivery: SinkDelivery) -> SinkPosition:
+        delivery.check_position(self.position())
         state = self._begun(delivery)
-        about = About(self.name, state.number, delivery.edition, delivery.cut, delivery.published_at)
+        about = DeliveryInfo(self.name, state.number, delivery.edition, delivery.cut, delivery.published_at)
         waiting = {(row.table, row.key): row for row in sent.undelivered(self.settings, self.name)}
-        self._must_have_room(waiting)
+        self._check_undelivered(waiting)
         since = delivery.expected.edition if delivery.expected else None
         ahead = state.underway.table if state.underway else ""
         for changes in delivery.tables:
@@ -66,7 +62,7 @@ class WebhookTarget:
             skipped = 0
             if ahead:
                 if name != ahead:
-                    sum(batch.num_rows for batch in changes.batches())  # they are counted as they are read
+                    sum(batch.num_rows for batch in changes.batches())  # reading counts them
                     continue
                 skipped, ahead = state.underway.done if state.underway else 0, ""
             rows = changed_rows(changes, about)
@@ -77,8 +73,7 @@ class WebhookTarget:
         sent.note(self.settings, self.name, State(position.to_json(), state.number + 1))
         return position
 
-    def _begun(self, delivery: Delivery) -> State:
-        """What was noted of the delivery, where it was begun; else that it is. Raises StartOver for another's rest."""
+    def _begun(self, delivery: SinkDelivery) -> State:
         before = sent.state(self.settings, self.name)
         digest = _digest(delivery)
         if before.underway and before.underway.edition != delivery.edition and not delivery.anew:
@@ -93,8 +88,9 @@ class WebhookTarget:
         sent.note(self.settings, self.name, begun)
         return begun
 
-    def _sent(self, rows: Iterator[Changed], state: State, waiting: dict[Row, Undelivered], since: int | None) -> State:
-        """Sends the changes of a table; notes now and then how far it has come."""
+    def _sent(
+        self, rows: Iterator[ChangeMessage], state: State, waiting: dict[Row, Undelivered], since: int | None
+    ) -> State:
         self._noted = time.monotonic()
         missed: list[Undelivered] = []
         window = WINDOW * self.receiver.limits.parallel * self.batch
@@ -109,13 +105,15 @@ class WebhookTarget:
             if missed or time.monotonic() - self._noted > NOTED_EVERY:
                 sent.note(self.settings, self.name, state, missed)
                 self._noted, missed = time.monotonic(), []
-                self._must_have_room(waiting)
+                self._check_undelivered(waiting)
         return state
 
-    def _window(self, part: Sequence[Changed], waiting: dict[Row, Undelivered], since: int | None) -> list[Undelivered]:
-        """Sends some changes; the rows that are undelivered now, which become `waiting`."""
+    def _window(
+        self, part: Sequence[ChangeMessage], waiting: dict[Row, Undelivered], since: int | None
+    ) -> list[Undelivered]:
+        """Send some changes. Return the rows that are undelivered now, and add them to `waiting`."""
         missed: dict[Row, Undelivered] = {}
-        going: list[Changed] = []
+        going: list[ChangeMessage] = []
         for changed in part:
             before = waiting.get((changed.table, changed.key)) if self.ordered else None
             if before is None:
@@ -123,22 +121,20 @@ class WebhookTarget:
             else:
                 later = {"upto": changed.about.edition, "number": changed.about.number, "change": changed.change}
                 missed[changed.table, changed.key] = before.now(**later, action="waiting")
-        for changed, reason in self.tell(going):
+        for changed, reason in self.send(going):
             missed[changed.table, changed.key] = _undelivered(self, changed, since, reason)
         waiting |= missed
         return [*missed.values()]
 
-    def tell(self, changes: Sequence[Changed]) -> Iterator[tuple[Changed, str]]:
-        """Sends changes as messages; those that are not taken, and why."""
+    def send(self, changes: Sequence[ChangeMessage]) -> Iterator[tuple[ChangeMessage, str]]:
         batches = [changes[first : first + self.batch] for first in range(0, len(changes), self.batch)]
         messages = [message(batch, is_array=self.batch > 1, form=self.form) for batch in batches]
-        reasons = self.receiver.tell(messages)
+        reasons = self.receiver.send(messages)
         for batch, told in zip(batches, messages, strict=True):
             if told.id in reasons:
                 yield from ((changed, reasons[told.id]) for changed in batch)
 
-    def _must_have_room(self, waiting: Iterable[object]) -> None:
-        """Raises LakeError where too many rows are undelivered."""
+    def _check_undelivered(self, waiting: Iterable[object]) -> None:
         most = self.receiver.limits.undelivered
         if (count := sum(1 for _ in waiting)) >= most:
             raise LakeError(
@@ -150,12 +146,11 @@ class WebhookTarget:
 
 
 def _at(state: State, table: str, done: int) -> State:
-    """The state in which so many changes of a table are through."""
     assert state.underway is not None
     return replace(state, underway=replace(state.underway, table=table, done=done))
 
 
-def _undelivered(target: WebhookTarget, changed: Changed, since: int | None, reason: str) -> Undelivered:
+def _undelivered(target: WebhookTarget, changed: ChangeMessage, since: int | None, reason: str) -> Undelivered:
     about = changed.about
     row = Undelivered(
         target.name, changed.table, changed.key, since, about.edition, about.number, changed.change, reason
@@ -163,11 +158,10 @@ def _undelivered(target: WebhookTarget, changed: Changed, since: int | None, rea
     return row.now(attempts=1)
 
 
-def _digest(delivery: Delivery) -> str:
-    """Tells the deliveries apart whose changes are others."""
+def _digest(delivery: SinkDelivery) -> str:
     expected = delivery.expected.to_json() if delivery.expected else None
     tables = []
     for one in delivery.tables:
-        condition = repr(one.source.condition) if isinstance(one.source, Filtered) else ""
+        condition = repr(one.source.condition) if isinstance(one.source, FilteredChanges) else ""
         tables.append((one.table.name, one.table.types, one.whole, condition))
     return hashlib.sha256(json.dumps([expected, tables]).encode()).hexdigest()[:16]

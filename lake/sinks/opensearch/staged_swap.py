@@ -1,17 +1,16 @@
-"""The position, and deliveries that are staged beside and then switched to, which anyone may finish.
+"""Position of a sink in OpenSearch, and deliveries that are staged and then swapped in. Any process may finish a swap.
 
-The document of a sink in the index of positions is changed where nobody else has changed it since it was read
-(`if_seq_no`), and everything hangs on it:
+Each sink has one document in the index of positions. It is updated only if unchanged since it was read (`if_seq_no`):
 
-1. Whoever delivers notes in it that he is staging, and removes what others have staged.
-2. A table that is sent whole is written to a new index; the changes of others to an index of the same mapping beside,
-   by which it is found out what the server does not take.
-3. One write notes the position and what is staged. From then on the delivery is done, and what is left is to show it.
-4. Changes are copied to the live indexes, which are refreshed; the aliases of whole tables are moved in one action;
-   one write makes the position the one there. Whoever finds 3 without that does it, and again is as good as once.
+1. The deliverer marks in it that it is staging, and removes what others have staged.
+2. A table sent whole goes to a new index. Changes of other tables go to a staging index of the same mapping, which
+   shows what the server rejects.
+3. One write of the document records the new position and the staged indexes. This commits the delivery.
+4. Staged changes are copied to the live indexes. One action moves the aliases of whole tables. One write completes the
+   position. Whoever finds the state of step 3 does this; repeating it is harmless.
 
-Every delivery has a number, and documents are written with it as their external version: a deliverer that was believed
-dead and wakes up in 4 cannot bring back an older row. A number would do so again an hour (`gc_deletes`) after a delete.
+Each delivery has a number, which is the external version of its documents. So a stalled deliverer that resumes in step
+4 cannot restore an older row, unless it resumes more than an hour (`gc_deletes`) after a delete.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ from opensearchpy import exceptions
 
 from lake.errors import LakeError, Unavailable
 from lake.sinks.opensearch.mapping import reason
-from lake.sinks.opensearch.names import Names
+from lake.sinks.opensearch.names import IndexNames
 from lake.sinks.opensearch.server import BULK_BYTES, BULK_ROWS, Document, OpenSearchServer
 
 GONE: Final = '{"_change": "delete"}'
-"""What stands in a staged index for a row that goes: no column begins with `_`."""
+"""Staged document of a deleted row. No column's name begins with `_`."""
 STAGED: Final = {"refresh_interval": "-1", "number_of_replicas": 0, "number_of_shards": 1}
 UNPACKED: Final = 4
-"""A document takes about so many times the room that it has on the disk."""
+"""Size of a document in memory, as a multiple of its size on disk."""
 KEPT: Final = "5m"
-"""How long a server remembers how far a scroll is."""
+"""Time for which the server keeps a scroll."""
 SCROLLED: Final = {"scroll": KEPT, "allow_partial_search_results": "false"}
 
 
 @dataclass(frozen=True)
-class Staged:
-    """What is staged for a table: all its rows, or its changes, in an index."""
+class StagedIndex:
+    """Index staged for a table, with all rows (`whole`) or with changes."""
 
     table: str
     index: str
@@ -51,40 +50,38 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class State:
-    """What the document of a sink says: `number` is that of its newest delivery."""
+class SwapState:
+    """Content of a sink's document. `number` is that of its newest delivery."""
 
     position: str | None = None
     number: int = 0
     staging: str | None = None
-    staged: Sequence[Staged] = ()
+    staged: Sequence[StagedIndex] = ()
     next: str | None = None
-    """The position that is being switched to."""
+    """Position of a committed delivery that is not swapped in yet."""
     seq_no: int | None = None
     term: int | None = None
 
 
 @dataclass(frozen=True)
 class Positions:
-    """The document of a sink."""
+    """Document of a sink."""
 
     server: OpenSearchServer
-    names: Names
+    names: IndexNames
     sink: str
 
-    def read(self) -> State:
-        """What it says; nothing where there is none."""
+    def read(self) -> SwapState:
         try:
             found = self.server.client.get(index=self.names.positions, id=self.sink)
         except exceptions.NotFoundError:
-            return State()
+            return SwapState()
         source = found["_source"]
-        staged = tuple(Staged(**each) for each in source.pop("staged"))
+        staged = tuple(StagedIndex(**each) for each in source.pop("staged"))
         source.pop("edition")
-        return State(**source, staged=staged, seq_no=found["_seq_no"], term=found["_primary_term"])
+        return SwapState(**source, staged=staged, seq_no=found["_seq_no"], term=found["_primary_term"])
 
-    def write(self, state: State) -> State:
-        """Has it say something else than what was read. Raises Unavailable where somebody has changed it since."""
+    def write(self, state: SwapState) -> SwapState:
         about = {name: value for name, value in asdict(state).items() if name not in {"seq_no", "term"}}
         about["edition"] = json.loads(state.position)["edition"] if state.position else None
         fence: dict[str, Any] = {"op_type": "create"}
@@ -96,7 +93,7 @@ class Positions:
                 index=self.names.positions, body=about, id=self.sink, params={"refresh": "true", **fence}
             )
         except exceptions.ConflictError:
-            raise beaten(self.server) from None
+            raise overtaken(self.server) from None
         return replace(state, seq_no=done["_seq_no"], term=done["_primary_term"])
 
     def _make(self) -> None:
@@ -108,15 +105,14 @@ class Positions:
                 if error.error != "resource_already_exists_exception":
                     raise
 
-    def must_be(self, state: State) -> None:
-        """Raises Unavailable where somebody has changed it since."""
+    def check_unchanged(self, state: SwapState) -> None:
         found = self.read()
         if (found.seq_no, found.term) != (state.seq_no, state.term):
-            raise beaten(self.server)
+            raise overtaken(self.server)
 
 
-def beaten(server: OpenSearchServer) -> Unavailable:
-    """That another deliverer is ahead."""
+def overtaken(server: OpenSearchServer) -> Unavailable:
+    """Return the error that another deliverer is ahead."""
     return Unavailable(
         "somebody else delivers to the same indexes, and is ahead",
         where=server.where,
@@ -125,42 +121,39 @@ def beaten(server: OpenSearchServer) -> Unavailable:
 
 
 @dataclass
-class Stage:
-    """A delivery that is being staged."""
+class IndexStage:
+    """Delivery being staged."""
 
     positions: Positions
-    state: State
+    state: SwapState
     delivery: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
-    staged: dict[str, Staged] = field(default_factory=dict)
+    staged: dict[str, StagedIndex] = field(default_factory=dict)
 
     @property
     def server(self) -> OpenSearchServer:
-        """Where it is staged."""
         return self.positions.server
 
     def begin(self) -> None:
-        """Notes it, and removes what others have staged."""
         self.state = self.positions.write(replace(self.state, staging=self.delivery))
         self._sweep()
 
     def _sweep(self) -> None:
         names, client = self.positions.names, self.server.client
         found = client.indices.get_alias(index=names.made)
-        unseen = [each for each, about in found.items() if {*about["aliases"]} == {Names.writing(each)}]
-        self.positions.must_be(self.state)  # what others have made since they began later is not among them
+        unseen = [each for each, about in found.items() if {*about["aliases"]} == {IndexNames.writing(each)}]
+        self.positions.check_unchanged(self.state)  # later deliverers have changed the document
         _remove(self.server, unseen)
 
     def make(self, table: str, body: dict[str, Any], *, whole: bool) -> str:
-        """Makes an index for a table; the alias by which it is written."""
+        """Create an index for a table. Return the alias used for writing it."""
         index = self.positions.names.index(table, self.delivery)
         settings = body["settings"] | {"refresh_interval": "-1"} if whole else _without_place(body["settings"]) | STAGED
-        aliases: dict[str, Any] = {Names.writing(index): {}}
+        aliases: dict[str, Any] = {IndexNames.writing(index): {}}
         self.server.client.indices.create(index=index, body={**body, "settings": settings, "aliases": aliases})
-        self.staged[table] = Staged(table, index, whole)
-        return Names.writing(index)
+        self.staged[table] = StagedIndex(table, index, whole)
+        return IndexNames.writing(index)
 
     def commit(self, position: str, bodies: dict[str, dict[str, Any]]) -> None:
-        """Makes it what is switched to."""
         client, indices = self.server.client, [each.index for each in self.staged.values()]
         for each in self.staged.values():
             if each.whole:
@@ -181,8 +174,8 @@ def _remove(server: OpenSearchServer, indices: Sequence[str]) -> None:
         server.client.indices.delete(index=index, params={"ignore_unavailable": "true"})
 
 
-def finish(positions: Positions) -> State:
-    """Does what is left of a switch, whoever has begun it; what the document says then."""
+def finish(positions: Positions) -> SwapState:
+    """Finish a committed swap, if any. Return the document's state afterwards."""
     state = positions.read()
     if state.next is None:
         return state
@@ -195,16 +188,15 @@ def finish(positions: Positions) -> State:
     return done
 
 
-def _copy(positions: Positions, state: State, staged: Staged) -> None:
-    """Copies changes from a staged index to the live one."""
+def _copy(positions: Positions, state: SwapState, staged: StagedIndex) -> None:
     server, alias = positions.server, positions.names.alias(staged.table)
     if not server.client.indices.exists(index=alias):
-        return  # somebody has removed it, which the next delivery says
+        return  # removed by someone else; the next delivery reports that
     for some in pages(server, staged.index):
-        positions.must_be(state)
+        positions.check_unchanged(state)
         documents = [Document(name, None if text == GONE else text) for name, text in some]
         if failed := server.bulk(alias, documents, state.number):
-            positions.write(replace(state, position=None, next=None, staged=()))  # what is there is no edition
+            positions.write(replace(state, position=None, next=None, staged=()))  # the live index has no edition's rows
             raise LakeError(
                 f"{alias} does not take a document that an index like it has taken: {reason(failed[0].error)}",
                 where=server.where,
@@ -213,8 +205,8 @@ def _copy(positions: Positions, state: State, staged: Staged) -> None:
     server.client.indices.refresh(index=alias)
 
 
-def _show(positions: Positions, state: State) -> None:
-    """Moves the aliases of all tables that were sent whole, in one action; what they had is removed."""
+def _show(positions: Positions, state: SwapState) -> None:
+    """Move the aliases of all tables sent whole in one action, and remove their old indexes."""
     actions = list[dict[str, Any]]()
     client = positions.server.client
     for staged in state.staged:
@@ -226,12 +218,12 @@ def _show(positions: Positions, state: State) -> None:
             if staged.index not in there:
                 actions.append({"add": {"index": staged.index, "alias": alias}})
     if actions:
-        positions.must_be(state)
+        positions.check_unchanged(state)
         client.indices.update_aliases(body={"actions": actions})
 
 
 def pages(server: OpenSearchServer, index: str) -> Iterator[list[tuple[str, str]]]:
-    """The documents of an index, as it is when that begins: their `_id` and JSON, some at a time."""
+    """Yield (`_id`, JSON) of an index's documents in batches, as of the start."""
     client = server.client
     body = {"size": _page(server, index), "sort": ["_doc"], "query": {"match_all": {}}}
     found = server.retried(lambda: client.search(body=body, index=index, params=SCROLLED))
@@ -241,12 +233,12 @@ def pages(server: OpenSearchServer, index: str) -> Iterator[list[tuple[str, str]
             scroll = {"scroll_id": found["_scroll_id"], "scroll": KEPT}
             found = server.retried(partial(client.scroll, body=scroll))
     finally:
-        with suppress(exceptions.OpenSearchException):  # it is forgotten by itself
+        with suppress(exceptions.OpenSearchException):  # the scroll expires anyway
             client.clear_scroll(body={"scroll_id": [found["_scroll_id"]]})
 
 
 def _page(server: OpenSearchServer, index: str) -> int:
-    """So many documents are about as large as a request may be."""
+    """Return the number of documents per request of about BULK_BYTES."""
     about = server.client.indices.stats(index=index, metric="docs,store")["_all"]["primaries"]
     each: int = UNPACKED * about["store"]["size_in_bytes"] // max(about["docs"]["count"], 1)
     return max(1, min(BULK_ROWS, BULK_BYTES // max(each, 1)))

@@ -1,12 +1,13 @@
-"""Deliveries too large for one step: staged beside, then switched to in steps that anyone may finish.
+"""Deliveries too large for one transaction: staged under other keys, then swapped in by steps that any process may
+finish.
 
-1. Whoever stages says so in the key `staging`, clears what others have staged, and writes rows under keys of its own.
-2. In one step, the key `switch` is set: to the position, and to what is staged. From then on the delivery is done, and
-   what is left is to show it. It is refused where somebody else stages by now, or the position is another.
-3. Of tables that are sent whole, keys that are not staged are removed; then the staged ones are renamed; then, in one
-   step, the position is set and `switch` goes. Each step finds `switch` as it was, or does nothing.
+1. The deliverer sets the key `staging`, removes what others have staged, and writes rows under its own keys.
+2. One step sets the key `switch` to the position and the staged tables. This commits the delivery. It fails if another
+   deliverer is staging by now, or the position has changed.
+3. For tables sent whole, keys that are not staged are removed. Then the staged keys are renamed. Finally one step sets
+   the position and removes `switch`. Each step does nothing if `switch` has changed.
 
-A crash before 2 leaves what the next delivery clears, one after it what `finish` does the rest of.
+After a crash before step 2 the next delivery cleans up; after a later one, `finish` completes the swap.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import Unavailable
-from lake.sinks.redis.keys import Keys, fields, pattern
+from lake.sinks.redis.keys import RedisKeys, fields, pattern
 
 if TYPE_CHECKING:
     import redis
 
 STEP: Final = 1000
-"""So many keys are looked at or renamed in one step: of the order of a millisecond."""
+"""Keys scanned or renamed in one step, which takes about a millisecond."""
 CLEAR: Final = (
     "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end redis.call('UNLINK', unpack(KEYS, 2)) return 1"
 )
@@ -47,8 +48,8 @@ END: Final = """
 
 
 @dataclass(frozen=True)
-class Row:
-    """What becomes of the row `name` of a table, in a form: its JSON, or None where it goes."""
+class KeyChange:
+    """Change of the row `name` of a table: its JSON; None deletes it."""
 
     table: str
     form: str
@@ -57,12 +58,11 @@ class Row:
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
         return len(self.name) + len(self.json or "")
 
 
-def put(pipe: redis.client.Pipeline, rows: Iterable[tuple[str, Row]]) -> None:
-    """Has a pipeline set rows, each at a key."""
+def put(pipe: redis.client.Pipeline, rows: Iterable[tuple[str, KeyChange]]) -> None:
+    """Add commands to a pipeline that set rows, each at a key."""
     texts = dict[str, str]()
     for key, row in rows:
         assert row.json is not None
@@ -77,8 +77,8 @@ def put(pipe: redis.client.Pipeline, rows: Iterable[tuple[str, Row]]) -> None:
 
 
 @dataclass(frozen=True)
-class Switch:
-    """A delivery that was staged: `whole` tables, and others that have changes. `moving` once stale keys are gone."""
+class KeySwap:
+    """Committed swap: `whole` tables, and others with changes. `moving` once stale keys are removed."""
 
     delivery: str
     position: str
@@ -87,29 +87,27 @@ class Switch:
     moving: bool = False
 
     def to_json(self) -> str:
-        """As the key `switch` has it."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
 
 @dataclass
-class Stage:
-    """A delivery that is being staged."""
+class KeyStage:
+    """Delivery being staged."""
 
     client: redis.Redis
-    keys: Keys
+    keys: RedisKeys
     delivery: str = field(default_factory=lambda: uuid.uuid4().hex)
     tables: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
-        """Says that it is staged, and clears what others have left."""
         if not self.client.eval(BEGIN, 2, self.keys.staging, self.keys.switch, self.delivery):
-            raise self._beaten()
+            raise self._overtaken()
         for some in scanned(self.client, self.keys.all_staged):
             if not self.client.eval(CLEAR, 1 + len(some), self.keys.staging, *some, self.delivery):
-                raise self._beaten()
+                raise self._overtaken()
 
-    def write(self, rows: Sequence[Row]) -> None:
-        """Stages rows; no row twice."""
+    def write(self, rows: Sequence[KeyChange]) -> None:
+        """Stage rows; each row at most once."""
         for first in range(0, len(rows), STEP):
             some = rows[first : first + STEP]
             pipe = self.client.pipeline(transaction=False)
@@ -119,16 +117,15 @@ class Stage:
                 pipe.mset(gone)
             self.tables |= {row.table for row in some}
             if pipe.execute()[0] != self.delivery.encode():
-                raise self._beaten()
+                raise self._overtaken()
 
     def commit(self, expected: bytes | None, position: str, whole: Sequence[str]) -> None:
-        """Makes it what is switched to, where the position is still the one expected."""
-        switch = Switch(self.delivery, position, whole, sorted(self.tables | {*whole}))
+        switch = KeySwap(self.delivery, position, whole, sorted(self.tables | {*whole}))
         named = (self.keys.staging, self.keys.switch, self.keys.position)
         if not self.client.eval(COMMIT, 3, *named, self.delivery, expected or b"", switch.to_json()):
-            raise self._beaten()
+            raise self._overtaken()
 
-    def _beaten(self) -> Unavailable:
+    def _overtaken(self) -> Unavailable:
         return Unavailable(
             "somebody else delivers to the same keys, and is ahead",
             where=self.keys.prefix,
@@ -136,32 +133,32 @@ class Stage:
         )
 
 
-def clear(client: redis.Redis, keys: Keys) -> None:
-    """Removes what a deliverer that died has staged."""
+def clear(client: redis.Redis, keys: RedisKeys) -> None:
+    """Remove what a dead deliverer has staged."""
     if client.exists(keys.staging):
-        stage = Stage(client, keys)
+        stage = KeyStage(client, keys)
         stage.begin()
         client.eval(CLEAR, 2, keys.staging, keys.staging, stage.delivery)
 
 
-def finish(client: redis.Redis, keys: Keys) -> None:
-    """Does what is left of a switch, whoever has begun it; nothing where there is none."""
+def finish(client: redis.Redis, keys: RedisKeys) -> None:
+    """Finish a committed swap, if any."""
     while (found := read(client, keys.switch)) is not None:
-        switch = Switch(**json.loads(found))
+        switch = KeySwap(**json.loads(found))
         if switch.moving:
             _move(client, keys, switch, found)
         else:
             _remove_stale(client, keys, switch, found)
 
 
-def _remove_stale(client: redis.Redis, keys: Keys, switch: Switch, found: bytes) -> None:
+def _remove_stale(client: redis.Redis, keys: RedisKeys, switch: KeySwap, found: bytes) -> None:
     for table in switch.whole:
         pairs = _pairs(client, keys.rows(table), keys.staged(switch.delivery, table))
         _each(client, REMOVE_STALE, keys, found, ([*reversed(pair)] for pair in pairs))
     client.eval(GO_ON, 1, keys.switch, found, replace(switch, moving=True).to_json())
 
 
-def _move(client: redis.Redis, keys: Keys, switch: Switch, found: bytes) -> None:
+def _move(client: redis.Redis, keys: RedisKeys, switch: KeySwap, found: bytes) -> None:
     for table in switch.tables:
         live = keys.rows(table)
         _each(client, REMOVE, keys, found, _pairs(client, keys.gone(switch.delivery, table), live))
@@ -170,14 +167,13 @@ def _move(client: redis.Redis, keys: Keys, switch: Switch, found: bytes) -> None
 
 
 def _pairs(client: redis.Redis, beginning: str, other: str) -> Iterator[list[bytes]]:
-    """Each key that begins so, with the one that begins otherwise and goes on as it does."""
     length = len(beginning.encode())
     for some in scanned(client, beginning):
         yield from ([key, other.encode() + key[length:]] for key in some)
 
 
-def _each(client: redis.Redis, script: str, keys: Keys, found: bytes, pairs: Iterable[list[bytes]]) -> None:
-    """Runs a script over pairs of keys. Where the switch is no longer as it was found, that does nothing."""
+def _each(client: redis.Redis, script: str, keys: RedisKeys, found: bytes, pairs: Iterable[list[bytes]]) -> None:
+    """Run a script over pairs of keys. It does nothing if the swap has changed."""
     some = list[bytes]()
     for pair in pairs:
         some += pair
@@ -189,13 +185,13 @@ def _each(client: redis.Redis, script: str, keys: Keys, found: bytes, pairs: Ite
 
 
 def read(client: redis.Redis, key: str) -> bytes | None:
-    """What is at a key."""
+    """Return the value of a key."""
     found: Any = client.get(key)
     return found if isinstance(found, bytes) else None
 
 
 def scanned(client: redis.Redis, beginning: str) -> Iterator[list[bytes]]:
-    """The keys that begin so, some at a time; one may come twice."""
+    """Yield the keys with a prefix in batches. A key may come twice."""
     cursor: Any = 0
     while True:
         found: Any = client.scan(cursor, pattern(beginning), STEP)
