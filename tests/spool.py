@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lake.sources.source import Record, Spool
+from lake.sources.source import SourceRecord, Spool
 
 
 @dataclass
 class Kept(Spool):
     """What a source has put, in its order."""
 
-    records: list[tuple[str, Record]] = field(default_factory=list)
+    records: list[tuple[str, SourceRecord]] = field(default_factory=list)
 
-    def put(self, stream: str, record: Record) -> None:
+    def put(self, stream: str, record: SourceRecord) -> None:
         self.records.append((stream, record))
 
     @property

@@ -19,7 +19,7 @@ from lake.decide.rule import Key, Rule
 from lake.errors import DeclarationError, StorageError
 from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.kinds.reducer import REFUSED, Refusal
-from lake.sources.http_files import Folder
+from lake.sources.http_files import IntakeFolder
 from lake.store import delta
 from lake.store.log import REFUSAL, Log, LogHead
 from lake.store.scan import Scan
@@ -61,7 +61,7 @@ class Committed:
 
     rule: Rule
     source: str
-    folder: Folder
+    folder: IntakeFolder
 
     def keys(self) -> set[int] | None:
         """The hashes of all keys that the log has; None where it is too large, and each has to be looked up."""

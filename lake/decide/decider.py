@@ -21,7 +21,7 @@ from lake.decide.rule import Key, Rule
 from lake.errors import DeclarationError, Refused, StorageError
 from lake.kinds.reducer import Refusal
 from lake.records.single import NotTaken
-from lake.sources.http import Declared, place
+from lake.sources.http import DeclaredIntake, place
 
 MOST_EVENTS: Final = 1_000_000
 """Ids of events that are kept of keys none of whose events wait: some 200 MB."""
@@ -96,7 +96,7 @@ class Decider:
     It learns first which keys the logs have, unless it `looks_up` each: for the few that one command has.
     """
 
-    declared: Declared
+    declared: DeclaredIntake
     rules: Mapping[str, Rule]
     most: int = MOST_EVENTS
     looks_up: bool = False

@@ -36,7 +36,7 @@ from lake.kinds.sql.sql_types import arrow_type
 from lake.project import Project
 from lake.records.single import EXTRA, NotTaken, SingleReader
 from lake.sources.declared import sound_sources
-from lake.sources.http import Declared
+from lake.sources.http import DeclaredIntake
 from lake.store.ledger import contract_versions
 from lake.store.log import Log
 
@@ -127,7 +127,7 @@ def _canonical(value: Any) -> Any:
     return value
 
 
-def rules(project: Project, source: Declared) -> dict[str, Rule]:
+def rules(project: Project, source: DeclaredIntake) -> dict[str, Rule]:
     """What decides on the streams of a source, by stream. Raises one DeclarationError for all that is wrong."""
     faults, by_stream = list[DeclarationError](), dict[str, Rule]()
     for stream, table in source.decide.items():
@@ -177,7 +177,7 @@ def undecidable(contract: Contract) -> Iterator[str]:
             yield f"field {field.name} is taken from {'.'.join(field.path)}, which nothing by HTTP has"
 
 
-def _faults(project: Project, source: Declared, stream: str, table: str) -> Iterator[DeclarationError]:
+def _faults(project: Project, source: DeclaredIntake, stream: str, table: str) -> Iterator[DeclarationError]:
     contract, declaration = project.contracts[stream], project.tables.get(table)
     if declaration is None:
         yield DeclarationError(f"no table {table!r}", where=source.where, fix=did_you_mean(table, project.tables))
@@ -263,7 +263,7 @@ def _chosen(declaration: Declaration, contract: Contract) -> tuple[str, ...] | N
     return chosen._names if isinstance(chosen, _Choice) and chosen is not every else None
 
 
-def _other_ways(project: Project, source: Declared, stream: str) -> Iterator[DeclarationError]:
+def _other_ways(project: Project, source: DeclaredIntake, stream: str) -> Iterator[DeclarationError]:
     """By what else events could come into the log."""
     settings = project.settings
     sources, _ = sound_sources(settings, project.contracts)

@@ -18,7 +18,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.http.bearer_token import bearer_token
 from lake.http.problems import Problem
-from lake.sources.http import Declared, from_environment
+from lake.sources.http import DeclaredIntake, from_environment
 
 SIGNED = ("webhook-id", "webhook-timestamp", "webhook-signature")
 
@@ -35,7 +35,7 @@ class Access:
     token_file: Path | None
 
     @classmethod
-    def of(cls, settings: Settings, declared: Declared) -> Access:
+    def of(cls, settings: Settings, declared: DeclaredIntake) -> Access:
         """Read tokens and secrets from the environment. Streams without a token share one that is generated on first
         use.
 

@@ -32,8 +32,8 @@ from lake.http.problem_handler import handle_problems
 from lake.http.problems import Problem
 from lake.http.receipt import Receipt, StreamReceipt
 from lake.records.single import SingleReader
-from lake.sources.http import Declared
-from lake.sources.http_files import Writer
+from lake.sources.http import DeclaredIntake
+from lake.sources.http_files import GroupWriter
 from lake.text import span
 
 PARAMETERS: Final = {"wait", "timeout", "decide"}
@@ -50,10 +50,10 @@ class Intake:
     """
 
     settings: Settings
-    declared: Declared
+    declared: DeclaredIntake
     contracts: Mapping[str, Contract]
     access: Access
-    writer: Writer
+    writer: GroupWriter
     decider: Decider | None = None
     commits: Commits = field(init=False)
     decisions: Decisions = field(init=False)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lake.http.problems import Problem
-from lake.sources.http import Limits
-from lake.sources.http_files import Folder, Waiting
+from lake.sources.http import IntakeLimits
+from lake.sources.http_files import Backlog, IntakeFolder
 
 LOOK_SECONDS: Final = 1.0
 """Seconds between two measurements of the folder and its disk."""
@@ -87,9 +87,9 @@ class BodyMemory:
 class Backpressure:
     """Limits in force and the load measured. `look` runs in a thread, all else on the event loop."""
 
-    folder: Folder
-    limits: Limits
-    waiting: Waiting = field(default_factory=Waiting)
+    folder: IntakeFolder
+    limits: IntakeLimits
+    waiting: Backlog = field(default_factory=Backlog)
     free: float = math.inf
     added_files: int = 0
     added_bytes: int = 0
@@ -98,11 +98,11 @@ class Backpressure:
         requests, memory = self.limits.max_requests, self.limits.max_memory
         self._all, self._signed = Load(requests, memory), Load(max(1, requests // SIGNED), memory // SIGNED)
 
-    def look(self) -> tuple[Waiting, float]:
+    def look(self) -> tuple[Backlog, float]:
         status = os.statvfs(self.folder.path)
         return self.folder.waiting(self.folder.taken), float(status.f_bavail * status.f_frsize)
 
-    def seen(self, waiting: Waiting, free: float) -> None:
+    def seen(self, waiting: Backlog, free: float) -> None:
         self.waiting, self.free, self.added_files, self.added_bytes = waiting, free, 0, 0
 
     @contextmanager

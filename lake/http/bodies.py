@@ -28,7 +28,7 @@ from lake.contracts.fields import FACTS_OF
 from lake.contracts.reasons import Reason
 from lake.errors import did_you_mean
 from lake.http.problems import Problem
-from lake.sources.json_text import SPACES, NotJson, elements, members, whole
+from lake.sources.json_text import SPACES, InvalidJson, elements, members, whole
 
 LINES: Final = {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
 ATTRIBUTES: Final = FACTS_OF["cloudevents"]
@@ -54,7 +54,7 @@ class PostedRecord:
         return self.text.encode("utf-8", "surrogatepass")
 
 
-class _Oversized(NotJson): ...
+class _Oversized(InvalidJson): ...
 
 
 def records(  # noqa: PLR0913  a request, and what it is held to
@@ -117,7 +117,7 @@ def of_several(  # noqa: PLR0913  a request, and what it is held to
     try:
         text = body.decode("utf-8").removeprefix("\ufeff").strip(SPACES)
         parts = list(members(text)) if isinstance(whole(text), dict) else []
-    except (UnicodeDecodeError, NotJson) as error:
+    except (UnicodeDecodeError, InvalidJson) as error:
         raise Problem("unparseable", str(error), reason=Reason.UNPARSEABLE) from None
     names = [name for name, _ in parts]
     if not parts or len(set(names)) < len(names):
@@ -173,10 +173,10 @@ def _good(parsed: Iterator[tuple[str, Any]], record_bytes: int, max_records: int
             try:
                 _must_be_object(text, value, record_bytes)
                 good.append(text)
-            except NotJson as error:
+            except InvalidJson as error:
                 reason = Reason.OVERSIZED if isinstance(error, _Oversized) else Reason.UNPARSEABLE
                 bad.append({"record": number, "reason": str(reason), "detail": str(error)})
-    except NotJson as error:
+    except InvalidJson as error:
         bad.append({"record": number + 1, "reason": str(Reason.UNPARSEABLE), "detail": str(error)})
     if not bad:
         return good
@@ -192,7 +192,7 @@ def _must_be_object(text: str, value: Any, record_bytes: int) -> None:
         raise _Oversized(f"longer than {record_bytes:,} characters")
     value = whole(text) if value is None else value
     if not isinstance(value, dict):
-        raise NotJson("it is not a JSON object")
+        raise InvalidJson("it is not a JSON object")
 
 
 def _identified(texts: list[str], headers: Mapping[str, str], facts: Mapping[str, str]) -> list[PostedRecord]:

@@ -35,8 +35,8 @@ from lake.ingest.standing import intake_writer
 from lake.project import load
 from lake.records.single import SingleReader
 from lake.sources.declared import decided_by
-from lake.sources.http import Declared
-from lake.sources.http_files import Writer
+from lake.sources.http import DeclaredIntake
+from lake.sources.http_files import GroupWriter
 
 JSON: Final = "application/json"
 JSON_LINES: Final = "application/x-ndjson"
@@ -95,7 +95,7 @@ def append_decided(settings: Settings, events: Events) -> dict[str, Any]:
             writer.close()
 
 
-def _deciding(settings: Settings, contracts: Mapping[str, Contract], streams: Sequence[str]) -> Declared:
+def _deciding(settings: Settings, contracts: Mapping[str, Contract], streams: Sequence[str]) -> DeclaredIntake:
     for stream in streams:
         known_stream(contracts, stream)
     source = next(filter(None, (decided_by(settings, stream) for stream in streams)), None)
@@ -113,7 +113,9 @@ def _deciding(settings: Settings, contracts: Mapping[str, Contract], streams: Se
     return declared
 
 
-async def _decide_here(settings: Settings, declared: Declared, writer: Writer, events: Events) -> dict[str, Any]:
+async def _decide_here(
+    settings: Settings, declared: DeclaredIntake, writer: GroupWriter, events: Events
+) -> dict[str, Any]:
     project = load(settings)
     commits = Commits(writer)
     decider = Decider(declared, rules(project, declared), looks_up=True)
@@ -143,7 +145,7 @@ async def _decide_here(settings: Settings, declared: Declared, writer: Writer, e
     return about | receipt.decision_json(decided, project.contracts)
 
 
-def _records_of(settings: Settings, declared: Declared, events: Events) -> dict[str, list[PostedRecord]]:
+def _records_of(settings: Settings, declared: DeclaredIntake, events: Events) -> dict[str, list[PostedRecord]]:
     received = datetime.now(UTC).isoformat(timespec="microseconds")
     most, longest = declared.limits.max_records, settings.record_bytes
     if len(events.streams) > 1:
@@ -155,7 +157,7 @@ def _records_of(settings: Settings, declared: Declared, events: Events) -> dict[
     return {events.streams[0]: records}
 
 
-def _post(settings: Settings, declared: Declared, events: Events) -> dict[str, Any] | None:
+def _post(settings: Settings, declared: DeclaredIntake, events: Events) -> dict[str, Any] | None:
     try:
         url = address_of(settings, declared.name).read_text("utf-8").strip()
     except FileNotFoundError:

@@ -11,7 +11,7 @@ from typing import Final
 
 from lake.http.bodies import PostedRecord
 from lake.http.problems import Problem
-from lake.sources.http_files import Group, Writer
+from lake.sources.http_files import Group, GroupWriter
 
 GROUP_SECONDS: Final = 0.01
 GROUP_BYTES: Final = 1 << 20
@@ -45,7 +45,7 @@ class _Next:
 class Commits:
     """Group commits of one writer. `put` returns once the records are on the disk."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: GroupWriter) -> None:
         self._writer, self._next = writer, _Next(writer.last + 1)
         self._flying: _Next | None = None
         self._thread = ThreadPoolExecutor(1, "commits")

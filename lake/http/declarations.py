@@ -8,10 +8,10 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts, sound_contracts
 from lake.errors import DeclarationError, did_you_mean
 from lake.sources.declared import sound_sources
-from lake.sources.http import KIND, Declared, HttpSource
+from lake.sources.http import KIND, DeclaredIntake, HttpSource
 
 
-def declared_if_any(settings: Settings, name: str | None) -> Declared | None:
+def declared_if_any(settings: Settings, name: str | None) -> DeclaredIntake | None:
     """Return as `declared` does; None if no name is given and the project has no HTTP source."""
     contracts, _ = sound_contracts(settings)
     sources, faults = sound_sources(settings, contracts)
@@ -20,7 +20,7 @@ def declared_if_any(settings: Settings, name: str | None) -> Declared | None:
     return declared(settings, load_contracts(settings), name)
 
 
-def declared(settings: Settings, contracts: Mapping[str, Contract], name: str | None) -> Declared:
+def declared(settings: Settings, contracts: Mapping[str, Contract], name: str | None) -> DeclaredIntake:
     """Return the HTTP source of that name, or the only one. Raises DeclarationError if there is none."""
     sources, faults = sound_sources(settings, contracts)
     folder = f"{settings.sources}/"

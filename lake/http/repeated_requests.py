@@ -19,7 +19,7 @@ from lake.project import Project
 from lake.quoting import literal
 from lake.read.wait import BatchToken, RecordToken
 from lake.records.single import EXTRA, NotTaken, SingleReader
-from lake.sources.http import Declared, place
+from lake.sources.http import DeclaredIntake, place
 from lake.store import small
 from lake.store.log import REFUSAL, Log
 from lake.store.scan import Scan
@@ -31,7 +31,7 @@ class KeptRecords:
     """Committed records of one `stream` in group number `group` of a source."""
 
     project: Project
-    declared: Declared
+    declared: DeclaredIntake
     stream: str
     group: int
 

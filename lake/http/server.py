@@ -28,7 +28,7 @@ from lake.http import declarations
 from lake.http.hosts import is_loopback
 from lake.ingest.standing import intake_writer
 from lake.project import load
-from lake.sources.http import Declared
+from lake.sources.http import DeclaredIntake
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -79,7 +79,7 @@ def serve(
         _run(site.app, settings.serve, listening, stop=site.stop)
 
 
-def _intake(settings: Settings, declared: Declared, url: str, ends: ExitStack) -> Intake:
+def _intake(settings: Settings, declared: DeclaredIntake, url: str, ends: ExitStack) -> Intake:
     from lake.http.access import Access
     from lake.http.app import Intake
 

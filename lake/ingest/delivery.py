@@ -28,7 +28,7 @@ from lake.records.reader import RecordReader
 from lake.records.work import TEXTS, FilePiece, FileTask, TextTask
 from lake.session import shares_disk
 from lake.sources import spool
-from lake.sources.spool import Spooled
+from lake.sources.spool import SpooledDelivery
 from lake.store import put_up
 from lake.store.log import ACCEPTED, REFUSED, REPAIRED
 from lake.store.quarantine import Rejected, mark
@@ -298,7 +298,7 @@ class Fetched(Delivery):
     """What a source has read for one stream; see lake.sources.spool."""
 
     settings: Settings
-    spooled: Spooled
+    spooled: SpooledDelivery
     stream: str
 
     @property

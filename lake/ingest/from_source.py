@@ -26,10 +26,10 @@ from lake.ingest.delivery import Fetched
 from lake.ingest.standing import Standing, standing
 from lake.progress import step
 from lake.sources import spool
-from lake.sources.declared import Declared, names, sound_sources
-from lake.sources.source import Copying, Progress, Source, Spool
-from lake.sources.spool import Spooled
-from lake.sources.tap import name_on_the_line, on_the_line
+from lake.sources.declared import DeclaredSource, names, sound_sources
+from lake.sources.source import CopyingSource, Progress, Source, Spool
+from lake.sources.spool import SpooledDelivery
+from lake.sources.tap import command_line_name, command_line_tap
 from lake.store.ledger import runs
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
@@ -42,7 +42,7 @@ def drain(  # noqa: PLR0913  the last two are for callers that go on, and for te
     settings: Settings,
     spark: Callable[[], SparkSession],
     contracts: Mapping[str, Contract],
-    source: Declared,
+    source: DeclaredSource,
     *,
     deliveries: int | None = None,
     on_more: Callable[[str], None] = lambda _: None,
@@ -73,13 +73,13 @@ def append_tapped(
     It is the source `tap_<stream>`. Raises DeclarationError where that is declared, or the stream is unknown, and as
     the tap does.
     """
-    contract, name = load_contract(settings, stream), name_on_the_line(stream)
+    contract, name = load_contract(settings, stream), command_line_name(stream)
     if name in names(settings):
         where = f"{settings.sources}/{name}.toml"
         raise DeclarationError(f"{name} is declared", where=where, fix=f"lake ingest {name}")
-    source = on_the_line(settings, name, stream, command)
-    source.must_be_there()
-    tap = Declared(name, "tap", (stream,), "lake tap", lambda: source)
+    source = command_line_tap(settings, name, stream, command)
+    source.check_program()
+    tap = DeclaredSource(name, "tap", (stream,), "lake tap", lambda: source)
     with runs.recording(settings, "tap", stream) as counts:
         done = drain(settings, spark, {stream: contract}, tap).get(
             stream, BatchCounts(Log(settings, stream).head().batch)
@@ -93,7 +93,7 @@ def delivering(
     settings: Settings,
     spark: Callable[[], SparkSession],
     contracts: Mapping[str, Contract],
-    source: Declared,
+    source: DeclaredSource,
     *,
     now: datetime | None = None,
 ) -> Iterator[Delivering]:
@@ -132,7 +132,7 @@ def copy_again(settings: Settings, name: str, contracts: Mapping[str, Contract],
             if stream not in reader.streams:
                 what = f"{name} has no records for the stream {stream!r}"
                 raise DeclarationError(what, fix=did_you_mean(stream, reader.streams))
-        if not isinstance(reader, Copying):
+        if not isinstance(reader, CopyingSource):
             raise DeclarationError(
                 f"{name} has no copy to take again", fix='only a database\'s tables are copied: kind = "postgres"'
             )
@@ -178,10 +178,10 @@ def _give_up_half(settings: Settings, name: str, reader: Source, at: Standing) -
         if spooled.number >= at.number:
             spool.drop(spooled)
     summary = f"delivery {at.number} of {name} is given up: its records for {', '.join(at.lacking)} are lost"
-    if isinstance(reader, Copying) and reader.copies:
+    if isinstance(reader, CopyingSource) and reader.copies:
         _keep(settings, name, at.number + 1, reader.copy_again(at.progress, at.lacking))
         summary += ", and the tables behind them are copied anew"
-    elif isinstance(reader, Copying):
+    elif isinstance(reader, CopyingSource):
         again = "".join(f" --again {stream}" for stream in at.lacking)
         summary += f"; to copy their tables, {_with_copies(settings, name)}, and then lake ingest {name}{again}"
     _keep(settings, name, at.number, at.progress, at.streams)
@@ -211,7 +211,7 @@ class Delivering:
     settings: Settings
     spark: Callable[[], SparkSession]
     contracts: Mapping[str, Contract]
-    source: Declared
+    source: DeclaredSource
     reader: Source
     now: datetime | None
     counts: dict[str, BatchCounts] = field(default_factory=dict)
@@ -260,13 +260,13 @@ class Delivering:
             Log(self.settings, stream).flush()
         self.reader.acknowledge(progress)
 
-    def commit(self, spooled: Spooled) -> None:
+    def commit(self, spooled: SpooledDelivery) -> None:
         """Appends a delivery to the logs that lack it, of streams that there still are."""
         for stream in spooled.streams or self.source.streams[:1]:
             if stream in self.contracts or stream in self.source.streams:
                 self._append(spooled, stream)
 
-    def _append(self, spooled: Spooled, stream: str) -> None:
+    def _append(self, spooled: SpooledDelivery, stream: str) -> None:
         def deliver(head: LogHead) -> Fetched | None:
             newest = head.sources.get(spooled.source)
             has = newest is not None and newest.number >= spooled.number

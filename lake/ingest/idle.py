@@ -18,7 +18,7 @@ from lake.ingest.delivery import Closing
 from lake.ingest.files import Mark
 from lake.ingest.horizon import Horizon
 from lake.ingest.standing import standing
-from lake.sources.declared import Declared
+from lake.sources.declared import DeclaredSource
 from lake.store.log import Log, LogHead
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Silence:
 
     settings: Settings
     contract: Contract
-    sources: tuple[Declared, ...]
+    sources: tuple[DeclaredSource, ...]
     began: datetime
     landed: frozenset[Mark]
 
@@ -78,7 +78,7 @@ class Silence:
         declared = self.contract.horizon
         return Horizon.of(head, self.contract).idle(self.began, declared.idle) if declared and declared.idle else ()
 
-    def _is_read(self, source: Declared) -> bool:
+    def _is_read(self, source: DeclaredSource) -> bool:
         """Whether nothing waits there, or only what came after ingestion began."""
         at = standing(self.settings, source.name, source.streams)
         with closing(source.open()) as reader:
@@ -88,7 +88,7 @@ class Silence:
 
 
 def silences(
-    settings: Settings, contracts: Iterable[Contract], sources: Mapping[str, Declared], now: datetime | None
+    settings: Settings, contracts: Iterable[Contract], sources: Mapping[str, DeclaredSource], now: datetime | None
 ) -> list[Silence]:
     """Of the streams whose contract closes silent producers, as ingestion begins; of a folder that can be read."""
     began, silent = now or datetime.now(UTC), []

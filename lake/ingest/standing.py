@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lake.config import Settings
 from lake.contracts.contract import streams_of
-from lake.sources.http_files import Folder, Writer
+from lake.sources.http_files import GroupWriter, IntakeFolder
 from lake.sources.source import Progress
 from lake.store import delta
 from lake.store.log import Log
@@ -40,7 +40,7 @@ def standing(settings: Settings, name: str, streams: tuple[str, ...]) -> Standin
     return Standing(newest.number, newest.progress, newest.streams, lacking)
 
 
-def intake_writer(settings: Settings, source: str) -> Writer:
+def intake_writer(settings: Settings, source: str) -> GroupWriter:
     """Open the folder of an HTTP source for writing. Raises Unavailable if another process writes it."""
 
     def logged() -> int:
@@ -50,4 +50,4 @@ def intake_writer(settings: Settings, source: str) -> Writer:
         progress += [delivery.progress for delivery in spool.spooled(settings, source)]
         return max((int(position["upto"]) for position in progress if position), default=0)
 
-    return Writer(Folder.of(settings, source), logged)
+    return GroupWriter(IntakeFolder.of(settings, source), logged)

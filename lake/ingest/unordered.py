@@ -15,8 +15,8 @@ from lake.contracts.contract import Contract
 from lake.errors import LakeError
 from lake.ingest.standing import standing
 from lake.project import Project
-from lake.sources.declared import Declared, sound_sources
-from lake.sources.source import Partitioned
+from lake.sources.declared import DeclaredSource, sound_sources
+from lake.sources.source import PartitionedSource
 
 OFFSET: Final = ("kafka", "offset")
 """It orders the records of one partition only."""
@@ -44,10 +44,10 @@ def unordered(project: Project, streams: Iterable[str]) -> Iterator[str]:
         yield from _by_log_order(project, stream, *apart[stream])
 
 
-def _partitions(project: Project, source: Declared) -> Mapping[str, Decided]:
+def _partitions(project: Project, source: DeclaredSource) -> Mapping[str, Decided]:
     progress = standing(project.settings, source.name, source.streams).progress
     with closing(source.open()) as reader:
-        if progress is None or not isinstance(reader, Partitioned):
+        if progress is None or not isinstance(reader, PartitionedSource):
             return {}
         counts = {stream: count for stream, count in reader.partitions(progress).items() if count > 1}
         return {

@@ -34,8 +34,8 @@ from lake.publish.cut import cut
 from lake.records.reader import RecordReader
 from lake.records.work import TextTask
 from lake.sources import spool
-from lake.sources.declared import Declared, sound_sources
-from lake.sources.source import Exact, Record
+from lake.sources.declared import DeclaredSource, sound_sources
+from lake.sources.source import SnapshotSource, SourceRecord
 from lake.store import log, put_up
 from lake.store.table_head import HANDED_ON
 
@@ -57,7 +57,7 @@ def verify_source(project: Project, connect: Callable[[], SparkSession], stream:
         raise DeclarationError(f"no Latest reads {stream} alone", fix="declare one: there is nothing to compare with")
     with delivering(project.settings, connect, project.contracts, _source_of(project, stream)) as work:
         reader = work.reader
-        if not isinstance(reader, Exact):
+        if not isinstance(reader, SnapshotSource):
             raise DeclarationError(
                 f"a source of kind {work.source.kind} cannot show its rows as of one place",
                 where=work.source.where,
@@ -100,7 +100,7 @@ def _of_row(field: Field) -> bool:
     return not field.path or field.path[0] in ROW
 
 
-def _source_of(project: Project, stream: str) -> Declared:
+def _source_of(project: Project, stream: str) -> DeclaredSource:
     sources, faults = sound_sources(project.settings, project.contracts)
     if faults:
         raise DeclarationError.all(faults.values())
@@ -115,10 +115,10 @@ def _source_of(project: Project, stream: str) -> Declared:
 
 
 @contextmanager
-def _kept(settings: Settings, stream: str, records: Iterable[Record]) -> Iterator[str]:
+def _kept(settings: Settings, stream: str, records: Iterable[SourceRecord]) -> Iterator[str]:
     """The address of a file with the rows, while the block lasts; empty where there are none."""
     with TemporaryDirectory(dir=file_modes.scratch(settings, "staging")) as folder:
-        writer = spool.Writer(Path(folder))
+        writer = spool.SpoolWriter(Path(folder))
         for record in records:
             writer.put(stream, record)
         writer.close()

@@ -11,7 +11,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
 from lake.ingest.standing import standing
-from lake.sources.declared import Declared, sound_sources
+from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import Progress
 
 
@@ -47,7 +47,7 @@ def sources(settings: Settings, contracts: Mapping[str, Contract]) -> Iterator[S
     yield from (SourceStatus(name, error=_in_a_line(fault)) for name, fault in faults.items())
 
 
-def _status(settings: Settings, source: Declared) -> SourceStatus:
+def _status(settings: Settings, source: DeclaredSource) -> SourceStatus:
     data: dict[str, Any] = {"kind": source.kind, "streams": source.streams}
     try:
         at = standing(settings, source.name, source.streams)

@@ -1,12 +1,8 @@
-"""Sources as a project declares them: `sources/<name>.toml`, whose `kind` says what reads it.
+"""Declared sources, `sources/<name>.toml`: the kind of source, its connection and its streams. See
+docs/how-to/sources.md.
 
-    kind = "kafka"                     what else there is to say is the kind's own, see its how-to
-    bootstrap = "env:KAFKA"            what begins with env: is taken from the environment, where secrets belong
-    [streams]
-    flights = { topic = "flights" }
-
-A stream has records by any number of sources, and by its landing folder. What a source reads at once for several
-streams, such as a transaction, no cut divides.
+Several sources and its landing folder may feed one stream. Records that a source reads at once for several streams,
+such as a transaction, are never divided by a cut.
 """
 
 from __future__ import annotations
@@ -33,16 +29,16 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "http": ("lake.sources.http", "serve"),
     "tap": ("lake.sources.tap", ""),
 }
-"""What reads a source of each kind: the module with `of`, and the extra whose packages it needs."""
+"""Module with `of`, and required extra, of each kind."""
 WITHIN: Final = ("http", "tap")
-"""Kinds that read files or run programs of the project: given its settings, and what is said as it is said."""
+"""Kinds that use the project's files: `of` gets the settings, and options before `env:` is replaced."""
 NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 ENVIRONMENT: Final = "env:"
 
 
 @dataclass(frozen=True)
-class Declared:
-    """One declared source, not connected to yet."""
+class DeclaredSource:
+    """Declared source. `open` returns it, not yet connected."""
 
     name: str
     kind: str
@@ -51,15 +47,14 @@ class Declared:
     make: Callable[[], Source]
 
     def open(self) -> Source:
-        """The source itself, to be closed after use. Raises as its kind does."""
         return self.make()
 
 
 def sound_sources(
     settings: Settings, contracts: Mapping[str, Contract]
-) -> tuple[dict[str, Declared], dict[str, DeclarationError]]:
-    """The sources that are declared as they should be, by name, and what is wrong with each of the others."""
-    sources: dict[str, Declared] = {}
+) -> tuple[dict[str, DeclaredSource], dict[str, DeclarationError]]:
+    """Return the valid sources by name, and the error of each invalid one."""
+    sources: dict[str, DeclaredSource] = {}
     faults: dict[str, DeclarationError] = {}
     for file in sorted(settings.path(settings.sources).glob("*.toml")):
         try:
@@ -70,14 +65,14 @@ def sound_sources(
 
 
 def names(settings: Settings) -> list[str]:
-    """The sources that are declared, sound or not."""
+    """Return the names of all declared sources, valid or not."""
     return sorted(file.stem for file in settings.path(settings.sources).glob("*.toml"))
 
 
 def decided_by(settings: Settings, stream: str) -> str | None:
-    """The source whose server decides on the events of a stream, and by which alone they come; None where none does.
+    """Return the HTTP source that validates events of a stream, valid or not; None if there is none.
 
-    As the files say it, sound or not.
+    Such a stream gets events from that source alone.
     """
     for name, options in _declarations(settings):
         decide = options.get("decide")
@@ -87,7 +82,7 @@ def decided_by(settings: Settings, stream: str) -> str | None:
 
 
 def kinds(settings: Settings) -> dict[str, str]:
-    """The kind of each source, as its file says it, sound or not."""
+    """Return the kind of each declared source, valid or not."""
     return {name: str(options["kind"]) for name, options in _declarations(settings) if "kind" in options}
 
 
@@ -98,10 +93,7 @@ def _declarations(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def module_of(what: str, kind: str, kinds: Mapping[str, tuple[str, str]], where: str) -> ModuleType:
-    """The module of a kind of source or sink, `what`; of each `kinds` has the module and the extra.
-
-    Raises DeclarationError where the extra is not installed.
-    """
+    """Import the module of a kind of source or sink, `what`. Raises DeclarationError if its extra is not installed."""
     name, extra = kinds[kind]
     try:
         return import_module(name)
@@ -111,7 +103,7 @@ def module_of(what: str, kind: str, kinds: Mapping[str, tuple[str, str]], where:
         raise DeclarationError(f"a {what} of kind {kind} needs {error.name}", where=where, fix=install(extra)) from None
 
 
-def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> Declared:
+def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> DeclaredSource:
     where = str(file.relative_to(settings.project)) if file.is_relative_to(settings.project) else str(file)
     if not NAME.fullmatch(file.stem):
         raise DeclarationError(
@@ -137,11 +129,11 @@ def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> 
     ]
     if faults:
         raise DeclarationError.all(faults)
-    return Declared(file.stem, kind, source.streams, where, lambda: source)
+    return DeclaredSource(file.stem, kind, source.streams, where, lambda: source)
 
 
 def filled_in(options: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
-    """`options` with what is in the environment. Its values are never told."""
+    """Yield the options with `env:` values replaced. Messages never show these values."""
     for name, value in options.items():
         if isinstance(value, dict):
             yield name, dict(filled_in(value, where))

@@ -1,4 +1,4 @@
-"""What was read of a source, for people: Kafka's offsets, places in PostgreSQL's log, groups by HTTP, a tap's STATE."""
+"""Text of a source's progress for people: Kafka offsets, PostgreSQL LSNs, HTTP groups, a tap's STATE."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from lake.sources.source import Progress
 
 SHOWN: Final = 4
 STATE: Final = 60
-"""Characters of a tap's STATE that are shown."""
+"""Most characters shown of a tap's STATE."""
 
 
 def describe(progress: Progress) -> str:
-    """The range that ends where a source stands, "" where nothing says it: `flights/0 120-449`, `0/1A to 0/2B`."""
+    """Return the range read last, such as `flights/0 120-449` or `0/1A to 0/2B`; "" if the source has none."""
     if ranges := [*_offsets(progress)]:
         return _some(ranges)
     return f"{progress['from']} to {progress['to']}" if {"from", "to"} <= {*progress} else ""
 
 
 def position(progress: Progress) -> str:
-    """Where a source stands, "" where nothing says it: before `flights/0 450`, `0/2B`; behind `group 7`, a STATE."""
+    """Return where the source continues, such as `flights/0 450`, `0/2B`, `group 7`, or a STATE."""
     if "topics" in progress:
         topics = progress["topics"].items()
         return _some(
@@ -38,7 +38,7 @@ def position(progress: Progress) -> str:
 
 
 def topic_of(name: str, era: int) -> str:
-    """How places name a topic, after `era` recreations: its offsets of before were those of other records."""
+    """Return a topic's name in places. `era` counts its recreations, after which offsets repeat."""
     return f"{name}+{era}" if era else name
 
 
@@ -48,7 +48,6 @@ def _some(parts: Sequence[str]) -> str:
 
 
 def _offsets(progress: Progress) -> Iterator[str]:
-    """The first and the last offset of each partition that was read."""
     for name, taken in progress.get("topics", {}).items():
         for partition, (first, end) in taken["ranges"].items():
             if first < end:

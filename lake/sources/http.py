@@ -1,30 +1,8 @@
-"""The source of what is posted to `lake serve http`: kind = "http". All its keys but `kind` may be left out.
+"""Source of events posted to `lake serve http`. Options: docs/how-to/http.md.
 
-    kind = "http"
-    streams = ["orders"]              those that may be posted to; default: all of the project
-    token = "env:ORDERS_TOKEN"        bearer token; or a table of one a stream: token.orders = "env:…". Default: one
-                                      that the server makes, in .lake/http/<source>.token
-    secret = "env:ORDERS_SECRET"      of Standard Webhooks (`whsec_…`), or a table; a signature is as good as a token
-    max_body = 16777216               bytes of a request's body, unpacked
-    max_records = 10000               records of a request
-    signed_body = 1048576             bytes of a body without a token: it is read before its signature is checked. Such
-                                      requests have a fourth of max_requests and of max_memory
-    max_requests = 256                requests at once
-    max_memory = 67108864             bytes of bodies that are not on the disk yet
-    rate = 0                          events a second and stream; 0: no limit
-    backlog_files = 100000            files, and bytes, that no log has yet; over either, requests are put off
-    backlog_bytes = 1073741824
-    free_bytes = 1073741824           bytes that the disk must have left
-    body_seconds = 30                 within which a body must have come
-    check = false                     a record that breaks its contract is taken too, and goes to quarantine; default:
-                                      it is refused (see lake.records.reader)
-    [decide]
-    orders = "order_state"            events of the stream are decided by this Fold before they are taken; they come
-                                      by this source alone, by POST …?decide and lake append --decide (lake.decide)
-
-Facts of its records: "http.id" (see lake.http.bodies), "http.received" (the server's clock when the request came, in
-UTC with microseconds), and "cloudevents.<attribute>" where a record is a CloudEvent.
-Progress is {"spool": id of the folder, "upto": number of the last group taken}.
+Facts of a record: "http.id" (see lake.http.bodies), "http.received" (the server's clock, UTC with microseconds), and
+"cloudevents.<attribute>" of a CloudEvent. Progress is {"spool": id of the folder, "upto": number of the last group
+read}.
 """
 
 from __future__ import annotations
@@ -39,19 +17,19 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, did_you_mean
-from lake.sources.http_files import Folder, Group, Writer
-from lake.sources.source import Gap, Lag, Progress, Record, Spool
+from lake.sources.http_files import Group, GroupWriter, IntakeFolder
+from lake.sources.source import Gap, Lag, Progress, SourceRecord, Spool
 
 KIND: Final = "http"
 BATCH_BYTES: Final = 64 << 20
-"""Of files that one range has, beside the first."""
+"""Most bytes of the files of one range, except that its first file may be larger."""
 FROM_ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 GIVE_UP: Final = "find out who removed it; lake ingest {name} --give-up goes on with what is there"
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What one server takes; see above for the units."""
+class IntakeLimits:
+    """Limits of one server, in bytes, requests, files, seconds and events per second (`rate`; 0: none)."""
 
     max_body: int = 16 << 20
     signed_body: int = 1 << 20
@@ -66,26 +44,26 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Declared:
-    """A source of kind http as it is declared: `tokens` and `secrets` are names of environment variables by stream."""
+class DeclaredIntake:
+    """Declared HTTP source. `tokens` and `secrets` are names of environment variables by stream."""
 
     name: str
     streams: tuple[str, ...]
-    folder: Folder
-    limits: Limits = Limits()
+    folder: IntakeFolder
+    limits: IntakeLimits = IntakeLimits()
     tokens: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
     where: str = ""
     decide: Mapping[str, str] = field(default_factory=dict)
     check: bool = True
-    """`decide`: the table of the Fold that decides, by stream. `check`: whether what breaks a contract is refused."""
+    """`decide`: the table whose Fold validates events, by stream. `check`: reject records that violate a contract."""
 
 
 @dataclass
 class HttpSource:
-    """Events by HTTP as a Source. What comes after its first read is left for the next who opens it."""
+    """Posted events as a Source. It reads what exists at its first read; later events wait for the next opening."""
 
-    declared: Declared
+    declared: DeclaredIntake
     more: bool = False
     _end: int | None = None
 
@@ -94,7 +72,6 @@ class HttpSource:
         return self.declared.streams
 
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
-        """One range is what is there, up to BATCH_BYTES. Raises Gap where acknowledged groups are not."""
         folder, upto = self.declared.folder, self._upto(after)
         if self._end is None:
             self._end = max((group.number for group in folder.groups()), default=0)
@@ -108,11 +85,10 @@ class HttpSource:
                         where=self.declared.where,
                         fix=f"add {stream!r} to its streams, with its contract, until they are ingested",
                     )
-                spool.put(stream, Record(text, place(group.number, ordinal), facts))
+                spool.put(stream, SourceRecord(text, place(group.number, ordinal), facts))
         return {"spool": folder.spool, "upto": groups[-1].number} if groups else None
 
     def acknowledge(self, upto: Progress) -> None:
-        """Removes the files that logs have."""
         if upto["spool"] == self.declared.folder.spool:
             self.declared.folder.remove(int(upto["upto"]))
 
@@ -122,13 +98,14 @@ class HttpSource:
         return Lag(waiting.events, seconds, waiting.size)
 
     def skip_gap(self, after: Progress | None) -> Progress:
-        """Before the first group that is there. Raises Unavailable under a server that decides by what is gone.
+        """Return the progress before the first existing group. Raises Unavailable while a server that validates events
+        runs.
 
-        A folder that is gone is recreated, so that a server finds the numbers that it goes on with.
+        A missing folder is recreated, so that a server continues its numbers.
         """
         folder, upto = self.declared.folder, _number(after)
         if self.declared.decide or not folder.spool:
-            Writer(folder, lambda: _number(after)).close()
+            GroupWriter(folder, lambda: _number(after)).close()
         if after is not None and after["spool"] != folder.spool:
             upto = 0
         upto = max(upto, folder.taken)
@@ -139,7 +116,6 @@ class HttpSource:
         self._end = None
 
     def _upto(self, after: Progress | None) -> int:
-        """The number of the last group that logs have. Raises Gap where the folder is another one, or is gone."""
         folder, upto = self.declared.folder, _number(after)
         if after is not None and after["spool"] != folder.spool:
             raise Gap(
@@ -155,7 +131,7 @@ class HttpSource:
     def _next(self, upto: int) -> list[Group]:
         groups, size = list[Group](), 0
         for group in self.declared.folder.groups():
-            if group.number <= upto:  # a crash came between the commit and its removal
+            if group.number <= upto:  # a crash came between the commit and the removal
                 continue
             if group.number != upto + 1:
                 if not groups:
@@ -177,23 +153,23 @@ class HttpSource:
 
 
 def place(number: int, ordinal: int) -> str:
-    """Where a record is: the number of its group, and its ordinal there, from 0."""
+    """Return the place of a record: the number of its group, and its ordinal there, from 0."""
     return f"{number}:{ordinal}"
 
 
 def of(
     name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str, settings: Settings
 ) -> HttpSource:
-    """The source that a file declares. Raises one DeclarationError for all its faults."""
+    """Return the source that a file declares. Raises one DeclarationError with all faults."""
     return HttpSource(declared(name, options, contracts, where, settings))
 
 
 def declared(
     name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str, settings: Settings
-) -> Declared:
-    """As `of`: what the server needs to know."""
+) -> DeclaredIntake:
+    """Return the declaration, as `of` reads it."""
     faults: list[DeclarationError] = []
-    numbers = {each.name: each for each in fields(Limits)}
+    numbers = {each.name: each for each in fields(IntakeLimits)}
     attributes = {"kind", "streams", "token", "secret", "decide", "check", *numbers}
     for key in options.keys() - attributes:
         faults.append(DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, attributes)))
@@ -213,11 +189,13 @@ def declared(
         faults.append(DeclarationError(f"invalid check: {check!r}", where=where, fix="use true or false"))
     if faults:
         raise DeclarationError.all(faults)
-    return Declared(name, streams, Folder.of(settings, name), Limits(**given), tokens, secrets, where, decide, check)
+    return DeclaredIntake(
+        name, streams, IntakeFolder.of(settings, name), IntakeLimits(**given), tokens, secrets, where, decide, check
+    )
 
 
 def from_environment(variable: str, where: str) -> str:
-    """A secret. Raises DeclarationError where it is not set."""
+    """Return a secret. Raises DeclarationError if the variable is unset."""
     if not (secret := os.environ.get(variable, "")):
         raise DeclarationError(
             f"the environment variable {variable} is not set", where=where, fix=f"export {variable}=…"
@@ -244,7 +222,6 @@ def _streams(
 
 
 def _deciding(tables: Any, streams: tuple[str, ...], where: str, faults: list[DeclarationError]) -> dict[str, str]:
-    """The tables of `decide`, by stream."""
     if not isinstance(tables, Mapping) or not all(isinstance(table, str) for table in tables.values()):
         fix = 'name the table of a Fold for each stream: decide.orders = "order_state"'
         faults.append(DeclarationError(f"invalid decide: {tables!r}", where=where, fix=fix))
@@ -259,7 +236,6 @@ def _deciding(tables: Any, streams: tuple[str, ...], where: str, faults: list[De
 def _variables(
     key: str, given: Any, streams: tuple[str, ...], where: str, faults: list[DeclarationError]
 ) -> dict[str, str]:
-    """The environment variables of `token` or `secret`, by stream. What was said is not shown: it may be a secret."""
     by_stream = given if isinstance(given, Mapping) else dict.fromkeys(streams, given)
     variables = {}
     for stream, value in by_stream.items():

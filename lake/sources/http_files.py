@@ -1,15 +1,14 @@
-"""What `lake serve http` has acknowledged and no log has yet: a folder of numbered files, each one group of records.
+"""Folder of acknowledged events that are in no log yet: numbered files, each with one group of records.
 
-    LANDING/.http/<source>/spool.json          {"spool": an id that no other folder has}
-                           000000000042-17.jsonl   the 17 records of group 42: [stream, text, {fact: value}] a line
-                           .new                    a group that is being written
-                           taken.json          {"upto": 41}: the groups that logs have, whose files are removed
-                           lock                held by the one process that writes
+    LANDING/.http/<source>/spool.json          {"spool": unique id of the folder}
+                           000000000042-17.jsonl   17 records of group 42; each line is [stream, text, {fact: value}]
+                           .new                    group being written
+                           taken.json          {"upto": 41}: groups in the logs, whose files may be removed
+                           lock                held by the one writer
 
-Numbers begin at 1 and have no gaps, so that a missing file is seen. In a recreated folder they begin after the next
-multiple of GENERATION, above all that logs have: no event's place is given twice. A group appears by one rename, after
-its bytes are on the disk; its writer answers after the folder is there as well. Landing folders pass over it: its name
-is hidden.
+Numbers begin at 1 without gaps, so a missing file is detected. A recreated folder begins after the next multiple of
+GENERATION, so no place is reused. A group appears by a rename after its bytes are on the disk, and is acknowledged
+after the folder is synced. The folder's name is hidden, so ingest of landing folders skips it.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ TAKEN: Final = "taken.json"
 NEW: Final = ".new"
 LOCK: Final = "lock"
 GENERATION: Final = 10**15
-"""More groups than a folder has: the distance between the first numbers of a folder and of the one after it."""
+"""Distance between the first numbers of two successive folders: more groups than a folder ever has."""
 NAME: Final = re.compile(r"([0-9]{12,})-([0-9]+)\.jsonl")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Group:
-    """The file of one group commit: `number`, how many `records`, `size` in bytes, `at` in seconds since 1970."""
+    """File of one group: its `number`, `records`, `size` in bytes, and Unix time `at`."""
 
     number: int
     records: int
@@ -57,8 +56,8 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """What is in a folder: so many `files` of so many `events` and `size` bytes; the `oldest`, None where none is."""
+class Backlog:
+    """Totals of waiting groups: `files`, `events`, bytes (`size`), and the Unix time of the `oldest`."""
 
     files: int = 0
     events: int = 0
@@ -67,24 +66,23 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Folder:
-    """The folder of one source; it may not exist yet."""
+class IntakeFolder:
+    """Folder of one source. It may not exist yet."""
 
     path: Path
 
     @classmethod
-    def of(cls, settings: Settings, source: str) -> Folder:
+    def of(cls, settings: Settings, source: str) -> IntakeFolder:
         return cls(settings.landing_path / FOLDER / source)
 
     @property
     def spool(self) -> str:
-        """The id of this folder; "" where nothing was ever acknowledged in it."""
         note = self._note(ABOUT)
         return str(note["spool"]) if note else ""
 
     @property
     def taken(self) -> int:
-        """The number of the last group whose file may have been removed; 0 for none."""
+        """Return the number of the last group whose file may have been removed; 0 for none."""
         note = self._note(TAKEN)
         return int(note["upto"]) if note else 0
 
@@ -95,14 +93,14 @@ class Folder:
             return []
         groups = []
         for entry, name in entries:
-            with suppress(FileNotFoundError):  # taken meanwhile
+            with suppress(FileNotFoundError):  # removed meanwhile
                 if name:
                     status = entry.stat()
                     groups.append(Group(int(name[1]), int(name[2]), status.st_size, status.st_mtime))
         return sorted(groups)
 
     def records(self, group: Group) -> Iterator[tuple[str, str, dict[str, str]]]:
-        """(stream, text, facts) of each record of a group. Raises StorageError where the file is damaged."""
+        """Yield (stream, text, facts) of each record of a group. Raises StorageError if the file is damaged."""
         file, seen = self.path / group.name, 0
         try:
             with file.open(encoding="utf-8", newline="\n") as lines:
@@ -116,20 +114,18 @@ class Folder:
             raise _damaged(file, f"it has {seen} of its records")
 
     def remove(self, upto: int) -> None:
-        """Removes the groups up to a number, once logs have them; the number is kept, so that none is given again."""
         if upto > self.taken:
             self._write(TAKEN, {"upto": upto})
         for group in self.groups():
             if group.number <= upto:
                 (self.path / group.name).unlink(missing_ok=True)
 
-    def waiting(self, after: int) -> Waiting:
-        """What groups after a number amount to."""
+    def waiting(self, after: int) -> Backlog:
         groups = [group for group in self.groups() if group.number > after]
         if not groups:
-            return Waiting()
+            return Backlog()
         events, size = sum(group.records for group in groups), sum(group.size for group in groups)
-        return Waiting(len(groups), events, size, min(group.at for group in groups))
+        return Backlog(len(groups), events, size, min(group.at for group in groups))
 
     def _note(self, name: str) -> Mapping[str, Any] | None:
         try:
@@ -141,20 +137,19 @@ class Folder:
         return note
 
     def _write(self, name: str, note: Mapping[str, Any]) -> None:
-        """A note, on the disk before anything that relies on it is done."""
         new = self.path / f"{NEW}.{name}"
         _put(new, json.dumps(note).encode())
         new.replace(self.path / name)
         disk.flush([self.path])
 
 
-class Writer:
-    """The one process that writes a folder, until it is closed. Raises Unavailable if another process writes it.
+class GroupWriter:
+    """Writer of a folder, which it locks. Raises Unavailable if another process has the lock.
 
-    `logged` returns the greatest number that logs have; it is called if the folder has no group and never had one.
+    `logged` returns the greatest number in the logs; it is called if the folder never had a group.
     """
 
-    def __init__(self, folder: Folder, logged: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, folder: IntakeFolder, logged: Callable[[], int] = lambda: 0) -> None:
         self.folder = folder
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         disk.flush_above(folder.path)
@@ -178,14 +173,13 @@ class Writer:
 
     @property
     def last(self) -> int:
-        """The number of the last group; 0 before the first."""
         return self._last
 
     def put(self, lines: Iterable[bytes], records: int) -> Group:
-        """Has the disk hold a group of so many records, one a line: file, then name, then folder.
+        """Write a group of `records` lines to the disk: file, then name, then folder.
 
-        Where this raises OSError none of it is promised, and its number is given to the next group, if it has not
-        appeared under it. It raises OSError if the folder is no longer the one that was opened.
+        If it raises OSError, the group is not acknowledged. The next group gets its number unless the file has
+        appeared. OSError also means that the folder was recreated.
         """
         if self.folder.spool != self._spool:
             raise OSError(errno.ESTALE, "the folder was recreated: start the server again", str(self.folder.path))
@@ -198,7 +192,6 @@ class Writer:
         return group
 
     def close(self) -> None:
-        """Lets others write."""
         os.close(self._descriptor)
         self._lock.release()
 

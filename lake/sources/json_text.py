@@ -1,4 +1,4 @@
-"""Parts of a JSON text as they are written: numbers keep all their digits, as contracts read them from text."""
+"""Scanner that splits JSON text into parts without changing them: numbers keep all their digits."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ SPACE: Final = re.compile(r"[ \t\r\n]*")
 SPACES: Final = " \t\r\n"
 LONG: Final = 19
 BEYOND: Final = 1 << 200
-"""In the place of whole numbers that no field holds, or nearly so."""
+"""Value that stands for integers too long for any field."""
 
 
-class NotJson(ValueError):
-    """What is wrong with a text."""
+class InvalidJson(ValueError):
+    """Text that is not JSON."""
 
 
 def _constant(name: str) -> NoReturn:
-    raise NotJson(f"{name} is not JSON")
+    raise InvalidJson(f"{name} is not JSON")
 
 
 def _whole(digits: str) -> int:
@@ -29,43 +29,43 @@ def _whole(digits: str) -> int:
 
 
 _SCAN: Final = json.JSONDecoder(parse_int=_whole, parse_float=Number, parse_constant=_constant)
-"""Numbers may be of any length: whole ones of many digits are BEYOND, and others remain text."""
+"""Decoder that parses long integers as BEYOND, and keeps other numbers as text."""
 _LOOSE: Final = json.JSONDecoder(parse_int=_whole, parse_float=Number)
-"""Takes NaN and Infinity too."""
+"""Decoder that also accepts NaN and Infinity."""
 
 
 def scanned(text: str, at: int = 0, *, loose: bool = False) -> tuple[Any, int]:
-    """Return the value that begins at a place, and where it ends. Raise NotJson.
+    """Return the value that begins at `at`, and where it ends. Raises InvalidJson.
 
-    Numbers are as `_SCAN` has them. With `loose`, NaN and Infinity are values.
+    Numbers are as `_SCAN` returns them. If `loose`, NaN and Infinity are values.
     """
     try:
         return (_LOOSE if loose else _SCAN).raw_decode(text, at)
     except RecursionError:
-        raise NotJson("nested too deeply") from None
+        raise InvalidJson("nested too deeply") from None
     except json.JSONDecodeError as error:
-        raise NotJson(f"{error.msg} at character {error.pos}") from None
+        raise InvalidJson(f"{error.msg} at character {error.pos}") from None
 
 
 def whole(text: str, *, loose: bool = False) -> Any:
-    """Return the one value that a text without spaces around is, as `scanned` has it. Raise NotJson."""
+    """Return the value of a text without surrounding spaces, as `scanned` does. Raises InvalidJson."""
     value, end = scanned(text, loose=loose)
     if end != len(text):
-        raise NotJson(f"Extra data at character {end}")
+        raise InvalidJson(f"Extra data at character {end}")
     return value
 
 
 def is_json(text: str) -> bool:
-    """Return whether a text without spaces around is one value of JSON."""
+    """Return whether a text without surrounding spaces is one JSON value."""
     try:
         whole(text)
-    except NotJson:
+    except InvalidJson:
         return False
     return True
 
 
 def members(text: str) -> Iterator[tuple[str, str]]:
-    """The members of an object that `whole` reads: name, and the value's text."""
+    """Yield name and value text of the members of an object that `whole` accepts."""
     at = after_space(text, 1)
     while text[at] != "}":
         name, at = scanned(text, at)
@@ -78,9 +78,9 @@ def members(text: str) -> Iterator[tuple[str, str]]:
 
 
 def elements(text: str) -> Iterator[tuple[str, Any]]:
-    """The elements of an array: their texts, and what `whole` makes of them. Raises NotJson where it is none."""
+    """Yield text and value of the elements of an array. Raises InvalidJson."""
     if not text.startswith("["):
-        raise NotJson("it is not an array")
+        raise InvalidJson("it is not an array")
     at = after_space(text, 1)
     if text[at : at + 1] == "]" and at + 1 == len(text):
         return
@@ -92,10 +92,10 @@ def elements(text: str) -> Iterator[tuple[str, Any]]:
         if sign == "]" and at == len(text):
             return
         if sign != ",":
-            raise NotJson(f"expected ',' or ']' at character {end}")
+            raise InvalidJson(f"expected ',' or ']' at character {end}")
 
 
 def after_space(text: str, at: int) -> int:
-    """The first place from `at` on that is no space."""
+    """Return the first index from `at` on that is no space."""
     match = SPACE.match(text, at)
     return match.end() if match else at

@@ -1,11 +1,10 @@
-"""What a system outside is to the logs: a range that is fixed, read whole, and acknowledged once it is committed.
+"""Protocol between external sources and the logs: a bounded range is read whole, committed, then acknowledged.
 
-1. The position lives only in the logs' own commits. What the system outside keeps (a group's offset, a slot's confirmed
-   position) is a hint, written after the commit and never read back as truth.
-2. A read is bounded: what the range is, is decided before its first record is read, and it can be read again until it
-   is acknowledged.
-3. A gap (retention, a topic made anew, a lost slot) raises Gap; nothing is ever skipped in silence.
-4. After the commit the range is acknowledged; who died in between acknowledges again.
+1. The position lives only in the logs' commits. What the source stores (a group's offset, a slot's position) is a hint,
+   written after the commit and never trusted.
+2. A read is bounded: its range is fixed before its first record, and can be read again until it is acknowledged.
+3. A gap (retention, a recreated topic, a lost slot) raises Gap; nothing is skipped silently.
+4. The range is acknowledged after the commit; after a crash, again.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Progress: TypeAlias = Mapping[str, Any]
-"""Where a source is, as JSON: what its next read begins after. Only the source itself looks into it."""
+"""Position of a source as JSON, opaque to all others."""
 
 
 class FromEnvironment(str):
-    """A text that a source's file took from the environment: it may be a secret, which the file itself may not have."""
+    """Text read from the environment, which may be a secret."""
 
 
 class Gap(DeclarationError):
-    """What a source has to read next is gone there, or is no longer what it was."""
+    """The records to read next are gone, or have changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One record: the `text` that a contract reads, the `place` that tells it from all others of its source, and
-    `facts` about it which fields may be taken `from`, such as {"kafka.key": "AA"}.
+class SourceRecord:
+    """Record: the `text` that a contract reads, its unique `place` in the source, and `facts` such as {"kafka.key":
+    "AA"}.
     """
 
     text: str
@@ -45,8 +44,8 @@ class Record:
 
 @dataclass(frozen=True)
 class Lag:
-    """How far the logs are behind: `events` that wait, `seconds` since the oldest came, `retained` bytes that are kept
-    outside for us. None where a source cannot say.
+    """Backlog of the logs: waiting `events`, `seconds` since the oldest arrived, bytes `retained` by the source. None:
+    unknown.
     """
 
     events: int | None = None
@@ -55,94 +54,82 @@ class Lag:
 
 
 class Spool(Protocol):
-    """Where a source puts what it reads, on disk, in the order in which it is to be in the log."""
+    """Storage on disk for records read, in log order."""
 
-    def put(self, stream: str, record: Record) -> None:
-        """Takes one record for the log of `stream`."""
+    def put(self, stream: str, record: SourceRecord) -> None: ...
 
     def put_many(self, stream: str, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
-        """Takes records for the log of `stream` in columns of text of one length; a fact that a record lacks is null.
-
-        Five times as fast as `put` where the spool takes them as they are.
-        """
+        """Add records in columns of equal length; a missing fact is null. Five times as fast as `put`."""
         columns = {name: column.to_pylist() for name, column in facts.items()}
         for row, (text, place) in enumerate(zip(texts.to_pylist(), places.to_pylist(), strict=True)):
             row_facts = {name: column[row] for name, column in columns.items() if column[row] is not None}
-            self.put(stream, Record(text, place, row_facts))
+            self.put(stream, SourceRecord(text, place, row_facts))
 
 
 class Source(Protocol):
-    """One declared source, `sources/<name>.toml`, of one or more streams. Closed after use."""
+    """Declared source, `sources/<name>.toml`, of one or more streams. To be closed."""
 
     @property
-    def streams(self) -> tuple[str, ...]:
-        """The streams that it has records for."""
+    def streams(self) -> tuple[str, ...]: ...
 
     @property
     def more(self) -> bool:
-        """Whether the last read left something that was there when it began."""
+        """Return whether the last read left records that existed when it began."""
 
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
-        """Puts all records of one bounded range after `after` (None: from the beginning) into `spool`.
+        """Put all records of one bounded range after `after` (None: from the beginning) into `spool`.
 
-        Returns where it stands behind them; None where there is nothing new. Records that belong together, as those of
-        a transaction do, are of one range. Raises Gap, and Unavailable where the system outside does not answer.
+        Return the position after them; None if there is nothing new. Records that belong together, such as a
+        transaction's, are in one range. Raises Gap, and Unavailable if the source does not answer.
         """
 
-    def acknowledge(self, upto: Progress) -> None:
-        """Tells the system outside that everything up to `upto` is committed. Called again after a crash."""
+    def acknowledge(self, upto: Progress) -> None: ...
 
     def lag(self, after: Progress | None) -> Lag:
-        """How far the logs are behind. Raises Unavailable where the system outside does not answer."""
+        """Return the backlog. Raises Unavailable if the source does not answer."""
 
     def skip_gap(self, after: Progress | None) -> Progress:
-        """Gives up on purpose what is gone: where to go on. Called for `lake ingest SOURCE --give-up` alone."""
+        """Return a position beyond what is gone. Only called for `lake ingest SOURCE --give-up`."""
 
-    def close(self) -> None:
-        """Lets go of connections."""
+    def close(self) -> None: ...
 
 
 @runtime_checkable
-class Partitioned(Protocol):
-    """A source whose streams may be spread over partitions, between which their records have no order."""
+class PartitionedSource(Protocol):
+    """Source with partitions between which records have no order."""
 
     together: Sequence[tuple[str, ...]]
-    """Facts of which records that are alike in one are of one partition, such as ("kafka", "key")."""
+    """Facts that determine the partition of a record, such as ("kafka", "key")."""
 
-    def partitions(self, after: Progress) -> Mapping[str, int]:
-        """How many partitions each stream has been read of."""
+    def partitions(self, after: Progress) -> Mapping[str, int]: ...
 
 
 @runtime_checkable
-class Copying(Protocol):
-    """A source whose streams begin with a copy of what is there, which it can take again, unless `copies` says no."""
+class CopyingSource(Protocol):
+    """Source whose streams begin with a copy of existing rows, which can be repeated unless `copies` is false."""
 
     @property
-    def copies(self) -> bool:
-        """Whether it is declared to copy anything."""
+    def copies(self) -> bool: ...
 
     def copy_again(self, after: Progress, streams: Iterable[str]) -> Progress:
-        """A position from which the next read copies what is behind these streams anew, though nothing was missed."""
+        """Return a position from which the next read copies these streams again."""
 
 
-class Rows(Protocol):
-    """The rows that a source has for one stream exactly as of `lsn`, a place in its own log, each as one record."""
-
-    @property
-    def lsn(self) -> str:
-        """The place: what was committed before it is in the rows, and nothing else."""
+class SnapshotRows(Protocol):
+    """Rows of one stream exactly as of `lsn`, a position in the source's own log, each as one record."""
 
     @property
-    def records(self) -> Iterable[Record]:
-        """The rows."""
+    def lsn(self) -> str: ...
+
+    @property
+    def records(self) -> Iterable[SourceRecord]: ...
 
 
 @runtime_checkable
-class Exact(Protocol):
-    """A source that can say what its tables are at one place of its log, while others write."""
+class SnapshotSource(Protocol):
+    """Source that can return its tables as of one position of its log while others write."""
 
-    def rows(self, stream: str) -> AbstractContextManager[Rows]:
-        """The rows for `stream` as of a place of now, while the block lasts. Raises Unavailable."""
+    def rows(self, stream: str) -> AbstractContextManager[SnapshotRows]:
+        """Yield the rows of `stream` as of now. Raises Unavailable."""
 
-    def read_upto(self, after: Progress, lsn: str, spool: Spool) -> Progress:
-        """As Source.read, of everything up to that place."""
+    def read_upto(self, after: Progress, lsn: str, spool: Spool) -> Progress: ...

@@ -1,10 +1,10 @@
-"""A delivery on disk: what a source read in one range, for one log or several, kept until the next one is committed.
+"""Spooled delivery: records that a source read in one range, stored on disk until the next one is committed.
 
     .lake/spool/<source>/<number>/delivery.json          source, number, progress, streams, at
     .lake/spool/<source>/<number>/<stream>.spool.parquet _seq bigint, _raw string, _at string, _facts map<string,string>
 
-It appears by one rename, after everything in it is on the disk. `_seq` counts the records of a stream from 0, `_at` is
-a record's place.
+It appears by one rename, after its contents are on the disk. `_seq` counts the records of a stream from 0, `_at` is a
+record's place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from lake import disk, file_modes
 from lake.config import Settings
-from lake.sources.source import Progress, Record
+from lake.sources.source import Progress, SourceRecord
 
 FOLDER: Final = "spool"
 NOTE: Final = "delivery.json"
@@ -44,8 +44,8 @@ SCHEMA: Final = pa.schema(
 
 
 @dataclass(frozen=True)
-class Spooled:
-    """A whole delivery in its `folder`: that of `source` with this `number`; behind it the source is at `progress`."""
+class SpooledDelivery:
+    """Delivery `number` of `source` in its `folder`; `progress` is the position after it."""
 
     folder: Path
     source: str
@@ -59,22 +59,20 @@ class Spooled:
 
 
 @dataclass
-class Writer:
-    """The spool of one delivery in the making: a file for each stream, of bounded memory."""
+class SpoolWriter:
+    """Writer of one delivery: a file for each stream, in bounded memory."""
 
     folder: Path
     _files: dict[str, _StreamWriter] = field(default_factory=dict)
 
-    def put(self, stream: str, record: Record) -> None:
+    def put(self, stream: str, record: SourceRecord) -> None:
         self._file(stream).put(record)
 
     def put_many(self, stream: str, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
-        """Takes records for the log of `stream`, in columns."""
         if len(texts):
             self._file(stream).put_many(texts, places, facts)
 
     def begin(self, stream: str) -> None:
-        """Has `stream` among those of the delivery, though no record may come."""
         self._file(stream)
 
     def _file(self, stream: str) -> _StreamWriter:
@@ -88,20 +86,17 @@ class Writer:
         return tuple(sorted(self._files))
 
     def close(self) -> None:
-        """Has everything on the disk."""
         for file in self._files.values():
             file.close()
 
 
 class _StreamWriter:
-    """One file; records wait until they make a group of rows, and are in it in the order in which they came."""
-
     def __init__(self, path: Path) -> None:
         self._path, self._rows, self._tables = path, list[tuple[Any, ...]](), list[pa.Table]()
         self._count, self._bytes, self._seq = 0, 0, 0
         self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=1)
 
-    def put(self, record: Record) -> None:
+    def put(self, record: SourceRecord) -> None:
         self._rows.append((self._seq, record.text, record.place, list(record.facts.items())))
         self._took(1, len(record.text))
 
@@ -137,7 +132,6 @@ class _StreamWriter:
 
 
 def _maps(facts: Mapping[str, pa.Array], length: int) -> pa.Array:
-    """A map for each of `length` records, from a column for each fact; what is null has no entry."""
     names = sorted(facts)
     table = pa.table(
         {"row": pa.array([], pa.int64()), "name": pa.array([], pa.string()), "text": pa.array([], pa.string())}
@@ -155,30 +149,30 @@ def _maps(facts: Mapping[str, pa.Array], length: int) -> pa.Array:
 
 
 def as_texts(records: pa.RecordBatch, source: str) -> pa.RecordBatch:
-    """Return `records` of a file as texts at their positions: the place of each follows the name of `source`."""
+    """Return the records of a file with `_position`, `_source` (prefixed by `source`), `_raw` and `_facts`."""
     where = pc.binary_join_element_wise(f"{source}:", records.column("_at"), "")
     columns = [records.column("_seq"), where, *(records.column(name) for name in ("_raw", "_facts"))]
     return pa.RecordBatch.from_arrays(columns, names=["_position", "_source", "_raw", "_facts"])
 
 
 @contextmanager
-def spooling(settings: Settings, source: str) -> Iterator[Writer]:
-    """A spool for what `source` reads next; what a reader that died left of one is cleared."""
+def spooling(settings: Settings, source: str) -> Iterator[SpoolWriter]:
+    """Yield a new spool for `source`. Remove the rest of an interrupted one."""
     new = _home(settings, source) / NEW
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(mode=0o700)
     try:
-        yield Writer(new)
+        yield SpoolWriter(new)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def keep(settings: Settings, source: str, number: int, writer: Writer, progress: Progress) -> Spooled:
-    """Makes what was written the delivery `number` of `source`, for good."""
+def keep(settings: Settings, source: str, number: int, writer: SpoolWriter, progress: Progress) -> SpooledDelivery:
+    """Publish what was written as delivery `number` of `source`."""
     writer.close()
     home = _home(settings, source)
     folder = home / str(number)
-    spooled = Spooled(folder, source, number, progress, writer.streams, datetime.now(UTC))
+    spooled = SpooledDelivery(folder, source, number, progress, writer.streams, datetime.now(UTC))
     note = {
         **asdict(spooled),
         "streams": list(spooled.streams),
@@ -194,22 +188,22 @@ def keep(settings: Settings, source: str, number: int, writer: Writer, progress:
     return spooled
 
 
-def spooled(settings: Settings, source: str) -> list[Spooled]:
-    """The deliveries of `source` that are on disk, oldest first."""
+def spooled(settings: Settings, source: str) -> list[SpooledDelivery]:
+    """Return the deliveries of `source` on disk, oldest first."""
     home = settings.path(f".lake/{FOLDER}") / source
     numbers = sorted(int(entry.name) for entry in home.iterdir() if entry.name.isdigit()) if home.is_dir() else []
     return [_read(home / str(number)) for number in numbers]
 
 
-def drop(delivery: Spooled) -> None:
-    """Removes a delivery, once nothing can need it."""
+def drop(delivery: SpooledDelivery) -> None:
+    """Delete a delivery."""
     shutil.rmtree(delivery.folder)
 
 
-def _read(folder: Path) -> Spooled:
+def _read(folder: Path) -> SpooledDelivery:
     note: Mapping[str, Any] = json.loads((folder / NOTE).read_text())
     at = datetime.fromisoformat(note["at"])
-    return Spooled(folder, note["source"], note["number"], note["progress"], tuple(note["streams"]), at)
+    return SpooledDelivery(folder, note["source"], note["number"], note["progress"], tuple(note["streams"]), at)
 
 
 def _home(settings: Settings, source: str) -> Path:

@@ -1,18 +1,11 @@
-"""A Singer tap as a source: kind = "tap". Any program that writes SCHEMA, RECORD and STATE messages on its stdout.
+"""Singer tap as a source: any program that writes SCHEMA, RECORD and STATE messages to stdout. See docs/how-to/taps.md.
 
-    kind = "tap"
-    command = ["tap-x", "--config", "x.json"]   run in the project's folder; secrets in its file, or the environment
-    every = 0                                   seconds: it is not run sooner after its last run's end
-    records = 100000                            a delivery ends at the first STATE after so many
-    [streams]                                   the project's streams; left out, the tap's names are the project's
-    orders = "public-orders"                    which the tap calls so
+https://hub.meltano.com/singer/spec. A delivery has the rows up to a STATE, whose value is the progress: stored in the
+logs' commits, and passed to the tap's next run by --state. Rows after the last STATE are read again if the tap dies; if
+it succeeds, they belong to that STATE. A row's text is unchanged; its facts are "singer.time_extracted" and
+"singer.version".
 
-https://hub.meltano.com/singer/spec. What a delivery has are the rows up to a STATE, whose value is the progress: in the
-logs' commits with them, and handed to the tap by --state next time. Rows after the last STATE come again where the tap
-dies; where it ends well, they are delivered with that STATE. A row is the event's text, digit for digit; its facts are
-"singer.time_extracted" and "singer.version", where the message has them.
-
-Progress is {"state": the STATE's value, null before the first; "run": when the run began}.
+Progress is {"state": the STATE's value, null before the first; "run": start of the run}.
 """
 
 from __future__ import annotations
@@ -35,28 +28,28 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
 from lake.records.given import NO_CHARACTER
-from lake.sources.json_text import NotJson, is_json, members, whole
-from lake.sources.source import Lag, Progress, Record, Spool
+from lake.sources.json_text import InvalidJson, is_json, members, whole
+from lake.sources.source import Lag, Progress, SourceRecord, Spool
 
 KEYS: Final = ("command", "every", "records", "streams")
 RECORDS: Final = 100_000
 IN_MEMORY: Final = 16 << 20
-"""Bytes of the rows since a STATE; more are on the disk."""
+"""Bytes of rows since a STATE that are kept in memory; more are on disk."""
 LONGEST: Final = 64 << 20
-"""Bytes of a message."""
+"""Most bytes of a message."""
 PATIENCE: Final = 10.0
-"""Seconds that a tap has to end when it is told to."""
+"""Seconds that a tap has to end after SIGTERM."""
 IGNORED: Final = ("SCHEMA", "ACTIVATE_VERSION")
 FACTS: Final = ("time_extracted", "version")
 NAMES_STREAM: Final = re.compile(r'"stream"\s*:\s*"([^"\\]*)"')
 BROKEN_BYTE: Final = re.compile("[\udc80-\udcff]")
 SHOWN: Final = 200
-"""Characters of a line that a message quotes."""
+"""Most characters of a line in a message."""
 
 
 @dataclass(frozen=True)
 class Tap:
-    """What is declared: `streams` are the project's by the tap's names; None: what the tap's only one is called."""
+    """Declared tap. `streams` maps the tap's names to the project's; the name None stands for the tap's only stream."""
 
     name: str
     command: tuple[str, ...]
@@ -70,7 +63,7 @@ class Tap:
 
 @dataclass
 class TapSource:
-    """A tap as a Source: one run of it, however many deliveries it gives."""
+    """Tap as a Source: one run of it, which may give several deliveries."""
 
     tap: Tap
     more: bool = False
@@ -83,7 +76,6 @@ class TapSource:
         return tuple(dict.fromkeys(self.tap.streams.values()))
 
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
-        """Raises Unavailable where the tap died, once all that it gave up to a STATE is delivered."""
         if self._fault is not None:
             fault, self._fault = self._fault, None
             raise fault
@@ -108,15 +100,12 @@ class TapSource:
             (self.tap.scratch / "ended").touch()
         return run.progress if run.delivered or run.progress != after else None
 
-    def acknowledge(self, upto: Progress) -> None:
-        """A tap remembers nothing."""
+    def acknowledge(self, upto: Progress) -> None: ...
 
     def lag(self, after: Progress | None) -> Lag:
-        """A tap cannot say."""
         return Lag()
 
     def skip_gap(self, after: Progress | None) -> Progress:
-        """A tap knows no gaps."""
         raise DeclarationError(f"nothing of {self.tap.name} is gone", fix=f"lake ingest {self.tap.name}")
 
     def close(self) -> None:
@@ -124,8 +113,7 @@ class TapSource:
             self._run.close()
         self._run, self._over, self._fault = None, False, None
 
-    def must_be_there(self) -> None:
-        """Raises DeclarationError where there is no such program."""
+    def check_program(self) -> None:
         program = self.tap.command[0]
         path = str(self.tap.folder / program) if os.sep in program else program
         if shutil.which(path) is None:
@@ -142,8 +130,6 @@ class TapSource:
 
 
 class _Run:
-    """A tap at work. `progress` is that of the last STATE that was delivered."""
-
     def __init__(self, tap: Tap, after: Progress | None) -> None:
         self._tap, self.progress, self.delivered = tap, after, 0
         self._state = after["state"] if after is not None else None
@@ -165,10 +151,11 @@ class _Run:
                 raise _not_there(tap, str(error.strerror)) from None
 
     def deliver(self, spool: Spool) -> bool:
-        """Puts the rows up to a STATE into `spool`, those of `records` rows or more; whether the tap has ended well.
+        """Put the rows up to a STATE, at least `records` rows, into `spool`. Return whether the tap has ended
+        successfully.
 
-        Rows after the last STATE are put when it ends well. Raises Unavailable where it dies, DeclarationError where
-        it says what is not Singer's, or rows that no stream takes; what was put before is then as it should be.
+        Rows after the last STATE are included if it ended. Raises Unavailable if it died, DeclarationError for output
+        that is not Singer's or rows of no stream; what was put before is then consistent.
         """
         self.delivered = 0
         with SpooledTemporaryFile(IN_MEMORY, mode="w+b", dir=str(self._tap.scratch)) as rows:
@@ -201,11 +188,10 @@ class _Run:
         self._process.stdout.close()
 
     def _put(self, rows: IO[bytes], spool: Spool) -> None:
-        """Delivers the rows that were kept, with the state of now."""
         rows.seek(0)
         for row in rows:
             stream, text, place, facts = json.loads(row)
-            spool.put(stream, Record(text, place, facts))
+            spool.put(stream, SourceRecord(text, place, facts))
             self.delivered += 1
         rows.seek(0)
         rows.truncate()
@@ -214,7 +200,6 @@ class _Run:
             self.progress = {"state": self._state, "run": self._began}
 
     def _messages(self) -> Iterator[tuple[str, dict[str, str]]]:
-        """The messages to come: type, and the texts of the members."""
         while line := self._next_line():
             self._line += 1
             text = BROKEN_BYTE.sub(NO_CHARACTER, line.decode("utf-8", "surrogateescape")).strip()
@@ -223,9 +208,9 @@ class _Run:
             try:
                 parts = dict(members(text)) if isinstance(whole(text, loose=True), dict) else {}
                 kind = json.loads(parts.get("type", "null"))
-            except NotJson:
+            except InvalidJson:
                 if not line.endswith(b"\n") and self._process.wait():
-                    return  # it died in the middle of a line
+                    return  # it died within a line
                 yield "RECORD", {"stream": self._stream_named_in(text), "record": text}
                 continue
             wanted = {"RECORD": {"stream", "record"}, "STATE": {"value"}}.get(kind, set())
@@ -235,7 +220,6 @@ class _Run:
             yield kind, parts
 
     def _next_line(self) -> bytes:
-        """Return the next line; of one that is longer than LONGEST, its beginning."""
         output = self._process.stdout
         assert output is not None
         line = rest = output.readline(LONGEST)
@@ -244,9 +228,6 @@ class _Run:
         return line if line is rest else line + b"\n"
 
     def _stream_named_in(self, text: str) -> str:
-        """Return the name, as JSON, of the stream that refuses a line which is no JSON: the one that it names, or the
-        tap's only one.
-        """
         named = NAMES_STREAM.search(text)
         name = named[1] if named and named[1] in self._names else None
         if name is None and len(self._names) > 1:
@@ -261,7 +242,6 @@ class _Run:
         )
 
     def _row(self, parts: Mapping[str, str]) -> tuple[str, str, str, dict[str, str]]:
-        """Stream, text, place and facts of a RECORD."""
         name = json.loads(parts["stream"])
         if None in self._names:
             self._names = {name: self._names[None]}
@@ -287,7 +267,7 @@ def _not_there(tap: Tap, why: str) -> DeclarationError:
 def of(
     name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str, settings: Settings
 ) -> TapSource:
-    """The source that a file declares. Raises one DeclarationError for all its faults."""
+    """Return the source that a file declares. Raises one DeclarationError with all faults."""
     faults = [
         DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, KEYS))
         for key in options.keys() - {*KEYS}
@@ -316,12 +296,12 @@ def of(
     return TapSource(Tap(name, tuple(command), by_name, settings.project, scratch, every, records, where))
 
 
-def name_on_the_line(stream: str) -> str:
-    """What the source of `lake tap STREAM` is called."""
+def command_line_name(stream: str) -> str:
+    """Return the source name of `lake tap STREAM`."""
     return f"tap_{stream}"
 
 
-def on_the_line(settings: Settings, name: str, stream: str, command: Sequence[str]) -> TapSource:
-    """The source of `lake tap STREAM -- COMMAND`: the tap's only stream, whatever it calls it."""
+def command_line_tap(settings: Settings, name: str, stream: str, command: Sequence[str]) -> TapSource:
+    """Return the source of `lake tap STREAM -- COMMAND`: the tap's only stream, whatever its name."""
     scratch = file_modes.scratch(settings, "tap") / name
     return TapSource(Tap(name, tuple(command), {None: stream}, settings.project, scratch, where="lake tap"))

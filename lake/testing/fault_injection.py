@@ -31,7 +31,7 @@ from deltalake.exceptions import CommitFailedError
 from lake.config import Settings
 from lake.ingest import files
 from lake.sources import spool
-from lake.sources.declared import Declared
+from lake.sources.declared import DeclaredSource
 from lake.sources.source import Progress, Source
 from lake.store.storage import LocalFolder
 
@@ -263,15 +263,17 @@ def _wrap_files(passes: PassRecorder) -> None:
 
 
 def _wrap_sources(passes: PassRecorder) -> None:
-    keep, opened = spool.keep, Declared.open
+    keep, opened = spool.keep, DeclaredSource.open
 
-    def kept(settings: Settings, source: str, number: int, writer: spool.Writer, progress: Progress) -> spool.Spooled:
+    def kept(
+        settings: Settings, source: str, number: int, writer: spool.SpoolWriter, progress: Progress
+    ) -> spool.SpooledDelivery:
         passes.at("spool.before", writer.folder)
         result = keep(settings, source, number, writer, progress)
         passes.at("spool.after", result.folder)
         return result
 
-    def open_(declared: Declared) -> Source:
+    def open_(declared: DeclaredSource) -> Source:
         source, where = opened(declared), Path(declared.where)
         acknowledge = source.acknowledge
 
@@ -284,7 +286,7 @@ def _wrap_sources(passes: PassRecorder) -> None:
         return source
 
     spool.keep = kept
-    Declared.open = open_  # type: ignore[method-assign, assignment]
+    DeclaredSource.open = open_  # type: ignore[method-assign, assignment]
 
 
 def _path(table: Any) -> Path:

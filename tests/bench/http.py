@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lake.sources.http_files import Folder, Writer
+from lake.sources.http_files import GroupWriter, IntakeFolder
 from tests.decide.accounts import DECIDE, accounts
 from tests.intake import Client, Serving, request, serving
 from tests.shop import contract, declare, empty
@@ -66,7 +66,7 @@ def served(folder: Path, *, check: bool) -> Iterator[Serving]:
 
 def disk(folder: Path, seconds: float) -> float:
     """Group commits of one event each, a second."""
-    writer, count, end = Writer(Folder(folder)), 0, time.monotonic() + seconds
+    writer, count, end = GroupWriter(IntakeFolder(folder)), 0, time.monotonic() + seconds
     line = [json.dumps(["readings", json.dumps(EVENT), {}]).encode() + b"\n"]
     while time.monotonic() < end:
         writer.put(line, 1)

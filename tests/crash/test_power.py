@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.ingest.replay import waiting
-from lake.sources.http_files import Folder, Writer
+from lake.sources.http_files import GroupWriter, IntakeFolder
 from lake.store import side_tables, small, voids
 from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
@@ -142,11 +142,11 @@ def test_an_archived_file_is_in_the_log_and_an_edition_in_its_tables_after_a_pow
 @pytest.mark.long
 def test_events_that_http_acknowledged_are_in_the_log_after_a_power_cut(traced: Recorded, tmp_path: Path) -> None:
     house = shop(tmp_path / "shop", toml='kind = "http"\nstreams = ["orders"]\n')
-    folder = Folder.of(house.settings, "shop")
-    with closing(Writer(folder)) as writer:
+    folder = IntakeFolder.of(house.settings, "shop")
+    with closing(GroupWriter(folder)) as writer:
         writer.put([b'["orders", "{\\"number\\": 1}", {}]\n'], 1)
     after, _ = after_cut(traced, house, Kill("acknowledge.after"))
-    assert Folder.of(after.settings, "shop").groups() == []
+    assert IntakeFolder.of(after.settings, "shop").groups() == []
     assert numbers(after) == [1]
 
 

@@ -20,7 +20,7 @@ from lake.decide.rule import rules
 from lake.http import declarations
 from lake.project import Project, load
 from lake.sources.http import HttpSource
-from lake.sources.http_files import Writer
+from lake.sources.http_files import GroupWriter
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.ledger import contract_versions
@@ -77,8 +77,8 @@ class Bank:
         found = rules(self.project, declared)
         return Decider(declared, {"entries": found["entries"]}, **options)
 
-    def writer(self) -> Writer:
-        return Writer(self.source.declared.folder)
+    def writer(self) -> GroupWriter:
+        return GroupWriter(self.source.declared.folder)
 
     @property
     def log(self) -> Log:

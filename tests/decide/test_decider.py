@@ -31,7 +31,7 @@ from lake.http.commits import Commits
 from lake.http.decisions import Decisions
 from lake.http.problems import Problem
 from lake.kinds.sql.sql_types import arrow_type
-from lake.sources.http_files import Writer
+from lake.sources.http_files import GroupWriter
 from tests.decide.accounts import ACCOUNT, ENTRIES, accounts
 from tests.decide.bank import Bank
 from tests.processes import PATIENCE
@@ -63,7 +63,7 @@ class Teller:
 
     bank: Bank
     most: int
-    writer: Writer = field(init=False)
+    writer: GroupWriter = field(init=False)
     decider: Decider = field(init=False)
     lines: list[bytes] = field(default_factory=list)
 
@@ -197,7 +197,7 @@ def ask(teller: Teller, model: Model, entries: list[Entry], id: str, expects: st
         model.balances, model.versions, model.ids = after.balances, after.versions, after.ids
 
 
-class Failing(Writer):
+class Failing(GroupWriter):
     """A disk that fails now and then, before or after the name of a group is there."""
 
     faults: list[str]

@@ -18,8 +18,8 @@ pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 from lake.http.backpressure import Backpressure
 from lake.http.bodies import PostedRecord, of_several, records, unpacked
 from lake.http.problems import Problem
-from lake.sources.http import Limits
-from lake.sources.http_files import Folder, Waiting
+from lake.sources.http import IntakeLimits
+from lake.sources.http_files import Backlog, IntakeFolder
 
 VALUES: Any = st.recursive(
     st.none()
@@ -233,15 +233,15 @@ def test_records_of_several_streams_are_counted_together() -> None:
 
 @pytest.mark.parametrize(("free", "kept", "told"), [(100, 1 << 30, "100 bytes are free"), (0, 0, "0 bytes are free")])
 def test_a_full_disk_is_told_by_what_is_free(tmp_path: Path, free: int, kept: int, told: str) -> None:
-    pressure = Backpressure(Folder(tmp_path), Limits(free_bytes=kept))
-    pressure.seen(Waiting(), free)
+    pressure = Backpressure(IntakeFolder(tmp_path), IntakeLimits(free_bytes=kept))
+    pressure.seen(Backlog(), free)
     pressure.kept(0 if free else 10)
     with pytest.raises(Problem, match=f"^{told}, and {kept:,} are to be left$"), pressure.request():
         pass
 
 
 def test_requests_without_a_token_leave_most_of_requests_and_memory_to_others(tmp_path: Path) -> None:
-    pressure = Backpressure(Folder(tmp_path), Limits(max_requests=8, max_memory=400, signed_body=80))
+    pressure = Backpressure(IntakeFolder(tmp_path), IntakeLimits(max_requests=8, max_memory=400, signed_body=80))
     with pressure.request(has_token=False) as first, pressure.request(has_token=False) as second:
         with pytest.raises(Problem, match="2 requests in flight"), pressure.request(has_token=False):
             pass

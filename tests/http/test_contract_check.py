@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
 from lake.records.single import SingleReader
-from lake.sources.http_files import Folder, Writer
+from lake.sources.http_files import GroupWriter, IntakeFolder
 from lake.store import quarantine, small
 from lake.store.log import Log
 from tests.records.test_single import BYTES, CONTRACTS, FACTS, MAKERS
@@ -51,7 +51,7 @@ def test_intake_refuses_what_the_log_refuses_with_the_same_reason_and_detail(
     posted = [(stream, next(make)) for _ in range(count) for stream, make in makers.items()]
     facts = [FACTS | {"http.id": f"é {number}"} for number in range(len(posted))]
     lines = [json.dumps([*each, of]).encode() + b"\n" for each, of in zip(posted, facts, strict=True)]
-    writer = Writer(Folder.of(settings, "web"))
+    writer = GroupWriter(IntakeFolder.of(settings, "web"))
     writer.put(lines, len(lines))
     writer.close()
     ingest(settings, lambda: spark, contracts, ["web"], now=datetime(2026, 1, 1, tzinfo=UTC))

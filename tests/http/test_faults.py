@@ -24,7 +24,7 @@ from lake.http.reading.faults import problem_of
 from lake.http.reading.queries import whole_body
 from lake.http.reading.query_pool import RunningQuery
 from lake.http.reading.stored_answers import StoredAnswers
-from lake.sources.http import Limits
+from lake.sources.http import IntakeLimits
 from lake.store.ledger import grants
 from tests.servers.http import installed
 
@@ -92,7 +92,7 @@ def test_body_that_is_not_complete_is_answered_when_the_server_ends() -> None:
     async def both() -> None:
         request = Request({"type": "http", "method": "POST", "headers": []}, never)
         await read(whole_body(request, 1))
-        intake = SimpleNamespace(declared=SimpleNamespace(limits=Limits()))
+        intake = SimpleNamespace(declared=SimpleNamespace(limits=IntakeLimits()))
         await read(Intake._body(cast(Intake, intake), request, BodyMemory((), 1)))
 
     begun = asyncio.Event()

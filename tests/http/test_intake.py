@@ -26,7 +26,7 @@ from lake.contracts.contract import load_contracts
 from lake.http import declarations
 from lake.http.backpressure import Rate
 from lake.http.problems import KINDS, Problem
-from lake.sources.http_files import Writer
+from lake.sources.http_files import GroupWriter
 from tests import intake
 from tests.crash.intake import soak
 from tests.docs.pages import DOCS
@@ -448,7 +448,7 @@ def test_the_openapi_document_describes_every_path_that_there_is(tmp_path: Path)
     settings = shop(tmp_path / "shop")
     contracts = load_contracts(settings)
     declared = declarations.declared(settings, contracts, "web")
-    with closing(Writer(declared.folder)) as writer:
+    with closing(GroupWriter(declared.folder)) as writer:
         taking = Intake(settings, declared, contracts, Access.of(settings, declared), writer)
         site = Site(ReadingApp(settings), taking)
         there = set[tuple[str, str]]()

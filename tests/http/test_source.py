@@ -21,7 +21,7 @@ from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.sources import http
 from lake.sources.declared import sound_sources
 from lake.sources.http import HttpSource
-from lake.sources.http_files import GENERATION, Folder, Writer
+from lake.sources.http_files import GENERATION, GroupWriter, IntakeFolder
 from lake.sources.source import Gap, Lag
 from tests.servers.http import shop
 from tests.spool import Kept
@@ -46,9 +46,9 @@ def lines(*numbers: int, stream: str = "readings") -> list[bytes]:
     return [json.dumps([stream, json.dumps({"number": n}), {"http.id": f"i{n}"}]).encode() + b"\n" for n in numbers]
 
 
-def write(project: Settings, *groups: Sequence[int]) -> Folder:
-    folder = Folder.of(project, "web")
-    writer = Writer(folder)
+def write(project: Settings, *groups: Sequence[int]) -> IntakeFolder:
+    folder = IntakeFolder.of(project, "web")
+    writer = GroupWriter(folder)
     for group in groups:
         writer.put(lines(*group), len(group))
     writer.close()
@@ -90,7 +90,7 @@ def test_however_reads_commits_and_removals_interleave_each_record_is_committed_
     tmp_path_factory: pytest.TempPathFactory, steps: list[str]
 ) -> None:
     project = shop(tmp_path_factory.mktemp("interleaved") / "shop")
-    writer, given_, committed, at, pending = Writer(Folder.of(project, "web")), 0, list[int](), None, None
+    writer, given_, committed, at, pending = GroupWriter(IntakeFolder.of(project, "web")), 0, list[int](), None, None
     for step in [*steps, "read", "commit"]:
         match step:
             case "put":
@@ -104,13 +104,13 @@ def test_however_reads_commits_and_removals_interleave_each_record_is_committed_
                 source_of(project).acknowledge(at)
             case "restart":
                 writer.close()
-                writer = Writer(Folder.of(project, "web"))
+                writer = GroupWriter(IntakeFolder.of(project, "web"))
     writer.close()
     assert committed == list(range(1, given_ + 1))
 
 
 def test_a_group_that_is_being_written_is_no_file_yet(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = Writer(Folder.of(project, "web"))
+    writer = GroupWriter(IntakeFolder.of(project, "web"))
     synced = list[str]()
 
     def sync(descriptor: int) -> None:
@@ -127,7 +127,7 @@ def test_a_group_that_is_being_written_is_no_file_yet(project: Settings, monkeyp
 
 
 def test_a_full_disk_promises_nothing_and_leaves_no_gap(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = Writer(Folder.of(project, "web"))
+    writer = GroupWriter(IntakeFolder.of(project, "web"))
     with monkeypatch.context() as broken:
 
         def full(*_: object) -> int:
@@ -142,11 +142,11 @@ def test_a_full_disk_promises_nothing_and_leaves_no_gap(project: Settings, monke
 
 
 def test_only_one_process_writes_a_folder(project: Settings) -> None:
-    writer = Writer(Folder.of(project, "web"))
+    writer = GroupWriter(IntakeFolder.of(project, "web"))
     with pytest.raises(Unavailable, match="another lake serve http"):
-        Writer(Folder.of(project, "web"))
+        GroupWriter(IntakeFolder.of(project, "web"))
     writer.close()
-    Writer(Folder.of(project, "web")).close()
+    GroupWriter(IntakeFolder.of(project, "web")).close()
 
 
 def test_a_file_that_is_gone_is_a_gap_until_it_is_given_up(project: Settings) -> None:
@@ -208,7 +208,7 @@ def test_numbers_begin_above_those_of_the_logs_when_the_folder_is_given_up_befor
 def test_numbers_go_on_when_a_folder_lost_only_its_id(project: Settings) -> None:
     folder = write(project, [1], [2])
     (folder.path / "spool.json").unlink()
-    writer = Writer(folder, lambda: 1)
+    writer = GroupWriter(folder, lambda: 1)
     assert writer.put(lines(3), 1).number == 3
     writer.close()
 

@@ -21,7 +21,7 @@ from lake.ingest.delivery import Files
 from lake.ingest.files import File
 from lake.records.reader import RecordReader
 from lake.report import doctor
-from lake.sources.http_files import Folder
+from lake.sources.http_files import IntakeFolder
 from lake.store.storage import Address, object_store, objects
 from lake.store.storage.objects import Object
 from tests.checks import present
@@ -367,8 +367,8 @@ def test_doctor_races_a_bucket_for_archived_batches(
 
 
 def test_what_came_by_http_stays_on_this_machine(project: Settings, inside: Settings) -> None:
-    assert Folder.of(project, "hooks").path == project.path("landing/.http/hooks")
-    assert Folder.of(inside, "hooks").path == project.path(".lake/landing/.http/hooks")
+    assert IntakeFolder.of(project, "hooks").path == project.path("landing/.http/hooks")
+    assert IntakeFolder.of(inside, "hooks").path == project.path(".lake/landing/.http/hooks")
 
 
 @pytest.mark.parametrize(

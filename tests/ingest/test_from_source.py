@@ -246,7 +246,7 @@ def fails_for(patch: pytest.MonkeyPatch, stream: str, number: int) -> None:
     """Has a delivery of the bank not get into the log of one of its streams."""
     real = from_source.Delivering._append
 
-    def append(work: from_source.Delivering, spooled: spool.Spooled, its: str) -> None:
+    def append(work: from_source.Delivering, spooled: spool.SpooledDelivery, its: str) -> None:
         if (spooled.source, spooled.number, its) == ("bank", number, stream):
             raise LakeError("the disk is full")
         real(work, spooled, its)
@@ -448,7 +448,7 @@ def test_what_is_on_disk_is_in_the_logs_before_a_source_goes_on_elsewhere(
     run(bank, spark, "ingest")
     commit = from_source.Delivering.commit
 
-    def dies(work: from_source.Delivering, spooled: spool.Spooled) -> None:
+    def dies(work: from_source.Delivering, spooled: spool.SpooledDelivery) -> None:
         if spooled.number > 4:
             raise LakeError("it dies")
         commit(work, spooled)

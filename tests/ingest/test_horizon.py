@@ -26,7 +26,7 @@ from lake.ingest.replay import replay, waiting
 from lake.ingest.void import void
 from lake.report.render import as_data, as_text
 from lake.report.status import status
-from lake.sources.declared import Declared
+from lake.sources.declared import DeclaredSource
 from lake.sources.source import Lag, Source
 from lake.store import delta, small
 from lake.store.log import Log
@@ -279,7 +279,7 @@ def test_who_is_silent_is_closed_once_all_that_had_come_is_in_the_log(  # noqa: 
     now = datetime.now(UTC)
     log, closings = logged(rooms, now - silent), []
     monkeypatch.setattr(idle, "append", lambda *about, **_: closings.append(about[3](log.head())))
-    source = Declared("kafka", "kafka", ("reading",), "", lambda: cast("Source", Waiting(lag or Lag())))
+    source = DeclaredSource("kafka", "kafka", ("reading",), "", lambda: cast("Source", Waiting(lag or Lag())))
     if file == "before":
         rooms.land("reading", record(Told("a", NOON, 1, "x")))
     [one] = idle.silences(rooms.settings, rooms.project.contracts.values(), {"kafka": source} if lag else {}, now)

@@ -16,7 +16,7 @@ from lake.contracts.contract import load_contracts
 from lake.http.server import PACKAGES
 from lake.sources.declared import sound_sources
 from lake.sources.http import HttpSource
-from lake.sources.source import Progress, Record
+from lake.sources.source import Progress, SourceRecord
 from tests import intake
 from tests.servers import needed
 from tests.shop import contract, declare, empty
@@ -51,7 +51,7 @@ class Http:
         assert isinstance(source, HttpSource)
         return source
 
-    def take(self, after: Progress | None) -> tuple[list[tuple[str, Record]], Progress | None]:
+    def take(self, after: Progress | None) -> tuple[list[tuple[str, SourceRecord]], Progress | None]:
         """What a delivery has, and where the source stands behind it."""
         taken = Kept()
         progress = self.source.read(after, taken)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lake.contracts.contract import Contract
-from lake.sources.source import Gap, Lag, Progress, Record, Spool
+from lake.sources.source import Gap, Lag, Progress, SourceRecord, Spool
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Fake:
         for number in range(begin, end):
             for ordinal, (stream, record) in enumerate(outside["transactions"][number]):
                 text = record if isinstance(record, str) else json.dumps(record)
-                spool.put(stream, Record(text, f"{number}:{ordinal}", {"kafka.key": f"k{number}"}))
+                spool.put(stream, SourceRecord(text, f"{number}:{ordinal}", {"kafka.key": f"k{number}"}))
         return {"to": end}
 
     def acknowledge(self, upto: Progress) -> None:
@@ -85,7 +85,7 @@ class Database(Fake):
         for number, transaction in enumerate(self._outside()["transactions"][: after["to"]]):
             for stream, record in transaction:
                 if stream in after["again"]:
-                    spool.put(stream, Record(json.dumps(record), f"copy:{number}", {"kafka.key": "copy"}))
+                    spool.put(stream, SourceRecord(json.dumps(record), f"copy:{number}", {"kafka.key": "copy"}))
         return {"to": after["to"]}
 
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
-from lake.sources.kafka.options import Options, options_of
-from lake.sources.kafka.reader import Kafka
+from lake.sources.kafka.options import KafkaOptions, options_of
+from lake.sources.kafka.reader import KafkaSource
 from lake.sources.source import Progress
 from tests.spool import Kept
 
@@ -25,7 +25,7 @@ def stream(name: str, *facts: str, envelope: str | None = None) -> Contract:
     return Contract(name, "", f"schemas/{name}.avsc", fields, key=("f0",), envelope=envelope)
 
 
-def options(bootstrap: str, *contracts: Contract, topics: Mapping[str, Any], **said: Any) -> Options:
+def options(bootstrap: str, *contracts: Contract, topics: Mapping[str, Any], **said: Any) -> KafkaOptions:
     """What a file says: `topics` is [streams], each the name of a topic or a table."""
     streams = {name: {"topic": about} if isinstance(about, str) else about for name, about in topics.items()}
     known = {contract.name: contract for contract in contracts} or {name: stream(name) for name in streams}
@@ -33,7 +33,7 @@ def options(bootstrap: str, *contracts: Contract, topics: Mapping[str, Any], **s
     return options_of("shop", whole, known, WHERE)
 
 
-def read_all(source: Kafka, after: Progress | None = None) -> tuple[Kept, Progress | None, int]:
+def read_all(source: KafkaSource, after: Progress | None = None) -> tuple[Kept, Progress | None, int]:
     """All that waits, delivery by delivery: the records, the last progress, the number of deliveries."""
     kept, deliveries = Kept(), 0
     while (progress := source.read(after, kept)) is not None:

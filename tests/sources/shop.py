@@ -21,9 +21,9 @@ from psycopg.conninfo import make_conninfo
 from lake.contracts.contract import Contract, read_contract
 from lake.sources.postgres import of
 from lake.sources.postgres.messages import read_lsn
-from lake.sources.postgres.reader import Postgres as Source
+from lake.sources.postgres.reader import PostgresSource as Source
 from lake.sources.postgres.values import PLACEHOLDER
-from lake.sources.source import FromEnvironment, Progress, Record
+from lake.sources.source import FromEnvironment, Progress, SourceRecord
 from tests.servers.postgres import Postgres
 from tests.spool import Kept
 
@@ -61,7 +61,7 @@ class Spooled(Kept):
         return [read(record) for of, record in self.records if stream in (None, of)]
 
 
-def read(record: Record) -> dict[str, Any]:
+def read(record: SourceRecord) -> dict[str, Any]:
     message: dict[str, Any] = json.loads(record.text, parse_float=Decimal)
     return message
 
@@ -176,7 +176,7 @@ def said(value: Any) -> Any:  # noqa: PLR0911 a line for each type
 State = dict[str, dict[Any, dict[str, Any]]]
 
 
-def replay(records: Iterable[tuple[str, Record]], contracts: Mapping[str, Contract], state: State) -> State:
+def replay(records: Iterable[tuple[str, SourceRecord]], contracts: Mapping[str, Contract], state: State) -> State:
     """`state` after the messages, one after another: what a change says is so; what it does not know stays."""
     for stream, record in records:
         message = read(record)
@@ -202,7 +202,7 @@ def known(value: Any) -> bool:
     return isinstance(value, str) and value in UNAVAILABLE
 
 
-def order(record: Record) -> tuple[int, int]:
+def order(record: SourceRecord) -> tuple[int, int]:
     """Where a change is in the order of all of its source."""
     source = read(record)["source"]
     return source["lsn"], source["ordinal"]

@@ -18,7 +18,7 @@ from lake.contracts.contract import Clock
 from lake.errors import DeclarationError, Unavailable
 from lake.sources.declared import sound_sources
 from lake.sources.kafka.columns import GENERATION
-from lake.sources.kafka.reader import Kafka as Source
+from lake.sources.kafka.reader import KafkaSource as Source
 from lake.sources.source import FromEnvironment, Gap
 from tests.processes import free_port, until
 from tests.servers.kafka import USER, Kafka, done

@@ -191,12 +191,12 @@ def test_a_table_in_avro_is_the_database_s_with_all_of_its_past(
         connector.change(changes) if changes else connector.truncate()
         connector.flush()
         pipeline.run(house.settings, lambda: spark, print)
-        must_be(house, connector)
+        check_unchanged(house, connector)
     connector.row = WIDER
     connector.change(60)
     connector.flush()
     pipeline.run(house.settings, lambda: spark, print)
-    must_be(house, connector)
+    check_unchanged(house, connector)
     assert {row["town"] for row in house.table("shop")} == {"York", None}
     log = Log(house.settings, "shops")
     ops = [row["op"] for row in small.rows(log.path, "SELECT op FROM t")]
@@ -205,7 +205,7 @@ def test_a_table_in_avro_is_the_database_s_with_all_of_its_past(
     assert {one.verdict for one in verify_all(lambda: spark, house.project, tell=lambda _: None)} == {"identical"}
 
 
-def must_be(house: Lakehouse, connector: Connector) -> None:
+def check_unchanged(house: Lakehouse, connector: Connector) -> None:
     """Row for row; and every version is there, those that are gone closed."""
     columns = ("id", "name", "price", "town")
     assert {row["id"]: {name: row[name] for name in columns} for row in house.table("shop")} == connector.rows

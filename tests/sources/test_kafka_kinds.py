@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from lake import pipeline
 from lake.ingest.standing import standing
-from lake.sources.kafka.ranges import Position
+from lake.sources.kafka.ranges import KafkaOffsets
 from lake.testing import Lakehouse
 from tests.processes import PATIENCE
 from tests.servers.kafka import Kafka
@@ -109,7 +109,7 @@ def cycles(house: Lakehouse, spark: SparkSession, kafka: Kafka) -> tuple[int, st
         done += 1
         progress = standing(house.settings, "shop", ("rates", "sales")).progress
         assert progress is not None
-        ends = Position.of(progress).ends()
+        ends = KafkaOffsets.of(progress).ends()
         if sum(end for _, _, end in ends) == sum(kafka.high(topic) for topic in progress["topics"]):
             return done, "\n".join(said)
 

@@ -11,7 +11,7 @@ from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
 from lake.sources.declared import sound_sources
 from lake.sources.kafka import of
-from lake.sources.kafka.options import OURS, Options, options_of
+from lake.sources.kafka.options import OURS, KafkaOptions, options_of
 from tests.shop import contract, declare
 from tests.sources.kafka import WHERE, stream
 
@@ -70,7 +70,7 @@ def test_all_faults_of_a_file_are_told_at_once() -> None:
 def test_what_a_file_leaves_out_has_a_default_and_numbers_are_texts_for_librdkafka() -> None:
     client = {"fetch.min.bytes": 5, "enable.ssl.certificate.verification": False}
     found = options_of("shop", RIGHT | {"client": client}, CONTRACTS, WHERE)
-    defaults = Options("shop", WHERE, "localhost:9092", found.topics)
+    defaults = KafkaOptions("shop", WHERE, "localhost:9092", found.topics)
     assert (found.group, found.records, found.bytes, found.seconds) == (
         *(defaults.group, defaults.records, defaults.bytes),
         defaults.seconds,

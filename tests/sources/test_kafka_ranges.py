@@ -11,7 +11,7 @@ import pytest
 
 from lake.sources.kafka import ranges
 from lake.sources.kafka.cluster import Cluster
-from lake.sources.kafka.reader import Kafka
+from lake.sources.kafka.reader import KafkaSource
 from lake.sources.source import Gap, Progress
 from tests.sources.kafka import Entry, MadeUp, Partition, options, places_of, stream
 from tests.spool import Kept
@@ -20,11 +20,11 @@ pytest.importorskip("confluent_kafka")
 SEEDS = range(60)
 
 
-def source_of(cluster: MadeUp, *facts: str, **said: object) -> Kafka:
+def source_of(cluster: MadeUp, *facts: str, **said: object) -> KafkaSource:
     chosen = options("nowhere:1", stream("events", *facts), topics={"events": "events"}, **said)
     opened = Cluster(chosen, consumer=cluster, admin=cluster)
     cluster.on_commit = opened._committed
-    return Kafka(chosen, lambda _: opened)
+    return KafkaSource(chosen, lambda _: opened)
 
 
 def made_up(random: Random, *, steps: int = 20) -> MadeUp:
@@ -34,7 +34,7 @@ def made_up(random: Random, *, steps: int = 20) -> MadeUp:
     return MadeUp(partitions, random)
 
 
-def read_all(source: Kafka, after: Progress | None, kept: Kept) -> None:
+def read_all(source: KafkaSource, after: Progress | None, kept: Kept) -> None:
     while (progress := source.read(after, kept)) is not None:
         after = progress
 
@@ -178,10 +178,10 @@ def test_every_gap_is_told_with_its_way_out_and_what_is_left_is_read_after_it_is
     read_all(source_of(cluster), mended, kept)
     assert source.lag(after).events == source.lag(mended).events
     started = {int(p): r[1] for p, r in mended["topics"]["events"]["ranges"].items()}
-    anew = kind in {"cluster", "topic"}
+    restarted = kind in {"cluster", "topic"}
     for p, partition in enumerate(cluster.partitions):
         before = after["topics"]["events"]["ranges"].get(str(p), [0, 0])[1]
-        least = partition.low if anew else min(max(before, partition.low), len(partition.entries))
+        least = partition.low if restarted else min(max(before, partition.low), len(partition.entries))
         assert started[p] == least
     expected = {
         p: [at for at in partition.committed(partition.end) if at >= started[p]]
@@ -206,12 +206,12 @@ def test_partitions_that_are_added_begin_at_0_with_a_warning(caplog: pytest.LogC
 
 
 def test_a_topic_that_is_left_out_keeps_its_place_until_it_is_named_again() -> None:
-    position = ranges.Position("c", {"old": ranges.Taken("o", {0: (1, 9)})})
-    here = {"new": ranges.Here("n", {0: ranges.Bounds(2, 7, 7)})}
+    position = ranges.KafkaOffsets("c", {"old": ranges.TopicOffsets("o", {0: (1, 9)})})
+    here = {"new": ranges.TopicState("n", {0: ranges.PartitionBounds(2, 7, 7)})}
     behind = position.behind(here, [ranges.Range("new", 0, 2, 5)])
     assert behind.topics["old"] == position.topics["old"]
-    assert behind.topics["new"] == ranges.Taken("n", {0: (2, 5)})
-    assert ranges.Position.of(behind.progress) == behind
+    assert behind.topics["new"] == ranges.TopicOffsets("n", {0: (2, 5)})
+    assert ranges.KafkaOffsets.of(behind.progress) == behind
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -241,21 +241,21 @@ class Keyed(MadeUp):
 
     sent: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By era, partition and offset, the key of a record and its number in the order in which they were sent."""
-    anew: int = 0
+    restarted: int = 0
 
     def send(self) -> None:
         """A record of a key, in the partition that the key has by now; then something else, perhaps."""
         key = self.random.randrange(KEYS)
         part = key * 2654435761 // 7 % len(self.partitions)
         entries = self.partitions[part].entries
-        self.sent[f"{self.anew}/{part}:{len(entries)}"] = key, len(self.sent)
+        self.sent[f"{self.restarted}/{part}:{len(entries)}"] = key, len(self.sent)
         entries.append(Entry(0, True))
         if self.random.random() < 0.3:
             self.random.choice(self.partitions).append(self.random)
 
     def recreate(self) -> None:
-        self.anew += 1
-        self.topic_id = f"topic{self.anew}"
+        self.restarted += 1
+        self.topic_id = f"topic{self.restarted}"
         self.partitions = [Partition() for _ in range(self.random.randint(1, 3))]
 
     def lose(self, ends: Mapping[str, Sequence[int]]) -> None:
@@ -263,7 +263,7 @@ class Keyed(MadeUp):
         part = self.random.randrange(len(self.partitions))
         if end := ends.get(str(part), (0, 0))[1]:
             self.partitions[part].entries = self.partitions[part].entries[: self.random.randrange(end)]
-            self.anew += 1
+            self.restarted += 1
 
 
 @pytest.mark.parametrize("seed", [*range(20), *(pytest.param(n, marks=pytest.mark.long) for n in range(20, 400))])
@@ -283,7 +283,7 @@ def test_offsets_and_the_log_order_records_of_a_key_wherever_they_were(seed: int
             except Gap:
                 progress = source.skip_gap(after)
             for record in kept.records:
-                found = cluster.sent.get(f"{cluster.anew}/{record[1].place.partition('/')[2]}")
+                found = cluster.sent.get(f"{cluster.restarted}/{record[1].place.partition('/')[2]}")
                 if found is not None:
                     read.append((*found, int(record[1].facts["kafka.offset"])))
             if progress is None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lake.errors import DeclarationError, Unavailable
-from lake.sources.kafka.options import Options
+from lake.sources.kafka.options import KafkaOptions
 from lake.sources.kafka.values import Decode, Headers, UndecodableError, decoders, of_json
 from lake.sources.source import FromEnvironment
 from tests import registry as stand_in
@@ -104,7 +104,7 @@ def serialized(client: Any, schema: Any, value: Any, **said: Any) -> bytes:
 
 @contextmanager
 def opened(registry: Registry, **said: str) -> Iterator[Decode]:
-    given = Options("shop", "sources/shop.toml", "x:1", (), seconds=5, registry={"url": registry.url} | said)
+    given = KafkaOptions("shop", "sources/shop.toml", "x:1", (), seconds=5, registry={"url": registry.url} | said)
     with decoders(given) as decode:
         yield decode("avro", False)
 

@@ -15,14 +15,14 @@ from lake.sources.postgres.pgoutput import (
     EPOCH,
     UNCHANGED,
     Begin,
-    Column,
     Commit,
     Decoded,
     Delete,
     Insert,
-    Message,
-    Origin,
-    Relation,
+    LogicalMessage,
+    PgRelation,
+    RelationColumn,
+    ReplicationOrigin,
     Row,
     Truncate,
     Type,
@@ -35,7 +35,7 @@ ID = st.integers(0, 2**32 - 1)
 NAME = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1, max_size=20)
 VALUE = st.none() | st.just(UNCHANGED) | st.text(st.characters(codec="utf-8"), max_size=20)
 ROW = st.lists(VALUE, max_size=6).map(tuple)
-COLUMN = st.builds(Column, NAME, ID, st.integers(-(2**31), 2**31 - 1), st.booleans())
+COLUMN = st.builds(RelationColumn, NAME, ID, st.integers(-(2**31), 2**31 - 1), st.booleans())
 
 
 @st.composite
@@ -47,14 +47,14 @@ def updates(draw: st.DrawFn) -> Update:
 DECODED: st.SearchStrategy[Any] = st.one_of(
     st.builds(Begin, LSN, AT, ID),
     st.builds(Commit, LSN, LSN, AT),
-    st.builds(Origin, LSN, NAME),
-    st.builds(Relation, ID, NAME, NAME, st.sampled_from("dnfi"), st.lists(COLUMN, max_size=5).map(tuple)),
+    st.builds(ReplicationOrigin, LSN, NAME),
+    st.builds(PgRelation, ID, NAME, NAME, st.sampled_from("dnfi"), st.lists(COLUMN, max_size=5).map(tuple)),
     st.builds(Type, ID, NAME, NAME),
     st.builds(Insert, ID, ROW),
     updates(),
     st.builds(Delete, ID, ROW, st.booleans()),
     st.builds(Truncate, st.lists(ID, max_size=4).map(tuple), st.booleans(), st.booleans()),
-    st.builds(Message, st.booleans(), LSN, NAME, st.binary(max_size=30)),
+    st.builds(LogicalMessage, st.booleans(), LSN, NAME, st.binary(max_size=30)),
 )
 
 
@@ -81,9 +81,9 @@ def encode(message: Decoded) -> bytes:  # noqa: PLR0911 a line for each message
             return b"B" + struct.pack("!qqI", lsn, at - EPOCH, xid)
         case Commit(lsn, end, at):
             return b"C" + struct.pack("!Bqqq", 0, lsn, end, at - EPOCH)
-        case Origin(lsn, name):
+        case ReplicationOrigin(lsn, name):
             return b"O" + struct.pack("!q", lsn) + text(name)
-        case Relation(number, schema, name, identity, columns):
+        case PgRelation(number, schema, name, identity, columns):
             said = b"R" + struct.pack("!I", number) + text(schema) + text(name) + identity.encode()
             said += struct.pack("!H", len(columns))
             for column in columns:
@@ -102,7 +102,7 @@ def encode(message: Decoded) -> bytes:  # noqa: PLR0911 a line for each message
         case Truncate(relations, cascade, restart):
             options = cascade | restart << 1
             return b"T" + struct.pack("!IB", len(relations), options) + struct.pack(f"!{len(relations)}I", *relations)
-        case Message(transactional, lsn, prefix, content):
+        case LogicalMessage(transactional, lsn, prefix, content):
             said = b"M" + struct.pack("!Bq", transactional, lsn) + text(prefix)
             return said + struct.pack("!I", len(content)) + content
 

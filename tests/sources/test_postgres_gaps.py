@@ -13,8 +13,8 @@ import pytest
 
 from lake.errors import DeclarationError, Unavailable
 from lake.sources.postgres.messages import ERA_BITS, read_lsn
-from lake.sources.postgres.reader import Postgres as Source
-from lake.sources.postgres.server import Server
+from lake.sources.postgres.reader import PostgresSource as Source
+from lake.sources.postgres.server import PostgresServer
 from lake.sources.source import Gap, Progress
 from tests.processes import until
 from tests.servers.postgres import Postgres, binaries, home, remove
@@ -118,13 +118,13 @@ def test_a_slot_that_somebody_else_reads_at_the_same_moment(shop: Shop, monkeypa
     orders(shop)
     source, place, _ = begun(shop)
     changed_unseen(shop)
-    peek = Server.peek
+    peek = PostgresServer.peek
 
-    def other_first(server: Server, slot: str, *more: Any) -> Iterator[bytes]:
+    def other_first(server: PostgresServer, slot: str, *more: Any) -> Iterator[bytes]:
         shop.execute(f"SELECT pg_replication_slot_advance('{slot}', pg_current_wal_lsn())")
         return peek(server, slot, *more)
 
-    monkeypatch.setattr(Server, "peek", other_first)
+    monkeypatch.setattr(PostgresServer, "peek", other_first)
     with pytest.raises(Gap, match="somebody else"):
         source.read(place, Spooled())
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lake.errors import Unavailable
-from lake.sources.source import FromEnvironment, Progress, Record
+from lake.sources.source import FromEnvironment, Progress, SourceRecord
 from tests.processes import ROOT, until
 from tests.servers.postgres import Postgres, binaries, home, remove
 from tests.sources.conftest import opened
@@ -98,7 +98,7 @@ def test_every_change_is_delivered_once_whoever_is_killed(tmp_path: Path, monkey
         process.kill()
         process.wait()
         committed = [json.loads(file.read_text()) for file in deliveries(folder)]
-        records = [(stream, Record(text, place)) for one in committed for stream, text, place in one["records"]]
+        records = [(stream, SourceRecord(text, place)) for one in committed for stream, text, place in one["records"]]
         assert sum(load.changed) > 10_000
         assert len({(stream, record.place) for stream, record in records}) == len(records)
         for table in TABLES:

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lake.sources.postgres.messages import place, read_lsn, shown
-from lake.sources.postgres.values import BYTEA, PLACEHOLDER, TIMESTAMP, TIMESTAMPTZ, Declared, codec
+from lake.sources.postgres.values import BYTEA, PLACEHOLDER, TIMESTAMP, TIMESTAMPTZ, PgType, codec
 
 TEXT_ARRAY, INT_ARRAY, DOMAIN, ENUM = 1009, 1007, 90_001, 90_002
 DECLARED = {
-    TEXT_ARRAY: Declared(TEXT_ARRAY, 0, 25),
-    INT_ARRAY: Declared(INT_ARRAY, 0, 23),
-    DOMAIN: Declared(DOMAIN, 1700, 0),
+    TEXT_ARRAY: PgType(TEXT_ARRAY, 0, 25),
+    INT_ARRAY: PgType(INT_ARRAY, 0, 23),
+    DOMAIN: PgType(DOMAIN, 1700, 0),
 }
 WORDS = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=8) | st.sampled_from(
     ["NULL", "null", ""]

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.ingest.from_source import append_tapped
-from lake.sources.tap import on_the_line
+from lake.sources.tap import command_line_tap
 from lake.store import small
 from lake.store.log import Log
 from tests.servers.singer import Singer
@@ -33,7 +33,7 @@ def shop(tmp_path: Path) -> Settings:
 @pytest.mark.smoke
 def test_its_rows_come_with_its_state_which_it_is_handed_again(singer: Singer, shop: Settings) -> None:
     singer.write("a.jsonl", 1, 2, 3)
-    taken, source = Kept(), on_the_line(shop, "tap_orders", "orders", singer.command)
+    taken, source = Kept(), command_line_tap(shop, "tap_orders", "orders", singer.command)
     progress = source.read(None, taken)
     assert source.read(progress, taken) is None
     source.close()
@@ -43,7 +43,7 @@ def test_its_rows_come_with_its_state_which_it_is_handed_again(singer: Singer, s
     assert all("singer.time_extracted" in record.facts for _, record in taken.records)
     (singer.folder / "a.jsonl").unlink()
     singer.write("b.jsonl", 4)
-    later, source = Kept(), on_the_line(shop, "tap_orders", "orders", singer.command)
+    later, source = Kept(), command_line_tap(shop, "tap_orders", "orders", singer.command)
     after = source.read(progress, later)
     source.close()
     assert after is not None

@@ -18,7 +18,7 @@ import pytest
 from lake.ingest.standing import Standing, standing
 from lake.project import load
 from lake.publish.cut import cut
-from lake.sources.kafka.ranges import Position
+from lake.sources.kafka.ranges import KafkaOffsets
 from lake.sources.postgres.messages import read_lsn
 from lake.store import small
 from lake.store.log import Log
@@ -136,7 +136,7 @@ class Broker(Outside):
 
     def position(self, at: Standing) -> dict[Any, int]:
         known = {(topic, partition): 0 for topic in self.topics.values() for partition in range(PARTITIONS)}
-        ends = Position.of(at.progress).ends() if at.progress else ()
+        ends = KafkaOffsets.of(at.progress).ends() if at.progress else ()
         return known | {(topic, partition): end for topic, partition, end in ends}
 
     def records(self, stream: str) -> list[tuple[str, str, int]]:

@@ -10,7 +10,7 @@ import pytest
 
 from lake.config import Settings
 from lake.sources import spool
-from lake.sources.source import Record
+from lake.sources.source import SourceRecord
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -28,7 +28,7 @@ def test_records_and_columns_are_one_file_in_their_order(
             expected += rows
             if random.random() < 0.4:
                 for text, place, facts in rows:
-                    writer.put("events", Record(text, place, facts))
+                    writer.put("events", SourceRecord(text, place, facts))
             else:
                 texts = pa.array([text for text, _, _ in rows], pa.large_string())
                 places = pa.array([place for _, place, _ in rows], pa.string())

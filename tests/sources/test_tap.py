@@ -20,7 +20,7 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.records.single import NotTaken, SingleReader
 from lake.sources.declared import sound_sources
 from lake.sources.source import Progress
-from lake.sources.tap import TapSource, on_the_line
+from lake.sources.tap import TapSource, command_line_tap
 from tests.shop import contract, declare, empty
 from tests.spool import Kept
 
@@ -175,7 +175,7 @@ def test_tap_delivers_a_line_that_is_no_json_as_a_record_that_is_refused(project
     steps = ("row", 1), ("line", f"{line}\n"), ("row", 2), ("state", 2)
     for source in (
         tap(project, *steps),
-        on_the_line(project, "tap_rows", "rows", [sys.executable, FAKE, str(project.path("script.json"))]),
+        command_line_tap(project, "tap_rows", "rows", [sys.executable, FAKE, str(project.path("script.json"))]),
     ):
         taken = Kept()
         assert state(source.read(None, taken)) == {"row": 2}
@@ -197,7 +197,7 @@ def test_tap_delivers_bytes_that_are_no_text_as_a_record_that_is_refused(project
     script = project.path("tap.py")
     line = b'{"type": "RECORD", "stream": "s", "record": {"number": "\xff"}}\n'
     script.write_text(f"import sys\nsys.stdout.buffer.write({line!r})\n")
-    source, taken = on_the_line(project, "tap_rows", "rows", [sys.executable, str(script)]), Kept()
+    source, taken = command_line_tap(project, "tap_rows", "rows", [sys.executable, str(script)]), Kept()
     source.read(None, taken)
     source.close()
     [(_, record)] = taken.records
@@ -232,7 +232,7 @@ def test_streams_schemas_facts_and_digits(project: Settings) -> None:
 def test_a_tap_on_the_line_gives_its_only_stream(project: Settings) -> None:
     script = project.path("script.json")
     script.write_text(json.dumps([("row", 1), ("state", 1)]))
-    source = on_the_line(project, "tap_rows", "rows", [sys.executable, FAKE, str(script)])
+    source = command_line_tap(project, "tap_rows", "rows", [sys.executable, FAKE, str(script)])
     assert delivered(source)[0] == [[1]]
 
 
@@ -254,11 +254,11 @@ def test_closing_it_ends_the_tap(project: Settings) -> None:
 
 def test_a_program_that_is_not_there_is_told(project: Settings) -> None:
     with pytest.raises(DeclarationError, match="no-such-tap cannot be run: No such file"):
-        on_the_line(project, "tap_rows", "rows", ["no-such-tap"]).read(None, Kept())
+        command_line_tap(project, "tap_rows", "rows", ["no-such-tap"]).read(None, Kept())
     for name in ("no-such-tap", "./script.json"):
         with pytest.raises(DeclarationError, match="there is no such program"):
-            on_the_line(project, "tap_rows", "rows", [name]).must_be_there()
-    on_the_line(project, "tap_rows", "rows", [sys.executable]).must_be_there()
+            command_line_tap(project, "tap_rows", "rows", [name]).check_program()
+    command_line_tap(project, "tap_rows", "rows", [sys.executable]).check_program()
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ from typing import Any, Final
 from lake.errors import DeclarationError
 from lake.sinks.kafka.target import KafkaTarget
 from lake.sinks.sink import Mode, Target
-from lake.sources.kafka.options import OURS, Options, as_text, faults_of_settings
+from lake.sources.kafka.options import OURS, KafkaOptions, as_text, faults_of_settings
 
 MODES: Final[tuple[Mode, ...]] = ("mirror", "upsert", "append")
 LOOSE: Final[tuple[Mode, ...]] = ("append",)
@@ -62,7 +62,9 @@ def of(name: str, options: Mapping[str, Any], where: str) -> Target:
         raise DeclarationError.all(faults)
     client = {setting: as_text(value) for setting, value in options["client"].items()}
     known = options["id"] or f"headwater-{name}"
-    cluster = Options(name, where, options["bootstrap"], (), group=known, seconds=options["seconds"], client=client)
+    cluster = KafkaOptions(
+        name, where, options["bootstrap"], (), group=known, seconds=options["seconds"], client=client
+    )
     return KafkaTarget(
         cluster, options["transaction_seconds"], create=options["create"], replication=options["replication"]
     )

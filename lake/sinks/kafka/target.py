@@ -14,7 +14,7 @@ from lake.sinks.json_rows import json_rows, typed_rows
 from lake.sinks.kafka.topics import COMPACTED, KEPT, TargetTopic, Topics, TopicSpec, is_decided
 from lake.sinks.kafka.transaction import Headers, KafkaTransaction, headers_of
 from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, TargetTable
-from lake.sources.kafka.options import Options
+from lake.sources.kafka.options import KafkaOptions
 
 if TYPE_CHECKING:
     import duckdb
@@ -55,7 +55,7 @@ class StoredPosition:
 class KafkaTarget:
     """Target of a sink; its transactional id is the `group` of the options."""
 
-    options: Options
+    options: KafkaOptions
     transaction_seconds: int
     create: bool
     replication: int

@@ -13,8 +13,8 @@ from lake.duck import connect
 from lake.errors import DeclarationError, Unavailable
 from lake.quoting import literal
 from lake.sources.kafka.cluster import POLL_SECONDS, Cluster
-from lake.sources.kafka.faults import Unknown
-from lake.sources.kafka.ranges import Here, Range
+from lake.sources.kafka.faults import UnknownTopic
+from lake.sources.kafka.ranges import Range, TopicState
 from lake.sources.source import Gap
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Topics(Cluster):
         for name in names:
             try:
                 described = self._described([name])[name]
-            except Unknown:
+            except UnknownTopic:
                 continue
             found[name] = str(described.topic_id), len(described.partitions)
         return found
@@ -79,7 +79,7 @@ class Topics(Cluster):
         while True:
             try:
                 return {name: (here.id, len(here.partitions)) for name, here in self.topics(names).items()}
-            except Unknown:
+            except UnknownTopic:
                 if time.monotonic() > end:
                     raise
                 self._admin.poll(POLL_SECONDS)
@@ -112,7 +112,7 @@ class Topics(Cluster):
             )
         return int(said["max.message.bytes"].value)
 
-    def when_decided(self, name: str) -> Here:
+    def when_decided(self, name: str) -> TopicState:
         """Return the ranges of a topic once no transaction is open, or after SETTLES seconds."""
         end = time.monotonic() + min(SETTLES, self.options.seconds)
         while True:
@@ -121,7 +121,7 @@ class Topics(Cluster):
                 return here
             self._admin.poll(POLL_SECONDS)
 
-    def records(self, name: str, here: Here) -> Iterator[Message]:
+    def records(self, name: str, here: TopicState) -> Iterator[Message]:
         for partition, bounds in sorted(here.partitions.items()):
             yield from self._records(Range(name, partition, bounds.low, bounds.end))
 
@@ -133,7 +133,7 @@ class Topics(Cluster):
             what = f"Kafka is unavailable: the topic {wanted.topic!r} was cleaned up while it was being read"
             raise Unavailable(what, where=self.options.where, fix="try again in a moment") from None
 
-    def newest(self, name: str, here: Here) -> Message | None:
+    def newest(self, name: str, here: TopicState) -> Message | None:
         """Return the newest committed record of the first partition, searched backwards."""
         bounds, back = here.partitions[0], 16
         first = bounds.end
@@ -163,7 +163,7 @@ class Topics(Cluster):
             yield con
 
 
-def is_decided(here: Here) -> bool:
+def is_decided(here: TopicState) -> bool:
     """Return whether no transaction is open in a topic."""
     return all(bounds.end == bounds.high for bounds in here.partitions.values())
 

@@ -132,8 +132,8 @@ class KafkaTransaction:
                 reason: KafkaError = error.args[0]
                 if not (reason.retriable() or reason.code() == KafkaError._TIMED_OUT):
                     raise
-                if (hard := self._topics.heard) is not None and not may_pass(hard):
-                    raise self._topics.meant(hard) from None
+                if (hard := self._topics.last_error) is not None and not may_pass(hard):
+                    raise self._topics.as_error(hard) from None
                 if len(self._producer) != left:
                     left, heard = len(self._producer), time.monotonic()
                 if time.monotonic() - heard > self._topics.options.seconds:
@@ -169,7 +169,7 @@ class KafkaTransaction:
                 fix="lower transaction_seconds, or raise transaction.max.timeout.ms of the cluster",
             )
         reason = self._fault if self._fault is not None else error
-        return self._topics.meant(reason, f"the transaction {self._id}: ")
+        return self._topics.as_error(reason, f"the transaction {self._id}: ")
 
 
 def headers_of(values: Iterable[tuple[str, object]]) -> Headers:

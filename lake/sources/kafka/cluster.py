@@ -1,7 +1,7 @@
-"""A Kafka cluster, asked through librdkafka: ids, offsets, the committed records of a range, a group's offsets.
+"""Client of a Kafka cluster: ids, offsets, committed records of a range, and a group's offsets, by librdkafka.
 
-librdkafka tries again for ever and says why in its log. Here nothing waits longer than `seconds` without an answer, and
-the reason is that of the error. What it logs goes to the logger `lake` as debug lines, and secrets never do.
+librdkafka retries forever. Here nothing waits longer than `seconds` without an answer, and the error has the reason
+that librdkafka logged. Its log goes to the logger `lake` as debug lines, without secrets.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from lake.errors import DeclarationError, LakeError, Unavailable, install
-from lake.sources.kafka.faults import Moving, may_pass, meant, unavailable
-from lake.sources.kafka.options import Options
-from lake.sources.kafka.ranges import Bounds, Here, Range
+from lake.sources.kafka.faults import NoLeader, kafka_error, may_pass, unavailable
+from lake.sources.kafka.options import KafkaOptions
+from lake.sources.kafka.ranges import PartitionBounds, Range, TopicState
 from lake.sources.source import Gap
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 INVALID: Final = re.compile(r'^Invalid value ".*" (?=for configuration)', re.DOTALL)
-"""How librdkafka shows a value, which may be a secret that was given to the wrong setting."""
+"""How librdkafka quotes a setting's value, which may be a misplaced secret."""
 BATCH: Final = 10_000
 POLL_SECONDS: Final = 0.1
 FETCHING: Final[Mapping[str, Any]] = {
-    "fetch.wait.max.ms": 10,  # a range that is read has records: there is nothing to wait for
+    "fetch.wait.max.ms": 10,  # a range to read has records, so there is nothing to wait for
     "queued.max.messages.kbytes": 32 << 10,
-    "max.poll.interval.ms": 86_400_000,  # between two ranges a commit may take long, and nobody else has partitions
+    "max.poll.interval.ms": 86_400_000,  # a commit between two ranges may take long
 }
 """Defaults that a source's file may change."""
 READING: Final[Mapping[str, Any]] = {
@@ -47,7 +47,7 @@ READING: Final[Mapping[str, Any]] = {
 
 
 class Client(Protocol):
-    """What of librdkafka's consumer is used."""
+    """Methods of librdkafka's consumer in use."""
 
     def assign(self, partitions: list[Any], /) -> None: ...
     def unassign(self) -> None: ...
@@ -58,10 +58,10 @@ class Client(Protocol):
     def close(self) -> Any: ...
 
 
-class Log:
-    """Takes what librdkafka logs, in place of a logging.Logger."""
+class KafkaLogger:
+    """Logger for librdkafka that redacts secrets."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: KafkaOptions) -> None:
         self.options = options
 
     def log(self, _: int, text: str, *words: object) -> None:
@@ -69,11 +69,11 @@ class Log:
 
 
 class Cluster:
-    """One cluster. Closed after use."""
+    """Connection to one cluster. To be closed."""
 
-    def __init__(self, options: Options, *, consumer: Client | None = None, admin: Any = None) -> None:
+    def __init__(self, options: KafkaOptions, *, consumer: Client | None = None, admin: Any = None) -> None:
         self.options = options
-        self.heard: KafkaError | None = None
+        self.last_error: KafkaError | None = None
         self._written: tuple[KafkaError | None, list[Any]] | None = None
         if consumer is None:
             consumer, admin = self._connected()
@@ -93,16 +93,16 @@ class Cluster:
         return self.client(Consumer, FETCHING, reading), self.client(AdminClient, {}, {})
 
     def client(self, kind: Callable[..., T], defaults: Mapping[str, Any], ours: Mapping[str, Any]) -> T:
-        """A client of the cluster, with `defaults` that the declared settings may change, and those that are `ours`.
+        """Return a client with `defaults`, which the declared settings may change, and the fixed settings `ours`.
 
-        Raises DeclarationError where librdkafka refuses a setting.
+        Raises DeclarationError if librdkafka rejects a setting.
         """
         from confluent_kafka import KafkaException
 
         said = {name: str(value) for name, value in self.options.client.items()}
-        about = {"bootstrap.servers": self.options.bootstrap, "error_cb": self._heard}
+        about = {"bootstrap.servers": self.options.bootstrap, "error_cb": self._on_error}
         try:
-            return kind({**defaults, **said, **about, **ours}, logger=Log(self.options))
+            return kind({**defaults, **said, **about, **ours}, logger=KafkaLogger(self.options))
         except KafkaException as error:
             reason = self.options.redacted(INVALID.sub("Invalid value ", error.args[0].str()))
             raise DeclarationError(
@@ -116,18 +116,17 @@ class Cluster:
     def id(self) -> str:
         return str(self._answer(self._admin.describe_cluster(request_timeout=self.options.seconds)).cluster_id)
 
-    def topics(self, names: Iterable[str]) -> dict[str, Here]:
-        """The topics of these names, with what their partitions have. Raises DeclarationError where one is missing."""
-        names, end, self.heard = list(names), time.monotonic() + self.options.seconds, None
+    def topics(self, names: Iterable[str]) -> dict[str, TopicState]:
+        names, end, self.last_error = list(names), time.monotonic() + self.options.seconds, None
         while True:
             try:
                 return self._topics(names)
-            except Moving:
+            except NoLeader:
                 if time.monotonic() > end:
                     raise
                 self._admin.poll(POLL_SECONDS)
 
-    def _topics(self, names: list[str]) -> dict[str, Here]:
+    def _topics(self, names: list[str]) -> dict[str, TopicState]:
         from confluent_kafka import IsolationLevel, TopicPartition
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stub forgets to export it
 
@@ -144,18 +143,17 @@ class Cluster:
             for spec, level in specs
         ]
         topics = {
-            (place.topic, place.partition): Bounds(*(self._answer(future[place]).offset for future in futures))
+            (place.topic, place.partition): PartitionBounds(*(self._answer(future[place]).offset for future in futures))
             for place in places
         }
         return {
-            name: Here(
+            name: TopicState(
                 str(described[name].topic_id), {part.id: topics[name, part.id] for part in described[name].partitions}
             )
             for name in names
         }
 
-    def must_be(self, here: Mapping[str, Here]) -> None:
-        """Raises Unavailable where a topic is another by now: what was read may be of either."""
+    def check_unchanged(self, here: Mapping[str, TopicState]) -> None:
         for name, topic in self._described(list(here)).items():
             if str(topic.topic_id) != here[name].id:
                 raise self.unavailable(f"the topic {name!r} was recreated while it was being read")
@@ -167,7 +165,7 @@ class Cluster:
         return {name: self._answer(asked[name], f"the topic {name!r}: ") for name in names}
 
     def read(self, wanted: Range) -> Iterator[tuple[Sequence[Message], int]]:
-        """The committed records of a range, in batches, each with the offset up to which there are no others."""
+        """Yield the committed records of a range in batches, each with the offset up to which it is complete."""
         from confluent_kafka import TopicPartition
 
         self._consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.first)])
@@ -182,7 +180,7 @@ class Cluster:
                 raise self.unavailable(f"no records received from {_shown(wanted)} after offset {at}")
 
     def _consumed(self, wanted: Range, at: int) -> tuple[list[Message], int]:
-        """The next records before the end of a range, and where the consumer is: beyond holes that follow them."""
+        """Return the next records of a range, and the consumer's position, which is after holes that follow them."""
         from confluent_kafka import TopicPartition
 
         got = self._consumer.consume(min(BATCH, wanted.end - at), POLL_SECONDS)
@@ -197,7 +195,6 @@ class Cluster:
         return messages, max(upto, at)
 
     def _ended(self, error: KafkaError, message: Message, wanted: Range) -> int:
-        """The offset at which a partition ends. Raises what any other error means."""
         from confluent_kafka import KafkaError as Codes
 
         if error.code() == Codes._PARTITION_EOF:
@@ -209,12 +206,12 @@ class Cluster:
                 fix=f"lake ingest {self.options.name} --give-up goes on without what is gone",
             )
         if may_pass(error):
-            self._heard(error)
+            self._on_error(error)
             return 0
-        raise self.meant(error, f"{_shown(wanted)}: ")
+        raise self.as_error(error, f"{_shown(wanted)}: ")
 
     def oldest(self, waiting: Sequence[Range]) -> float | None:
-        """When the oldest record came of those that are `waiting`, in seconds since 1970. None where none tells."""
+        """Return the timestamp of the oldest `waiting` record in Unix seconds; None if unknown."""
         from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, TopicPartition
 
         if not waiting:
@@ -226,15 +223,15 @@ class Cluster:
             for message in self._consumer.consume(BATCH, POLL_SECONDS):
                 kind, milliseconds = message.timestamp() if message.error() is None else (TIMESTAMP_NOT_AVAILABLE, 0)
                 stamp = None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds
-                times.setdefault((message.topic(), message.partition()), stamp)  # at an end: that there is none
+                times.setdefault((message.topic(), message.partition()), stamp)  # None at the end of a partition
         stamps = [stamp for stamp in times.values() if stamp is not None]
         return min(stamps) / 1000 if stamps else None
 
     def commit(self, offsets: Iterable[tuple[str, int, int]]) -> None:
-        """Writes the group's offsets, which are for others to look at: a cluster that forbids it is told, no more.
+        """Write the group's offsets, a hint for tools. If the cluster forbids it, log a warning.
 
-        By the consumer: where a coordinator goes away, what an administrator asks of it ends the process (librdkafka
-        4605, 5397).
+        The consumer does it: an admin client's request crashes the process if a coordinator goes away (librdkafka 4605,
+        5397).
         """
         from confluent_kafka import KafkaException, TopicPartition
 
@@ -244,8 +241,8 @@ class Cluster:
         self._consumer.commit(offsets=places, asynchronous=True)
         end = time.monotonic() + self.options.seconds
         while self._written is None:
-            if self.heard is not None and not may_pass(self.heard):
-                raise self.meant(self.heard)
+            if self.last_error is not None and not may_pass(self.last_error):
+                raise self.as_error(self.last_error)
             if time.monotonic() > end:
                 raise self.unavailable(f"the offsets of the group {self.options.group} were not written")
             with suppress(KafkaException):
@@ -253,7 +250,7 @@ class Cluster:
         error, written = self._written
         errors = [fault for fault in (error, *(place.error for place in written)) if fault]
         if passing := [fault for fault in errors if may_pass(fault)]:
-            raise self.meant(passing[0], f"the offsets of the group {self.options.group} were not written: ")
+            raise self.as_error(passing[0], f"the offsets of the group {self.options.group} were not written: ")
         if errors:
             logging.getLogger("lake").warning(
                 "%s: the offsets of the group %s were not written: %s",
@@ -263,15 +260,12 @@ class Cluster:
             )
 
     def _committed(self, error: KafkaError | None, written: list[Any]) -> None:
-        """Keeps what became of the offsets of the group."""
         self._written = error, written
 
-    def _heard(self, error: KafkaError) -> None:
-        """Keeps why nothing comes."""
-        self.heard = error
+    def _on_error(self, error: KafkaError) -> None:
+        self.last_error = error
 
     def _answer(self, future: Future[T], about: str = "") -> T:
-        """What a request brings. Raises Unavailable where nothing comes, and at once where no wait can help."""
         from confluent_kafka import KafkaException
 
         end = time.monotonic() + self.options.seconds
@@ -280,22 +274,21 @@ class Cluster:
                 return future.result(timeout=POLL_SECONDS)
             except NoAnswer:
                 self._admin.poll(0)
-                if self.heard is not None and not may_pass(self.heard):
-                    raise self.meant(self.heard, about) from None
+                if self.last_error is not None and not may_pass(self.last_error):
+                    raise self.as_error(self.last_error, about) from None
                 if time.monotonic() > end:
                     raise self.unavailable(f"{about}no answer") from None
             except KafkaException as error:
                 self._admin.poll(0)
                 reason: KafkaError = error.args[0]
-                hard = self.heard is not None and not may_pass(self.heard)
-                raise self.meant(self.heard if hard and self.heard else reason, about) from None
+                hard = self.last_error is not None and not may_pass(self.last_error)
+                raise self.as_error(self.last_error if hard and self.last_error else reason, about) from None
 
-    def meant(self, error: KafkaError, about: str = "") -> LakeError:
-        return meant(error, self.options, about)
+    def as_error(self, error: KafkaError, about: str = "") -> LakeError:
+        return kafka_error(error, self.options, about)
 
     def unavailable(self, what: str) -> Unavailable:
-        """What to raise where nothing comes, with the reason that was heard."""
-        why = f": {self.options.redacted(self.heard.str())}" if self.heard else ""
+        why = f": {self.options.redacted(self.last_error.str())}" if self.last_error else ""
         return unavailable(f"{what}{why}", self.options)
 
 

@@ -1,4 +1,4 @@
-"""Batches of a topic's records as columns: texts, places, and the facts that its contract takes."""
+"""Conversion of a topic's messages to columns: texts, places, and the facts that its contract uses."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import pyarrow.compute as pc
 
 from lake.errors import DeclarationError
 from lake.sources.describe import topic_of
-from lake.sources.kafka.options import FACTS, TIMESTAMP, Topic
-from lake.sources.kafka.ranges import Taken
+from lake.sources.kafka.options import FACTS, TIMESTAMP, KafkaTopic
+from lake.sources.kafka.ranges import TopicOffsets
 from lake.sources.kafka.values import Decode, UndecodableError, headers_of, of_json, of_text, refused
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-CONTROL: Final = ""  # what the envelope's reader counts as control
-TOMBSTONE: Final = "{}"  # an event that has facts alone
+CONTROL: Final = ""  # the envelope's reader counts it as a control message
+TOMBSTONE: Final = "{}"  # an event with facts only
 UNSAID: Final = "a null value, but no field of the contract is from kafka.tombstone: its meaning is not defined"
 KEY: Final = f"{FACTS}.key"
 HEADERS: Final = f"{FACTS}.headers."
 OF_KEY: Final = f"{KEY}."
 OFFSET: Final = f"{FACTS}.offset"
 GENERATION: Final = 1 << 48
-"""More than any offset: what an offset is raised by for each generation."""
+"""Added to an offset for each generation; larger than any offset."""
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Columns of text, a record each."""
+class RecordColumns:
+    """Columns of text, one row per record."""
 
     texts: pa.Array
     places: pa.Array
@@ -42,16 +42,15 @@ class Columns:
 
 
 @dataclass
-class Reader:
-    """Makes columns of the records of one `topic`, of which `taken` was read before."""
+class TopicReader:
+    """Converter for the records of one `topic`; `taken` are the offsets read before."""
 
-    topic: Topic
-    taken: Taken
+    topic: KafkaTopic
+    taken: TopicOffsets
     value: Decode
     key: Decode
 
-    def columns(self, messages: Sequence[Message], partition: int) -> Columns:
-        """The records of one partition. Raises DeclarationError where their timestamps are not what a clock needs."""
+    def columns(self, messages: Sequence[Message], partition: int) -> RecordColumns:
         if self.topic.stamped:
             _must_be_stamped(self.topic, messages)
         offsets = pa.array([message.offset() for message in messages], pa.int64())
@@ -62,7 +61,7 @@ class Reader:
         texts = self._texts(messages)
         if faults:
             texts = pa.array([faults.get(i, text) for i, text in enumerate(texts.to_pylist())], pa.large_string())
-        return Columns(texts, places, facts)
+        return RecordColumns(texts, places, facts)
 
     def _texts(self, messages: Sequence[Message]) -> pa.Array:
         values = [message.value() for message in messages]
@@ -72,7 +71,7 @@ class Reader:
                 try:
                     return plain.cast(pa.large_string())
                 except pa.ArrowInvalid:
-                    pass  # one of them is not UTF-8: one by one
+                    pass  # one of them is not UTF-8: decode each
         return pa.array([self._text(*each) for each in zip(messages, values, strict=True)], pa.large_string())
 
     def _text(self, message: Message, value: bytes | None) -> str:
@@ -86,7 +85,6 @@ class Reader:
             return refused(error, value)
 
     def _fact(self, fact: str, messages: Sequence[Message], faults: dict[int, str]) -> pa.Array:
-        """One fact of all records. Adds the text to put in the place of a record of which it cannot be decoded."""
         if fact == OFFSET:
             return pa.array([str(self._raised(message)) for message in messages], pa.string())
         if fact in ONES:
@@ -101,7 +99,6 @@ class Reader:
         return pa.array(texts, pa.string())
 
     def _raised(self, message: Message) -> int:
-        """The offset, greater than any of an earlier generation; that of the first generation is as Kafka has it."""
         offset = message.offset() or 0
         return self.taken.generation_of(message.partition() or 0, offset) * GENERATION + offset
 
@@ -116,8 +113,7 @@ class Reader:
         return text if fact == KEY else _part(text, fact.removeprefix(OF_KEY))
 
 
-def _must_be_stamped(topic: Topic, messages: Sequence[Message]) -> None:
-    """Raises DeclarationError where a timestamp is that of the producer's own clock, which is to be corrected."""
+def _must_be_stamped(topic: KafkaTopic, messages: Sequence[Message]) -> None:
     from confluent_kafka import TIMESTAMP_CREATE_TIME
 
     for message in messages:
@@ -132,7 +128,6 @@ def _must_be_stamped(topic: Topic, messages: Sequence[Message]) -> None:
 
 
 def _part(text: str, name: str) -> str | None:
-    """The text of a field of an object."""
     try:
         parsed = json.loads(text, parse_float=str, parse_int=str)
     except ValueError as error:
@@ -144,7 +139,6 @@ def _part(text: str, name: str) -> str | None:
 
 
 def _time(message: Message) -> str | None:
-    """When a record was made, or appended, as ISO 8601 in UTC."""
     from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
     kind, milliseconds = message.timestamp()

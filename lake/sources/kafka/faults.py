@@ -1,11 +1,11 @@
-"""What errors of librdkafka mean to a person: to wait, or to change what is declared."""
+"""Translation of librdkafka's errors: retry later, or change the declaration."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.sources.kafka.options import Options
+from lake.sources.kafka.options import KafkaOptions
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -20,7 +20,7 @@ LASTING: Final = (
     | {"INVALID_REPLICATION_FACTOR", "INVALID_PARTITIONS", "INVALID_CONFIG"}
     | {"_INVALID_ARG", "INVALID_REQUEST", "UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "_NOT_IMPLEMENTED"}
 )
-"""Errors that are there until somebody changes what is declared, or what a user may do."""
+"""Errors that last until the declaration or the user's rights change."""
 MOVING: Final = frozenset(
     {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE"}
     | {"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_NO_OFFSET"}
@@ -28,36 +28,36 @@ MOVING: Final = frozenset(
 """Errors of partitions that are new, or change their leader."""
 
 
-class Moving(Unavailable):
-    """A partition that has no leader for a moment."""
+class NoLeader(Unavailable):
+    """A partition temporarily has no leader."""
 
 
-class Unknown(DeclarationError):
-    """A topic that is not there."""
+class UnknownTopic(DeclarationError):
+    """The topic does not exist."""
 
 
 def may_pass(error: KafkaError) -> bool:
-    """Whether a later attempt may succeed as things are declared."""
+    """Return whether a retry may succeed."""
     return not _is(error, LASTING)
 
 
-def meant(error: KafkaError, options: Options, about: str = "") -> LakeError:
-    """What to raise for it; `about` is what was asked."""
+def kafka_error(error: KafkaError, options: KafkaOptions, about: str = "") -> LakeError:
+    """Return the LakeError for an error of librdkafka; `about` is the prefix of its message."""
     message = f"{about}{options.redacted(error.str())}"
     if _is(error, MOVING):
-        return Moving(f"Kafka is unavailable: {message}", where=options.where, fix="try again in a moment")
+        return NoLeader(f"Kafka is unavailable: {message}", where=options.where, fix="try again in a moment")
     if may_pass(error):
         return unavailable(message, options)
     fix = "ask who runs the cluster for what this user may do"
     if _is(error, REFUSING):
         message, fix = f"authentication failed: {message}", "correct the sasl.… and ssl.… settings in [client]"
     elif _is(error, UNKNOWN):
-        return Unknown(message, where=options.where, fix="correct its name, or make the topic first")
+        return UnknownTopic(message, where=options.where, fix="correct its name, or make the topic first")
     return DeclarationError(message, where=options.where, fix=fix)
 
 
-def unavailable(what: str, options: Options) -> Unavailable:
-    """That nothing comes."""
+def unavailable(what: str, options: KafkaOptions) -> Unavailable:
+    """Return the error for brokers that do not answer."""
     fix = "try again when the brokers answer; is bootstrap right?"
     return Unavailable(f"Kafka is unavailable: {what}", where=options.where, fix=fix)
 

@@ -1,4 +1,4 @@
-"""What a source's file says of Kafka: read, with every fault."""
+"""Validated options of a Kafka source."""
 
 from __future__ import annotations
 
@@ -25,21 +25,20 @@ OURS: Final[Mapping[str, str]] = {
     "enable.auto.offset.store": "leave it out: offsets are written after the logs' own commits",
     "enable.partition.eof": "leave it out: it is switched on",
 }
-"""Settings of librdkafka on which exactly-once reading stands."""
+"""Settings of librdkafka that exactly-once reading depends on."""
 MOST: Final[Mapping[str, int]] = {"records": 500_000, "bytes": 64 << 20, "seconds": 30}
 SECRET: Final = re.compile(
     r"password|secret|jaas|user\.info$|key\.pem$|auth\.token$|oauthbearer\.config$", re.IGNORECASE
 )
-"""Names of settings that the environment has to say."""
 FACTS: Final = "kafka"
 TIMESTAMP: Final = f"{FACTS}.timestamp"
 
 
 @dataclass(frozen=True)
-class Topic:
-    """One topic, the log of `stream`: what its values and keys are, and the `facts` of its records that are taken.
+class KafkaTopic:
+    """Topic of `stream`: formats of its values and keys, and the `facts` its contract uses.
 
-    `stamped`: the contract's clock goes by the timestamps, which then have to be the broker's.
+    `stamped`: the contract's clock is the timestamp, which then has to be the broker's.
     """
 
     stream: str
@@ -52,13 +51,13 @@ class Topic:
 
 
 @dataclass(frozen=True)
-class Options:
-    """A source's file, checked. Its settings may be secrets."""
+class KafkaOptions:
+    """Validated options. Settings may be secrets."""
 
     name: str
     where: str
     bootstrap: str
-    topics: tuple[Topic, ...]
+    topics: tuple[KafkaTopic, ...]
     group: str = "headwater"
     records: int = MOST["records"]
     bytes: int = MOST["bytes"]
@@ -71,38 +70,37 @@ class Options:
         return tuple(topic.stream for topic in self.topics)
 
     def redacted(self, text: str) -> str:
-        """`text` with the names of settings in place of what the environment says."""
         for name, value in {**self.client, **self.registry}.items():
             if isinstance(value, FromEnvironment) and value:
                 text = text.replace(value, f"<{name}>")
         return text
 
 
-def options_of(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Options:
-    """What a file says. Raises one DeclarationError that tells all faults."""
+def options_of(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> KafkaOptions:
+    """Return the options of a file. Raises one DeclarationError with all faults."""
     faults = [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(options, contracts)]
     if faults:
         raise DeclarationError.all(faults)
     topics = tuple(
         _topic(stream, options["streams"][stream], contracts[stream]) for stream in sorted(options["streams"])
     )
-    return Options(
+    return KafkaOptions(
         name,
         where,
         options["bootstrap"],
         topics,
-        group=options.get("group", Options.group),
+        group=options.get("group", KafkaOptions.group),
         **{bound: options.get(bound, most) for bound, most in MOST.items()},
         client={setting: as_text(value) for setting, value in options.get("client", {}).items()},
         registry={setting: as_text(value) for setting, value in options.get("registry", {}).items()},
     )
 
 
-def _topic(stream: str, options: Mapping[str, str], contract: Contract) -> Topic:
+def _topic(stream: str, options: Mapping[str, str], contract: Contract) -> KafkaTopic:
     facts = frozenset(".".join(field.path) for field in contract.fields if field.path[:1] == (FACTS,))
     received = contract.field(contract.clock.received).path if contract.clock else ()
     stamped = ".".join(received) == TIMESTAMP
-    return Topic(stream, facts=facts, envelope=bool(contract.envelope), stamped=stamped, **_renamed(options))
+    return KafkaTopic(stream, facts=facts, envelope=bool(contract.envelope), stamped=stamped, **_renamed(options))
 
 
 def _renamed(options: Mapping[str, str]) -> dict[str, str]:
@@ -110,7 +108,7 @@ def _renamed(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_text(value: Any) -> str:
-    """A setting as librdkafka reads it."""
+    """Return a setting as librdkafka reads it."""
     if isinstance(value, str):
         return value
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -134,16 +132,16 @@ def _faults(options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> It
     yield from _faults_of_streams(options, contracts)
 
 
-_EXAMPLES: Final = {"bootstrap": "localhost:9092", "group": Options.group}
+_EXAMPLES: Final = {"bootstrap": "localhost:9092", "group": KafkaOptions.group}
 
 
 def faults_of_settings(table: str, settings: Any, ours: Mapping[str, str] = OURS) -> Iterator[tuple[str, str]]:
-    """What is wrong with the settings of a client, some of which are `ours` to make, and how to put it right."""
+    """Yield (fault, fix) of a client's settings. Those in `ours` may not be set."""
     if not isinstance(settings, Mapping):
         yield f"{table} must be a table", f"write [{table}], and below it setting = value"
         return
     for name, value in settings.items():
-        if not isinstance(value, str | int | float):  # the value may be a secret: it is not shown
+        if not isinstance(value, str | int | float):  # not shown, as it may be a secret
             yield f"[{table}] {name!r} must be text, a number, true or false", 'a secret is "env:NAME"'
         if _is_secret(name, value) and not isinstance(value, FromEnvironment):
             yield f"[{table}] {name!r} is a secret, and must come from the environment", f'"{name}" = "env:NAME"'

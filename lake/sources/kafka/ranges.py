@@ -1,10 +1,10 @@
-"""The next ranges of offsets to read of some topics, fixed before the first record; and whether they are still there.
+"""Planning of the next offset ranges, fixed before the first record, and detection of gaps.
 
-A cluster and a topic have ids. If an id is another one, the earlier offsets mean nothing any more.
+Clusters and topics have ids. If an id changes, earlier offsets are meaningless.
 
-Offsets order records of one partition only. A *generation* makes that an order of all records of a key: it is a number
-that grows when offsets begin anew, and when partitions are added, as producers then spread keys anew. Everything before
-a barrier, the ends that partitions had when others were added, is read before anything after it.
+Offsets order the records of one partition only. A *generation* extends that to all records of a key: the number grows
+when offsets restart, and when partitions are added, since producers then distribute keys differently. Everything before
+a barrier (the ends of the partitions when others were added) is read before anything after it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Range(NamedTuple):
     end: int
 
 
-class Bounds(NamedTuple):
-    """What a partition has: from `low` on; before `end` all is decided; `high` is where the next record goes."""
+class PartitionBounds(NamedTuple):
+    """Offsets of a partition: `low` is the first, `end` the last stable offset, `high` that of the next record."""
 
     low: int
     end: int
@@ -34,22 +34,22 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Here:
-    """A topic as the cluster has it."""
+class TopicState:
+    """Id and partitions of an existing topic."""
 
     id: str
-    partitions: Mapping[int, Bounds]
+    partitions: Mapping[int, PartitionBounds]
 
 
 Barrier: TypeAlias = Mapping[int, int]
-"""By partition, the offset of the first record of a later generation; 0 for a partition that was added."""
+"""Offset of the first record of a later generation, by partition; 0 for an added partition."""
 
 
 @dataclass(frozen=True)
-class Taken:
-    """The newest range that was taken of each partition of the topic with this `id`.
+class TopicOffsets:
+    """Newest range read of each partition of the topic with this `id`.
 
-    `era` counts how often its offsets began anew; `generation` is that of its records before the first of `barriers`.
+    `era` counts restarts of its offsets. `generation` is that of records before the first of `barriers`.
     """
 
     id: str
@@ -62,29 +62,27 @@ class Taken:
         return self.generation + sum(offset >= barrier.get(partition, 0) for barrier in self.barriers)
 
     def limit(self, partition: int) -> int | None:
-        """The offset before which a partition is to be read for now, None for its end."""
+        """Return the offset at which to stop reading a partition for now; None for its end."""
         for barrier in self.barriers:
             if any(self.ranges.get(other, (0, 0))[1] < offset for other, offset in barrier.items()):
                 return barrier.get(partition, 0)
         return None
 
-    def anew(self, id: str, ranges: Mapping[int, tuple[int, int]]) -> Taken:
-        """The topic after its offsets began anew."""
-        return Taken(id, ranges, self.era + 1, self.generation + len(self.barriers) + 1)
+    def restarted(self, id: str, ranges: Mapping[int, tuple[int, int]]) -> TopicOffsets:
+        return TopicOffsets(id, ranges, self.era + 1, self.generation + len(self.barriers) + 1)
 
 
 @dataclass(frozen=True)
-class Position:
-    """What was taken of the topics of one cluster."""
+class KafkaOffsets:
+    """Offsets read of the topics of one cluster."""
 
     cluster: str
-    topics: Mapping[str, Taken] = field(default_factory=dict)
+    topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, progress: Progress) -> Position:
-        """The position that a log's commit tells."""
+    def of(cls, progress: Progress) -> KafkaOffsets:
         topics = {
-            name: Taken(
+            name: TopicOffsets(
                 topic["id"],
                 {int(p): (a, b) for p, (a, b) in topic["ranges"].items()},
                 topic.get("era", 0),
@@ -109,13 +107,14 @@ class Position:
         }
         return {"cluster": self.cluster, "topics": topics}
 
-    def taken(self, topic: str) -> Taken:
-        return self.topics.get(topic) or Taken("", {})
+    def taken(self, topic: str) -> TopicOffsets:
+        return self.topics.get(topic) or TopicOffsets("", {})
 
-    def behind_barriers(self, new: Iterable[str], here: Mapping[str, Here]) -> Position:
-        """The position after topics got `new` partitions, with the ends that the others have `here`, looked at since.
+    def with_barriers(self, new: Iterable[str], here: Mapping[str, TopicState]) -> KafkaOffsets:
+        """Return the offsets with a barrier for each topic with `new` partitions, at the ends in `here`, which must be
+        more recent.
 
-        So every record that a new partition had before is later than those of its key before the barrier.
+        So every record of a new partition is later than records of its key before the barrier.
         """
         topics = dict(self.topics)
         for name in new:
@@ -125,29 +124,27 @@ class Position:
         return replace(self, topics=topics)
 
     def ends(self) -> Iterator[tuple[str, int, int]]:
-        """Topic, partition and offset of what comes next."""
         for name, taken in self.topics.items():
             yield from ((name, partition, end) for partition, (_, end) in taken.ranges.items())
 
-    def first(self, topic: str, partition: int, bounds: Bounds) -> int:
-        """Where to go on: a topic begins with what it has, a partition that was added to a known one at 0."""
+    def first(self, topic: str, partition: int, bounds: PartitionBounds) -> int:
+        """Return where to continue. A new topic begins at `low`, a partition added to a known topic at 0."""
         if topic not in self.topics:
             return bounds.low
         return self.topics[topic].ranges.get(partition, (0, 0))[1]
 
-    def behind(self, here: Mapping[str, Here], taken: Sequence[Range]) -> Position:
-        """The position behind `taken`. What is said of topics that are not `here` stays."""
+    def behind(self, here: Mapping[str, TopicState], taken: Sequence[Range]) -> KafkaOffsets:
         topics = dict(self.topics)
         for name, topic in here.items():
             firsts = {p: self.first(name, p, bounds) for p, bounds in topic.partitions.items()}
             news = {each.partition: (each.first, each.end) for each in taken if each.topic == name}
             ranges = {p: news.get(p, (first, first)) for p, first in firsts.items()}
             topics[name] = replace(self.taken(name), id=topic.id, ranges=ranges)
-        return Position(self.cluster, topics)
+        return KafkaOffsets(self.cluster, topics)
 
 
-def added(position: Position, here: Mapping[str, Here]) -> dict[str, list[int]]:
-    """The partitions that known topics have got since."""
+def added(position: KafkaOffsets, here: Mapping[str, TopicState]) -> dict[str, list[int]]:
+    """Return the new partitions of known topics."""
     new = {
         name: sorted(set(topic.partitions) - set(position.topics[name].ranges))
         for name, topic in here.items()
@@ -156,8 +153,8 @@ def added(position: Position, here: Mapping[str, Here]) -> dict[str, list[int]]:
     return {name: partitions for name, partitions in new.items() if partitions}
 
 
-def gaps(position: Position, cluster: str, here: Mapping[str, Here], *, source: str, where: str) -> list[Gap]:
-    """Every reason for which what comes next cannot be read."""
+def gaps(position: KafkaOffsets, cluster: str, here: Mapping[str, TopicState], *, source: str, where: str) -> list[Gap]:
+    """Return every reason why reading cannot continue."""
     give_up = f"lake ingest {source} --give-up"
     if position.cluster != cluster:
         what = f"connected to cluster {cluster}, but the offsets belong to {position.cluster}"
@@ -178,7 +175,7 @@ def gaps(position: Position, cluster: str, here: Mapping[str, Here], *, source: 
     return faults
 
 
-def _gap(first: int, bounds: Bounds) -> str:
+def _gap(first: int, bounds: PartitionBounds) -> str:
     if first < bounds.low:
         return f"the offsets {first} to {bounds.low - 1} were deleted there before they were read"
     if first > bounds.high:
@@ -186,32 +183,31 @@ def _gap(first: int, bounds: Bounds) -> str:
     return ""
 
 
-def _at(first: int, bounds: Bounds) -> int:
-    """Where to go on when what is gone is given up."""
+def _at(first: int, bounds: PartitionBounds) -> int:
     return min(max(first, bounds.low), bounds.high)
 
 
-def given_up(position: Position, cluster: str, here: Mapping[str, Here]) -> Position:
-    """The position of which nothing is gone. Offsets that may be those of other records now are of another era."""
+def without_gaps(position: KafkaOffsets, cluster: str, here: Mapping[str, TopicState]) -> KafkaOffsets:
+    """Return offsets without gaps. A topic whose offsets may now denote other records gets a new era."""
     topics = dict(position.topics)
     same = {name for name, taken in topics.items() if name in here and taken.id == here[name].id}
-    kept = Position(cluster, {name: topics[name] for name in same if position.cluster == cluster})
+    kept = KafkaOffsets(cluster, {name: topics[name] for name in same if position.cluster == cluster})
     for name, topic in here.items():
         firsts = {p: (kept.first(name, p, bounds), bounds) for p, bounds in topic.partitions.items()}
         ranges = {p: (_at(first, bounds),) * 2 for p, (first, bounds) in firsts.items()}
         again = name not in kept.topics or any(first > bounds.high for first, bounds in firsts.values())
         taken = position.taken(name)
         is_new = again and name in topics
-        topics[name] = taken.anew(topic.id, ranges) if is_new else replace(taken, id=topic.id, ranges=ranges)
-    return Position(cluster, topics)
+        topics[name] = taken.restarted(topic.id, ranges) if is_new else replace(taken, id=topic.id, ranges=ranges)
+    return KafkaOffsets(cluster, topics)
 
 
 def _by_text(barrier: Barrier) -> dict[str, int]:
     return {str(partition): barrier[partition] for partition in sorted(barrier)}
 
 
-def waiting(position: Position, here: Mapping[str, Here]) -> list[Range]:
-    """All that is decided and was not taken, by topic and partition."""
+def waiting(position: KafkaOffsets, here: Mapping[str, TopicState]) -> list[Range]:
+    """Return the stable ranges not read yet, by topic and partition."""
     ranges = (
         Range(name, partition, position.first(name, partition, bounds), bounds.end)
         for name, topic in here.items()
@@ -220,23 +216,21 @@ def waiting(position: Position, here: Mapping[str, Here]) -> list[Range]:
     return [each for each in ranges if each.first < each.end]
 
 
-def allowed(position: Position, waiting: Sequence[Range]) -> list[Range]:
-    """What of `waiting` may be read before the first barrier that was not reached."""
+def allowed(position: KafkaOffsets, waiting: Sequence[Range]) -> list[Range]:
+    """Return the parts of `waiting` before the first barrier not reached."""
     limits = ((each, position.taken(each.topic).limit(each.partition)) for each in waiting)
     clipped = (each if limit is None else each._replace(end=min(each.end, limit)) for each, limit in limits)
     return [each for each in clipped if each.first < each.end]
 
 
 def planned(waiting: Sequence[Range], most: int) -> list[Range]:
-    """Of what is `waiting`, about `most` offsets: each partition has the same share, and what it does not need of that
-    is the others'.
-    """
+    """Return about `most` offsets of `waiting`, shared equally between partitions; unused shares go to the others."""
     lengths = shares([each.end - each.first for each in waiting], most)
     return [each._replace(end=each.first + length) for each, length in zip(waiting, lengths, strict=True)]
 
 
 def shares(wanted: Sequence[int], most: int) -> list[int]:
-    """How much of `most` each gets: as much as it wants, or the same as all others that want more; at least 1."""
+    """Divide `most`: each gets what it wants or an equal share, at least 1."""
     given = [0] * len(wanted)
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     for place, i in enumerate(order):

@@ -1,4 +1,4 @@
-"""A source of Kafka's topics: ranges are fixed, read whole, and the group's offsets written once they are committed."""
+"""Kafka source: fixes offset ranges, reads them whole, and writes the group's offsets after the commit."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 from lake.contracts.contract import Contract
 from lake.sources.kafka import ranges
 from lake.sources.kafka.cluster import Cluster
-from lake.sources.kafka.columns import Reader
-from lake.sources.kafka.options import Options, options_of
-from lake.sources.kafka.ranges import Here, Position, Range
+from lake.sources.kafka.columns import TopicReader
+from lake.sources.kafka.options import KafkaOptions, options_of
+from lake.sources.kafka.ranges import KafkaOffsets, Range, TopicState
 from lake.sources.kafka.values import decoders
 from lake.sources.source import Lag, Progress, Spool
 
 
-def of(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Kafka:
-    """The source that a file declares, not connected yet. Raises one DeclarationError that tells all faults."""
-    return Kafka(options_of(name, options, contracts, where))
+def of(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> KafkaSource:
+    """Return the source that a file declares, not connected. Raises one DeclarationError with all faults."""
+    return KafkaSource(options_of(name, options, contracts, where))
 
 
-class Kafka:
-    """One declared source of one cluster. Connects when it is first asked something."""
+class KafkaSource:
+    """Source for topics of one cluster. Connects on first use."""
 
     together = (("kafka", "partition"), ("kafka", "key"))
 
-    def __init__(self, options: Options, connect: Callable[[Options], Cluster] = Cluster) -> None:
+    def __init__(self, options: KafkaOptions, connect: Callable[[KafkaOptions], Cluster] = Cluster) -> None:
         self.options = options
         self._connect = connect
         self._cluster: Cluster | None = None
@@ -44,7 +44,6 @@ class Kafka:
         return self._cluster
 
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
-        """Puts the committed records of one range a partition into `spool`; see lake.sources.source."""
         position, cluster = self._position(after), self.cluster.id
         here = self._topics() if position.cluster == cluster else {}
         if faults := ranges.gaps(position, cluster, here, source=self.options.name, where=self.options.where):
@@ -56,10 +55,10 @@ class Kafka:
         self.more = bool(taken) and [each.end for each in taken] != [each.end for each in waiting]
         if not taken:
             return None
-        self.cluster.must_be(here)
+        self.cluster.check_unchanged(here)
         return position.behind(here, taken).progress
 
-    def _with_added(self, position: Position, here: Mapping[str, Here]) -> Position:
+    def _with_added(self, position: KafkaOffsets, here: Mapping[str, TopicState]) -> KafkaOffsets:
         added = ranges.added(position, here)
         for topic, partitions in added.items():
             logging.getLogger("lake").warning(
@@ -68,14 +67,13 @@ class Kafka:
                 topic,
                 ", ".join(map(str, partitions)),
             )
-        return position.behind_barriers(added, self._topics()) if added else position
+        return position.with_barriers(added, self._topics()) if added else position
 
-    def _take(self, planned: list[Range], position: Position, spool: Spool) -> list[Range]:
-        """Reads the ranges, each as far as its share of the bytes goes; returns what was taken of each."""
+    def _take(self, planned: list[Range], position: KafkaOffsets, spool: Spool) -> list[Range]:
         left, taken = self.options.bytes, []
         with decoders(self.options) as decode:
             readers = {
-                topic.name: Reader(
+                topic.name: TopicReader(
                     topic, position.taken(topic.name), decode(topic.value, False), decode(topic.key, True)
                 )
                 for topic in self.options.topics
@@ -87,8 +85,7 @@ class Kafka:
                 taken.append(wanted._replace(end=end))
         return taken
 
-    def _spooled(self, wanted: Range, reader: Reader, spool: Spool, most: int) -> tuple[int, int]:
-        """Reads one range, as far as `most` bytes go: how many they were, and where it ends."""
+    def _spooled(self, wanted: Range, reader: TopicReader, spool: Spool, most: int) -> tuple[int, int]:
         size, end = 0, wanted.first
         for messages, upto in self.cluster.read(wanted):
             end = upto
@@ -101,40 +98,37 @@ class Kafka:
         return size, end
 
     def acknowledge(self, upto: Progress) -> None:
-        """Writes the group's offsets, a hint for people's tools."""
         names = {topic.name for topic in self.options.topics}
-        ends = [each for each in Position.of(upto).ends() if each[0] in names]
+        ends = [each for each in KafkaOffsets.of(upto).ends() if each[0] in names]
         if ends:
             self.cluster.commit(ends)
 
     def lag(self, after: Progress | None) -> Lag:
-        """How many offsets wait, holes and markers included, and since when the oldest record does."""
+        """Return the number of waiting offsets, including holes and markers, and the age of the oldest record."""
         here = self._topics()
         position = self._position(after)
         if ranges.gaps(position, self.cluster.id, here, source="", where=""):
-            position = ranges.given_up(position, self.cluster.id, here)
+            position = ranges.without_gaps(position, self.cluster.id, here)
         waiting = ranges.waiting(position, here)
         oldest = self.cluster.oldest(waiting)
         events = sum(each.end - each.first for each in waiting)
         return Lag(events=events, seconds=None if oldest is None else max(0.0, time.time() - oldest))
 
     def partitions(self, after: Progress) -> Mapping[str, int]:
-        """How many partitions each stream has been read of."""
-        taken = Position.of(after).topics
+        taken = KafkaOffsets.of(after).topics
         return {topic.stream: len(taken[topic.name].ranges) for topic in self.options.topics if topic.name in taken}
 
     def skip_gap(self, after: Progress | None) -> Progress:
-        """Where to go on without what is gone."""
         here = self._topics()
-        return ranges.given_up(self._with_added(self._position(after), here), self.cluster.id, here).progress
+        return ranges.without_gaps(self._with_added(self._position(after), here), self.cluster.id, here).progress
 
     def close(self) -> None:
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
 
-    def _topics(self) -> dict[str, Here]:
+    def _topics(self) -> dict[str, TopicState]:
         return self.cluster.topics(topic.name for topic in self.options.topics)
 
-    def _position(self, after: Progress | None) -> Position:
-        return Position(self.cluster.id) if after is None else Position.of(after)
+    def _position(self, after: Progress | None) -> KafkaOffsets:
+        return KafkaOffsets(self.cluster.id) if after is None else KafkaOffsets.of(after)

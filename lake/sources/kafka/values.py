@@ -1,11 +1,11 @@
-"""Values and keys as the text that a contract reads: JSON as it came, Avro as JSON.
+"""Decoders of values and keys to text: JSON unchanged, Avro as JSON.
 
-Both may be in the wire format of Confluent's serializers: a zero byte and the schema's id (4 bytes), or a one and its
-GUID (16 bytes), before the value, or the id in a header; docs.confluent.io, "Wire format". No JSON begins with either.
-Schemas, and those that they refer to, are asked of the registry once and kept.
+Both may use the wire format of Confluent's serializers: a zero byte and the schema's id (4 bytes), or a one and its
+GUID (16 bytes), before the value, or the id in a header (docs.confluent.io, "Wire format"). No JSON begins with these
+bytes. Schemas are requested from the registry once.
 
-What cannot be decoded becomes a text that no contract takes, which says why and shows the bytes, so that it goes to
-quarantine with its place. A registry that does not answer is no fault of a record: Unavailable.
+A value that cannot be decoded becomes a text with the reason and the bytes, which every contract rejects, so it is
+quarantined with its place. A registry that does not answer raises Unavailable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 from lake.errors import DeclarationError, LakeError, Unavailable, install
 from lake.records import avro_values, json_value
 from lake.records.given import Given
-from lake.sources.kafka.options import Options
+from lake.sources.kafka.options import KafkaOptions
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -40,22 +40,22 @@ UNKNOWN: Final = 404
 
 
 class UndecodableError(Exception):
-    """Bytes that are not what the source's file says."""
+    """Bytes that are not in the declared format."""
 
 
 def refused(why: object, value: bytes) -> str:
-    """A text that no contract takes: why, and the bytes."""
+    """Return a text that every contract rejects: the reason, and the bytes."""
     return f"cannot be decoded: {' '.join(str(why).split())[:300]}; its bytes: {shown(value)}"
 
 
 def shown(value: bytes) -> str:
-    """Bytes for people: what is printable as it is, the rest escaped."""
+    """Return bytes as text, with unprintable characters escaped."""
     text = value.decode("utf-8", "backslashreplace")
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def of_json(value: bytes, _: Headers = ()) -> str:
-    """JSON, without the prefix of the wire format."""
+    """Return JSON text without the prefix of the wire format."""
     if value[:1] in {b"\x00", b"\x01"}:
         value = value[PREFIX_BYTES[value[0]] :]
     text = of_text(value)
@@ -65,7 +65,7 @@ def of_json(value: bytes, _: Headers = ()) -> str:
 
 
 def of_text(value: bytes, _: Headers = ()) -> str:
-    """UTF-8."""
+    """Return UTF-8 text."""
     try:
         return value.decode()
     except UnicodeDecodeError as error:
@@ -73,7 +73,7 @@ def of_text(value: bytes, _: Headers = ()) -> str:
 
 
 def of_base64(value: bytes, _: Headers = ()) -> str:
-    """Any bytes."""
+    """Return bytes as base64."""
     return base64.b64encode(value).decode()
 
 
@@ -81,19 +81,19 @@ PLAIN: Final[Mapping[str, Decode]] = {"json": of_json, "text": of_text, "base64"
 
 
 @contextmanager
-def decoders(options: Options) -> Iterator[Callable[[str, bool], Decode]]:
-    """What gives the decoder of a format ("json", "avro", "text", "base64"), of values or, where true, of keys."""
-    registry = Registry(options)
+def decoders(options: KafkaOptions) -> Iterator[Callable[[str, bool], Decode]]:
+    """Yield a function that returns the decoder for a format and for values or keys (true)."""
+    registry = SchemaRegistry(options)
     try:
-        yield lambda name, is_key: Avro(registry, is_key=is_key) if name == "avro" else PLAIN[name]
+        yield lambda name, is_key: AvroDecoder(registry, is_key=is_key) if name == "avro" else PLAIN[name]
     finally:
         registry.close()
 
 
-class Avro:
-    """Decodes Avro in the wire format, by the schema that its writer registered."""
+class AvroDecoder:
+    """Decoder of Avro in the wire format, by the writer's registered schema."""
 
-    def __init__(self, registry: Registry, *, is_key: bool = False) -> None:
+    def __init__(self, registry: SchemaRegistry, *, is_key: bool = False) -> None:
         from confluent_kafka.serialization import MessageField
 
         self._registry = registry
@@ -108,13 +108,13 @@ class Avro:
         try:
             context = SerializationContext("", self._field, list(headers))
             payload = dual_schema_id_deserializer(value, context, schema_id)
-        except Exception as error:  # whatever the library makes of bytes without a prefix
+        except Exception as error:  # of any kind, for bytes without a prefix
             raise UndecodableError(f"not in the wire format of a schema registry ({error})") from None
         decode, data = self._registry.decoder(schema_id.guid or schema_id.id), payload.read()
         try:
             given, end = decode(data, 0)
             text = json.dumps(_as_json(given), ensure_ascii=False)
-        except Exception as error:  # whatever the library makes of bytes that are not of the schema
+        except Exception as error:  # of any kind, for bytes of another schema
             raise UndecodableError(
                 f"not of the schema {schema_id.guid or schema_id.id} ({type(error).__name__}: {error})"
             ) from None
@@ -124,7 +124,6 @@ class Avro:
 
 
 def _as_json(given: Given) -> Given:
-    """Return a value of Avro as JSON has it: decimals, times, bytes and floats that are not finite as texts."""
     match given:
         case dict():
             return {name: _as_json(part) for name, part in given.items()}
@@ -139,10 +138,10 @@ def _as_json(given: Given) -> Given:
     return json_value.plain(given)
 
 
-class Registry:
-    """Schema registry, read by Confluent's own client. Its answers are cached for one delivery."""
+class SchemaRegistry:
+    """Client of a schema registry. Its answers are cached for one delivery."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: KafkaOptions) -> None:
         self.options = options
         self._decoders: dict[object, avro_values.Decode | UndecodableError] = {}
         self._opened: SchemaRegistryClient | None = None
@@ -167,7 +166,7 @@ class Registry:
             )
         from confluent_kafka.schema_registry import SchemaRegistryClient
 
-        for name in ("httpx", "httpcore"):  # they tell each request, which is nothing to a person
+        for name in ("httpx", "httpcore"):  # they log each request
             logging.getLogger(name).setLevel(logging.WARNING)
         given = {
             name: int(setting) if setting.isdecimal() else str(setting)
@@ -181,7 +180,6 @@ class Registry:
             raise DeclarationError(what, where=self.options.where, fix="correct it in [registry]") from None
 
     def decoder(self, key: object) -> avro_values.Decode:
-        """Return the decoder of values of the schema `key` (an id or a GUID)."""
         if key not in self._decoders:
             try:
                 self._decoders[key] = self._parsed(self._schema(key))
@@ -194,11 +192,10 @@ class Registry:
 
     def _schema(self, key: object) -> Schema:
         if isinstance(key, int):
-            return self._asked(partial(self._client.get_schema, key), f"schema {key}")
-        return self._asked(partial(self._client.get_schema_by_guid, str(key)), f"schema {key}")
+            return self._request(partial(self._client.get_schema, key), f"schema {key}")
+        return self._request(partial(self._client.get_schema_by_guid, str(key)), f"schema {key}")
 
-    def _asked(self, ask: Callable[[], T], what: str) -> T:
-        """An answer. Raises UndecodableError where the registry has none, Unavailable where it is silent."""
+    def _request(self, ask: Callable[[], T], what: str) -> T:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
@@ -206,13 +203,13 @@ class Registry:
         except SchemaRegistryError as error:
             if error.http_status_code == UNKNOWN:
                 raise UndecodableError(f"the registry has no {what}") from None
-            raise self._meant(error.error_message, error.http_status_code in FORBIDDEN) from None
+            raise self._as_error(error.error_message, error.http_status_code in FORBIDDEN) from None
         except LakeError:
             raise
-        except Exception as error:  # of httpx, and of what it is built on
-            raise self._meant(str(error) or type(error).__name__, False) from None
+        except Exception as error:  # of httpx or the libraries below it
+            raise self._as_error(str(error) or type(error).__name__, False) from None
 
-    def _meant(self, reason: str, forbidden: bool) -> LakeError:
+    def _as_error(self, reason: str, forbidden: bool) -> LakeError:
         reason, where = self.options.redacted(str(reason)), self.options.where
         if forbidden:
             fix = "correct the settings of authentication in [registry]"
@@ -233,25 +230,24 @@ class Registry:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", avro.errors.IgnoredLogicalType)
                 parsed = [avro.schema.make_avsc_object(text, names) for text in texts][-1]
-        except Exception as error:  # whatever the library makes of a schema that is none
+        except Exception as error:  # of any kind, for an invalid schema
             raise UndecodableError(f"its schema cannot be read ({error})") from None
         if avro_values.is_endless(parsed):
             raise UndecodableError("its schema has arrays of values without a size")
         return avro_values.decoder(parsed)
 
     def _with_references(self, schema: Schema, visited: set[tuple[str, int]] | None = None) -> Iterable[str]:
-        """The texts of the schemas that `schema` refers to, each before it is needed, and its own."""
         visited = set() if visited is None else visited
         for reference in schema.references or ():
             subject, version = str(reference.subject), int(reference.version or 0)
             if (subject, version) not in visited:
                 visited.add((subject, version))
                 what = f"version {version} of {subject}, to which a schema refers"
-                referenced = self._asked(partial(self._client.get_version, subject, version), what)
+                referenced = self._request(partial(self._client.get_version, subject, version), what)
                 yield from self._with_references(referenced.schema, visited)
         yield str(schema.schema_str)
 
 
 def headers_of(message: Message) -> Headers:
-    """A record's headers."""
+    """Return a record's headers."""
     return cast(Headers, message.headers() or ())

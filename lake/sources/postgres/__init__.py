@@ -1,4 +1,4 @@
-"""PostgreSQL, by logical replication: `kind = "postgres"`."""
+"""PostgreSQL as a source, by logical replication."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import psycopg  # noqa: F401 who lacks the extra is told when the source is decl
 
 from lake.contracts.contract import Contract
 from lake.sources.postgres.options import read_options
-from lake.sources.postgres.reader import Postgres
+from lake.sources.postgres.reader import PostgresSource
 
 
-def of(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Postgres:
-    """The source that the file `where` declares. Raises DeclarationError with all faults of it; connects to nothing."""
-    return Postgres(read_options(name, options, contracts, where))
+def of(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> PostgresSource:
+    """Return the source that the file `where` declares, not connected. Raises DeclarationError with all faults."""
+    return PostgresSource(read_options(name, options, contracts, where))

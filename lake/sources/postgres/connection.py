@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, for what is read from it and what is written to it: made, and refused in words of ours."""
+"""Connections to PostgreSQL for sources and sinks, and translation of connection errors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 PASSING: Final = frozenset({"08", "53", "57", "58"})
-"""Classes of SQLSTATE that may be gone the next time: the connection, resources, an operator, the system."""
+"""Classes of SQLSTATE that may pass: connection, resources, operator intervention, system."""
 
 
 def connect(dsn: str, name: str, where: str, **more: str) -> Connection:
-    """A connection that commits each statement, by what libpq reads; `name` is who it says that it is.
+    """Return an autocommit connection by a libpq connection string; `name` becomes the application name.
 
-    Raises Unavailable where the server does not answer, DeclarationError where it refuses.
+    Raises Unavailable if the server does not answer, DeclarationError if it rejects the login.
     """
     import psycopg
 
@@ -38,8 +38,8 @@ def connect(dsn: str, name: str, where: str, **more: str) -> Connection:
 
 
 def _refused(message: str, where: str) -> LakeError:
-    """libpq has no code for why it could not connect: the texts of a server that speaks English are known."""
-    reason = [line for line in message.strip().splitlines() if not line.startswith("\t")][-1]  # not libpq's hints
+    """Return the LakeError for a failed connection. libpq has no error code, so English texts are matched."""
+    reason = [line for line in message.strip().splitlines() if not line.startswith("\t")][-1]  # without libpq's hints
     if "password authentication failed" in message or "no password supplied" in message or "does not exist" in message:
         fix = "name a role that may log in, its password and its database"
         return DeclarationError(f"PostgreSQL refused: {reason}", where=where, fix=fix)
@@ -47,23 +47,23 @@ def _refused(message: str, where: str) -> LakeError:
 
 
 def answer(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    """The rows that a statement answers with: none where it has none."""
+    """Return the rows of a statement; none if it has no result."""
     cursor = connection.execute(sql.encode(), parameters or None)
     return cursor.fetchall() if cursor.description else []
 
 
 def is_passing(error: psycopg.Error) -> bool:
-    """Whether what failed may succeed the next time."""
+    """Return whether a retry may succeed."""
     import psycopg
 
     return isinstance(error, psycopg.OperationalError) or (error.sqlstate or "")[:2] in PASSING
 
 
 def unavailable(message: str, where: str) -> Unavailable:
-    """That the server could not answer now."""
+    """Return the error for a server that could not answer now."""
     return Unavailable(f"PostgreSQL could not answer: {message}", where=where, fix="try again")
 
 
 def failed(message: str, where: str) -> LakeError:
-    """That the server failed in a way of which nothing more is known."""
+    """Return the error for any other failure of the server."""
     return LakeError(f"PostgreSQL failed: {message}", where=where, fix="see the server's log")

@@ -1,4 +1,4 @@
-"""The published tables exactly as they are at one place of the log, while others write."""
+"""Copies of published tables as of one position of the log, while others write."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError, Unavailable
-from lake.sources.postgres.options import Options
-from lake.sources.postgres.publication import REWRITTEN, Ask, Table, faults, locking, published
-from lake.sources.postgres.server import Server
+from lake.sources.postgres.options import PostgresOptions
+from lake.sources.postgres.publication import REWRITTEN, Ask, PublishedTable, faults, locking, published
+from lake.sources.postgres.server import PostgresServer
 
 if TYPE_CHECKING:
     from lake.sources.postgres.connection import Connection
 
 ATTEMPTS: Final = 20
-"""So often a place for a copy is taken before it is given up for now."""
+"""Attempts to take a copy before it fails."""
 
 
 @dataclass(frozen=True)
-class Exported:
-    """The published tables as of `lsn`, over a connection that sees them so; `at` is microseconds since 1970."""
+class ExportedTables:
+    """Published tables as of `lsn`, over a connection with that snapshot; `at` is in microseconds since 1970."""
 
     lsn: int
     at: int
-    tables: Mapping[str, Table]
+    tables: Mapping[str, PublishedTable]
     connection: Connection
 
-    def rows(self, table: Table) -> Iterator[tuple[str | None, ...]]:
+    def rows(self, table: PublishedTable) -> Iterator[tuple[str | None, ...]]:
         with self.connection.cursor() as cursor, cursor.copy(f"COPY ({table.query}) TO STDOUT".encode()) as copy:
             yield from copy.rows()
 
 
-def fitting(ask: Ask, options: Options, version: int) -> Mapping[str, Table]:
-    """The published tables, as `ask` sees them. Raises DeclarationError for all that does not fit the streams."""
+def fitting(ask: Ask, options: PostgresOptions, version: int) -> Mapping[str, PublishedTable]:
+    """Return the published tables, queried by `ask`. Raises DeclarationError for all that does not fit the streams."""
     tables, lacking = published(ask, options.publication, version=version, where=options.where)
     wrong = faults(tables, lacking, options)
     if wrong:
@@ -43,15 +43,17 @@ def fitting(ask: Ask, options: Options, version: int) -> Mapping[str, Table]:
 
 
 @contextmanager
-def exporting(server: Server, options: Options, streams: Sequence[str], version: int) -> Iterator[Exported]:
-    """The tables of `streams` as of a place. Waits until the transactions that are running have ended.
+def exporting(
+    server: PostgresServer, options: PostgresOptions, streams: Sequence[str], version: int
+) -> Iterator[ExportedTables]:
+    """Yield the tables of `streams` as of one position. Waits for running transactions to end.
 
-    What empties or rewrites a table shows at once to those who look at an earlier state too (PostgreSQL's
-    documentation, "Caveats" of concurrency control). So that is kept out while the block lasts, and where it came
-    between the place and that, another place is taken. Raises Unavailable, and DeclarationError as `fitting` does.
+    TRUNCATE and table rewrites are visible to older snapshots too (PostgreSQL's documentation, "Caveats" of concurrency
+    control). So the tables are locked against them, and if one came before the lock, another position is taken. Raises
+    Unavailable, and DeclarationError as `fitting` does.
     """
     for _ in range(ATTEMPTS):
-        with server.exported(options.slot) as (lsn, connection), server.asking():
+        with server.exported(options.slot) as (lsn, connection), server.translated_errors():
             at = server.place().at
 
             def ask(sql: str, *parameters: object, of: Connection = connection) -> list[tuple[Any, ...]]:
@@ -61,7 +63,7 @@ def exporting(server: Server, options: Options, streams: Sequence[str], version:
             connection.execute(locking([export[options.tables[stream]] for stream in streams]).encode())
             tables = fitting(ask, options, version)
             if not ask(REWRITTEN, [tables[options.tables[stream]].id for stream in streams]):
-                yield Exported(lsn, at, tables, connection)
+                yield ExportedTables(lsn, at, tables, connection)
                 return
     raise Unavailable(
         "the tables are emptied or rewritten faster than they can be copied", where=options.where, fix="try again"

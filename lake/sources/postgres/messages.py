@@ -1,18 +1,17 @@
-"""Changes of tables as Debezium writes them, so that `lake.ingest` reads them as it does those, and one may follow.
+"""Changes of tables as Debezium messages, so that contracts read them like those of Debezium itself.
 
     {"op": "u", "before": …, "after": {"id": 1, …}, "ts_ms": …, "source": {"connector": "postgresql", "name": "shop",
      "db": "shop", "schema": "public", "table": "orders", "snapshot": "false", "txId": 734, "ts_ms": …, "ts_us": …,
      "lsn": 24023128, "ordinal": 3}}
 
-`source.lsn` is where the transaction was committed: it grows in the order in which changes became visible, which the
-place of the change itself does not. `source.ordinal` is the change's number in its transaction, from 1: identity and
-order of changes are (lsn, ordinal), across all tables. A row of a copy (op r) has the place at which the copy was taken
-and the ordinal 0: it beats what was committed before, and a change at the same place beats it. Where a table is copied
-anew, a truncate with ordinal -1 comes first, so that rows which nobody saw deleted are gone.
+`source.lsn` is the commit's LSN, which grows in the order in which changes became visible; the LSN of a change does
+not. `source.ordinal` is the change's number in its transaction, from 1. (lsn, ordinal) identifies and orders changes
+across all tables. A copied row (op r) has the copy's LSN and ordinal 0: it follows earlier commits and precedes changes
+at the same LSN. A repeated copy begins with a truncate of ordinal -1, which removes rows whose delete was missed.
 
-`source.ts_ms` and `ts_us` are when the transaction was committed, or the copy taken. `before` is the old row where the
-table's replica identity is full, else null; that of a delete has the identity's columns at least. An update that
-changes the contract's key is a delete and a create. What a value looks like says `lake.sources.postgres.values`.
+`source.ts_ms` and `ts_us` are the time of the commit or copy. `before` is the old row if the replica identity is full,
+else null; for a delete it has at least the identity. An update of the contract's key becomes a delete and a create. For
+values see lake.sources.postgres.values.
 """
 
 from __future__ import annotations
@@ -22,34 +21,34 @@ from dataclasses import dataclass, field
 from json.encoder import encode_basestring
 from typing import Final
 
-from lake.sources.postgres.pgoutput import UNCHANGED, Delete, Insert, Relation, Row, Update
-from lake.sources.postgres.values import Codec, Declared, codec
+from lake.sources.postgres.pgoutput import UNCHANGED, Delete, Insert, PgRelation, Row, Update
+from lake.sources.postgres.values import Codec, PgType, codec
 
 ERA_BITS: Final = 56
-"""A place is the LSN, which never needs more bits than these, and above them how often the server was another one."""
+"""Bits of an LSN in a place. The bits above count changes of the server."""
 COPIED: Final = 0
 DUMPED: Final = -1
 
 
 def place(lsn: int, era: int = 0) -> int:
-    """The number by which the changes at `lsn` are ordered: LSNs of a server that took over begin anew, eras do not."""
+    """Return the number that orders changes at `lsn`. LSNs restart after a failover, eras do not."""
     return (era << ERA_BITS) + lsn
 
 
 def shown(lsn: int) -> str:
-    """An LSN as PostgreSQL writes it."""
+    """Return an LSN as PostgreSQL writes it."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def read_lsn(text: str) -> int:
-    """The number of an LSN that PostgreSQL wrote."""
+    """Parse an LSN."""
     high, low = text.split("/")
     return (int(high, 16) << 32) + int(low, 16)
 
 
 @dataclass(frozen=True)
-class Moment:
-    """What all changes of a transaction, or all rows of a copy, have in common: `at` is in microseconds since 1970."""
+class CommitMoment:
+    """Common fields of all changes of a transaction, or all rows of a copy. `at` is in microseconds since 1970."""
 
     lsn: int
     at: int
@@ -58,7 +57,6 @@ class Moment:
 
     @property
     def tail(self) -> str:
-        """The end of a message but its ordinal."""
         millis = self.at // 1000
         xid = "" if self.xid is None else f'"txId":{self.xid},'
         return f'{xid}"ts_ms":{millis},"ts_us":{self.at},"lsn":{place(self.lsn, self.era)},"ordinal":'
@@ -66,7 +64,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Images:
-    """The rows of one version of a table as JSON. `key` names the columns that are the contract's key."""
+    """Writer of a table's rows as JSON. `key` has the indexes of the contract's key columns."""
 
     names: Sequence[str]
     codecs: Sequence[Codec]
@@ -82,8 +80,8 @@ class Images:
         object.__setattr__(self, "_columns", columns)
 
     @classmethod
-    def of(cls, relation: Relation, key: Mapping[str, Sequence[str]], declared: Mapping[int, Declared]) -> Images:
-        """Those of `relation`; `key` has, for each field of the contract's key, the names that its column may have."""
+    def of(cls, relation: PgRelation, key: Mapping[str, Sequence[str]], declared: Mapping[int, PgType]) -> Images:
+        """Return the writer for `relation`; `key` has the possible column names of each key field."""
         names = [column.name for column in relation.columns]
         return cls(
             names,
@@ -100,7 +98,6 @@ class Images:
         return "{" + ",".join(parts) + "}"
 
     def identity(self, row: Row) -> str:
-        """Those columns of an old row that it has, where it has the identity alone."""
         parts = [
             name + ("null" if value is None else placeholder if value is UNCHANGED else write(value))
             for (name, write, placeholder), value, kept in zip(self._columns, row, self.of_identity, strict=True)
@@ -109,21 +106,20 @@ class Images:
         return "{" + ",".join(parts) + "}"
 
     def moved(self, old: Row, new: Row) -> bool:
-        """Whether the contract's key is another one now."""
         return any(old[at] != new[at] for at in self.key)
 
 
 def completed(new: Row, old: Row) -> Row:
-    """`new` with the values that it does not say from `old`, a whole row."""
+    """Return `new` with UNCHANGED values taken from the whole row `old`."""
     return tuple(before if value is UNCHANGED else value for value, before in zip(new, old, strict=True))
 
 
 Change = tuple[str, str, str]
-"""The op of a message, and its `before` and `after` as JSON."""
+"""Op of a message, and its `before` and `after` as JSON."""
 
 
 def changes(message: Insert | Update | Delete, images: Images) -> Sequence[Change]:
-    """The messages of one change: two where an update changes the contract's key, else one."""
+    """Return the messages of one change: two if an update changes the contract's key, else one."""
     if isinstance(message, Insert):
         return (("c", "null", images.whole(message.new)),)
     if isinstance(message, Delete):
@@ -146,13 +142,13 @@ def changes(message: Insert | Update | Delete, images: Images) -> Sequence[Chang
 
 
 def head(source: str, database: str, schema: str, table: str, *, snapshot: str = "false") -> str:
-    """The beginning of `source` in the messages of a table."""
+    """Return the beginning of `source` in a table's messages."""
     names = {"name": source, "db": database, "schema": schema, "table": table, "snapshot": snapshot}
     parts = ",".join(f'"{name}":{encode_basestring(value)}' for name, value in names.items())
     return f'"source":{{"connector":"postgresql",{parts},'
 
 
 def message(change: Change, ts_ms: int, about: str, ordinal: int) -> str:
-    """The text of a message; `about` is the `head` of its table and the `tail` of its moment."""
+    """Return the text of a message; `about` is the `head` of its table and the `tail` of its moment."""
     op, before, after = change
     return f'{{"op":"{op}","before":{before},"after":{after},"ts_ms":{ts_ms},{about}{ordinal}}}}}'

@@ -1,15 +1,4 @@
-"""What `sources/<name>.toml` says of a PostgreSQL database.
-
-kind = "postgres"
-dsn = "env:SHOP_DSN"          or "service=shop", "host=db.example dbname=shop user=lake": without a password
-publication = "lake"
-slot = "lake_shop"            by default lake_<name>; one for each source, made by its first read
-snapshot = true               false: no copy of the tables at first, changes alone
-changes = 100000              messages after which a delivery takes no further transaction
-
-[streams]
-orders = "public.orders"
-"""
+"""Validated options of a PostgreSQL source. They are described in docs/how-to/postgres.md."""
 
 from __future__ import annotations
 
@@ -28,8 +17,8 @@ SLOT: Final = r"[a-z0-9_]{1,63}"
 
 
 @dataclass(frozen=True)
-class Options:
-    """A declared database: `tables` has the "schema.table" of each stream, `contracts` its contract."""
+class PostgresOptions:
+    """Validated options. `tables` has the "schema.table" of each stream, `contracts` its contract."""
 
     name: str
     where: str
@@ -42,13 +31,15 @@ class Options:
     changes: int = CHANGES
 
 
-def read_options(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Options:
-    """The options that a source's file says. Raises one DeclarationError with all its faults."""
+def read_options(
+    name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str
+) -> PostgresOptions:
+    """Return the options of a file. Raises one DeclarationError with all faults."""
     faults = [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(name, options, contracts)]
     if faults:
         raise DeclarationError.all(faults)
     streams: Mapping[str, str] = options["streams"]
-    return Options(
+    return PostgresOptions(
         name=name,
         where=where,
         dsn=options["dsn"],
@@ -66,13 +57,12 @@ def _slot(name: str) -> str:
 
 
 def _faults(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
-    """(what, fix) of everything that is wrong."""
     for option in options.keys() - set(KNOWN):
         yield f"unknown option {option!r}", did_you_mean(option, KNOWN)
     for option in ("dsn", "publication"):
         if not isinstance(options.get(option), str) or not options[option]:
             yield f"{option} is missing, or is not text", f'{option} = "…"'
-    if _has_password(options.get("dsn")):  # what it is, is never shown
+    if _has_password(options.get("dsn")):  # which is never shown
         yield "dsn has a password in it", 'put the whole string into the environment: dsn = "env:SHOP_DSN"'
     slot = options.get("slot", _slot(name))
     if not isinstance(slot, str) or not re.fullmatch(SLOT, slot):
@@ -86,7 +76,6 @@ def _faults(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contr
 
 
 def _has_password(dsn: object) -> bool:
-    """Whether a file says a password."""
     if not isinstance(dsn, str) or isinstance(dsn, FromEnvironment):
         return False
     return re.search(r"\bpassword\s*=|^\w+://[^/@]*:[^/@]*@", dsn) is not None
@@ -121,5 +110,4 @@ def _contract_faults(contract: Contract, table: str) -> Iterator[tuple[str, str]
 
 
 def _names(name: str, shorter: str) -> bool:
-    """Whether `shorter` is `name`, or the end of it."""
     return f".{name}".endswith(f".{shorter}")

@@ -1,8 +1,7 @@
-"""What PostgreSQL's plugin `pgoutput` says of a database's changes: its messages of protocol version 1, decoded.
+"""Decoder of pgoutput messages, protocol version 1 (PostgreSQL's documentation, "Logical Replication Message Formats").
 
-Source: PostgreSQL's documentation, "Logical Replication Message Formats". Numbers are big-endian, texts end with a
-zero byte, times count microseconds since 2000. Values come as texts, as the type's output function writes them in the
-session that reads; a large value that an update did not touch comes as UNCHANGED. Pure: bytes in, tuples out.
+Numbers are big-endian, texts are zero-terminated, times count microseconds since 2000. Values are texts as the type's
+output function writes them. A large value that an update did not change is UNCHANGED.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ EPOCH: Final = 946_684_800_000_000
 
 
 class Unchanged(Enum):
-    """The mark of a large value (TOAST) that is not sent, as an update left it as it was."""
+    """Mark of a large value (TOAST) that is not sent because an update did not change it."""
 
     TOAST = "u"
 
@@ -29,7 +28,7 @@ Row: TypeAlias = tuple[Value, ...]
 
 
 class Begin(NamedTuple):
-    """A transaction begins that is committed `at` (microseconds since 1970) by the record at `lsn`."""
+    """Begin of a transaction committed `at` (microseconds since 1970) by the record at `lsn`."""
 
     lsn: int
     at: int
@@ -37,22 +36,22 @@ class Begin(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """The transaction's end. The record of its commit is at `lsn` and ends before `end`."""
+    """End of a transaction. Its commit record is at `lsn` and ends before `end`."""
 
     lsn: int
     end: int
     at: int
 
 
-class Origin(NamedTuple):
-    """The transaction was replicated from the server `name`, where its commit was at `lsn`."""
+class ReplicationOrigin(NamedTuple):
+    """Origin of a replicated transaction: the server `name`, and its commit's `lsn` there."""
 
     lsn: int
     name: str
 
 
-class Column(NamedTuple):
-    """A column of a relation; `type` is the number of its type in pg_type, `of_identity` whether old rows have it."""
+class RelationColumn(NamedTuple):
+    """Column of a relation. `type` is its OID in pg_type; `of_identity`: whether old rows have it."""
 
     name: str
     type: int
@@ -60,18 +59,18 @@ class Column(NamedTuple):
     of_identity: bool
 
 
-class Relation(NamedTuple):
-    """A table as it is from here on. `identity` is what old rows have: d its primary key, i an index, f all, n none."""
+class PgRelation(NamedTuple):
+    """Table definition valid from here on. Replica `identity`: d primary key, i index, f full, n none."""
 
     id: int
     schema: str
     name: str
     identity: str
-    columns: tuple[Column, ...]
+    columns: tuple[RelationColumn, ...]
 
 
 class Type(NamedTuple):
-    """The name of a type that is not built in."""
+    """Name of a type that is not built in."""
 
     id: int
     schema: str
@@ -79,14 +78,14 @@ class Type(NamedTuple):
 
 
 class Insert(NamedTuple):
-    """A new row of the relation with the number `relation`."""
+    """New row of the relation with OID `relation`."""
 
     relation: int
     new: Row
 
 
 class Update(NamedTuple):
-    """A changed row. `old` is whole where `whole`, else it has the identity alone; None where that did not change."""
+    """Changed row. `old` is complete if `whole`, else it has the identity only; None if that did not change."""
 
     relation: int
     old: Row | None
@@ -95,7 +94,7 @@ class Update(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """A row that is gone; `old` is whole, or has the identity alone."""
+    """Deleted row. `old` is complete if `whole`, else it has the identity only."""
 
     relation: int
     old: Row
@@ -103,15 +102,15 @@ class Delete(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """Relations that were emptied by one command."""
+    """Relations truncated by one command."""
 
     relations: tuple[int, ...]
     cascade: bool
     restart_identity: bool
 
 
-class Message(NamedTuple):
-    """What a program wrote to the log by pg_logical_emit_message."""
+class LogicalMessage(NamedTuple):
+    """Message written to the log by pg_logical_emit_message."""
 
     transactional: bool
     lsn: int
@@ -119,7 +118,9 @@ class Message(NamedTuple):
     content: bytes
 
 
-Decoded: TypeAlias = Begin | Commit | Origin | Relation | Type | Insert | Update | Delete | Truncate | Message
+Decoded: TypeAlias = (
+    Begin | Commit | ReplicationOrigin | PgRelation | Type | Insert | Update | Delete | Truncate | LogicalMessage
+)
 
 _SHORT, _INT = Struct("!H"), Struct("!I")
 _BEGIN, _COMMIT, _ORIGIN = Struct("!qqI"), Struct("!Bqqq"), Struct("!q")
@@ -129,7 +130,7 @@ _NEW, _KEY, _OLD = b"NKO"
 
 
 def decode(data: bytes) -> Decoded:
-    """The message that `data` is. Raises ValueError for what is none of protocol version 1 in text format."""
+    """Decode one message. Raises ValueError if it is none of protocol version 1 in text format."""
     reader = _READERS.get(data[:1])
     if reader is None:
         raise ValueError(f"a message of unknown kind {data[:1]!r}")
@@ -153,13 +154,13 @@ def _commit(data: bytes) -> tuple[Commit, int]:
     return Commit(lsn, end, at + EPOCH), 1 + _COMMIT.size
 
 
-def _origin(data: bytes) -> tuple[Origin, int]:
+def _origin(data: bytes) -> tuple[ReplicationOrigin, int]:
     (lsn,) = _ORIGIN.unpack_from(data, 1)
     name, end = _text(data, 1 + _ORIGIN.size)
-    return Origin(lsn, name), end
+    return ReplicationOrigin(lsn, name), end
 
 
-def _relation(data: bytes) -> tuple[Relation, int]:
+def _relation(data: bytes) -> tuple[PgRelation, int]:
     (number,) = _INT.unpack_from(data, 1)
     schema, at = _text(data, 5)
     name, at = _text(data, at)
@@ -172,8 +173,8 @@ def _relation(data: bytes) -> tuple[Relation, int]:
         column, at = _text(data, at + 1)
         kind, modifier = _COLUMN.unpack_from(data, at)
         at += _COLUMN.size
-        columns.append(Column(column, kind, modifier, bool(flags & 1)))
-    return Relation(number, schema or "pg_catalog", name, identity, tuple(columns)), at
+        columns.append(RelationColumn(column, kind, modifier, bool(flags & 1)))
+    return PgRelation(number, schema or "pg_catalog", name, identity, tuple(columns)), at
 
 
 def _type(data: bytes) -> tuple[Type, int]:
@@ -214,16 +215,16 @@ def _truncate(data: bytes) -> tuple[Truncate, int]:
     return Truncate(relations, bool(options & 1), bool(options & 2)), at + 4 * count
 
 
-def _message(data: bytes) -> tuple[Message, int]:
+def _message(data: bytes) -> tuple[LogicalMessage, int]:
     flags, lsn = _MESSAGE.unpack_from(data, 1)
     prefix, at = _text(data, 1 + _MESSAGE.size)
     (length,) = _INT.unpack_from(data, at)
     end = at + 4 + length
-    return Message(bool(flags & 1), lsn, prefix, data[at + 4 : end]), end
+    return LogicalMessage(bool(flags & 1), lsn, prefix, data[at + 4 : end]), end
 
 
 def _row(data: bytes, at: int) -> tuple[Row, int]:
-    """TupleData: of each column n (null), u (unchanged), or t with the length and the text."""
+    """Decode TupleData: for each column n (null), u (unchanged), or t with length and text."""
     (count,) = _SHORT.unpack_from(data, at)
     at += 2
     row: list[Value] = []

@@ -1,4 +1,4 @@
-"""A publication beside the streams that are read from it: PostgreSQL is silent about a table that is not in one."""
+"""Published tables, and how they differ from the streams. PostgreSQL does not report unpublished tables."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final, LiteralString
 from lake.contracts.contract import Contract
 from lake.contracts.fields import UNCHANGED, Field
 from lake.errors import DeclarationError, did_you_mean
-from lake.sources.postgres.options import Options
+from lake.sources.postgres.options import PostgresOptions
 from lake.sources.postgres.server import quoted_name
 
 Ask = Callable[..., list[tuple[Any, ...]]]
 COLUMN_LISTS: Final = 150_000
-"""From this version on a publication may have columns and rows left out."""
+"""Server version from which publications can omit columns and rows."""
 OPERATIONS: Final = ("insert", "update", "delete", "truncate")
 ARRAYS: Final = ("array<string>",)
 
@@ -50,12 +50,12 @@ REWRITTEN: Final[LiteralString] = """
     JOIN pg_class c ON c.oid = part.oid
     WHERE c.relfilenode <> 0 AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid)
 """
-"""Tables whose file is another one than it was as of the transaction's state: a function looks at what is now."""
+"""Tables rewritten since the transaction's snapshot: pg_relation_filenode returns the current file."""
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a published table. `large` is whether its values may be left out of an update."""
+class PublishedColumn:
+    """Column of a published table. `large`: updates may omit its value."""
 
     name: str
     type: int
@@ -64,9 +64,9 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A published table as it is now. `published` changes when it, or its publication, leaves and comes back, and when
-    the publication is altered: "number of the publication.its newest change/what of it names the table".
+class PublishedTable:
+    """Published table. `published` is "publication OID.its newest change/entry": it changes if the table or publication
+    is dropped and added again, or the publication is altered.
     """
 
     id: int
@@ -74,35 +74,36 @@ class Table:
     name: str
     identity: str
     partitioned: bool
-    columns: tuple[Column, ...]
+    columns: tuple[PublishedColumn, ...]
     rows: str | None
     published: str
 
     @property
     def query(self) -> str:
-        """SQL of the rows that are published, in the columns that are."""
         columns = ", ".join(quoted_name(column.name) for column in self.columns)
         where = f" WHERE {self.rows}" if self.rows else ""
         return f"SELECT {columns} FROM {self.relation}{where}"
 
     @property
     def relation(self) -> str:
-        """SQL of what holds its rows: of a partitioned table its parts, of others the table without its heirs."""
+        """Return SQL of the relation with its rows: a partitioned table with its partitions, others without
+        descendants.
+        """
         only = "" if self.partitioned else "ONLY "
         return f"{only}{quoted_name(self.schema)}.{quoted_name(self.name)}"
 
 
-def locking(tables: Sequence[Table]) -> str:
-    """SQL that keeps out, until the transaction's end, what empties or alters one of `tables`; rows may be written."""
+def locking(tables: Sequence[PublishedTable]) -> str:
+    """Return SQL that locks tables against TRUNCATE and ALTER until the transaction ends; writes are allowed."""
     return f"LOCK TABLE {', '.join(table.relation for table in tables)} IN ACCESS SHARE MODE"
 
 
-def published(ask: Ask, publication: str, *, version: int, where: str) -> tuple[Mapping[str, Table], Sequence[str]]:
-    """The tables of a publication by "schema.table", and the operations that it leaves out.
+def published(
+    ask: Ask, publication: str, *, version: int, where: str
+) -> tuple[Mapping[str, PublishedTable], Sequence[str]]:
+    """Return the tables of a publication by "schema.table", and the operations that it omits.
 
-    `ask` runs a query; `version` is the server's, such as 150004.
-
-    Raises DeclarationError where there is no such publication.
+    `ask` runs a query; `version` is the server's, such as 150004. Raises DeclarationError if it does not exist.
     """
     answer = ask(PUBLICATION, publication)
     if not answer:
@@ -123,7 +124,7 @@ def published(ask: Ask, publication: str, *, version: int, where: str) -> tuple[
     for of, *about in ask(COLUMNS, [row[4] for row in tables]):
         columns.setdefault(of, []).append(about)
     by_name = {
-        f"{schema}.{name}": Table(
+        f"{schema}.{name}": PublishedTable(
             id=of,
             schema=schema,
             name=name,
@@ -138,15 +139,17 @@ def published(ask: Ask, publication: str, *, version: int, where: str) -> tuple[
     return by_name, [name for name, is_in in zip(OPERATIONS, operations, strict=True) if not is_in]
 
 
-def _columns(rows: Sequence[Sequence[Any]], names: Sequence[str] | None, identity: str) -> Iterator[Column]:
+def _columns(rows: Sequence[Sequence[Any]], names: Sequence[str] | None, identity: str) -> Iterator[PublishedColumn]:
     for name, kind, storage, in_index, in_key in rows:
         if names is None or name in names:
             of_identity = {"f": True, "i": in_index, "d": in_key}.get(identity, False)
-            yield Column(name, kind, storage != "p", of_identity)
+            yield PublishedColumn(name, kind, storage != "p", of_identity)
 
 
-def faults(tables: Mapping[str, Table], lacking: Sequence[str], options: Options) -> list[DeclarationError]:
-    """What keeps the streams from being what the tables of the publication are."""
+def faults(
+    tables: Mapping[str, PublishedTable], lacking: Sequence[str], options: PostgresOptions
+) -> list[DeclarationError]:
+    """Return the differences between the published tables and the streams."""
     publication, wrong = quoted_name(options.publication), []
     if lacking:
         wrong.append(
@@ -174,8 +177,7 @@ def faults(tables: Mapping[str, Table], lacking: Sequence[str], options: Options
     return wrong
 
 
-def _unlike(table: Table, contract: Contract) -> Iterator[tuple[str, str]]:
-    """How a table is not what a contract says: (what, fix)."""
+def _unlike(table: PublishedTable, contract: Contract) -> Iterator[tuple[str, str]]:
     columns = {column.name: column for column in table.columns}
     says_unchanged = any(field.path == UNCHANGED for field in contract.fields)
     names_text = f"published columns: {', '.join(columns)}"
@@ -201,10 +203,8 @@ def _unlike(table: Table, contract: Contract) -> Iterator[tuple[str, str]]:
 
 
 def _row_columns(field: Field) -> tuple[str, ...]:
-    """The names that a field's column may have; none where it is not taken from the row."""
     return () if field.path else field.names
 
 
 def _cannot_say_unknown(field: Field) -> bool:
-    """Whether a placeholder, a text, would be no value of a field whose column may be large."""
     return field.nested and field.type not in ARRAYS

@@ -1,4 +1,4 @@
-"""The server: a connection to it, its faults as this project's errors, its place, its slots, exported snapshots."""
+"""PostgreSQL server of a source: connection, position, slots, exported snapshots, and translation of errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sources.postgres.connection import connect, failed, is_passing, unavailable
 from lake.sources.postgres.messages import read_lsn
-from lake.sources.postgres.values import BUILT_IN, SETTINGS, Declared
+from lake.sources.postgres.values import BUILT_IN, SETTINGS, PgType
 from lake.sources.source import Gap
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SESSION: Final = {
     **SETTINGS,
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
-    "row_security": "off",  # a copy fails, then, rather than lack the rows that a policy hides
+    "row_security": "off",  # a copy fails instead of omitting rows hidden by a policy
     "search_path": "pg_catalog",
 }
 IN_USE, NO_RIGHT, NO_SLOT, UNKNOWN = "55006", "42501", "53400", "42704"
@@ -54,8 +54,8 @@ TYPES: Final[LiteralString] = """
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a server is: everything before `flushed` is on its disk. `at` is its clock, microseconds since 1970."""
+class ServerPosition:
+    """Position of a server: everything before `flushed` is on disk. `at` is its clock, in microseconds since 1970."""
 
     system: str
     timeline: int
@@ -66,8 +66,8 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Slot:
-    """A slot as the server has it; `confirmed` is what it was told, `retained` the bytes of log that it keeps."""
+class ReplicationSlot:
+    """Replication slot: `confirmed` LSN, and bytes of log `retained`."""
 
     plugin: str | None
     database: str | None
@@ -78,25 +78,23 @@ class Slot:
 
     @property
     def lost(self) -> bool:
-        """Whether the log that it needs is gone."""
         return self.status == "lost" or self.confirmed is None
 
 
-class Server:
-    """A connection, made when it is first needed and again after it broke. `dsn` is what libpq connects by."""
+class PostgresServer:
+    """Connection, made on first use and again after it broke. `dsn` is a libpq connection string."""
 
     def __init__(self, dsn: str, *, name: str, where: str) -> None:
         self._dsn, self._name, self.where = dsn, name, where
         self._open: Connection | None = None
-        self._types: dict[int, Declared] = {}
+        self._types: dict[int, PgType] = {}
         self._streaming = False
 
     @property
     def connection(self) -> Connection:
-        """The open connection. Raises Unavailable where the server does not answer."""
         if self._open is None or self._open.closed:
             self._open = self._connect()
-            with self.asking():
+            with self.translated_errors():
                 _settle(self._open)
         return self._open
 
@@ -107,18 +105,17 @@ class Server:
 
     def rows(self, sql: LiteralString, *parameters: object) -> list[tuple[Any, ...]]:
         connection = self.connection
-        with self.asking():
+        with self.translated_errors():
             return connection.execute(sql, parameters).fetchall()
 
-    def place(self) -> Place:
-        """Where the server is. Raises Unavailable for a standby, DeclarationError for one that cannot be read."""
+    def place(self) -> ServerPosition:
         reused = self._open is not None
         try:
             state = self.rows(STATE)
         except Unavailable:
             if not reused:
                 raise
-            state = self.rows(STATE)  # by a new connection: the server was started again since the last time
+            state = self.rows(STATE)  # by a new connection: the server was restarted
         [(system, standby, level, encoding, version, database, at)] = state
         if standby:
             raise Unavailable(
@@ -139,17 +136,17 @@ class Server:
                 fix="a database with the encoding UTF8 is needed",
             )
         [(flushed, timeline)] = self.rows(PLACE)
-        return Place(system, timeline, read_lsn(flushed), database, version, int(at * 1_000_000))
+        return ServerPosition(system, timeline, read_lsn(flushed), database, version, int(at * 1_000_000))
 
-    def slot(self, name: str) -> Slot | None:
+    def slot(self, name: str) -> ReplicationSlot | None:
         rows = self.rows(SLOT, name)
         if not rows:
             return None
         plugin, database, _, active, _, confirmed, status, retained = rows[0]
-        return Slot(plugin, database, active, read_lsn(confirmed) if confirmed else None, status, retained)
+        return ReplicationSlot(plugin, database, active, read_lsn(confirmed) if confirmed else None, status, retained)
 
     def create_slot(self, name: str) -> int:
-        """Makes a slot and returns where it begins. Waits until the transactions that are running have ended."""
+        """Create a slot and return its first LSN. Waits for running transactions to end."""
         [(lsn,)] = self.rows("SELECT lsn FROM pg_create_logical_replication_slot(%s, %s)", name, PLUGIN)
         return read_lsn(lsn)
 
@@ -157,21 +154,19 @@ class Server:
         self.rows("SELECT pg_drop_replication_slot(%s)", name)
 
     def advance(self, name: str, upto: str) -> None:
-        """Tells the slot that everything before `upto` has been taken; it never goes back."""
         self.rows("SELECT pg_replication_slot_advance(%s, %s)", name, upto)
 
     def peek(self, slot: str, publication: str, upto: str, limit: int | None) -> Iterator[bytes]:
-        """The messages of whole transactions from where the slot is to `upto`, as they stream in.
+        """Stream the messages of whole transactions from the slot's position to `upto`.
 
-        No further transaction is begun after `limit` messages. The server keeps them on its disk until they are asked
-        for: however large a transaction is, a few of them are in memory here. Raises Gap where the slot or the
-        publication is gone.
+        No transaction begins after `limit` messages. The server spills large transactions, so few messages are in
+        memory here. Raises Gap if the slot or the publication is gone.
         """
         connection = self.connection
         parameters = [slot, upto, limit, quoted_name(publication)]
         self._streaming = True
         try:
-            with self.asking(), connection.cursor() as cursor, cursor.copy(PEEK, parameters) as copy:
+            with self.translated_errors(), connection.cursor() as cursor, cursor.copy(PEEK, parameters) as copy:
                 for (data,) in copy.rows():
                     yield data
         finally:
@@ -179,7 +174,6 @@ class Server:
 
     @contextmanager
     def at_most(self, time: timedelta) -> Iterator[None]:
-        """Has the server give up what takes longer while the block lasts, as Unavailable."""
         limit: LiteralString = "SELECT set_config('statement_timeout', %s, false)"
         self.rows(limit, str(time // timedelta(milliseconds=1)))
         try:
@@ -188,31 +182,28 @@ class Server:
             if self._open is not None and not self._open.closed:
                 self.rows(limit, SESSION["statement_timeout"])
 
-    def declared(self, types: Sequence[int]) -> dict[int, Declared]:
-        """What the server says of these types, and of those that they are made of."""
+    def declared(self, types: Sequence[int]) -> dict[int, PgType]:
         wanted = set(types) - self._types.keys() - BUILT_IN.keys()
         while wanted:
-            answer = [Declared(*row) for row in self._beside(TYPES, sorted(wanted))]
-            self._types |= {number: Declared(number, 0, 0) for number in wanted} | {kind.id: kind for kind in answer}
+            answer = [PgType(*row) for row in self._query_aside(TYPES, sorted(wanted))]
+            self._types |= {number: PgType(number, 0, 0) for number in wanted} | {kind.id: kind for kind in answer}
             made_of = {part for kind in answer for part in (kind.base, kind.element) if part}
             wanted = made_of - self._types.keys() - BUILT_IN.keys()
         return self._types
 
-    def _beside(self, sql: LiteralString, *parameters: object) -> list[tuple[Any, ...]]:
-        """What a query gives, also while the connection streams."""
+    def _query_aside(self, sql: LiteralString, *parameters: object) -> list[tuple[Any, ...]]:
         if not self._streaming:
             return self.rows(sql, *parameters)
-        with self.asking(), self._connect() as other:
+        with self.translated_errors(), self._connect() as other:
             return other.execute(sql, parameters).fetchall()
 
     @contextmanager
     def exported(self, slot: str) -> Iterator[tuple[int, Connection]]:
-        """A place, and a connection that sees the database exactly as of it, whatever is written meanwhile.
+        """Yield an LSN, and a connection whose snapshot has exactly the transactions committed before it.
 
-        It has everything of the transactions whose commit is before the place, which is what a temporary slot begins
-        with. Waits until the transactions that are running have ended. Raises Unavailable.
+        A temporary slot provides both. Waits for running transactions to end. Raises Unavailable.
         """
-        with self.asking(), self._connect() as reading, self._connect(replication="database") as exporting:
+        with self.translated_errors(), self._connect() as reading, self._connect(replication="database") as exporting:
             name = f"{slot[:40]}_{exporting.info.backend_pid}"
             create = f'CREATE_REPLICATION_SLOT "{name}" TEMPORARY LOGICAL {PLUGIN} EXPORT_SNAPSHOT'
             created = exporting.execute(create.encode()).fetchone()
@@ -225,8 +216,7 @@ class Server:
             yield read_lsn(lsn), reading
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
-        """Raises what the server says as an error that says what to do."""
+    def translated_errors(self) -> Iterator[None]:
         import psycopg
 
         try:
@@ -274,5 +264,5 @@ def _settle(connection: Connection) -> None:
 
 
 def quoted_name(name: str) -> str:
-    """A name as an SQL identifier."""
+    """Return a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

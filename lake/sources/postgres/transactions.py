@@ -1,4 +1,4 @@
-"""Transactions of a slot, and copies of tables, put into a spool message by message."""
+"""Conversion of a slot's transactions, and of table copies, into spooled messages."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import pyarrow as pa
 
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
-from lake.sources.postgres.messages import COPIED, DUMPED, Images, Moment, changes, head, message, shown
-from lake.sources.postgres.pgoutput import Begin, Commit, Decoded, Delete, Insert, Relation, Truncate, Update, decode
-from lake.sources.postgres.publication import Table
-from lake.sources.postgres.values import Declared, codec
+from lake.sources.postgres.messages import COPIED, DUMPED, CommitMoment, Images, changes, head, message, shown
+from lake.sources.postgres.pgoutput import Begin, Commit, Decoded, Delete, Insert, PgRelation, Truncate, Update, decode
+from lake.sources.postgres.publication import PublishedTable
+from lake.sources.postgres.values import PgType, codec
 from lake.sources.source import Spool
 
 ROWS: Final = b"IUDT"
 OF_ONE: Final = b"IUD"
 TOGETHER: Final = 10_000
 TOGETHER_BYTES: Final = 8 << 20
-Lookup = Callable[[Sequence[int]], Mapping[int, Declared]]
+Lookup = Callable[[Sequence[int]], Mapping[int, PgType]]
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What is read and for whom: the stream and contract of each "schema.table" of `database`; `era` as in `place`."""
+class ChangeContext:
+    """Source, database and streams of the changes read: (stream, contract) by "schema.table"; `era` as in `place`."""
 
     source: str
     database: str
@@ -34,17 +34,15 @@ class Reading:
     types: Lookup
 
     def key(self, contract: Contract) -> Mapping[str, Sequence[str]]:
-        """The names that the column of each field of the key may have."""
         return {name: contract.field(name).names for name in contract.key}
 
     def place(self, lsn: int, last: object) -> str:
-        """The name of a record for people: of a server that took over it begins with the era."""
         return f"{shown(lsn)}#{last}" if not self.era else f"{self.era}:{shown(lsn)}#{last}"
 
 
 @dataclass
-class Columns:
-    """Records on their way into a spool, by the thousand: one by one they take longer than all else."""
+class RecordBuffer:
+    """Buffer that adds records to a spool by the thousand, since single ones are too slow."""
 
     spool: Spool
     _waiting: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
@@ -63,15 +61,14 @@ class Columns:
             self.flush()
 
     def flush(self) -> None:
-        """Has all of them in the spool, in the order in which they came within each stream."""
         for stream, (texts, places) in self._waiting.items():
             self.spool.put_many(stream, pa.array(texts, pa.large_string()), pa.array(places, pa.string()), {})
         self._waiting, self._records, self._size = {}, 0, 0
 
 
 @dataclass
-class _Of:
-    """A relation of the stream of changes. Changes before `since` are in the copy of the table."""
+class _StreamRelation:
+    """Relation of a stream. Changes before `since` are in its copy."""
 
     stream: str
     images: Images
@@ -80,23 +77,22 @@ class _Of:
 
 
 class Transactions:
-    """The messages of a slot, from the first change whose commit is not before `after`.
+    """Messages of a slot, from the first change whose commit is not before `after`.
 
-    `since` says for each stream from which commit on it has changes: it lacks a stream that is to be copied still.
-    `end` is behind the last whole transaction, `records` counts what was put, `messages` what was taken.
+    `since` has the LSN of each stream's copy; streams not copied yet are absent. `end` is after the last whole
+    transaction, `records` counts records put, `messages` counts messages read.
     """
 
-    def __init__(self, reading: Reading, spool: Spool, *, after: int, since: Mapping[str, int]) -> None:
+    def __init__(self, reading: ChangeContext, spool: Spool, *, after: int, since: Mapping[str, int]) -> None:
         self._reading, self._after, self._since = reading, after, since
-        self._columns = Columns(spool)
-        self._relations: dict[int, _Of | None] = {}
+        self._columns = RecordBuffer(spool)
+        self._relations: dict[int, _StreamRelation | None] = {}
         self._about: dict[int, str] = {}
-        self._moment: Moment | None = None
+        self._moment: CommitMoment | None = None
         self._tail, self._millis, self._shown, self._ordinal, self._skipping = "", 0, "", 0, False
         self.end, self.records, self.messages = after, 0, 0
 
     def take(self, messages: Iterable[bytes]) -> None:
-        """Takes messages in their order. Raises LakeError for one that is none."""
         for data in messages:
             self.messages += 1
             if self._skipping and data[0] in ROWS:
@@ -118,7 +114,6 @@ class Transactions:
                 self._other(message)
 
     def finish(self) -> None:
-        """Has all of it in the spool. Raises LakeError where the last transaction is not whole."""
         self._columns.flush()
         if self._moment is not None:
             raise LakeError(
@@ -128,7 +123,7 @@ class Transactions:
     def _other(self, message: Decoded) -> None:
         match message:
             case Begin(lsn, at, xid):
-                self._moment = Moment(lsn, at, self._reading.era, xid)
+                self._moment = CommitMoment(lsn, at, self._reading.era, xid)
                 self._tail, self._millis, self._shown = self._moment.tail, at // 1000, self._reading.place(lsn, "")
                 self._ordinal, self._skipping = 0, lsn < self._after
                 self._about.clear()
@@ -136,15 +131,15 @@ class Transactions:
                 if not self._skipping:
                     self.end = message.end
                 self._moment, self._skipping = None, False
-            case Relation():
+            case PgRelation():
                 self._relations[message.id] = self._relation(message)
             case Truncate():
                 for number in message.relations:
                     self._put(number, ("t", "null", "null"))
-            case _:  # origins, types and messages change no row
+            case _:  # origins, types and logical messages change no row
                 pass
 
-    def _relation(self, relation: Relation) -> _Of | None:
+    def _relation(self, relation: PgRelation) -> _StreamRelation | None:
         reading = self._reading
         stream, contract = reading.streams.get(f"{relation.schema}.{relation.name}", (None, None))
         if stream is None or contract is None or stream not in self._since:
@@ -152,7 +147,7 @@ class Transactions:
         declared = reading.types([column.type for column in relation.columns])
         images = Images.of(relation, reading.key(contract), declared)
         about = head(reading.source, reading.database, relation.schema, relation.name)
-        return _Of(stream, images, about, self._since[stream])
+        return _StreamRelation(stream, images, about, self._since[stream])
 
     def _change(self, message: Insert | Update | Delete) -> None:
         of = self._relations[message.relation]
@@ -174,12 +169,14 @@ class Transactions:
 
 
 def copied(
-    reading: Reading, table: Table, rows: Iterable[Sequence[str | None]], moment: Moment, *, again: bool
+    reading: ChangeContext,
+    table: PublishedTable,
+    rows: Iterable[Sequence[str | None]],
+    moment: CommitMoment,
+    *,
+    again: bool,
 ) -> Iterator[tuple[str, str]]:
-    """The rows of a copy of `table`, taken at `moment`, as reads: texts and places.
-
-    `again` puts before them that all others are gone.
-    """
+    """Yield the rows of a copy of `table`, taken at `moment`, as texts and places. `again` prepends a truncate."""
     stream, _ = reading.streams[f"{table.schema}.{table.name}"]
     declared = reading.types([column.type for column in table.columns])
     images = Images(

@@ -1,8 +1,7 @@
-"""The JSON of a value that PostgreSQL has written as text: what a contract reads without loss.
+"""Lossless JSON of values that PostgreSQL wrote as text, in a session with SETTINGS.
 
-The texts are those of a session with SETTINGS. Numbers keep their digits, times are ISO 8601 (UTC where they have a
-zone), bytes are base64, arrays are arrays; json, intervals, times of day, enums and all others are texts. What JSON or
-ISO 8601 cannot say (NaN, infinity, years before 1 or after 9999) stays the text that PostgreSQL writes.
+Numbers keep their digits, times are ISO 8601 (UTC if they have a zone), bytes are base64, arrays are arrays. All other
+types are strings, and so are values without a JSON or ISO 8601 form (NaN, infinity, years before 1 or after 9999).
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 
 PLACEHOLDER: Final = "__debezium_unavailable_value"
-"""What Debezium writes for a large value that an update left as it was, and that is not sent."""
+"""Debezium's value for a large column that an update did not change."""
 
 Write: TypeAlias = Callable[[str], str]
 
-# Numbers of types that are built in (pg_type.dat).
+# OIDs of built-in types (pg_type.dat).
 BOOL, BYTEA, TIMESTAMP, TIMESTAMPTZ = 16, 17, 1114, 1184
 NUMBERS: Final = (20, 21, 23, 26, 700, 701, 1700)  # int8, int2, int4, oid, float4, float8, numeric
 
@@ -37,16 +36,16 @@ _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 class Codec(NamedTuple):
-    """How the text of a type's value becomes JSON, and the JSON of its PLACEHOLDER."""
+    """Conversion of a type's text to JSON, and the JSON of its PLACEHOLDER."""
 
     write: Write
     placeholder: str
 
 
-class Declared(NamedTuple):
-    """What pg_type says of a type: the type that it is a domain of, or an array of; 0 where it is neither.
+class PgType(NamedTuple):
+    """Entry of pg_type: base type of a domain, and element type of an array; else 0.
 
-    An array whose items are not parted by commas, as those of boxes, counts as a text.
+    An array whose delimiter is not a comma, such as box[], counts as text.
     """
 
     id: int
@@ -54,8 +53,8 @@ class Declared(NamedTuple):
     element: int
 
 
-def codec(number: int, declared: Mapping[int, Declared]) -> Codec:
-    """How values of the type with this number are written; domains and arrays are looked up in `declared`."""
+def codec(number: int, declared: Mapping[int, PgType]) -> Codec:
+    """Return the codec of the type with this OID; domains and arrays are looked up in `declared`."""
     if number in BUILT_IN:
         return BUILT_IN[number]
     kind = declared.get(number)
@@ -94,7 +93,7 @@ def _timestamptz(text: str) -> str:
 
 
 def _array(element: Write) -> Write:
-    """An array's text is {1,NULL,"a \\"b\\""}, after its bounds, [0:1]=, where they do not begin with 1."""
+    """Return the writer of an array. Bounds such as [0:1]= precede its text if they do not begin at 1."""
 
     def write(text: str) -> str:
         parts = []
