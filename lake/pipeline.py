@@ -20,7 +20,7 @@ from lake.contracts.contract import Contract, sound_contracts
 from lake.engine.advance import advance_all
 from lake.engine.write import Advanced
 from lake.erasure import forget as erasure
-from lake.erasure.forget import Forgotten, GivenUp
+from lake.erasure.forget import ErasureResult, LostKeysResult
 from lake.erasure.purge import purge
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.evaluation.inputs import Inputs
@@ -222,7 +222,7 @@ def _deliver(settings: Settings, tell: Tell, on_failure: Callable[[str, LakeErro
             tell(f"alert   {told}")
 
 
-def forget(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str, tell: Tell) -> Forgotten:
+def forget(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str, tell: Tell) -> ErasureResult:
     """Erases a person, then brings tables and readers to where nothing is left of them. Raises as `whom` does."""
     done = erasure.forget(project, spark, stream, subject)
     tell(f"forget  {stream}: the key of {done.token[:8]}… is destroyed, {done.quarantined} quarantined records blanked")
@@ -230,7 +230,7 @@ def forget(project: Project, spark: Callable[[], SparkSession], stream: str, sub
     return done
 
 
-def give_up(project: Project, spark: Callable[[], SparkSession], stream: str, tell: Tell) -> GivenUp:
+def give_up(project: Project, spark: Callable[[], SparkSession], stream: str, tell: Tell) -> LostKeysResult:
     """Erases everybody in `stream` whose key is lost, then brings tables and readers to where that shows."""
     done = erasure.give_up(project, stream)
     catch_up(project, spark, tell)

@@ -13,7 +13,7 @@ from lake.errors import DeclarationError
 
 if TYPE_CHECKING:
     from lake.erasure.audit import Report
-    from lake.erasure.forget import Forgotten, Preview
+    from lake.erasure.forget import ErasureResult, Preview
     from lake.project import Project
 
 RENAMED: Final = (
@@ -92,13 +92,13 @@ def _preview(shell: Shell, would: Preview) -> None:
     shell.report("dry run, nothing was changed: run it again with --yes to forget this person; that cannot be undone")
 
 
-def _data(done: Forgotten | None) -> dict[str, Any]:
+def _data(done: ErasureResult | None) -> dict[str, Any]:
     if done is None:
         return {}
     return {"stream": done.stream, "person": done.token, "events": done.events, "quarantined": done.quarantined}
 
 
-def _forgotten(done: Forgotten | None) -> Iterator[str]:
+def _forgotten(done: ErasureResult | None) -> Iterator[str]:
     if done is not None:
         yield f"forgotten: person {done.token[:8]}… of {done.stream}, {done.events} events"
 

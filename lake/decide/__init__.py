@@ -1,1 +1,1 @@
-"""Commands before the log: whether a Fold would refuse an event if it were its key's next, answered without Spark."""
+"""Validation of commands before the log: reports, without Spark, whether a Fold would reject an event."""

@@ -1,14 +1,13 @@
-"""What decides on a stream's events: the Fold of one table, where nothing can come between it and the log.
+"""Rule that validates a stream's events: a Fold whose input order equals the order of validation.
 
-An accepted event stays accepted if the Fold sees the key's events in the order in which they were decided, each as it
-was decided on. So what a source declares in `decide` is refused unless
+An accepted event stays accepted if the Fold sees a key's events in the same order and with the same values. So a
+declaration in `decide` is valid only if
 
-- the stream has this one way in: no other source, no landing file that its log does not have;
-- the table is a Fold of exactly this log, by the contract's key, in the order of the log;
-- its step is in Python, as this process runs the very code that Spark's workers do;
-- its function chooses columns, and makes none;
-- every record is an event of one key, which nothing but itself decides on; and has the id of its request in its
-  contract's id.
+- the stream has no other source, and no landing file outside its log;
+- the table is a Fold of exactly this log, by the contract's key, in log order;
+- its step is a Python function, which this process runs as Spark's workers do;
+- its function only selects columns;
+- every record is an event of one key, with the request's id in the contract's id.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ ID: Final = ("http", "id")
 Key = tuple[Any, ...]
 TIMES: Final = ("date", "timestamp")
 FLOATS: Final = ("float", "double")
-"""Types of which two values may be the same and not equal."""
+"""Types with equal values that compare as different."""
 
 
 @dataclass(frozen=True)
-class Rule:
-    """The Fold that decides on the events of a stream; `columns` are those that its function chooses."""
+class CommandRule:
+    """Fold that validates a stream's events; `columns` are those that its function selects."""
 
     project: Project
     declaration: Declaration
@@ -63,7 +62,6 @@ class Rule:
         return self.contract.name
 
     def values(self, text: bytes, facts: Mapping[str, str], *, now: datetime) -> dict[str, Any]:
-        """Return the value of each field of an event that arrives `now`, and EXTRA. Raise NotTaken."""
         values, contract = self.reader.values(text, facts), self.contract
         if contract.time is not None:
             at = values[contract.time]
@@ -73,20 +71,17 @@ class Rule:
         return values
 
     def key(self, values: Mapping[str, Any]) -> Key:
-        """The key of an event with these values."""
         return tuple(values[name] for name in self.contract.key)
 
     def id(self, values: Mapping[str, Any]) -> Key:
-        """By what an event that is sent again is known, within its key."""
+        """Return the id by which a retried event is recognized within its key."""
         return tuple(_canonical(values[name]) for name in self.contract.id)
 
     @cached_property
     def compared(self) -> tuple[str, ...]:
-        """The fields in which an event that is sent again must not differ."""
         return compared(self.contract)
 
     def content(self, values: Mapping[str, Any]) -> bytes:
-        """Return a digest of these values that is the same for equal values, read from a record or from a log."""
         return content(values, self.compared)
 
     @cached_property
@@ -94,28 +89,27 @@ class Rule:
         return self.folding.forms
 
     def next(self, before: Mapping[str, Any] | None, values: Mapping[str, Any]) -> dict[str, Any] | Refusal:
-        """What an event with these values makes of its key's state. Raises WorkerFault where the step fails."""
         return self.folding.next(before, {name: values[name] for name in self.columns}, self._forms)
 
 
 def compared(contract: Contract) -> tuple[str, ...]:
-    """Return the fields in which a record that is sent again must not differ."""
+    """Return the fields that must be equal in a retried record."""
     return tuple(field.name for field in contract.fields if not field.transport)
 
 
 def content(values: Mapping[str, Any], names: Iterable[str]) -> bytes:
-    """Return a digest of the values of these fields, and of EXTRA, that is the same for equal values."""
+    """Return a digest of these fields and EXTRA. Equal values have equal digests."""
     text = repr([_canonical(values.get(name)) for name in (*names, EXTRA)])
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _canonical(value: Any) -> Any:
-    """Return the one form of all values that are equal to this one; it can be hashed."""
+    """Return one hashable form for all equal values."""
     match value:
         case Decimal():
             return value.as_integer_ratio()
         case float():
-            return value + 0.0  # no negative zero
+            return value + 0.0  # turns -0.0 into 0.0
         case datetime() if value.tzinfo:
             return value.astimezone(UTC)
         case dict():
@@ -127,9 +121,9 @@ def _canonical(value: Any) -> Any:
     return value
 
 
-def rules(project: Project, source: DeclaredIntake) -> dict[str, Rule]:
-    """What decides on the streams of a source, by stream. Raises one DeclarationError for all that is wrong."""
-    faults, by_stream = list[DeclarationError](), dict[str, Rule]()
+def rules(project: Project, source: DeclaredIntake) -> dict[str, CommandRule]:
+    """Return the rules of a source by stream. Raises one DeclarationError with all faults."""
+    faults, by_stream = list[DeclarationError](), dict[str, CommandRule]()
     for stream, table in source.decide.items():
         wrong = [*_faults(project, source, stream, table)]
         faults += wrong
@@ -140,7 +134,7 @@ def rules(project: Project, source: DeclaredIntake) -> dict[str, Rule]:
     return by_stream
 
 
-def _rule(project: Project, stream: str, table: str) -> Rule:
+def _rule(project: Project, stream: str, table: str) -> CommandRule:
     declaration, contract = project.tables[table], project.contracts[stream]
     fold, columns = declaration.kind, _chosen(declaration, contract)
     assert isinstance(fold, Fold)
@@ -151,11 +145,11 @@ def _rule(project: Project, stream: str, table: str) -> Rule:
     reducer = fold.reducer
     folding = FoldWork(fold.key, columns, reducer.start, reducer.step, types, types)
     single = SingleReader(contract, project.settings.record_bytes)
-    return Rule(project, declaration, contract, single, folding, columns)
+    return CommandRule(project, declaration, contract, single, folding, columns)
 
 
 def undecidable(contract: Contract) -> Iterator[str]:
-    """Yield why events of a contract cannot be decided on before they are in the log."""
+    """Yield why events of a contract cannot be validated before they are in the log."""
     for what, is_declared in (
         (f"its records are {contract.envelope} messages", contract.envelope),
         ("it has broadcasts", contract.broadcast),
@@ -195,8 +189,8 @@ def _faults(project: Project, source: DeclaredIntake, stream: str, table: str) -
             where=contract.where,
             fix='add {"name": "request", "type": "string", "from": "http.id"} to its fields and "request" to its id',
         )
-    yield from _other_ways(project, source, stream)
-    yield from _former(project.settings, contract)
+    yield from _other_inputs(project, source, stream)
+    yield from _renamed_columns(project.settings, contract)
 
 
 def _faults_of_table(declaration: Declaration, contract: Contract) -> Iterator[DeclarationError]:
@@ -241,7 +235,7 @@ def _faults_of_table(declaration: Declaration, contract: Contract) -> Iterator[D
 
 
 class _Choice:
-    """In the place of a frame: knows `select` of names, and nothing else."""
+    """Substitute for a DataFrame that only supports `select` of names."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
@@ -254,17 +248,15 @@ class _Choice:
 
 
 def _chosen(declaration: Declaration, contract: Contract) -> tuple[str, ...] | None:
-    """The columns that a function chooses; None where it does anything else."""
     every = _Choice(tuple(field.name for field in contract.fields))
     try:
         chosen = declaration.function(every)
-    except Exception:  # whatever it does that is no choice
+    except Exception:  # it does more than select columns
         return None
     return chosen._names if isinstance(chosen, _Choice) and chosen is not every else None
 
 
-def _other_ways(project: Project, source: DeclaredIntake, stream: str) -> Iterator[DeclarationError]:
-    """By what else events could come into the log."""
+def _other_inputs(project: Project, source: DeclaredIntake, stream: str) -> Iterator[DeclarationError]:
     settings = project.settings
     sources, _ = sound_sources(settings, project.contracts)
     for other in sources.values():
@@ -285,8 +277,7 @@ def _other_ways(project: Project, source: DeclaredIntake, stream: str) -> Iterat
         )
 
 
-def _former(settings: Settings, contract: Contract) -> Iterator[DeclarationError]:
-    """Fields that the log has in other columns than their own."""
+def _renamed_columns(settings: Settings, contract: Contract) -> Iterator[DeclarationError]:
     versions = evolution.with_current(tuple(contract_versions.versions(settings, contract.name)), contract)
     places = origins.origins(versions)
     for field in contract.fields:

@@ -1,7 +1,7 @@
-"""The proof that a person is forgotten: a search of every byte under the warehouse, compressed ones unpacked.
+"""Proof that a person is forgotten: a search of every byte under the warehouse, with compressed files unpacked.
 
-Values are looked for as whole words: as they are, as JSON may write them, as an address does, and by their beginnings,
-which are all that Delta's column statistics keep of a text.
+Values are searched as whole words: as they are, as JSON writes them, percent-encoded, and truncated, as in Delta's
+column statistics.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from urllib.parse import quote
 import duckdb
 
 from lake.config import Settings, in_store
-from lake.erasure.forget import whom
-from lake.erasure.search import decoded, sought, spelled, whole_word
-from lake.erasure.sinks import unproven
+from lake.erasure.forget import find_person
+from lake.erasure.search import decoded, searchable_values, spelling_pattern, whole_word
 from lake.errors import LawError
 from lake.ingest.landing import LANDED
 from lake.project import Project
-from lake.store import cold, small
+from lake.sinks.alerts import row_sinks
+from lake.sinks.declared import DeclaredSink, sound_sinks
+from lake.store import cold, erasures, small
+from lake.store.ledger import consumers
 from lake.store.storage import Address, object_store
 from lake.store.warehouse import Warehouse
 
 SPARK_KEEPS: Final = 32
-"""So many characters of a text Spark keeps in statistics, and a mark after the greatest value's."""
+"""Characters of a text that Spark keeps in statistics; a mark follows those of a maximum."""
 DELTA_RS_KEEPS: Final = 64
-"""So many bytes delta-rs does; of the greatest value, the last character is one further in Unicode."""
+"""Bytes of a text that delta-rs keeps; the last character of a maximum is incremented."""
 OWNERS: Final = (".lake/airflow", ".lake/landing", ".lake/spark/local", ".lake/sql_history")
-"""What Airflow keeps of what commands print, what came by HTTP, Spark's temporary files, what somebody has typed."""
+"""Folders of Airflow's output, posted events, Spark's temporary files, and the SQL history."""
 PARQUET: Final = re.compile(r"\.parquet(#\d+)?$")
-"""The names of Parquet files, and of those that delta-rs had not finished."""
 ROW: Final = 'to_json("a row")::VARCHAR'
-"""A table's columns have names of one word: else a column would be taken for the row."""
 UNREADABLE: Final = (duckdb.Error, gzip.BadGzipFile, EOFError, zlib.error)
 FORGET: Final = "lake forget with --yes removes it; what a reader or a pin still holds goes with a later lake run"
 NAMED: Final = f"{FORGET}; file names stay in the log: have the producer stop putting personal data in them"
@@ -48,16 +48,14 @@ CHUNK: Final = 16 << 20
 OVERLAP: Final = 4096
 
 Files: TypeAlias = Iterator[tuple[Address, int]]
-"""Files with their sizes in bytes."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Where any of so many `values` was found: `files` were searched, of `size` bytes in all.
+    """Result of a search for `values`: `files` were searched, of `size` bytes in all.
 
-    `found` are files below the warehouse and the folder it lies in, with those that cannot be unpacked; `outside`,
-    landing files, archived ones and OWNERS, which are no one's to change but their owner's; `names`, those of files
-    that were taken in, which logs keep for good.
+    `found` are files of the warehouse with a value, or that cannot be unpacked. `outside` are landing files, archived
+    ones and OWNERS, which only their owner may change. `names` are names of ingested files, which logs keep forever.
     """
 
     values: int
@@ -73,7 +71,6 @@ class Proof:
 
     @property
     def record(self) -> dict[str, Any]:
-        """As JSON has it; the values are not in it."""
         return {
             "holds": self.holds,
             "values_searched": self.values,
@@ -87,10 +84,10 @@ class Proof:
 
 @dataclass(frozen=True)
 class Report:
-    """The proof that nothing of a `person` (a token) of `stream` is left; it is kept in `file`.
+    """Proof about a `person` (a token) of `stream`, stored in `file`.
 
-    `left_out` are personal values that cannot be searched for, and why, in words that reveal none of them; `sinks`,
-    what was delivered outside and is not proved to be gone.
+    `left_out`: personal values that cannot be searched for, and why, without showing them. `sinks`: deliveries that are
+    not proved to be deleted.
     """
 
     stream: str
@@ -102,13 +99,11 @@ class Report:
 
     @property
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
         about = {"stream": self.stream, "person": self.person}
         return {**about, **self.proof.record, "not_searched": list(self.left_out), "sinks_unproven": list(self.sinks)}
 
     @property
     def fault(self) -> LawError | None:
-        """Why it proves nothing, or what is still there; None where it holds."""
         if not self.proof.values:
             return LawError(
                 "nothing was searched for, so nothing was proved",
@@ -125,12 +120,12 @@ class Report:
 
 
 def prove(project: Project, stream: str, subject: str, values: Collection[str]) -> Report:
-    """Searches every file for a person's `values` and the subject, and writes the report beside the key store.
+    """Search every file for a person's `values` and the subject, and write the report beside the key store.
 
-    Raises DeclarationError where the stream has no personal fields, or no events of such a person.
+    Raises DeclarationError if the stream has no personal fields, or no events of that person.
     """
-    contract, token = whom(project, stream, subject)
-    searched, left_out = sought(contract, subject, values)
+    contract, token = find_person(project, stream, subject)
+    searched, left_out = searchable_values(contract, subject, values)
     file = project.settings.keys_path.with_name(f"forgotten-{stream}-{token[:8]}.json")
     proof, outside = search_files(project.settings, searched), tuple(unproven(project, stream))
     report = Report(stream, token, proof, tuple(left_out), file, outside)
@@ -139,13 +134,13 @@ def prove(project: Project, stream: str, subject: str, values: Collection[str]) 
 
 
 def search_files(settings: Settings, values: Collection[str]) -> Proof:
-    """Searches for `values` under the warehouse, beside it, and in its owner's files. Nothing is found of none.
+    """Search the warehouse, its surroundings, and its owner's files.
 
-    Raises StorageError where archived batches are gone, of which nothing could be said.
+    Raises StorageError if archived batches are missing.
     """
     if not values:
         return Proof(0, 0, 0, (), ())
-    text = re.compile(whole_word({guise for value in values for guise in _guises(value)}))
+    text = re.compile(whole_word({guise for value in values for guise in _spellings(value)}))
     bytes_ = re.compile(text.pattern.encode())
     inside = _searched(lambda: _inside(settings), text, bytes_)
     outside = _searched(lambda: _outside(settings), text, bytes_)
@@ -155,25 +150,20 @@ def search_files(settings: Settings, values: Collection[str]) -> Proof:
 
 
 @dataclass(frozen=True)
-class _Looked:
-    """A file of `size` bytes, and whether one of the values was `found` in it."""
-
+class _SearchedFile:
     file: Address
     size: int
     found: bool
 
 
-def _searched(listed: Callable[[], Files], text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> list[_Looked]:
-    """Every file that is `listed`, and what comes while they are searched: a compaction has rows in other files then.
-
-    Files that go meanwhile, as those that say who holds a lease, have nothing.
-    """
+def _searched(listed: Callable[[], Files], text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> list[_SearchedFile]:
+    """Search all listed files, and those that appear meanwhile: a compaction moves rows to other files."""
     looked, seen = [], set[Address]()
     while new := {file: size for file, size in listed() if file not in seen}:
         seen |= new.keys()
         for file, size in new.items():
             with suppress(FileNotFoundError):
-                looked.append(_Looked(file, size, _holds(file, text, bytes_)))
+                looked.append(_SearchedFile(file, size, _holds(file, text, bytes_)))
     return sorted(looked, key=lambda each: each.file)
 
 
@@ -203,19 +193,19 @@ def _local(settings: Settings, path: Path | str) -> Address:
 
 
 def _named(settings: Settings, text: re.Pattern[str]) -> Iterator[str]:
-    """The names of files that were taken in, in which one of the values is."""
     landed = LANDED.rows(settings, "SELECT DISTINCT name FROM t ORDER BY name")
     return (row["name"] for row in landed if any(text.search(each) for each in decoded(row["name"])))
 
 
-def _guises(value: str) -> Iterator[str]:
-    """Regular expressions of what files may have of a value."""
-    yield spelled(value)
+def _spellings(value: str) -> Iterator[str]:
+    yield spelling_pattern(value)
     cut = value.encode()[:DELTA_RS_KEEPS].decode(errors="ignore")
     for text in (value, value[:SPARK_KEEPS], cut):
         yield from map(re.escape, _written(text))
     if cut != value:
-        yield from (f'{re.escape(text)}[^"]{{1,4}}' for text in _written(cut[:-1]))  # four bytes at most
+        yield from (
+            f'{re.escape(text)}[^"]{{1,4}}' for text in _written(cut[:-1])
+        )  # one character has at most four bytes
 
 
 def _written(text: str) -> set[str]:
@@ -223,7 +213,6 @@ def _written(text: str) -> set[str]:
 
 
 def _files(place: Address) -> Files:
-    """The files below a folder, or the one that `place` is."""
     if file := place.head():
         yield place, file.size
         return
@@ -233,7 +222,7 @@ def _files(place: Address) -> Files:
 
 
 def _holds(file: Address, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
-    """Whether one of the values is in `file`; what cannot be unpacked may have them."""
+    """Return whether `file` has a value, or cannot be unpacked."""
     try:
         if any(bytes_.search(chunk) for chunk in _chunks(file)):
             return True
@@ -244,13 +233,12 @@ def _holds(file: Address, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> b
 
 
 def _escaped(file: Address, text: re.Pattern[str]) -> bool:
-    """Whether one of the values is there under escapes of JSON."""
     texts = (chunk.decode("utf-8", "replace") for chunk in _chunks(file) if b"\\" in chunk)
     return any(text.search(plain) for escaped in texts for plain in decoded(escaped))
 
 
 def _chunks(file: Address) -> Iterator[bytes]:
-    """The content of `file` in parts that overlap, so that nothing is cut in two."""
+    """Yield the content in overlapping chunks, so that no value is split."""
     tail = b""
     with file.open() as packed, gzip.open(packed) if file.name.lower().endswith(".gz") else packed as opened:
         while chunk := opened.read(CHUNK):
@@ -259,7 +247,6 @@ def _chunks(file: Address) -> Iterator[bytes]:
 
 
 def _rows(file: Address, text: re.Pattern[str]) -> bool:
-    """Whether a row of a Parquet file holds one of the values, in any column."""
     with small.connection() as con:
         con.register("a row", con.read_parquet(file.url))
         if con.execute(f'SELECT 1 FROM "a row" WHERE regexp_matches({ROW}, $1) LIMIT 1', [text.pattern]).fetchone():
@@ -271,3 +258,40 @@ def _rows(file: Address, text: re.Pattern[str]) -> bool:
 def _each(answer: duckdb.DuckDBPyConnection) -> Iterator[str]:
     while some := answer.fetchmany(MANY):
         yield from (row for [row] in some)
+
+
+KEPT = {"upsert": "keeps rows that went from the table", "append": "keeps a row of each change"}
+
+
+def unproven(project: Project, stream: str) -> Iterator[str]:
+    """Yield a line for each sink, or table of one, that may still have data of people of `stream`."""
+    sinks, faults = sound_sinks(project.settings)
+    sinks |= row_sinks(project.settings)
+    for name in faults:
+        yield f"sink {name}, whose declaration is faulty"
+    for sink in sinks.values():
+        tables = [name for name in sink.tables if name in _derived(project, stream)]
+        if tables:
+            yield from _of(project, sink, tables)
+
+
+def _derived(project: Project, stream: str) -> set[str]:
+    return {name for name, table in project.tables.items() if stream in project.logs(table)}
+
+
+def _of(project: Project, sink: DeclaredSink, tables: list[str]) -> Iterator[str]:
+    has = consumers.consumer(project.settings, sink.name, consumers.SINK)
+    if has.edition is not None and has.edition < erasures.purged_with(project.settings):
+        yield f"sink {sink.name}: it has edition {has.edition}, of before the purge: lake deliver {sink.name}"
+    elif has.edition is not None and _purge_waits(project):
+        yield f"sink {sink.name}: older editions have not been purged yet: lake status"
+    if sink.keeps:
+        yield f"sink {sink.name}: {sink.keeps}"
+    for name in tables:
+        if why := KEPT.get(sink.tables[name].mode):
+            yield f"sink {sink.name}: its table {sink.tables[name].far} {why}"
+
+
+def _purge_waits(project: Project) -> bool:
+    since = erasures.purged(project.settings)
+    return any(erasure.number > since for erasure in erasures.entries(project.settings))

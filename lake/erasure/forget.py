@@ -1,13 +1,12 @@
-"""Forget a person: their key is destroyed, and from the next cut on every table is what the log says without them.
+"""Erasure of a person: their key is destroyed, and from the next cut on tables are computed without them.
 
-1. Find the personal values that only they have, while these can still be read.
+1. Find the personal values that only they have, while these can be decrypted.
 2. Under the log's lease, blank the quarantined records about them.
-3. Record the erasure, which is what counts; destroy the key. `destroy_keys` repairs a crash between the two.
+3. Record the erasure, which makes it effective, then destroy the key. `destroy_keys` repairs a crash between the two.
 
-Of whom the log has nothing to be read, 3 comes before 2: they may be known from the quarantine alone, and after a crash
-they are to be found again. A person forgotten again is purged again.
-
-What earlier versions of tables still hold, `purge` removes once an edition without the person is published.
+If nothing of the person can be read from the log, step 3 runs before step 2: quarantined records may be the only trace,
+and must still be found after a crash. A repeated erasure is purged again. `purge` removes the person from earlier
+versions of tables once an edition without them is published.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ PLACES: Final = pa.schema([("_batch", pa.int64()), ("_number", pa.int32()), ("so
 
 
 @dataclass(frozen=True)
-class Forgotten:
-    """A person of `stream`, told by `token`, erased as number `number`; `values` are what only they had, in clear.
+class ErasureResult:
+    """Erasure `number` of a person of `stream` with `token`; `values` are those that only they had, in clear text.
 
-    `events` is how many events are about them, `quarantined` how many quarantined records were blanked.
+    `events` counts their events, `quarantined` the blanked records.
     """
 
     stream: str
@@ -55,13 +54,13 @@ class Forgotten:
     values: frozenset[str] = field(default=frozenset(), repr=False)
 
 
-def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
-    """The contract of `stream` and the token of a person in it, or in what was refused of it.
+def find_person(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
+    """Return the contract of `stream` and the token of a person.
 
-    Raises DeclarationError where the stream has no personal fields, or no events of such a person.
+    Raises DeclarationError if the stream has no personal fields, or no events of that person.
     """
     contract = known_stream(project.contracts, stream)
-    _must_seal(contract)
+    _check_personal_fields(contract)
     store = open_store(project.settings, make=not Log(project.settings, stream).head().keys)
     token = store.token(stream, subject)
     has_key = token in erasures.subjects(project.settings, stream) or store.knows(stream, token)
@@ -74,11 +73,10 @@ def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
     return contract, token
 
 
-def about(project: Project, spark: SparkSession, contract: Contract, subject: str) -> tuple[int, frozenset[str]]:
-    """How many events are about a person, and the personal values that no one else in the stream has.
-
-    Those of `shared` fields are left out.
-    """
+def personal_values(
+    project: Project, spark: SparkSession, contract: Contract, subject: str
+) -> tuple[int, frozenset[str]]:
+    """Return the number of a person's events, and the personal values that no one else has. Omits `shared` fields."""
     settings = project.settings
     head = Log(settings, contract.name).head()
     events = Log(settings, contract.name).read(spark, contract, upto=head.batch)
@@ -90,7 +88,7 @@ def about(project: Project, spark: SparkSession, contract: Contract, subject: st
 
 @dataclass(frozen=True)
 class Preview:
-    """What forgetting `person` (a token) would change: so many `events`, of which `fields` become null, and so on."""
+    """Effects of forgetting `person` (a token): `fields` of their `events` become null, and so on."""
 
     stream: str
     person: str
@@ -102,22 +100,22 @@ class Preview:
 
 
 def preview(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str) -> Preview:
-    """What `forget` would do, and what would follow from it. Raises as `whom` does."""
-    contract, token = whom(project, stream, subject)
-    events, values = about(project, spark(), contract, subject)
+    """Return what `forget` would do. Raises as `find_person` does."""
+    contract, token = find_person(project, stream, subject)
+    events, values = personal_values(project, spark(), contract, subject)
     refused = len(search.quarantined(project.settings, contract, subject, values))
     tables = tuple(table.name for table in project.tables.values() if stream in project.logs(table))
     expiring = tuple(edition.number for edition in kept_editions(project.settings))
     return Preview(stream, token, tuple(contract.sealed), events, refused, tables, expiring)
 
 
-def forget(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str) -> Forgotten:
-    """Erases a person; one who was erased before, once more, with what is quarantined still. Raises as `whom` does."""
-    contract, token = whom(project, stream, subject)
+def forget(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str) -> ErasureResult:
+    """Erase a person; if erased before, blank remaining quarantined records. Raises as `find_person` does."""
+    contract, token = find_person(project, stream, subject)
     settings, began = project.settings, datetime.now(UTC)
     with failing(settings, "forget", stream):
         before = token in erasures.subjects(settings, stream)
-        events, values = (0, frozenset({subject})) if before else about(project, spark(), contract, subject)
+        events, values = (0, frozenset({subject})) if before else personal_values(project, spark(), contract, subject)
         with lease(settings, Log(settings, stream).lease):
             records = search.quarantined(settings, contract, subject, values)
             if events:
@@ -127,24 +125,21 @@ def forget(project: Project, spark: Callable[[], SparkSession], stream: str, sub
                 _blank(settings, stream, records)
             destroy_keys(settings)
         _record(settings, stream, began, events=events)
-    return Forgotten(stream, token, number, events, len(records), values)
+    return ErasureResult(stream, token, number, events, len(records), values)
 
 
 @dataclass(frozen=True)
-class GivenUp:
-    """So many `people` whose keys are lost were erased; `renamed`: the secret is lost too, tokens are others now."""
+class LostKeysResult:
+    """Number of `people` erased because their keys are lost. `renamed`: the secret is lost too, so tokens change."""
 
     people: int
     renamed: bool
 
 
-def give_up(project: Project, stream: str) -> GivenUp:
-    """Erases everybody in a stream whose key is lost.
-
-    Its quarantined records can no longer be attributed to a person, so all of them are blanked.
-    """
+def give_up(project: Project, stream: str) -> LostKeysResult:
+    """Erase everybody in a stream whose key is lost. Blank all quarantined records, as their persons are unknown."""
     contract = known_stream(project.contracts, stream)
-    _must_seal(contract)
+    _check_personal_fields(contract)
     settings, began = project.settings, datetime.now(UTC)
     store = open_store(settings, make=True)
     with failing(settings, "forget", stream), lease(settings, Log(settings, stream).lease):
@@ -154,13 +149,13 @@ def give_up(project: Project, stream: str) -> GivenUp:
             erasures.record(settings, stream, lost, at=began)
             destroy_keys(settings)
             _record(settings, stream, began, people=len(lost))
-    return GivenUp(len(lost), _renamed(store, Log(settings, stream).head().keys))
+    return LostKeysResult(len(lost), _renamed(store, Log(settings, stream).head().keys))
 
 
 def destroy_keys(settings: Settings) -> None:
-    """Destroys what keys there still are of people who were erased: after a crash, or where an old copy came back.
+    """Destroy remaining keys of erased people, after a crash or the restore of an old key store.
 
-    Raises DeclarationError where a log was sealed with a key store that is gone: another would tell people otherwise.
+    Raises DeclarationError if a log was encrypted with a key store that is gone.
     """
     gone: dict[str, set[str]] = {}
     for erasure in erasures.entries(settings):
@@ -174,11 +169,10 @@ def destroy_keys(settings: Settings) -> None:
 
 
 def _renamed(store: KeyStore, recorded: dict[str, Any]) -> bool:
-    """Whether `store` makes other tokens than the one that a log was sealed with."""
     return bool(recorded) and recorded["secret"] != store.fingerprint
 
 
-def _must_seal(contract: Contract) -> None:
+def _check_personal_fields(contract: Contract) -> None:
     if not contract.sealed:
         raise DeclarationError(
             f"{contract.name} has no personal fields",
@@ -188,14 +182,12 @@ def _must_seal(contract: Contract) -> None:
 
 
 def _stacked(events: DataFrame, contract: Contract, theirs: str) -> DataFrame:
-    """Every personal value of the events that may be somebody's own: `value`, and whether it is `theirs`."""
     own = [name for name in contract.sealed if not contract.field(name).shared]
     texts = ", ".join(["cast(null AS string)", *(f"cast({quoted(name)} AS string)" for name in own)])
     return events.selectExpr(f"{theirs} AS theirs", f"explode(array({texts})) AS value").where("value IS NOT NULL")
 
 
 def _blank(settings: Settings, stream: str, records: list[dict[str, Any]] | None = None) -> None:
-    """Blanks quarantined `records`, as `search.quarantined` gives them, or all; `purge` ends their past."""
     path, blank = Warehouse(settings).quarantine(stream).path, {"raw": "''", "detail": f"'{BLANKED}'"}
     if records == [] or not delta.exists(path):
         return

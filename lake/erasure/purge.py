@@ -1,14 +1,13 @@
-"""Purge: once an edition without a forgotten person is published, nothing of them is left in any older one.
+"""Purge: after an edition without a forgotten person is published, remove them from all older versions.
 
-1. Destroy keys that a crash has left. In a bucket, where processes of other machines are not known, wait GRACE after
-   the first edition without the person, by the clocks of the hosts.
-2. Have every table begin anew, and publish that: the same rows, and no past. One that is not derived from the stream
-   may have been, before it was redefined.
-3. Wait for pins and for processes of this machine that began before the edition: they may still read data of the
-   person. And for consumers that have an older edition, as long as that is kept for them: beyond it they start over.
-4. Let every other edition expire: `lake sql --edition` says so from then on.
-5. End the past of the tables and of the stream's quarantine; drop the homes that are not live, what was staged or
-   spilled, what a kill has left, and what Spark has said, in which values are.
+1. Destroy keys left by a crash. In a bucket, where processes of other machines are not known, wait GRACE after the
+   first edition without the person, by the clocks of the hosts.
+2. Rewrite every table into a first version with the same rows, and publish that. All tables, since one may have been
+   derived from the stream before it was redefined.
+3. Wait for pins, for processes of this machine that began before the edition, and for consumers of older editions, up to their limit.
+4. Expire all other editions.
+5. Delete old versions of the tables and of the stream's quarantine, retired homes, staged and spilled files, leftovers
+   of killed processes, and Spark's logs, which may have values.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ GRACE: Final = timedelta(hours=1)
 """How long a process of another machine may go on reading data of the person; later it ends with an error."""
 
 
-def purge(project: Project, tell: Callable[[str], None]) -> None:
-    """Purges, if people were forgotten since the last purge; postponed while a reader or a pin is in the way."""
+def purge(project: Project, on_progress: Callable[[str], None]) -> None:
+    """Purge if people were forgotten since the last purge. Wait while anyone may still read their data."""
     settings = project.settings
     with view():
         _expire_again(settings)
@@ -55,10 +54,10 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
         return
     destroy_keys(settings)
     number, streams = max(erasure.number for erasure in fresh), {erasure.stream for erasure in fresh}
-    waiting = _not_published(settings, number) or _grace(settings, number) or _anew(project, number)
+    waiting = _not_published(settings, number) or _grace(settings, number) or _rewrite_tables(project, number)
     edition = editions.latest_edition(settings)
     if waiting := waiting or _still_read(settings, edition):
-        tell(f"purge   is waiting: {waiting}")
+        on_progress(f"purge   is waiting: {waiting}")
         return
     assert edition is not None
     older = [kept.number for kept in editions.kept_editions(settings) if kept.number < edition.number]
@@ -69,21 +68,21 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
         with lease(settings, table.lease):
             must_hold(settings, table.lease)
             truncation.end(table.path, upto=published.get(table.path))
-        tell(f"purge   {declaration.name}: only the published version is left")
+        on_progress(f"purge   {declaration.name}: only the published version is left")
     _clear_left(settings)
     for place in (home.place for home in retired(project)):
         with lease(settings, place.lease):
             must_hold(settings, place.lease)
             disk.remove_table(place.path)
             invalidate(place.path)
-        tell(f"purge   {place.name}: dropped, no longer in use")
+        on_progress(f"purge   {place.name}: dropped, no longer in use")
     for stream in sorted(streams):
         _end_quarantine(settings, stream)
     erasures.mark_purged(settings, number, edition=edition.number, at=edition.published_at)
 
 
 def _expire_again(settings: Settings) -> None:
-    """Lets those editions expire once more that damage to their book has brought back: their files are gone."""
+    """Expire editions that a repaired ledger has brought back: their files are gone."""
     if purged := erasures.purged_with(settings):
         back = [kept.number for kept in editions.kept_editions(settings) if kept.number < purged]
         editions.expire_editions(settings, back)
@@ -99,26 +98,20 @@ def _end_quarantine(settings: Settings, stream: str) -> None:
 
 
 def _clear_left(settings: Settings) -> None:
-    """Removes what was staged, or spilled by a query, before anybody else at work began; empties what Spark has said.
-
-    Nobody at work began before the edition. And removes tables whose removal was cut short.
-    """
     oldest = min((other.since for other in activity.others(settings)), default=datetime.now(UTC))
     leftovers.clear(leftovers.left_behind(settings, oldest))
     for log in settings.path(".lake/spark").glob("*.log"):
-        os.truncate(log, 0)  # whoever writes to it appends
+        os.truncate(log, 0)  # its writer appends
 
 
 def _not_published(settings: Settings, number: int) -> str:
-    """What has to happen before anything can be removed; empty where an edition without the person is published."""
     latest = editions.latest_edition(settings)
     if latest is None or any(get_cut(settings, cut).voids < number for cut in latest.cuts):
         return "no edition without the person has been published yet: lake run"
     return ""
 
 
-def _anew(project: Project, number: int) -> str:
-    """Has all tables begin anew, each in one commit, and publishes them; nothing where that has been done."""
+def _rewrite_tables(project: Project, number: int) -> str:
     settings, latest = project.settings, editions.latest_edition(project.settings)
     assert latest is not None
     for declaration in project.tables.values():
@@ -128,7 +121,7 @@ def _anew(project: Project, number: int) -> str:
             unseen = bool(settings.publish.groups) and declaration.name not in latest.tables
             if head is None or unseen or head.cut != latest.cut_of(declaration.name):
                 return f"{declaration.name} has advanced since edition {latest.number}: lake run"
-            # A crash may have come between the commit that says so and its checkpoint.
+            # A crash may have come between the commit and its checkpoint.
             if head.purge < number or delta.newest_checkpoint(table.path) != head.version:
                 truncation.begin_anew(table.path, head.position, purge=number)
     note(settings, editions.record_edition(settings, latest.cut, _as_they_are(project, latest), seen=project.seen))
@@ -146,7 +139,6 @@ def _as_they_are(project: Project, edition: Edition) -> dict[str, EditionTable]:
 
 
 def _still_read(settings: Settings, edition: Edition | None) -> str:
-    """Who may still be reading data of the person: nobody who began when `edition` was there; empty for no one."""
     pin = editions.pinned(settings)
     assert edition is not None
     if pin is not None and pin != edition.number:

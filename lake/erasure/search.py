@@ -1,8 +1,8 @@
-"""Where a person is mentioned: in a text that has a value of theirs as a whole word, in a record that is about them.
+r"""Search for a person in texts: one of their values as a whole word, or a record about them.
 
-A producer may write the same value in many ways: `{"customer": "J\\u00f6rg"}` is of Jörg. So texts are searched as they
-are, and once more with the escapes of JSON decoded; numbers and instants are found however they are spelled; and what a
-record says of its subject is compared as the contract reads it, under each name of the field.
+Producers write a value in many ways: `{"customer": "J\\u00f6rg"}` is about Jörg. So texts are searched as they are and
+with JSON escapes decoded. Numbers and instants match in every spelling. A record's subject is compared as the contract
+reads it, under each name of the field.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lake.store.side_tables import LAST_BATCH, counts
 from lake.store.warehouse import Warehouse
 
 SHORTEST: Final = 4
-"""Shorter values are found anywhere by chance, so they are not searched for."""
+"""Shortest value to search for: shorter ones match by chance."""
 MOST_DIGITS: Final = 38
 NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:E[+-]?\d{1,3})?")
 INSTANT: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,3})(\d*))?")
@@ -32,32 +32,29 @@ ESCAPES: Final = re.compile(r'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
 
 
 def whole_word(expressions: Iterable[str]) -> str:
-    """A regular expression, as RE2 and Python have it, that finds what any of `expressions` does as a whole word."""
+    """Return a regular expression, for RE2 and Python, of any of `expressions` as a whole word."""
     return f"(?:^|[^0-9A-Za-z])(?:{'|'.join(sorted(expressions))})(?:$|[^0-9A-Za-z])"
 
 
-def spelled(value: str) -> str:
-    """A regular expression of a value as Spark writes it, and as other engines and producers spell the same."""
+def spelling_pattern(value: str) -> str:
+    """Return a regular expression of all spellings of a value that Spark wrote."""
     if NUMBER.fullmatch(value):
         return "|".join(sorted({re.escape(value), *map(_digits, _kept_as(Decimal(value)))}))
     if instant := INSTANT.fullmatch(value):
         day, time, millis, micros = instant.groups(default="")
-        # Statistics keep milliseconds.
+        # Statistics have milliseconds only.
         fraction = rf"\.{millis}(?:{micros}|)0*" if millis else r"(?:\.0+)?"
         return f"{re.escape(day)}[ T]{time}{fraction}Z?"
     return re.escape(value)
 
 
 def is_long_enough(value: str) -> bool:
-    """Whether a value, of a number its shortest form, is long enough to be searched for."""
+    """Return whether a value is long enough to be searched for; a number in its shortest form."""
     return len(_plain(Decimal(value)) if NUMBER.fullmatch(value) else value) >= SHORTEST
 
 
-def sought(contract: Contract, subject: str, values: Collection[str]) -> tuple[set[str], list[str]]:
-    """Those of a person's `values`, and of the subject, that can be searched for; what cannot, and why.
-
-    The latter in words that reveal no value.
-    """
+def searchable_values(contract: Contract, subject: str, values: Collection[str]) -> tuple[set[str], list[str]]:
+    """Return the values to search for, including the subject, and what is left out and why, without showing values."""
     field, left_out = contract.field(contract.subject or ""), []
     wanted = {*values, subject}
     if not field.personal:
@@ -73,9 +70,9 @@ def sought(contract: Contract, subject: str, values: Collection[str]) -> tuple[s
 
 
 def _kept_as(number: Decimal) -> set[Decimal]:
-    """A number, and what is left of it in 64 bits, as statistics keep decimals, and of one of 32 bits in 64.
+    """Return a number, and its 64-bit and 32-bit roundings in column statistics.
 
-    delta-rs divides the digits of a decimal by a power of ten, which may round once more.
+    delta-rs divides a decimal's digits by a power of ten, which may round once more.
     """
     _, digits, exponent = number.as_tuple()
     spellings = {number, Decimal(repr(float(number)))}
@@ -89,7 +86,6 @@ def _kept_as(number: Decimal) -> set[Decimal]:
 
 
 def _digits(number: Decimal) -> str:
-    """A regular expression of a number, with or without an exponent, whatever zeros come last."""
     plain = _plain(number)
     fixed = re.escape(plain) + ("0*" if "." in plain else "")
     digits, exponent = _significant(number), number.adjusted()
@@ -99,30 +95,28 @@ def _digits(number: Decimal) -> str:
 
 
 def _plain(number: Decimal) -> str:
-    """The shortest form of a number without an exponent."""
     fixed = f"{number:f}"
     return fixed.rstrip("0").rstrip(".") if "." in fixed else fixed
 
 
 def _significant(number: Decimal) -> str:
-    """The digits of a number from the first that is not zero to the last."""
     return "".join(map(str, number.as_tuple().digits)).rstrip("0") or "0"
 
 
 def decoded(text: str) -> Iterator[str]:
-    """`text` as it is, then with the escapes of JSON decoded, and again as long as there are any: JSON within JSON."""
+    """Yield `text`, then with JSON escapes decoded, repeatedly: JSON may be nested in JSON."""
     yield text
     while (plain := ESCAPES.sub(lambda escape: str(json.loads(f'"{escape[0]}"')), text)) != text:
         yield (text := plain)
 
 
 def quarantined(settings: Settings, contract: Contract, subject: str, values: Collection[str]) -> list[dict[str, Any]]:
-    """The quarantined records that tell of a person, or have one of their `values`, and what to keep of their place.
+    """Return the quarantined records about a person or with one of their `values`.
 
-    Rows of `_batch`, `_number`, `source`, the last empty where the very name of the file tells of them.
+    Rows of `_batch`, `_number`, `source`; `source` is empty if the file's name itself mentions them.
     """
     texts = ", ".join(f"coalesce({name}, '') AS {name}" for name in ("raw", "detail", "source"))
-    path, tells = Warehouse(settings).quarantine(contract.name).path, _tells(contract, subject, values)
+    path, tells = Warehouse(settings).quarantine(contract.name).path, _mentions(contract, subject, values)
     word = _word(values)
     records = []
     for batch in counts(Warehouse(settings).quarantine(contract.name), upto=LAST_BATCH):
@@ -135,27 +129,24 @@ def quarantined(settings: Settings, contract: Contract, subject: str, values: Co
 
 
 def _word(values: Collection[str]) -> Callable[[str], bool]:
-    """Whether a text has one of `values`, of those that are long enough to be searched for."""
-    longer = [spelled(value) for value in values if is_long_enough(value)]
+    longer = [spelling_pattern(value) for value in values if is_long_enough(value)]
     words = re.compile(whole_word(longer)) if longer else None
     return lambda text: words is not None and any(words.search(plain) for plain in decoded(text))
 
 
-def _tells(contract: Contract, subject: str, values: Collection[str]) -> Callable[[str], bool]:
-    """Whether the text of a record is about a person, or has one of their `values`."""
+def _mentions(contract: Contract, subject: str, values: Collection[str]) -> Callable[[str], bool]:
     field = contract.field(contract.subject or "")
     names = {name.lower() for name in (*field.names, *field.path[-1:])}
     word, same = _word(values), _same(subject, number=field.type != "string")
-    # What is no JSON, as half a record: its field, wherever it is.
-    spelled = "|".join(re.escape(name) for name in sorted(names))
-    broken = re.compile(f'"(?i:{spelled})"\\s*:\\s*"?{re.escape(subject)}"?\\s*(?:[,}}]|$)')
+    # For text that is not JSON, such as half a record: the field anywhere.
+    spelling_pattern = "|".join(re.escape(name) for name in sorted(names))
+    broken = re.compile(f'"(?i:{spelling_pattern})"\\s*:\\s*"?{re.escape(subject)}"?\\s*(?:[,}}]|$)')
     return lambda raw: (
         word(raw) or any(map(same, _values(raw, names))) or any(broken.search(plain) for plain in decoded(raw))
     )
 
 
 def _values(raw: str, names: Collection[str]) -> list[str]:
-    """What a record says under any of `names`, however deep in it, as it is written there."""
     values: list[str] = []
 
     def members(pairs: list[tuple[str, Any]]) -> None:
@@ -169,7 +160,6 @@ def _values(raw: str, names: Collection[str]) -> list[str]:
 
 
 def _same(subject: str, *, number: bool) -> Callable[[str], bool]:
-    """Whether a text says the subject: as a `number`, 7 and 7.0 are one."""
     if not number:
         return lambda text: text.strip() == subject.strip()
     return lambda text: _number(text) == _number(subject)

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.decide.decider import Decider
+from lake.decide.command_validation import CommandValidator
 from lake.errors import LakeError, did_you_mean
 from lake.http import bodies, pages, receipt
 from lake.http.access import Access
@@ -54,7 +54,7 @@ class Intake:
     contracts: Mapping[str, Contract]
     access: Access
     writer: GroupWriter
-    decider: Decider | None = None
+    validator: CommandValidator | None = None
     commits: Commits = field(init=False)
     decisions: Decisions = field(init=False)
     decides: Collection[str] = field(init=False)
@@ -62,7 +62,7 @@ class Intake:
     ending: asyncio.Event = field(init=False)
 
     def __post_init__(self) -> None:
-        self.decides = self.decider.rules if self.decider else ()
+        self.decides = self.validator.rules if self.validator else ()
         self.pressure = Backpressure(self.declared.folder, self.declared.limits)
         self.rates = {stream: Rate(self.declared.limits.rate) for stream in self.declared.streams}
         self.headers = {stream: named_headers(self.contracts[stream]) for stream in self.declared.streams}
@@ -250,8 +250,8 @@ class Intake:
     async def lifespan(self) -> AsyncIterator[None]:
         self.commits, self.ending = Commits(self.writer), asyncio.Event()
         self.editions = Editions(self.settings, self.declared.name)
-        if self.decider is not None:
-            self.decisions = Decisions(self.decider, self.commits, begun=True)
+        if self.validator is not None:
+            self.decisions = Decisions(self.validator, self.commits, begun=True)
         self.pressure.seen(*await asyncio.to_thread(self.pressure.look))
         looking = asyncio.create_task(self._look())
         try:
@@ -267,8 +267,8 @@ class Intake:
             await asyncio.sleep(LOOK_SECONDS)
             with suppress(OSError):
                 self.pressure.seen(*await asyncio.to_thread(self.pressure.look))
-                if self.decider is not None:
-                    self.decider.taken = await asyncio.to_thread(lambda: self.declared.folder.taken)
+                if self.validator is not None:
+                    self.validator.taken = await asyncio.to_thread(lambda: self.declared.folder.taken)
 
 
 def _now() -> str:

@@ -19,7 +19,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contracts
-from lake.decide.decider import Decider
+from lake.decide.command_validation import CommandValidator
 from lake.decide.rule import rules
 from lake.errors import ContractError, DeclarationError, LakeError, Refused, Unavailable
 from lake.http import bodies, declarations, receipt
@@ -118,14 +118,14 @@ async def _decide_here(
 ) -> dict[str, Any]:
     project = load(settings)
     commits = Commits(writer)
-    decider = Decider(declared, rules(project, declared), looks_up=True)
-    decisions = Decisions(decider, commits)
+    validator = CommandValidator(declared, rules(project, declared), looks_up=True)
+    decisions = Decisions(validator, commits)
     try:
         by_stream = _records_of(settings, declared, events)
         if not any(by_stream.values()):
             raise Problem("unparseable", "there is no record")
         if declared.check:
-            others = by_stream.keys() - decider.rules.keys()
+            others = by_stream.keys() - validator.rules.keys()
             check_contracts(
                 by_stream, {each: SingleReader(project.contracts[each], settings.record_bytes) for each in others}
             )

@@ -12,7 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lake.decide.decider import NEW, Command, Decided, Decider, Expected, NotAllowed, Outdated
+from lake.decide.command_validation import (
+    NEW,
+    Command,
+    CommandValidator,
+    Decision,
+    ExpectedVersion,
+    NotAllowed,
+    Outdated,
+)
 from lake.decide.rule import Key
 from lake.errors import DeclarationError, LakeError, Refused
 from lake.http.bodies import PostedRecord
@@ -32,7 +40,7 @@ VERSION: Final = re.compile(r'"([^",]+)"|(\*)')
 class Decisions:
     """Decisions of one server. `begun` is true once its decider has read the waiting events."""
 
-    decider: Decider
+    validator: CommandValidator
     commits: Commits
     begun: bool = False
     _failures: int = 0
@@ -47,18 +55,18 @@ class Decisions:
         async with self._beginning:
             while not self.begun:
                 failures = self._failures
-                await asyncio.to_thread(self.decider.begin)
+                await asyncio.to_thread(self.validator.begin)
                 self.begun = failures == self._failures
 
     async def decide(
-        self, by_stream: Mapping[str, Sequence[PostedRecord]], expected_version: Expected
-    ) -> tuple[Decided, GroupPlace | None]:
+        self, by_stream: Mapping[str, Sequence[PostedRecord]], expected_version: ExpectedVersion
+    ) -> tuple[Decision, GroupPlace | None]:
         """Commit all records of a request if its commands are accepted. Return the outcome and the records' place.
 
         The place is None if the request was accepted before. Raises Problem if nothing was committed.
         """
         every = [(stream, record) for stream, records in by_stream.items() for record in records]
-        decided = [number for number, (stream, _) in enumerate(every) if stream in self.decider.rules]
+        decided = [number for number, (stream, _) in enumerate(every) if stream in self.validator.rules]
         if not decided:
             raise Problem("wrong-request", "no record is of a stream that is decided on: post it without ?decide")
         commands = self._commands(every, decided)
@@ -66,12 +74,12 @@ class Decisions:
         at = self.commits.next
 
         def place_of(number: int) -> str:
-            return f"{self.decider.declared.name}:{place(at.number, at.first + decided[number])}"
+            return f"{self.validator.declared.name}:{place(at.number, at.first + decided[number])}"
 
         try:
-            outcome = self.decider.decide(commands, place_of, at.number, expected_version)
+            outcome = self.validator.decide(commands, place_of, at.number, expected_version)
         except (Refused, DeclarationError, WorkerFault) as error:
-            await self.commits.hold(self.decider.about(commands))
+            await self.commits.hold(self.validator.about(commands))
             raise _problem(error) from None
         if outcome.again:
             await self.commits.hold(outcome.rests_on)
@@ -81,7 +89,7 @@ class Decisions:
 
     async def _must_be_repeated(self, every: Sequence[tuple[str, PostedRecord]], places: Mapping[int, str]) -> None:
         """Raise Problem unless the undecided records are those committed with the decided ones, at `places`."""
-        declared, project = self.decider.declared, next(iter(self.decider.rules.values())).project
+        declared, project = self.validator.declared, next(iter(self.validator.rules.values())).project
         nth, at = next(iter(places.items()))
         number, ordinal = map(int, at.rsplit(":", 2)[1:])
         others = dict[str, dict[int, PostedRecord]]()
@@ -103,7 +111,7 @@ class Decisions:
         for number in decided:
             stream, record = every[number]
             try:
-                commands.append(self.decider.command(stream, record.utf8, record.facts))
+                commands.append(self.validator.command(stream, record.utf8, record.facts))
             except NotTaken as error:
                 nth = sum(other == stream for other, _ in every[: number + 1])
                 bad.append(bad_record(stream, nth, error))
@@ -117,7 +125,7 @@ class Decisions:
             while True:
                 if not self.begun:
                     await self.begin()
-                if not (missing := self.decider.missing(commands)):
+                if not (missing := self.validator.missing(commands)):
                     return
                 for stream, keys in missing.items():
                     await self._read(stream, keys)
@@ -129,25 +137,25 @@ class Decisions:
         async with self._reading:
             wanted, failures = self._wanted.pop(stream, {}), self._failures
             if wanted:
-                read = await asyncio.to_thread(self.decider.read, stream, [*wanted])
+                read = await asyncio.to_thread(self.validator.read, stream, [*wanted])
                 if failures == self._failures:
-                    self.decider.put(stream, read)
+                    self.validator.put(stream, read)
 
     def _forget(self) -> None:
         self.begun = False
         self._failures += 1
 
 
-def expected_version(headers: Mapping[str, str]) -> Expected:
+def expected_version(headers: Mapping[str, str]) -> ExpectedVersion:
     """Return the version that the headers If-Match or If-None-Match require. Raises Problem if they are malformed."""
     match, new = headers.get("if-match"), headers.get("if-none-match")
     if new not in {None, "*"} or (match is not None and new is not None):
         raise Problem("wrong-request", "write If-None-Match: * for a new key, or If-Match with its version")
     if match is None:
-        return Expected(is_new=new is not None)
+        return ExpectedVersion(is_new=new is not None)
     if (version := VERSION.fullmatch(match.strip())) is None:
         raise Problem("wrong-request", f'If-Match: {match}: write the version in quotes, as "web:42:3", or *')
-    return Expected(NEW if version[2] else version[1])
+    return ExpectedVersion(NEW if version[2] else version[1])
 
 
 def _problem(error: Exception) -> Problem:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lake.contracts.contract import Contract
-from lake.decide.decider import Decided
+from lake.decide.command_validation import Decision
 from lake.http.bodies import PostedRecord
 from lake.http.commits import GroupPlace
 from lake.sources.http import place
@@ -33,7 +33,7 @@ class Receipt:
     """Receipts for each stream of a request, and the outcome if its events were validated."""
 
     each: Sequence[StreamReceipt]
-    decided: Decided | None = None
+    decided: Decision | None = None
 
 
 def new_receipts(by_stream: Mapping[str, Sequence[PostedRecord]], source: str, put: GroupPlace) -> list[StreamReceipt]:
@@ -45,7 +45,7 @@ def new_receipts(by_stream: Mapping[str, Sequence[PostedRecord]], source: str, p
     return took
 
 
-def earlier_receipts(by_stream: Mapping[str, Sequence[PostedRecord]], decided: Decided) -> list[StreamReceipt]:
+def earlier_receipts(by_stream: Mapping[str, Sequence[PostedRecord]], decided: Decision) -> list[StreamReceipt]:
     """Return the receipts of the first request, for the streams with a rule."""
     took, number = list[StreamReceipt](), 0
     for stream in dict.fromkeys(stream for stream, *_ in decided.versions):
@@ -55,7 +55,7 @@ def earlier_receipts(by_stream: Mapping[str, Sequence[PostedRecord]], decided: D
     return took
 
 
-def decision_json(decided: Decided, contracts: Mapping[str, Contract]) -> dict[str, Any]:
+def decision_json(decided: Decision, contracts: Mapping[str, Contract]) -> dict[str, Any]:
     """Return the outcome for the answer: {again, version} for one key, {again, versions} for several."""
     if len(decided.versions) == 1:
         return {"again": decided.again, "version": decided.versions[0][2]}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from lake import file_modes
 from lake.config import ServeSettings, Settings
 from lake.contracts.contract import load_contracts
-from lake.decide.decider import Decider
+from lake.decide.command_validation import CommandValidator
 from lake.decide.rule import rules
 from lake.errors import DeclarationError, Unavailable, install
 from lake.http import declarations
@@ -85,13 +85,13 @@ def _intake(settings: Settings, declared: DeclaredIntake, url: str, ends: ExitSt
 
     contracts = load_contracts(settings)
     access = Access.of(settings, declared)
-    decider = Decider(declared, rules(load(settings), declared)) if declared.decide else None
+    validator = CommandValidator(declared, rules(load(settings), declared)) if declared.decide else None
     writer = intake_writer(settings, declared.name)
     ends.callback(writer.close)
-    if decider is not None:
-        decider.begin()
+    if validator is not None:
+        validator.begin()
         ends.enter_context(found_at(settings, declared.name, url))
-    return Intake(settings, declared, contracts, access, writer, decider=decider)
+    return Intake(settings, declared, contracts, access, writer, validator=validator)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
-from lake.decide.decider import Decider
+from lake.decide.command_validation import CommandValidator
 from lake.decide.rule import rules
 from lake.http import declarations
 from lake.project import Project, load
@@ -71,11 +71,11 @@ class Bank:
     def source(self) -> HttpSource:
         return HttpSource(declarations.declared(self.settings, self.project.contracts, "web"))
 
-    def decider(self, **options: Any) -> Decider:
+    def decider(self, **options: Any) -> CommandValidator:
         """One that has not begun."""
         declared = self.source.declared
         found = rules(self.project, declared)
-        return Decider(declared, {"entries": found["entries"]}, **options)
+        return CommandValidator(declared, {"entries": found["entries"]}, **options)
 
     def writer(self) -> GroupWriter:
         return GroupWriter(self.source.declared.folder)

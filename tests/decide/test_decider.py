@@ -23,7 +23,15 @@ from hypothesis import strategies as st
 
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 
-from lake.decide.decider import ANYTHING, Command, Decider, Expected, NotAllowed, Outdated, Reused
+from lake.decide.command_validation import (
+    ANYTHING,
+    Command,
+    CommandValidator,
+    ExpectedVersion,
+    NotAllowed,
+    Outdated,
+    Reused,
+)
 from lake.decide.rule import rules
 from lake.errors import DeclarationError
 from lake.http.bodies import PostedRecord
@@ -64,7 +72,7 @@ class Teller:
     bank: Bank
     most: int
     writer: GroupWriter = field(init=False)
-    decider: Decider = field(init=False)
+    decider: CommandValidator = field(init=False)
     lines: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -74,7 +82,7 @@ class Teller:
         self.writer, self.decider, self.lines = self.bank.writer(), self.bank.decider(most=self.most), []
         self.decider.begin()
 
-    def ask(self, entries: Sequence[Entry], id: str, expected: Expected) -> Any:
+    def ask(self, entries: Sequence[Entry], id: str, expected: ExpectedVersion) -> Any:
         ids = [id] if len(entries) == 1 else [f"{id}:{number}" for number in range(1, len(entries) + 1)]
         commands = list[Command]()
         for entry, each in zip(entries, ids, strict=True):
@@ -160,10 +168,10 @@ def ask(teller: Teller, model: Model, entries: list[Entry], id: str, expects: st
     version = model.versions.get(first, "")
     several = len({account for account, _ in entries}) > 1
     expected = {
-        "right": Expected(version, is_new=not version),
-        "wrong": Expected("web:0:0"),
-        "new": Expected(is_new=True),
-        "some": Expected("*"),
+        "right": ExpectedVersion(version, is_new=not version),
+        "wrong": ExpectedVersion("web:0:0"),
+        "new": ExpectedVersion(is_new=True),
+        "some": ExpectedVersion("*"),
     }.get(expects, ANYTHING)
     if several:
         expected = ANYTHING
@@ -419,12 +427,12 @@ def test_an_id_that_is_used_again_with_another_value_of_a_field_is_refused(tmp_p
     declared = bank.source.declared
     found = rules(bank.project, declared)
 
-    def ask(decider: Decider, value: str) -> bool:
+    def ask(decider: CommandValidator, value: str) -> bool:
         body = f'{{"account": 1, "amount": "1.00", "extra_{name}": {value}}}'
         command = decider.command("entries", body.encode(), {FACTS: "a"})
         return decider.decide([command], lambda _: "web:1:0", 1).again
 
-    decider = Decider(declared, {"entries": found["entries"]})
+    decider = CommandValidator(declared, {"entries": found["entries"]})
     decider.begin()
     body = f'{{"account": 1, "amount": "1.00", "extra_{name}": {same[0]}}}'
     first = decider.command("entries", body.encode(), {FACTS: "a"})

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lake.decide.rule import Rule, rules
+from lake.decide.rule import CommandRule, rules
 from lake.errors import DeclarationError
 from lake.http import declarations
 from lake.kinds.sql.sql_types import arrow_type
@@ -26,7 +26,9 @@ SQL = (
 NUMBER = ("int", {"from": "file.time"})
 
 
-def loaded(folder: Path, *, job: str = ACCOUNT, options: str = ONLY, file: str = "", **about: Any) -> dict[str, Rule]:
+def loaded(
+    folder: Path, *, job: str = ACCOUNT, options: str = ONLY, file: str = "", **about: Any
+) -> dict[str, CommandRule]:
     fields = about.pop("fields", {})
     settings = accounts(folder / "bank", options)
     declare(settings, contract("entries", {**ENTRIES, **fields}, **{"id": ["request"], **about}), jobs={"account": job})

@@ -31,7 +31,7 @@ from lake.engine.verify import verify_all
 from lake.erasure import forget as module
 from lake.erasure import purge as purging
 from lake.erasure.audit import search_files
-from lake.erasure.forget import GivenUp, destroy_keys, forget, give_up
+from lake.erasure.forget import LostKeysResult, destroy_keys, forget, give_up
 from lake.erasure.purge import purge
 from lake.errors import DeclarationError
 from lake.evaluation.inputs import Inputs
@@ -76,7 +76,7 @@ def quiet(_: str) -> None:
     pass
 
 
-def forgotten(shop: Lakehouse, who: str = "margaret hamilton") -> module.Forgotten:
+def forgotten(shop: Lakehouse, who: str = "margaret hamilton") -> module.ErasureResult:
     done = forget(shop.project, lambda: shop.spark, "orders", who)
     catch_up(shop.project, lambda: shop.spark, quiet)
     return done
@@ -462,8 +462,8 @@ def test_a_lost_key_store_is_told_and_can_be_given_up(shop: Lakehouse) -> None:
     shop.settings.keys_path.write_bytes(copy)
     assert catch_up_from_scratch(shop) == {"margaret hamilton", "grace"}
     shop.settings.keys_path.unlink()
-    assert give_up(shop.project, "orders") == GivenUp(2, renamed=False)
-    assert give_up(shop.project, "orders") == GivenUp(0, renamed=False)
+    assert give_up(shop.project, "orders") == LostKeysResult(2, renamed=False)
+    assert give_up(shop.project, "orders") == LostKeysResult(0, renamed=False)
     shop.land("orders", order(6, "ada")).run()
     assert customers(shop) == {1: None, 2: None, 6: "ada"}
     assert verdicts(shop) == {"identical"}
@@ -533,7 +533,7 @@ def test_a_value_of_few_is_nobodys_own(shop: Lakehouse) -> None:
 def test_who_was_forgotten_stays_so_when_the_other_keys_are_lost(shop: Lakehouse) -> None:
     forgotten(shop)
     shop.settings.keys_path.unlink()
-    assert give_up(shop.project, "orders") == GivenUp(1, renamed=False)
+    assert give_up(shop.project, "orders") == LostKeysResult(1, renamed=False)
     shop.land("orders", order(2, "grace"), order(5, "margaret hamilton"), order(6, "ada")).run()
     counts = Log(shop.settings, "orders").head().counts
     assert (counts["duplicates"], counts["accepted"]) == (1, 2)
@@ -548,7 +548,7 @@ def test_a_purge_makes_no_key_store_where_the_log_had_one(shop: Lakehouse) -> No
     with pytest.raises(DeclarationError, match="there is no key store"):
         destroy_keys(shop.settings)
     secret_file(shop.settings.keys_path).unlink()
-    assert give_up(shop.project, "orders") == GivenUp(0, renamed=True)
+    assert give_up(shop.project, "orders") == LostKeysResult(0, renamed=True)
 
 
 def catch_up_from_scratch(shop: Lakehouse) -> set[str | None]:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lake import cost
 from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
-from lake.erasure.forget import GivenUp, forget, give_up
+from lake.erasure.forget import LostKeysResult, forget, give_up
 from lake.errors import DeclarationError
 from lake.evaluation.inputs import Inputs
 from lake.ingest import personal
@@ -108,5 +108,8 @@ def test_tables_are_the_same_whether_keys_come_at_once_or_in_parts(
     assert [*story(new_shop(tmp_path))] == within
     assert min(parts["log"], parts["batch"]) > 1
     assert within[5] == {"identical"}
-    assert within[-3:-1] == ["the keys of 12 people of orders are not in the key store", GivenUp(12, renamed=False)]
+    assert within[-3:-1] == [
+        "the keys of 12 people of orders are not in the key store",
+        LostKeysResult(12, renamed=False),
+    ]
     shutil.rmtree(tmp_path)

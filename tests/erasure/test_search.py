@@ -301,18 +301,18 @@ def with_customer(contract: Contract, **facts: Any) -> Contract:
 
 
 def test_what_is_not_searched_for_is_told_with_the_reason_and_without_the_value(orders: Contract) -> None:
-    assert search.sought(orders, "margaret hamilton", {"0798"}) == ({"margaret hamilton", "0798"}, [])
-    assert search.sought(orders, "7", {"0798"}) == (
+    assert search.searchable_values(orders, "margaret hamilton", {"0798"}) == ({"margaret hamilton", "0798"}, [])
+    assert search.searchable_values(orders, "7", {"0798"}) == (
         {"0798"},
         ["customer of fewer than 4 characters, which match anywhere by chance"],
     )
     short = "2 values of fewer than 4 characters, which match anywhere by chance"
-    assert search.sought(orders, "ada", {"5.00", "0798"}) == ({"0798"}, [short])
+    assert search.searchable_values(orders, "ada", {"5.00", "0798"}) == ({"0798"}, [short])
     clear = "customer, which is not personal by the contract: logs keep it unencrypted"
-    assert search.sought(with_customer(orders, personal=False), "margaret", {"0798"}) == ({"0798"}, [clear])
+    assert search.searchable_values(with_customer(orders, personal=False), "margaret", {"0798"}) == ({"0798"}, [clear])
     few = "customer, whose few values are shared by other people"
     for facts in ({"type": "boolean"}, {"symbols": ("male", "female")}):
-        assert search.sought(with_customer(orders, **facts), "female", {}) == ({"female"}, [few])
+        assert search.searchable_values(with_customer(orders, **facts), "female", {}) == ({"female"}, [few])
 
 
 def test_a_report_says_what_was_not_searched_for(

@@ -1,10 +1,10 @@
-"""Decisions on events in the order in which they come, over what the log has and what is acknowledged and waits.
+"""Validation of commands in order of arrival, over the state in the log and in acknowledged groups.
 
-One process decides for a source, the one that writes its folder. What a request's events make of their keys is kept
-here before the disk has them: whoever asks next is answered by it. So an answer may only be given when the disk has
-everything that it rests on (`Decided.rests_on`); where that fails, everything here is forgotten and read again.
+The process that writes a source's folder validates its commands. New states are kept here before they are on the disk,
+and later commands are validated against them. So an answer must wait until the disk has everything it depends on
+(`Decision.rests_on`). If that fails, all states are dropped and read again.
 
-Keys are kept as long as their events wait in the folder, others while there is room; what else is asked for is read.
+Keys with waiting events stay in memory, others as long as there is room.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
-from lake.decide.committed import Accepted, Committed, KeyState, folded
-from lake.decide.rule import Key, Rule
+from lake.decide.committed_state import Accepted, CommittedState, KeyState, folded
+from lake.decide.rule import CommandRule, Key
 from lake.errors import DeclarationError, Refused, StorageError
 from lake.kinds.reducer import Refusal
 from lake.records.single import NotTaken
 from lake.sources.http import DeclaredIntake, place
 
 MOST_EVENTS: Final = 1_000_000
-"""Ids of events that are kept of keys none of whose events wait: some 200 MB."""
+"""Most ids in memory of keys without waiting events: about 200 MB."""
 CHUNK: Final = 10_000
 NEW: Final = "*"
-"""In the place of a version, with `is_new`: the key has no event yet."""
+"""Version that stands for any existing event."""
 
 
 class Outdated(Refused):
-    """A key's version is not the one that was expected: `version` is."""
+    """The key's `version` is not the expected one."""
 
     def __init__(self, what: str, version: str) -> None:
         super().__init__(what, fix="look at what came since, and send it with that version")
@@ -39,7 +39,7 @@ class Outdated(Refused):
 
 
 class NotAllowed(Refused):
-    """The Fold refuses event number `number`, from 1, of those that a request has for `stream`, for a `reason`."""
+    """The Fold rejects event `number`, from 1, of those for `stream`, for a `reason`."""
 
     def __init__(self, stream: str, number: int, reason: str) -> None:
         super().__init__(reason, where=f"{stream}, event {number}")
@@ -55,15 +55,15 @@ class Reused(Refused):
 
 @dataclass(frozen=True)
 class Command:
-    """An event that is to be decided: its values by field."""
+    """Event to validate: its values by field."""
 
     stream: str
     values: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What whoever asks knows of the key: its `version`, "*" for any; or that it has none yet."""
+class ExpectedVersion:
+    """Version that the key must have: `version` ("*": any), or none if `is_new`."""
 
     version: str = ""
     is_new: bool = False
@@ -73,14 +73,14 @@ class Expected:
         return bool(self.version) or self.is_new
 
 
-ANYTHING: Final = Expected()
+ANYTHING: Final = ExpectedVersion()
 
 
 @dataclass(frozen=True)
-class Decided:
-    """What was accepted: the place of each event, and the version that each key has by it.
+class Decision:
+    """Accepted events: the place of each, and the new version of each key.
 
-    `again` says that it was so before, and nothing is to be kept. It holds once the disk has group `rests_on`.
+    `again`: they were accepted before. It is durable once group `rests_on` is on the disk.
     """
 
     places: Sequence[str]
@@ -90,14 +90,14 @@ class Decided:
 
 
 @dataclass
-class Decider:
-    """What is decided for one source; `taken` is the last group that all logs have.
+class CommandValidator:
+    """Validator for the commands of one source. `taken` is the last group that is in all logs.
 
-    It learns first which keys the logs have, unless it `looks_up` each: for the few that one command has.
+    It loads the set of all keys first, unless it `looks_up` each, which is faster for few commands.
     """
 
     declared: DeclaredIntake
-    rules: Mapping[str, Rule]
+    rules: Mapping[str, CommandRule]
     most: int = MOST_EVENTS
     looks_up: bool = False
     taken: int = 0
@@ -106,33 +106,31 @@ class Decider:
     _events: int = 0
 
     def command(self, stream: str, text: bytes, facts: Mapping[str, str]) -> Command:
-        """Return a record as an event. Raise NotTaken if the log would refuse it."""
         return Command(stream, self.rules[stream].values(text, facts, now=datetime.now(UTC)))
 
     def begin(self) -> None:
-        """Reads what is acknowledged and in no log yet. Raises DeclarationError where that was not decided on."""
+        """Read acknowledged events that are in no log. Raises DeclarationError if one was not validated."""
         self.forget()
         folder = self.declared.folder
         self.taken = folder.taken
         if not self.looks_up:
             self._known = {stream: self._committed(stream).keys() for stream in self.rules}
         for stream in self.rules:
-            self._committed(stream).read(())  # that the log goes on in this folder
+            self._committed(stream).read(())  # checks that the log continues in this folder
         waiting = self._waiting()
         while chunk := [*islice(waiting, CHUNK)]:
             for stream in self.rules:
                 keys = {self._key(command) for *_, command in chunk if command.stream == stream}
                 self.put(stream, self.read(stream, [key for key in keys if key not in self._keys[stream]]))
             for number, at, command in chunk:
-                self._go_on(number, at, command)
+                self._apply_waiting(number, at, command)
 
     def forget(self) -> None:
-        """Drops all that is known, as the disk may not have it."""
         self._keys = {stream: OrderedDict() for stream in self.rules}
         self._known, self._events = {}, 0
 
     def missing(self, commands: Sequence[Command]) -> dict[str, list[Key]]:
-        """The keys of events that have to be read first, by stream."""
+        """Return the keys whose state must be read first, by stream."""
         unread: dict[str, dict[Key, None]] = {}
         for command in commands:
             key, keys = self._key(command), self._keys[command.stream]
@@ -146,11 +144,9 @@ class Decider:
         return {stream: [*keys] for stream, keys in unread.items()}
 
     def read(self, stream: str, keys: Sequence[Key]) -> dict[Key, KeyState]:
-        """What the log has of keys. Changes nothing here: any thread may do it."""
         return self._committed(stream).read(keys) if keys else {}
 
     def put(self, stream: str, read: Mapping[Key, KeyState]) -> None:
-        """Keeps what was read, of keys that are not here."""
         keys = self._keys[stream]
         for key, state in read.items():
             if key not in keys:
@@ -158,30 +154,30 @@ class Decider:
                 self._events += 1 + len(state.ids)
 
     def decide(
-        self, commands: Sequence[Command], at: Callable[[int], str], group: int, expected: Expected = ANYTHING
-    ) -> Decided:
-        """Accepts all events, which are to be in a group at places `at` of their numbers from 0, or none.
+        self, commands: Sequence[Command], at: Callable[[int], str], group: int, expected: ExpectedVersion = ANYTHING
+    ) -> Decision:
+        """Accept all events, whose places will be `at(number)` from 0, or none. No key may be `missing`.
 
-        None of their keys is `missing`. Raises NotAllowed, Outdated, Reused, WorkerFault where the step fails, and
-        DeclarationError where a version is expected of several keys; all that rests on the group that `about` names.
+        Raises NotAllowed, Outdated, Reused, WorkerFault if the step fails, and DeclarationError if a version is
+        expected of several keys. These depend on the group that `about` returns.
         """
-        self._make_room([self._names(command) for command in commands])
-        states = {self._names(command): self._of(command) for command in commands}
-        before = [self._of(command).ids.get(self._id(command)) for command in commands]
+        self._make_room([self._stream_key(command) for command in commands])
+        states = {self._stream_key(command): self._state(command) for command in commands}
+        before = [self._state(command).ids.get(self._id(command)) for command in commands]
         rests_on = max(state.group for state in states.values())
         if None not in before:
             known = [accepted for accepted in before if accepted is not None]
             if any(self._content(c) != accepted.content for c, accepted in zip(commands, known, strict=True)):
                 raise Reused("events with these ids were accepted before, and these are not the same")
             places = [accepted.place for accepted in known]
-            return Decided(places, self._versions(commands, places), True, rests_on)
-        if any(before) or len({(*self._names(c), self._id(c)) for c in commands}) < len(commands):
+            return Decision(places, self._versions(commands, places), True, rests_on)
+        if any(before) or len({(*self._stream_key(c), self._id(c)) for c in commands}) < len(commands):
             raise Reused("some of these events have an id that was sent before, or duplicated in this request")
         if expected.is_stated:
-            self._must_be(expected, states)
+            self._check_version(expected, states)
         new = {key: replace(state, ids={}) for key, state in states.items()}
         for number, command in enumerate(commands):
-            rule, state = self.rules[command.stream], new[self._names(command)]
+            rule, state = self.rules[command.stream], new[self._stream_key(command)]
             outcome = rule.next(state.state, command.values)
             if isinstance(outcome, Refusal):
                 nth = sum(other.stream == command.stream for other in commands[: number + 1])
@@ -194,17 +190,16 @@ class Decider:
             kept.ids |= state.ids
             self._events += len(state.ids)
         places = [at(number) for number in range(len(commands))]
-        return Decided(places, self._versions(commands, places), False, group)
+        return Decision(places, self._versions(commands, places), False, group)
 
     def about(self, commands: Sequence[Command]) -> int:
-        """The group that an answer about these events rests on."""
-        return max((self._of(command).group for command in commands), default=0)
+        return max((self._state(command).group for command in commands), default=0)
 
     def _versions(self, commands: Sequence[Command], places: Sequence[str]) -> list[tuple[str, Key, str]]:
-        by_key = {self._names(c): at for c, at in zip(commands, places, strict=True)}
+        by_key = {self._stream_key(c): at for c, at in zip(commands, places, strict=True)}
         return [(stream, key, at) for (stream, key), at in by_key.items()]
 
-    def _must_be(self, expected: Expected, states: Mapping[tuple[str, Key], KeyState]) -> None:
+    def _check_version(self, expected: ExpectedVersion, states: Mapping[tuple[str, Key], KeyState]) -> None:
         if len(states) > 1:
             raise DeclarationError(
                 "an expected version is of one key, and these events are of several",
@@ -221,7 +216,6 @@ class Decider:
             )
 
     def _make_room(self, wanted: Sequence[tuple[str, Key]]) -> None:
-        """Drops keys that were not asked for lately, none of whose events wait, and that are not `wanted`."""
         if self._events <= self.most:
             return
         needed = {*wanted}
@@ -234,13 +228,12 @@ class Decider:
                         known.add(hash(key))
 
     def _waiting(self) -> Iterator[tuple[int, str, Command]]:
-        """The events in the folder: the number of their group, their place, and what they say."""
         folder = self.declared.folder
         for group in folder.groups():
             try:
                 records = [*folder.records(group)]
             except StorageError:
-                if group.number <= folder.taken:  # taken meanwhile
+                if group.number <= folder.taken:  # removed meanwhile
                     continue
                 raise
             for ordinal, (stream, text, facts) in enumerate(records):
@@ -256,21 +249,20 @@ class Decider:
                         ) from None
                     yield group.number, f"{self.declared.name}:{place(group.number, ordinal)}", command
 
-    def _go_on(self, number: int, at: str, command: Command) -> None:
-        """Has an event that waits, unless the log had it when its key was read."""
-        rule, state = self.rules[command.stream], self._of(command)
+    def _apply_waiting(self, number: int, at: str, command: Command) -> None:
+        rule, state = self.rules[command.stream], self._state(command)
         if number > state.upto and self._id(command) not in state.ids:
             self._events += 1
             state.state = folded(rule, state.state, command.values)
             state.version, state.group = at, number
             state.ids[self._id(command)] = Accepted(at, self._content(command))
 
-    def _of(self, command: Command) -> KeyState:
+    def _state(self, command: Command) -> KeyState:
         keys, key = self._keys[command.stream], self._key(command)
         keys.move_to_end(key)
         return keys[key]
 
-    def _names(self, command: Command) -> tuple[str, Key]:
+    def _stream_key(self, command: Command) -> tuple[str, Key]:
         return command.stream, self._key(command)
 
     def _key(self, command: Command) -> Key:
@@ -282,5 +274,5 @@ class Decider:
     def _id(self, command: Command) -> Key:
         return self.rules[command.stream].id(command.values)
 
-    def _committed(self, stream: str) -> Committed:
-        return Committed(self.rules[stream], self.declared.name, self.declared.folder)
+    def _committed(self, stream: str) -> CommittedState:
+        return CommittedState(self.rules[stream], self.declared.name, self.declared.folder)

@@ -1,8 +1,7 @@
-"""What the warehouse has of keys, read without Spark: their states at the head of the log, and what each has seen.
+"""Committed state of keys, read without Spark: their states at the head of the log, and the ids of their events.
 
-A key's state is the Fold's row where its table stands, folded on with the events that the log has since; from the first
-event on where the table is not of the definition that decides, or lacks a void. Reading may come at any time: a table
-and a log only ever go on, and the table is looked at first.
+A key's state is its row in the Fold's table plus the later events of the log; or all events, if the table has another
+definition or lacks a void. The table is read first, so the log is always at least as new.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 from lake.contracts import evolution
 from lake.contracts.origins import Origin, origins
-from lake.decide.rule import Key, Rule
+from lake.decide.rule import CommandRule, Key
 from lake.errors import DeclarationError, StorageError
 from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.kinds.reducer import REFUSED, Refusal
@@ -28,12 +27,12 @@ from lake.store.voids import all_voids
 State = Mapping[str, Any]
 PLACE: Final = ("_batch", "_arrival", "_bucket", "_offset", "_source")
 MOST_ROWS: Final = 5_000_000
-"""Of a log, up to which it is known beforehand whether it has a key."""
+"""Most rows of a log whose keys are all loaded in advance."""
 TRIES: Final = 3
 
 
 class Accepted(NamedTuple):
-    """An event that was accepted: its place, and a digest of its content."""
+    """Accepted event: its place, and a digest of its content."""
 
     place: str
     content: bytes
@@ -41,11 +40,11 @@ class Accepted(NamedTuple):
 
 @dataclass
 class KeyState:
-    """A key as it would be seen by its next event.
+    """State of a key before its next event.
 
-    `state` is what the Fold has of it, None before its first event; `version` the place of its last event, "" before
-    the first; `ids` has each accepted event by its id. Of the source's groups it has those up to `upto` by the log, and
-    those up to `group` of which any concerns it.
+    `state` is the Fold's, None before the first event. `version` is the place of the last event, "" before the first.
+    `ids` has the accepted events by id. It includes groups of the source up to `upto` from the log, and up to `group`
+    in all.
     """
 
     state: State | None = None
@@ -56,15 +55,15 @@ class KeyState:
 
 
 @dataclass(frozen=True)
-class Committed:
-    """What the log of a stream and the table of its Fold have of keys. `source` is the one that decides."""
+class CommittedState:
+    """Reader of key states from a stream's log and its Fold's table. `source` is the one that validates."""
 
-    rule: Rule
+    rule: CommandRule
     source: str
     folder: IntakeFolder
 
     def keys(self) -> set[int] | None:
-        """The hashes of all keys that the log has; None where it is too large, and each has to be looked up."""
+        """Return the hashes of all keys in the log; None if it is too large."""
         log, names = Log(self.rule.project.settings, self.rule.stream), self.rule.contract.key
         if not log.head().batch or not delta.exists(log.path):
             return set()
@@ -74,17 +73,15 @@ class Committed:
         return {hash(key) for key in _rows(scan.arrow(names), names)}
 
     def read(self, keys: Collection[Key]) -> dict[Key, KeyState]:
-        """The states of keys: of each that is asked for, also where nothing is known of it."""
         for left in reversed(range(TRIES)):
             try:
                 return self._read(keys)
-            except (StorageError, OSError):  # files of a version that was newest a moment ago were deleted
+            except (StorageError, OSError):  # files of a version were deleted just after it was looked up
                 if not left:
                     raise
         raise AssertionError
 
     def upto(self, head: LogHead) -> int:
-        """The last group of the source that the log has. Raises DeclarationError where it is of another folder."""
         newest = head.sources.get(self.source)
         if newest is None:
             return 0
@@ -124,7 +121,6 @@ class Committed:
         return states
 
     def _table(self) -> tuple[int | None, int]:
-        """The version of the table to begin with, and the log's batch up to which it is; None and 0 for none."""
         project, declaration = self.rule.project, self.rule.declaration
         table = project.table(declaration)
         head = table.head() if table.exists() else None
@@ -151,7 +147,6 @@ class Committed:
             yield rule.key(row), {name: row[name] for name in fields}
 
     def _events(self, log: Log, head: LogHead, wanted: pa.Table) -> Iterator[dict[str, Any]]:
-        """The events of keys in the log's order, with the values of fields that came to the contract later."""
         rule, scan = self.rule, Scan(log.path, bounds={"_batch": (1, head.batch)})
         stored = set(scan.schema().names)
         names = dict.fromkeys([*rule.contract.key, *rule.contract.id, *rule.columns])
@@ -166,11 +161,10 @@ class Committed:
         carried = [[name for name, found in zip(every, v, strict=True) if _is_carried(found)] for v in versions]
         for row in rows:
             version = row["_version"] - 1
-            self._must_be_known(row, [name for name in carried[version] if name in names])
+            self._check_carried(row, [name for name in carried[version] if name in names])
             yield row | {name: rule.reader.default(name) for name in missing[version]}
 
-    def _must_be_known(self, row: Mapping[str, Any], carried: Sequence[str]) -> None:
-        """Raise DeclarationError if an event may have `carried` a field that its contract did not know by that name."""
+    def _check_carried(self, row: Mapping[str, Any], carried: Sequence[str]) -> None:
         if carried and row.get("_extra") is not None:
             raise DeclarationError(
                 f"an event of {self.rule.stream} may have {carried[0]} as a field that its contract did not know then",
@@ -179,10 +173,10 @@ class Committed:
             )
 
 
-def folded(rule: Rule, state: State | None, values: Mapping[str, Any]) -> State:
-    """A key's state after an event that its log has; one that the Fold refuses leaves it, but is counted.
+def folded(rule: CommandRule, state: State | None, values: Mapping[str, Any]) -> State:
+    """Return a key's state after a logged event. A rejected event only increments the counter.
 
-    Raises DeclarationError where the step fails.
+    Raises DeclarationError if the step fails.
     """
     try:
         outcome = rule.next(state, values)
