@@ -20,7 +20,7 @@ from lake.decide.committed_state import Accepted, CommittedState, KeyState, fold
 from lake.decide.rule import CommandRule, Key
 from lake.errors import DeclarationError, Refused, StorageError
 from lake.kinds.reducer import Refusal
-from lake.records.single import NotTaken
+from lake.records.single_reader import RecordRejected
 from lake.sources.http import DeclaredIntake, place
 
 MOST_EVENTS: Final = 1_000_000
@@ -240,7 +240,7 @@ class CommandValidator:
                 if stream in self.rules:
                     try:
                         command = self.command(stream, text.encode("utf-8", "surrogatepass"), facts)
-                    except NotTaken as error:
+                    except RecordRejected as error:
                         raise DeclarationError(
                             f"{stream} accepts decided events only, and an undecided event is pending: {error}",
                             where=str(folder.path / group.name),

@@ -33,7 +33,7 @@ from lake.kinds.fold import Fold
 from lake.kinds.reducer import REFUSED, FoldWork, Forms, PythonReducer, Refusal
 from lake.kinds.sql.sql_types import arrow_type
 from lake.project import Project
-from lake.records.single import EXTRA, NotTaken, SingleReader
+from lake.records.single_reader import EXTRA, RecordRejected, SingleReader
 from lake.sources.declared import sound_sources
 from lake.sources.http import DeclaredIntake
 from lake.store.ledger import contract_versions
@@ -67,7 +67,7 @@ class CommandRule:
             at = values[contract.time]
             moment = at if isinstance(at, datetime) else datetime(at.year, at.month, at.day, tzinfo=UTC)
             if moment > now + contract.max_ahead:
-                raise NotTaken(Reason.AHEAD, f"{moment} is more than {contract.max_ahead} ahead of its arrival")
+                raise RecordRejected(Reason.AHEAD, f"{moment} is more than {contract.max_ahead} ahead of its arrival")
         return values
 
     def key(self, values: Mapping[str, Any]) -> Key:

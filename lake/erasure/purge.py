@@ -4,7 +4,8 @@
    first edition without the person, by the clocks of the hosts.
 2. Rewrite every table into a first version with the same rows, and publish that. All tables, since one may have been
    derived from the stream before it was redefined.
-3. Wait for pins, for processes of this machine that began before the edition, and for consumers of older editions, up to their limit.
+3. Wait for pins, for processes of this machine that began before the edition, and for consumers of older editions, up
+   to their limit.
 4. Expire all other editions.
 5. Delete old versions of the tables and of the stream's quarantine, retired homes, staged and spilled files, leftovers
    of killed processes, and Spark's logs, which may have values.

@@ -31,7 +31,7 @@ from lake.http.editions import Editions
 from lake.http.problem_handler import handle_problems
 from lake.http.problems import Problem
 from lake.http.receipt import Receipt, StreamReceipt
-from lake.records.single import SingleReader
+from lake.records.single_reader import SingleReader
 from lake.sources.http import DeclaredIntake
 from lake.sources.http_files import GroupWriter
 from lake.text import span

@@ -33,7 +33,7 @@ from lake.http.problems import KINDS, Problem
 from lake.http.server import address_of, must_be_installed
 from lake.ingest.standing import intake_writer
 from lake.project import load
-from lake.records.single import SingleReader
+from lake.records.single_reader import SingleReader
 from lake.sources.declared import decided_by
 from lake.sources.http import DeclaredIntake
 from lake.sources.http_files import GroupWriter

@@ -7,7 +7,7 @@ from typing import Any
 
 from lake.http.bodies import SHOWN, PostedRecord
 from lake.http.problems import Problem
-from lake.records.single import NotTaken, SingleReader
+from lake.records.single_reader import RecordRejected, SingleReader
 
 
 def check_contracts(by_stream: Mapping[str, Sequence[PostedRecord]], readers: Mapping[str, SingleReader]) -> None:
@@ -21,7 +21,7 @@ def check_contracts(by_stream: Mapping[str, Sequence[PostedRecord]], readers: Ma
         raise breach(bad)
 
 
-def bad_record(stream: str, number: int, error: NotTaken) -> dict[str, Any]:
+def bad_record(stream: str, number: int, error: RecordRejected) -> dict[str, Any]:
     """Return the JSON entry for a bad record: {record, stream, reason, detail}. `number` counts within its stream."""
     return {"record": number, "stream": stream, "reason": str(error.reason), "detail": error.detail}
 

@@ -29,7 +29,7 @@ from lake.http.contract_check import bad_record, breach
 from lake.http.problems import Problem
 from lake.http.repeated_requests import KeptRecords
 from lake.kinds.grouped_map import WorkerFault, fault_of
-from lake.records.single import NotTaken
+from lake.records.single_reader import RecordRejected
 from lake.sources.http import place
 
 RETRY_SECONDS: Final = 10.0
@@ -112,7 +112,7 @@ class Decisions:
             stream, record = every[number]
             try:
                 commands.append(self.validator.command(stream, record.utf8, record.facts))
-            except NotTaken as error:
+            except RecordRejected as error:
                 nth = sum(other == stream for other, _ in every[: number + 1])
                 bad.append(bad_record(stream, nth, error))
         if bad:

@@ -18,7 +18,7 @@ from lake.http.bodies import PostedRecord
 from lake.project import Project
 from lake.quoting import literal
 from lake.read.wait import BatchToken, RecordToken
-from lake.records.single import EXTRA, NotTaken, SingleReader
+from lake.records.single_reader import EXTRA, RecordRejected, SingleReader
 from lake.sources.http import DeclaredIntake, place
 from lake.store import small
 from lake.store.log import REFUSAL, Log
@@ -59,7 +59,7 @@ class KeptRecords:
     def _content(self, record: PostedRecord) -> bytes:
         try:
             values = self._reader.values(record.utf8, record.facts)
-        except NotTaken:
+        except RecordRejected:
             return record.utf8
         return content(values, compared(self._contract))
 

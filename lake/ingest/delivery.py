@@ -23,9 +23,9 @@ from lake.ingest import crashed_readers, file_facts, record_frames
 from lake.ingest.file_copies import FileCopies
 from lake.ingest.files import Content, File, Mark, fault_of, unchanged
 from lake.ingest.record_frames import Place
-from lake.records.packed import PACKINGS
+from lake.records.decompression import PACKINGS
+from lake.records.read_tasks import TEXTS, FilePiece, FileTask, TextTask
 from lake.records.reader import RecordReader
-from lake.records.work import TEXTS, FilePiece, FileTask, TextTask
 from lake.session import shares_disk
 from lake.sources import spool
 from lake.sources.spool import SpooledDelivery
@@ -89,7 +89,7 @@ class Delivery:
         return record_frames.here(TextTask(reader), ())
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
-        """Return its records as Spark's tasks read them; see `lake.records.work` for the columns."""
+        """Return its records as Spark's tasks read them; see `lake.records.read_tasks` for the columns."""
         raise NotImplementedError  # it has no size
 
     def marks(self, refused: set[int]) -> list[Mark]:
@@ -368,7 +368,7 @@ def _only(bad: Mapping[File, str], files: Iterable[File]) -> dict[File, str]:
 def records_of(
     spark: SparkSession, settings: Settings, contract: Contract, delivery: Delivery, *, texts: bool = False
 ) -> DataFrame:
-    """Return the records of `delivery` as `lake.records.work` describes them: read in this process if they are few.
+    """Return the records of `delivery` as `lake.records.read_tasks` describes them; a few are read in this process.
 
     With `texts`, accepted records have their `_raw` too.
     """

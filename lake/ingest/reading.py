@@ -24,7 +24,7 @@ from lake.ingest.batch import NO_EVENTS, Batch
 from lake.ingest.delivery import Delivery, Files, records_of
 from lake.ingest.event_columns import with_event_columns
 from lake.ingest.horizon import Horizon
-from lake.records.lacking import LACKS
+from lake.records.missing_fields import LACKS
 from lake.records.reader import RecordReader
 from lake.session import Gone, gone, job_failure, raise_if_gone
 from lake.store.log import LogHead

@@ -1,4 +1,4 @@
-"""Records as frames of Spark: files or texts go to tasks that read them (see `lake.records.work`)."""
+"""Records as frames of Spark: files or texts go to tasks that read them (see `lake.records.read_tasks`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 from lake.config import Settings
 from lake.ingest.files import Content, File
 from lake.kinds.grouped_map import pickled
-from lake.records.packed import OVERSIZED
-from lake.records.work import FILES, TEXTS, FileTask, TextTask
+from lake.records.decompression import OVERSIZED
+from lake.records.read_tasks import FILES, TEXTS, FileTask, TextTask
 from lake.session import shares_disk
 from lake.store.scan import to_frame
 from lake.store.storage import Address

@@ -17,7 +17,7 @@ from lake.config import Settings
 from lake.contracts.attributes import nearly
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
-from lake.records.unknown import Unknown, by_names, unknown_members
+from lake.records.unknown_members import UnknownMember, by_names, unknown_members
 from lake.store import small
 from lake.store.log import Log
 
@@ -52,7 +52,7 @@ def unknown_fields(settings: Settings, contract: Contract) -> list[UnknownField]
     known = by_names(contract.fields)
     events: Counter[str] = Counter()
     kinds: dict[str, set[str]] = {}
-    found: dict[str, Unknown] = {}
+    found: dict[str, UnknownMember] = {}
     for row in small.rows(Log(settings, contract.name).path, QUERY):
         unknown = {each.path: each for each in unknown_members(json.loads(row["shape"]), known)}
         found |= unknown
@@ -71,7 +71,7 @@ def _kind(structure: Any) -> str:
     return "OBJECT" if isinstance(structure, dict) else "ARRAY"
 
 
-def _unknown_field(unknown: Unknown, events: int, kinds: Collection[str]) -> UnknownField:
+def _unknown_field(unknown: UnknownMember, events: int, kinds: Collection[str]) -> UnknownField:
     name, record = unknown.keys[-1], unknown.path.removesuffix(unknown.keys[-1]).removesuffix(".")
     names = {name for field in unknown.beside for name in field.names}
     line = _declared(name, kinds, {name.lower() for name in names}, is_member=bool(record))

@@ -31,8 +31,8 @@ from lake.ingest.event_columns import with_event_columns
 from lake.ingest.from_source import delivering
 from lake.project import Project
 from lake.publish.cut import cut
+from lake.records.read_tasks import TextTask
 from lake.records.reader import RecordReader
-from lake.records.work import TextTask
 from lake.sources import spool
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import SnapshotSource, SourceRecord

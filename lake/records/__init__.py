@@ -1,1 +1,1 @@
-"""Records: the bytes of a file, a message or a request become typed columns, by one implementation for every way in."""
+"""Record readers: turn the bytes of a file, a message or a request into typed columns."""

@@ -1,7 +1,4 @@
-"""Avro container files as columns of records (see `avro_values` for what is given for each type).
-
-Source: https://avro.apache.org/docs/1.12.0/specification/, "Object Container Files".
-"""
+"""Reader of Avro container files (https://avro.apache.org/docs/1.12.0/specification/, "Object Container Files")."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ import avro.schema
 import pyarrow as pa
 
 from lake.records.avro_values import decoder, has_no_bytes, is_endless, map_of, parts, read_bytes, read_long
-from lake.records.given import ABSENT, FileFault, Given, Rows, is_of_content, words
-from lake.records.packed import EXPANSION, OVERSIZED, check_columns, expands, line_bytes
+from lake.records.decompression import EXPANSION, OVERSIZED, check_columns, expands, line_bytes
+from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue, first_line, is_of_content
 
 BLOCK_BYTES: Final = 200 << 20
-"""The most bytes that a block may unpack to."""
+"""Most bytes of a decompressed block."""
 CHECKSUM_BYTES: Final = 4
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
@@ -39,8 +36,6 @@ Unpack: TypeAlias = Callable[[bytes], bytes]
 
 @dataclass(frozen=True)
 class _Container:
-    """A file with its header; `begin` is where its blocks begin."""
-
     stream: BinaryIO
     schema: avro.schema.RecordSchema
     unpack: Unpack
@@ -48,7 +43,6 @@ class _Container:
     begin: int
 
     def blocks(self, record_bytes: int) -> Iterator[tuple[int, bytes]]:
-        """Yield each block's number of records and their bytes. Raises an exception for a block that is broken."""
         file_bytes = self.stream.seek(0, 2)
         left = max(line_bytes(record_bytes), EXPANSION * file_bytes)
         self.stream.seek(self.begin)
@@ -70,18 +64,18 @@ class _Container:
             yield count, records
 
 
-def read(stream: BinaryIO, *, record_bytes: int) -> Iterator[Rows]:
-    """Yield the records of an Avro container file, all its columns, even if there are no records.
+def read(stream: BinaryIO, *, record_bytes: int) -> Iterator[ColumnRecords]:
+    """Yield the records of a container file; one part with all columns if there are none.
 
-    If the file is broken, its last record is broken, with the fault as its detail. Raises FileFault if the header
-    cannot be read, or as soon as the blocks are too large when they are unpacked.
+    If a block is damaged, the last record is broken, with the fault as its detail. Raises FileFault if the header
+    cannot be read, or the decompressed blocks are too large.
     """
     stream.seek(0)
     try:
-        container = _opened(stream)
+        container = _container(stream)
     except FileFault:
         raise
-    except Exception as error:  # the libraries raise any for bytes that are no header
+    except Exception as error:  # of any kind, for an invalid header
         if not is_of_content(error):
             raise
         raise FileFault(f"not an Avro container file that can be read: {_words(error)}") from error
@@ -89,7 +83,7 @@ def read(stream: BinaryIO, *, record_bytes: int) -> Iterator[Rows]:
 
 
 def parse(text: str) -> avro.schema.Schema:
-    """Return the schema that `text` is. Raises an exception of any type if it is none."""
+    """Parse a schema. Raises exceptions of any type."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", avro.errors.IgnoredLogicalType)
         return avro.schema.parse(text, validate_names=False)
@@ -100,28 +94,27 @@ class _Records:
         self._names = [field.name for field in schema.fields]
         self._decoders = [decoder(field.type) for field in schema.fields]
         self._at_once = max(1, min(AT_ONCE, VALUES_AT_ONCE // len(self._names)))
-        self._rows: list[list[Given]] = []
+        self._rows: list[list[RawValue]] = []
         self._number = 0
 
-    def of(self, blocks: Iterator[tuple[int, bytes]]) -> Iterator[Rows]:
-        """Yield the records of `blocks`, those before the first fault and one that is broken by it."""
+    def of(self, blocks: Iterator[tuple[int, bytes]]) -> Iterator[ColumnRecords]:
         try:
             for count, data in blocks:
                 yield from self._of_block(count, data)
         except FileFault:
             raise
-        except Exception as error:  # bytes that are no records raise any
+        except Exception as error:  # of any kind, for damaged records
             if not is_of_content(error):
                 raise
             detail = f"cannot be read after record {self._number + len(self._rows)}: {_words(error)}"
             index = len(self._rows)
             self._rows.append([ABSENT] * len(self._names))
-            yield self._taken({index: (detail, detail)})
+            yield self._next_rows({index: (detail, detail)})
         else:
             if self._rows or not self._number:
-                yield self._taken({})
+                yield self._next_rows({})
 
-    def _of_block(self, count: int, data: bytes) -> Iterator[Rows]:
+    def _of_block(self, count: int, data: bytes) -> Iterator[ColumnRecords]:
         at = begin = 0
         for _ in range(count):
             row = []
@@ -130,20 +123,19 @@ class _Records:
                 row.append(value)
             self._rows.append(row)
             if len(self._rows) >= self._at_once or at - begin > BYTES_AT_ONCE:
-                yield self._taken({})
+                yield self._next_rows({})
                 begin = at
         if at != len(data):
             raise ValueError(f"a block has {len(data) - at} bytes more than its {count} records")
 
-    def _taken(self, broken: Mapping[int, tuple[str, str]]) -> Rows:
+    def _next_rows(self, broken: Mapping[int, tuple[str, str]]) -> ColumnRecords:
         rows, self._rows = self._rows, []
         first, self._number = self._number + 1, self._number + len(rows)
         columns = map(list, zip(*rows, strict=True)) if rows else ([] for _ in self._names)
-        return Rows(range(first, self._number + 1), dict(zip(self._names, columns, strict=True)), broken)
+        return ColumnRecords(range(first, self._number + 1), dict(zip(self._names, columns, strict=True)), broken)
 
 
-def _opened(stream: BinaryIO) -> _Container:
-    """Return a container whose records may be read. Raises an exception of any type if there is none."""
+def _container(stream: BinaryIO) -> _Container:
     head = stream.read(HEADER_BYTES)
     if not head.startswith(MAGIC):
         raise ValueError("it does not begin as one")
@@ -170,7 +162,6 @@ def _text(value: object) -> str:
 
 
 def _values_of(schema: avro.schema.Schema, counts: dict[int, int]) -> int:
-    """Return how many values one of it has; an array's items, and what is within itself, count once."""
     if id(schema) not in counts:
         counts[id(schema)] = 1
         counts[id(schema)] = 1 + sum(_values_of(part, counts) for part in parts(schema))
@@ -180,7 +171,7 @@ def _values_of(schema: avro.schema.Schema, counts: dict[int, int]) -> int:
 def _words(error: Exception) -> str:
     if isinstance(error, IndexError | struct.error):
         return "the bytes end within a value"
-    return words(error)
+    return first_line(error)
 
 
 def _snappy(data: bytes) -> bytes:

@@ -1,11 +1,9 @@
-"""Decoder of Avro's binary encoding: bytes as what records have before they are typed (see `Given`).
+"""Decoder of Avro's binary encoding to raw values (https://avro.apache.org/docs/1.12.0/specification/, "Binary
+encoding" and "Logical types").
 
-Source: https://avro.apache.org/docs/1.12.0/specification/, "Binary encoding" and "Logical types".
-
-A schema becomes a function that takes bytes and where a value begins, and returns the value and where it ends. The
-writer's schema decides, whatever the unit of the contract's own type. Of Connect's names, which its converter writes
-as "connect.name", those of Debezium's times count as logical types do. A string that is not UTF-8 is
-NotText, a date beyond Python's calendar a text: no field reads these, so their record alone is refused.
+A schema becomes a function from bytes and an offset to the value and its end. The writer's schema determines the unit
+of times. Connect's names of Debezium times ("connect.name") count as logical types. A string that is not UTF-8 becomes
+NotText, a date beyond Python's calendar a text, which no field accepts: only that record is rejected.
 """
 
 from __future__ import annotations
@@ -21,17 +19,17 @@ import numpy as np
 from avro.schema import ArraySchema, EnumSchema, FixedSchema, MapSchema, RecordSchema, Schema, UnionSchema
 
 from lake.records import times
-from lake.records.given import Given
 from lake.records.json_value import uuid_text
+from lake.records.raw_values import RawValue
 
-Decode: TypeAlias = Callable[[bytes, int], tuple[Given, int]]
+Decode: TypeAlias = Callable[[bytes, int], tuple[RawValue, int]]
 
 UUID_BYTES: Final = 16
-UNSCALED_BYTES: Final = 64  # of a decimal; one of 38 digits has 16
+UNSCALED_BYTES: Final = 64  # of a decimal; 38 digits need 16
 LONG_BITS: Final = 64
 DIGITS: Final = Context(prec=1000)
 UNITS: Final = ("millis", "micros", "nanos")
-KINDS: Final[dict[str, Callable[..., Given]]] = {
+KINDS: Final[dict[str, Callable[..., RawValue]]] = {
     "timestamp": partial(times.counted_time, zone=UTC),
     "local-timestamp": partial(times.counted_time, zone=None),
     "time": times.counted_time_of_day,
@@ -45,19 +43,16 @@ CONNECT: Final = {
 
 
 class NotText(bytes):
-    """Bytes of a string that are not UTF-8."""
+    """Bytes of a string that is not UTF-8."""
 
 
 def decoder(schema: Schema) -> Decode:
-    """Return the decoder of values of `schema`. It raises an exception for bytes that are none.
-
-    `schema` must not be endless.
-    """
+    """Return the decoder of `schema`, which must not be endless. The decoder raises exceptions of any type."""
     return _decoder(schema, {})
 
 
 def parts(schema: Schema) -> list[Schema]:
-    """Return the schemas that `schema` is made of."""
+    """Return the direct parts of a schema."""
     match schema:
         case ArraySchema():
             return [schema.items]
@@ -81,14 +76,13 @@ def is_endless(schema: Schema, ancestors: set[int] | None = None) -> bool:
 
 
 def has_no_bytes(schema: Schema) -> bool:
-    """Return whether a value of it takes no bytes."""
+    """Return whether its values take no bytes."""
     if isinstance(schema, RecordSchema):
         return all(has_no_bytes(field.type) for field in schema.fields)
     return schema.type == "null" or (isinstance(schema, FixedSchema) and schema.size == 0)
 
 
 def _decoder(schema: Schema, records: dict[int, Decode]) -> Decode:
-    """Return a decoder; `records` has those of records, which may be within themselves."""
     decode: Decode
     match schema:
         case RecordSchema():
@@ -120,8 +114,8 @@ def _record(schema: RecordSchema, records: dict[int, Decode]) -> Decode:
     return records[id(schema)]
 
 
-def _members(fields: list[tuple[str, Decode]], data: bytes, at: int) -> tuple[Given, int]:
-    members: dict[str, Given] = {}
+def _members(fields: list[tuple[str, Decode]], data: bytes, at: int) -> tuple[RawValue, int]:
+    members: dict[str, RawValue] = {}
     for name, decode in fields:
         members[name], at = decode(data, at)
     return members, at
@@ -152,7 +146,7 @@ def _decimal(scale: int, data: bytes) -> Decimal | str:
     return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, DIGITS)
 
 
-def _converted(read: Decode, convert: Callable[..., Given], data: bytes, at: int) -> tuple[Given, int]:
+def _converted(read: Decode, convert: Callable[..., RawValue], data: bytes, at: int) -> tuple[RawValue, int]:
     value, at = read(data, at)
     return convert(value), at
 
@@ -207,15 +201,15 @@ def _enum(symbols: list[str], data: bytes, at: int) -> tuple[str, int]:
     return symbols[number], at
 
 
-def _union(branches: list[Decode], data: bytes, at: int) -> tuple[Given, int]:
+def _union(branches: list[Decode], data: bytes, at: int) -> tuple[RawValue, int]:
     number, at = read_long(data, at)
     if not 0 <= number < len(branches):
         raise ValueError(f"branch {number} of a union of {len(branches)}")
     return branches[number](data, at)
 
 
-def _array(item: Decode, data: bytes, at: int) -> tuple[Given, int]:
-    items: list[Given] = []
+def _array(item: Decode, data: bytes, at: int) -> tuple[RawValue, int]:
+    items: list[RawValue] = []
     size, at = _block(data, at)
     while size:
         for _ in range(size):
@@ -225,9 +219,9 @@ def _array(item: Decode, data: bytes, at: int) -> tuple[Given, int]:
     return items, at
 
 
-def map_of(value: Decode, data: bytes, at: int) -> tuple[dict[str, Given], int]:
+def map_of(value: Decode, data: bytes, at: int) -> tuple[dict[str, RawValue], int]:
     """Decode a map whose values `value` decodes."""
-    members: dict[str, Given] = {}
+    members: dict[str, RawValue] = {}
     size, at = _block(data, at)
     while size:
         for _ in range(size):
@@ -238,7 +232,7 @@ def map_of(value: Decode, data: bytes, at: int) -> tuple[dict[str, Given], int]:
 
 
 def _block(data: bytes, at: int) -> tuple[int, int]:
-    """Return how many items follow; a negative number of them is followed by their bytes."""
+    """Return the number of items that follow. If it is negative in the encoding, a byte count follows it."""
     size, at = read_long(data, at)
     if size < 0:
         _, at = read_long(data, at)

@@ -1,4 +1,4 @@
-"""Columns of a record's fields in Arrow: whole columns at once if the grammar allows it, else value by value."""
+"""Conversion of a field's raw values to an Arrow column: vectorized for unambiguous forms, else value by value."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from lake.contracts.fields import Field
 from lake.contracts.written_form import NUMBERS
-from lake.records.given import ABSENT, NO_CHARACTER, Given, Number, Wrong
 from lake.records.memo import Memo
+from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, RawValue, WrongValue
 from lake.records.times import FIRST_DAY, LAST_DAY
 from lake.records.values import Reader, Value, reader, shown
 
@@ -31,13 +31,13 @@ PLAIN: Final[Mapping[str, pa.DataType]] = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 NOTHING: Final = frozenset({type(None), msgspec.UnsetType})
-TEXTS: Final = frozenset({str, Number})
+TEXTS: Final = frozenset({str, JsonNumber})
 _YEAR: Final = "(?:0[1-9]|[1-8][0-9]|9[0-8])[0-9]{2}"
 _DAY: Final = (
     f"{_YEAR}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
     "|02-(?:0[1-9]|1[0-9]|2[0-8]))"
 )
-"""Years 100 to 9899, so that no zone leads out of the years 1 to 9999; without leap days."""
+"""Years 100 to 9899, so that no offset leads out of the years 1 to 9999; without leap days."""
 _TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
 _NUMBER: Final = r"-?[0-9]{1,16}(?:\.[0-9]{1,16})?"
 QUICK: Final[Mapping[str, str]] = {
@@ -49,16 +49,16 @@ QUICK: Final[Mapping[str, str]] = {
     "timestamp": f"{_DAY}(?:[T ]{_TIME})?",
     "timestamp_ntz": f"{_DAY}(?:[T ]{_TIME})?",
 }
-"""Texts, by their type, that Arrow casts to the value that the grammar gives them."""
+"""Texts, by type, for which Arrow's cast gives the same value as the grammar."""
 _OFFSET: Final = rf"\A{_DAY}[T ]{_TIME}(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])\z"
 _DAYS: Final = (FIRST_DAY, LAST_DAY)
 _MICROS: Final = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
-"""The first and the last of the years 1 to 9999."""
+"""Bounds of the years 1 to 9999."""
 
 
 @Memo
 def arrow_type(field: Field) -> pa.DataType:
-    """Return the type of a field's column. What a nested value is made of may be null."""
+    """Return the Arrow type of a field. Parts of nested types are nullable."""
     if field.type.startswith("decimal"):
         return pa.decimal128(*map(int, field.type[len("decimal(") : -1].split(",")))
     parts = [arrow_type(part) for part in field.parts]
@@ -71,10 +71,10 @@ def arrow_type(field: Field) -> pa.DataType:
     return PLAIN[field.type]
 
 
-def column(field: Field, given: Sequence[Given] | pa.Array) -> tuple[pa.Array, dict[int, str]]:
-    """Return the values of `field`, and by index the details of those that are refused.
+def column(field: Field, given: Sequence[RawValue] | pa.Array) -> tuple[pa.Array, dict[int, str]]:
+    """Return the column of `field`, and the details of wrong values by index.
 
-    Null, absent and refused values are null. A detail is "at: 12:30 is not timestamp".
+    Null, absent and wrong values are null. A detail is "at: 12:30 is not timestamp".
     """
     if isinstance(given, pa.Array):
         ready = _of_array(field, given)
@@ -93,7 +93,6 @@ def column(field: Field, given: Sequence[Given] | pa.Array) -> tuple[pa.Array, d
 
 
 def _of_array(field: Field, given: pa.Array) -> pa.Array | None:
-    """Return a column of Parquet as one of `field`; None if its values must be looked at one by one."""
     wanted = arrow_type(field)
     if field.nested:
         return None
@@ -112,8 +111,7 @@ def _of_array(field: Field, given: pa.Array) -> pa.Array | None:
         return None
 
 
-def _quick(field: Field, kinds: frozenset[type], given: Sequence[Given]) -> pa.Array | None:
-    """Return the values that Arrow may make, null where it may not; None if it may make none."""
+def _quick(field: Field, kinds: frozenset[type], given: Sequence[RawValue]) -> pa.Array | None:
     if field.nested:
         return None
     kind = field.type.partition("(")[0]
@@ -127,11 +125,11 @@ def _quick(field: Field, kinds: frozenset[type], given: Sequence[Given]) -> pa.A
         return None
 
 
-def _of_texts(field: Field, kind: str, kinds: frozenset[type], given: Sequence[Given]) -> pa.Array | None:
+def _of_texts(field: Field, kind: str, kinds: frozenset[type], given: Sequence[RawValue]) -> pa.Array | None:
     if kind == "string":
         return _characters(pa.array(given, pa.string()))
     is_time = kind == "date" or kind.startswith("timestamp")
-    if not field.form.plain or (is_time and Number in kinds):
+    if not field.form.plain or (is_time and JsonNumber in kinds):
         return None
     pattern = _decimal_pattern(field) if kind == "decimal" else QUICK.get(kind)
     if pattern is None:
@@ -147,7 +145,6 @@ def _characters(texts: pa.Array) -> pa.Array | None:
 
 
 def _instants(texts: pa.Array, pattern: str) -> pa.Array:
-    """Without a zone they are UTC."""
     zoned = _matching(texts, _OFFSET).cast(pa.timestamp("us", "UTC"))
     if not zoned.null_count - texts.null_count:
         return zoned
@@ -167,25 +164,24 @@ def _decimal_pattern(field: Field) -> str:
     return rf"-?{whole}(?:\.[0-9]{{1,{after}}})?" if after else f"-?{whole}"
 
 
-def _cast(field: Field, given: Sequence[Given]) -> pa.Array:
+def _cast(field: Field, given: Sequence[RawValue]) -> pa.Array:
     return pa.array(given, arrow_type(field))
 
 
-def _singles(_: Field, given: Sequence[Given] | pa.Array) -> pa.Array | None:
+def _singles(_: Field, given: Sequence[RawValue] | pa.Array) -> pa.Array | None:
     doubles = pa.array(given, pa.float64())
     singles = doubles.cast(pa.float32())
     return singles if pc.equal(pc.is_inf(singles), pc.is_inf(doubles)).false_count == 0 else None
 
 
-def _days(field: Field, given: Sequence[Given]) -> pa.Array | None:
+def _days(field: Field, given: Sequence[RawValue]) -> pa.Array | None:
     if not field.form.plain:
         return None
     counts = pa.array(given, pa.int64())
     return counts.cast(pa.int32()).cast(pa.date32()) if _within(counts, *_DAYS) else None
 
 
-def _counts(field: Field, given: Sequence[Given]) -> pa.Array | None:
-    """Counts in the unit of the field's logical type."""
+def _counts(field: Field, given: Sequence[RawValue]) -> pa.Array | None:
     if field.form.format:
         return None
     counts, micros = pa.array(given, pa.int64()), 1_000_000 // (field.epoch or 1)
@@ -199,7 +195,7 @@ def _within(counts: pa.Array, least: int, most: int) -> bool:
     return bool(least <= ends["min"] and ends["max"] <= most)
 
 
-_Make = Callable[[Field, Sequence[Given]], "pa.Array | None"]
+_Make = Callable[[Field, Sequence[RawValue]], "pa.Array | None"]
 _TYPED: Final[Mapping[tuple[str, frozenset[type]], _Make]] = {
     ("boolean", frozenset({bool})): _cast,
     ("int", frozenset({int})): _cast,
@@ -216,11 +212,9 @@ _TYPED: Final[Mapping[tuple[str, frozenset[type]], _Make]] = {
     ("timestamp_ntz", frozenset({int})): _counts,
     ("binary", frozenset({bytes})): _cast,
 }
-"""By type and what is given: what makes the column, or raises an error of Arrow."""
 
 
-def _completed(field: Field, given: Sequence[Given], quick: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-    """Read by the grammar what is given and null in `quick`."""
+def _completed(field: Field, given: Sequence[RawValue], quick: pa.Array) -> tuple[pa.Array, dict[int, str]]:
     if quick.null_count == 0:
         return quick, {}
     left = [index for index in pc.indices_nonzero(quick.is_null()).to_pylist() if given[index] is not None]
@@ -234,7 +228,7 @@ def _completed(field: Field, given: Sequence[Given], quick: pa.Array) -> tuple[p
     return (made if quick.null_count == len(quick) else pc.coalesce(quick, made)), wrong
 
 
-def _one_by_one(read: Reader, name: str, given: Sequence[tuple[int, Given]]) -> tuple[list[Value], dict[int, str]]:
+def _one_by_one(read: Reader, name: str, given: Sequence[tuple[int, RawValue]]) -> tuple[list[Value], dict[int, str]]:
     values: list[Value] = []
     wrong: dict[int, str] = {}
     known: dict[str, Value] = {}
@@ -244,7 +238,7 @@ def _one_by_one(read: Reader, name: str, given: Sequence[tuple[int, Given]]) -> 
             continue
         try:
             value = read(each)
-        except Wrong as refusal:
+        except WrongValue as refusal:
             value, wrong[index] = None, f"{name}: {shown(each)} {refusal}"
         else:
             if type(each) is str:

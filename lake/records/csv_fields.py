@@ -1,8 +1,6 @@
-"""A record of CSV taken apart: fields that are split, those in quotes and those with a backslash.
+"""Parser of one CSV record: splits plain lines at delimiters, quoted lines at quotes, and all others field by field.
 
-A line without quotes and backslashes is split at its delimiters, one with well-formed quotes at its quotes. All others
-are read field by field, over the ends of lines where a quoted field goes on. A quote within a field that does not
-begin with one is a character like others.
+A quoted field may span lines. A quote within a field that does not begin with one is an ordinary character.
 """
 
 from __future__ import annotations
@@ -13,17 +11,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from lake.contracts.csv_options import CsvOptions
-from lake.records.given import ABSENT, Given
+from lake.records.raw_values import ABSENT, RawValue
 
 BLANKS: Final = " \t"
 ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "Z": "\x1a"}
-"""Letters behind a backslash, as PostgreSQL and MySQL write them; other characters stand for themselves."""
+"""Escapes of PostgreSQL and MySQL; other escaped characters stand for themselves."""
 NO_ESCAPES: Final = "0123456789x"
-"""Behind a backslash, of two meanings: octal and hexadecimal codes to PostgreSQL, themselves to MySQL."""
+"""Ambiguous escapes: codes in PostgreSQL, ordinary characters in MySQL."""
 
 
 class EmptyText(str):
-    """The empty text, written as two quotes; an empty column without quotes is absent."""
+    """Empty text written as two quotes. An empty unquoted column is absent."""
 
     __slots__ = ()
 
@@ -32,19 +30,19 @@ EMPTY: Final = EmptyText()
 
 
 @dataclass
-class Record:
-    """Fields of a record, the number of its lines, and what is wrong with it ("" for nothing).
+class CsvRecord:
+    """Fields of a record, its number of lines, and its fault ("" for none).
 
-    It is unclosed if it goes on behind the last line at hand.
+    `is_unclosed`: it continues after the last available line.
     """
 
-    fields: list[Given]
+    fields: list[RawValue]
     lines: int = 1
     fault: str = ""
     is_unclosed: bool = False
 
 
-class FieldReader:
+class CsvFieldReader:
     """Reader of records with the quotes and escapes of `options`, and `delimiter`."""
 
     def __init__(self, options: CsvOptions, delimiter: str) -> None:
@@ -58,27 +56,23 @@ class FieldReader:
         self.blanks = re.compile(f"[{BLANKS.replace(delimiter, '')}]*" if self.trim else "")
 
     def is_plain(self, text: str) -> bool:
-        """Return whether the lines of a text are records, and their fields are what is between delimiters."""
         return not ((self.quote and self.quote in text) or (self.escape and self.escape in text))
 
-    def split(self, line: str) -> list[Given]:
-        """Return the fields of a plain line."""
+    def split(self, line: str) -> list[RawValue]:
         fields = line.split(self.delimiter)
         return [field.strip(BLANKS) for field in fields] if self.trim else list(fields)
 
-    def read(self, lines: Sequence[str], ends: Sequence[str], first: int) -> Record:
-        """Return the record that begins with line `first`; at the end of the lines it may be `unclosed`."""
+    def read(self, lines: Sequence[str], ends: Sequence[str], first: int) -> CsvRecord:
         line = lines[first]
         if self.is_plain(line):
-            return Record(self.split(line))
+            return CsvRecord(self.split(line))
         if not (self.escape and self.escape in line):
             fields = self._by_quotes(line)
             if fields is not None:
-                return Record(fields)
-        return _CarefulReading(self, lines, ends, first).record()
+                return CsvRecord(fields)
+        return _FieldByField(self, lines, ends, first).record()
 
-    def _by_quotes(self, line: str) -> list[Given] | None:
-        """Return the fields of a line of which each quote opens or closes a field; None for others."""
+    def _by_quotes(self, line: str) -> list[RawValue] | None:
         delimiter, quote = self.delimiter, self.quote
         if line[0] == quote == line[-1]:
             texts = line[1:-1].split(quote + delimiter + quote)
@@ -107,21 +101,21 @@ def _pattern(*alternatives: str) -> re.Pattern[str]:
     return re.compile(f"(?:{'|'.join(filter(None, alternatives))})*+", re.DOTALL)
 
 
-class _CarefulReading:
-    def __init__(self, reader: FieldReader, lines: Sequence[str], ends: Sequence[str], first: int) -> None:
+class _FieldByField:
+    def __init__(self, reader: CsvFieldReader, lines: Sequence[str], ends: Sequence[str], first: int) -> None:
         self._reader = reader
         self._lines, self._ends, self._first = lines, ends, first
         self._number, self._line, self._at = first, lines[first], 0
         self._fault, self._is_unclosed = "", False
 
-    def record(self) -> Record:
-        fields: list[Given] = [self._field()]
+    def record(self) -> CsvRecord:
+        fields: list[RawValue] = [self._field()]
         while self._at < len(self._line):
             self._at += 1
             fields.append(self._field())
-        return Record(fields, self._number - self._first + 1, self._fault, self._is_unclosed)
+        return CsvRecord(fields, self._number - self._first + 1, self._fault, self._is_unclosed)
 
-    def _field(self) -> Given:
+    def _field(self) -> RawValue:
         reader = self._reader
         found = reader.blanks.match(self._line, self._at)
         at = found.end() if found else self._at
@@ -131,7 +125,7 @@ class _CarefulReading:
         text = text.strip(BLANKS) if reader.trim else text
         return ABSENT if reader.escape and text == reader.escape + "N" else reader.meant.sub(self._meaning, text)
 
-    def _quoted(self, at: int) -> Given:
+    def _quoted(self, at: int) -> RawValue:
         reader = self._reader
         text = reader.meant_inside.sub(self._meaning, self._text(reader.inside, at, is_quoted=True))
         if not self._is_unclosed:
@@ -141,7 +135,6 @@ class _CarefulReading:
         return text or EMPTY
 
     def _text(self, pattern: re.Pattern[str], at: int, *, is_quoted: bool) -> str:
-        """Return what matches from `at` on, over the ends of lines that are quoted or escaped."""
         pieces: list[str] = []
         while True:
             found = pattern.match(self._line, at)

@@ -1,4 +1,4 @@
-"""Beginning of a CSV file: the lines that are skipped, the line that names the delimiter, and the names of columns."""
+"""Beginning of a CSV file: skipped lines, a line that declares the delimiter, and the column names."""
 
 from __future__ import annotations
 
@@ -9,38 +9,36 @@ from dataclasses import dataclass
 from typing import Final
 
 from lake.contracts.csv_options import CsvOptions
-from lake.records.csv_fields import BLANKS, FieldReader, Record
-from lake.records.given import ABSENT, NO_CHARACTER, FileFault
-from lake.records.packed import check_columns
+from lake.records.csv_fields import BLANKS, CsvFieldReader, CsvRecord
+from lake.records.decompression import check_columns
+from lake.records.raw_values import ABSENT, NO_CHARACTER, FileFault
 
 SEPARATOR: Final = re.compile('("?)sep=([^"])\\1', re.IGNORECASE)
-"""A first line by which spreadsheets know the delimiter."""
 SHOWN: Final = 300
 LOOK_AHEAD: Final = 100
-"""Lines in which a header is looked for that does not come first."""
+"""Lines searched for a header that is not the first one."""
 DELIMITERS: Final = ",;\t|"
 
 
 @dataclass(frozen=True)
 class Header:
-    """Names of columns, how many of them each record has, the line of the first record, and how records are read."""
+    """Column names, the number of columns each record needs, the first record's line, and the reader of records."""
 
     names: tuple[str, ...]
     needed: int
     first: int
-    fields: FieldReader
+    fields: CsvFieldReader
 
 
 def read_header(
-    lines: Sequence[str], ends: Sequence[str], options: CsvOptions, fields: FieldReader, declared: Collection[str]
+    lines: Sequence[str], ends: Sequence[str], options: CsvOptions, fields: CsvFieldReader, declared: Collection[str]
 ) -> Header | None:
-    """Return the header in the first lines of a file; None if they end too early. FileFault if they are no header.
-
-    `declared` are the names of fields.
+    """Return the header; None if the lines end too early. Raises FileFault if it is invalid. `declared` are field
+    names.
     """
     first = 0
     if lines and (found := SEPARATOR.fullmatch(lines[0])):
-        fields, first = FieldReader(options, found[2]), 1
+        fields, first = CsvFieldReader(options, found[2]), 1
     blanks = BLANKS.replace(fields.delimiter, "") if options.columns else BLANKS + fields.delimiter
     first = _unskipped(lines, first, options.skip, blanks)
     if first >= len(lines):
@@ -63,7 +61,6 @@ def read_header(
 
 
 def _unskipped(lines: Sequence[str], first: int, skip: int | str, blanks: str) -> int:
-    """Return the first line from `first` on that is not skipped and has more than `blanks`."""
     if isinstance(skip, int):
         first, skip = max(first, skip), ""
     while first < len(lines) and (not lines[first].strip(blanks) or (skip and lines[first].startswith(skip))):
@@ -71,7 +68,7 @@ def _unskipped(lines: Sequence[str], first: int, skip: int | str, blanks: str) -
     return first
 
 
-def _check(record: Record, names: Sequence[str], text: str, encoding: str, declared: Collection[str]) -> None:
+def _check(record: CsvRecord, names: Sequence[str], text: str, encoding: str, declared: Collection[str]) -> None:
     if NO_CHARACTER in text:
         raise FileFault(f"a header that is not valid {encoding or 'UTF-8'}")
     if "\0" in text:
@@ -86,8 +83,7 @@ def _check(record: Record, names: Sequence[str], text: str, encoding: str, decla
             raise FileFault(f"a header that names the field {name} twice: {text}")
 
 
-def _way_out(lines: Sequence[str], first: int, fields: FieldReader, declared: Collection[str]) -> str:
-    """Return what the contract may say so that a file is read whose line `first` names none of the `declared`."""
+def _way_out(lines: Sequence[str], first: int, fields: CsvFieldReader, declared: Collection[str]) -> str:
     for number in range(first + 1, min(len(lines), first + LOOK_AHEAD)):
         if _has(declared, fields, lines[number]):
             signs = {line[:1] for line in lines[first:number] if line}
@@ -95,7 +91,7 @@ def _way_out(lines: Sequence[str], first: int, fields: FieldReader, declared: Co
             skip = number if sign.isalnum() or sign in {"", fields.quote} else f'"{sign}"'
             return f'"csv": {{"skip": {skip}}} would read it'
     for delimiter in DELIMITERS.replace(fields.options.delimiter, ""):
-        if _has(declared, FieldReader(fields.options, delimiter), lines[first]):
+        if _has(declared, CsvFieldReader(fields.options, delimiter), lines[first]):
             return f'"csv": {{"delimiter": {json.dumps(delimiter)}}} would read it'
     lower = {name.lower(): name for name in declared}
     for name in fields.split(lines[first]):
@@ -104,13 +100,12 @@ def _way_out(lines: Sequence[str], first: int, fields: FieldReader, declared: Co
     return 'if it has no header, "csv": {"columns": […]} names its columns; if they have other names, "aliases" does'
 
 
-def _has(declared: Collection[str], fields: FieldReader, line: str) -> bool:
+def _has(declared: Collection[str], fields: CsvFieldReader, line: str) -> bool:
     record = fields.read([line], ["\n"], 0)
     return not record.fault and any(str(name).strip() in declared for name in record.fields if name is not ABSENT)
 
 
 def _unique(names: Sequence[str], declared: Collection[str]) -> tuple[str, ...]:
-    """Return names that differ: a repeated or empty one gets its place, as in `remark_4` and `_3`."""
     taken = {*names, *declared}
     unique: list[str] = []
     for place, name in enumerate(names, 1):

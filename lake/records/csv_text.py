@@ -1,8 +1,7 @@
-"""CSV files: records in columns, with the lines on which they begin.
+"""Reader of CSV files: records in columns, with the lines on which they begin.
 
-Lines end in CR LF, LF or CR; within quotes these are text. Blank lines are passed over. The names of columns are those
-of the first record, or of the contract. A record of another number of columns is broken, but for empty columns at its
-end, which are ignored. So is a column that has neither a name nor a value.
+Lines end in CR LF, LF or CR; in quotes these are text. Blank lines are skipped. A record with another number of columns
+than the header is broken, except for empty columns at its end. Columns without name and value are ignored.
 """
 
 from __future__ import annotations
@@ -15,24 +14,23 @@ from itertools import chain, zip_longest
 from typing import Final
 
 from lake.contracts.csv_options import CsvOptions
-from lake.records.csv_fields import BLANKS, EMPTY, FieldReader
+from lake.records.csv_fields import BLANKS, EMPTY, CsvFieldReader
 from lake.records.csv_header import Header, read_header
-from lake.records.given import ABSENT, NO_CHARACTER, FileFault, Given, Rows
-from lake.records.packed import OVERSIZED, Unpacked
+from lake.records.decompression import OVERSIZED, DecompressedFile
+from lake.records.raw_values import ABSENT, NO_CHARACTER, ColumnRecords, FileFault, RawValue
 
 LINE_END: Final = re.compile("(\r\n|\r|\n)")
 MARKED: Final = "lake.records.marked"
-"""Name of the way to decode bytes that are no text."""
 
 
-def read(source: Unpacked, options: CsvOptions, declared: Collection[str] = ()) -> Iterator[Rows]:
-    """Yield the records of a file, a part for each chunk of it; the columns alone if there are none.
+def read(source: DecompressedFile, options: CsvOptions, declared: Collection[str] = ()) -> Iterator[ColumnRecords]:
+    """Yield the records of a file in parts; the columns alone if there are none.
 
-    `declared` are the names of fields. A record of more characters than a line may have bytes refuses the file.
+    `declared` are field names. Raises FileFault if a record exceeds the line limit.
     """
     codecs.register_error(MARKED, _marked)
     decoder = codecs.getincrementaldecoder(options.encoding or "utf-8")(MARKED)
-    reading, is_begun = _Reading(options, declared, source.most), False
+    reading, is_begun = _CsvReader(options, declared, source.most), False
     for data in chain(source.chunks(), [b""]):
         is_last = not data
         text = decoder.decode(data, final=is_last)
@@ -53,15 +51,12 @@ def _marked(error: UnicodeError) -> tuple[str, int]:
 
 @dataclass
 class _Part:
-    """Records of some lines: their fields, the indexes of the lines on which they begin, and faults by record."""
-
     lines: Sequence[str]
     ends: Sequence[str]
-    rows: list[list[Given]] = field(default_factory=list)
+    rows: list[list[RawValue]] = field(default_factory=list)
     starts: Sequence[int] = field(default_factory=list)
     faults: dict[int, str] = field(default_factory=dict)
     used: int = 0
-    """How many of the lines are used."""
 
     def text(self, record: int) -> str:
         first = self.starts[record]
@@ -73,12 +68,10 @@ def _joined(lines: Sequence[str], ends: Sequence[str]) -> str:
     return "".join(chain.from_iterable(zip_longest(lines, ends, fillvalue="")))
 
 
-class _Reading:
-    """A file that is read: its header as soon as it is known, and the text that is not used yet."""
-
+class _CsvReader:
     def __init__(self, options: CsvOptions, declared: Collection[str], most: int) -> None:
         self._options, self._declared, self._most = options, declared, most
-        self._fields = FieldReader(options, options.delimiter)
+        self._fields = CsvFieldReader(options, options.delimiter)
         self._header: Header | None = None
         self._rest, self._line = "", 1
         self._null = frozenset({*options.null, ""} - ({"\\N"} if options.escape else set()))
@@ -86,11 +79,9 @@ class _Reading:
 
     @property
     def is_read(self) -> bool:
-        """Return whether a header or a record was read."""
         return self._header is not None
 
-    def take(self, text: str, *, is_last: bool) -> Rows | None:
-        """Return the records that are complete with `text`; None as long as their columns are not known."""
+    def take(self, text: str, *, is_last: bool) -> ColumnRecords | None:
         text = self._rest + text
         end = len(text) if is_last else _end_of_lines(text)
         is_plain = self._fields.is_plain(text)
@@ -113,7 +104,7 @@ class _Reading:
         is_text = "\0" not in text and NO_CHARACTER not in text
         columns = self._regular(part, self._header) if is_plain and is_text else None
         if columns is not None:
-            return Rows(range(line + first, self._line), columns)
+            return ColumnRecords(range(line + first, self._line), columns)
         return self._rows(part, self._header, line, is_text=is_text)
 
     def _check(self, text: str) -> None:
@@ -141,8 +132,7 @@ class _Reading:
             first += record.lines
         return part
 
-    def _regular(self, part: _Part, header: Header) -> dict[str, Sequence[Given]] | None:
-        """Return the columns of plain lines that all have the header's width, of two columns or more; else None."""
+    def _regular(self, part: _Part, header: Header) -> dict[str, Sequence[RawValue]] | None:
         names, fields = header.names, self._fields
         lines = part.lines[part.starts[0] :] if part.starts else []
         if len(names) == 1 or {line.count(fields.delimiter) for line in lines} != {len(names) - 1}:
@@ -150,8 +140,7 @@ class _Reading:
         values = fields.split(fields.delimiter.join(lines))
         return {name: self._column(values[place :: len(names)]) for place, name in enumerate(names)}
 
-    def _rows(self, part: _Part, header: Header, line: int, *, is_text: bool) -> Rows:
-        """Return the records of `part`, whose first line is the file's `line`, without blank lines."""
+    def _rows(self, part: _Part, header: Header, line: int, *, is_text: bool) -> ColumnRecords:
         rows = part.rows or [self._fields.split(part.lines[start]) for start in part.starts]
         width, places = len(header.names), [line + start for start in part.starts]
         broken: dict[int, tuple[str, str]] = {}
@@ -167,14 +156,13 @@ class _Reading:
             rows, places = [[*row, *[ABSENT] * (width - len(row))] for row in fitting], [places[i] for i in kept]
         values = zip(*rows, strict=True) if rows else [()] * width
         columns = {name: self._column(column) for name, column in zip(header.names, values, strict=True)}
-        return Rows(places, columns, broken)
+        return ColumnRecords(places, columns, broken)
 
     def _is_blank(self, line: str, width: int) -> bool:
-        """Return whether a line has no text; blanks are text in a file of one column, unless they are trimmed."""
         has_one = width == 1 and not self._options.trim
         return not line if has_one else not line.strip(BLANKS.replace(self._fields.delimiter, ""))
 
-    def _misfit(self, row: Sequence[Given], header: Header) -> str:
+    def _misfit(self, row: Sequence[RawValue], header: Header) -> str:
         width = len(header.names)
         if len(row) >= header.needed and not any(value or value is EMPTY for value in row[width:]):
             return ""
@@ -186,14 +174,14 @@ class _Reading:
             return f"not valid {self._options.encoding or 'UTF-8'}, or U+FFFF, which is no character"
         return "a zero byte" if "\0" in text else ""
 
-    def _column(self, values: Sequence[Given]) -> Sequence[Given]:
+    def _column(self, values: Sequence[RawValue]) -> Sequence[RawValue]:
         if len(self._null) == 1 and EMPTY not in values:
             return [value or ABSENT for value in values]
         return [self._empty if v is EMPTY else ABSENT if v in self._null else v for v in values]
 
 
 def _end_of_lines(text: str) -> int:
-    """Return where the last line of a text ends whose end is known; a line feed may follow a carriage return."""
+    """Return the end of the last complete line. A line feed may follow a carriage return."""
     end = len(text) - text.endswith("\r")
     return max(text.rfind("\n", 0, end), text.rfind("\r", 0, end)) + 1
 

@@ -1,6 +1,6 @@
-"""Debezium's messages: an envelope of a change becomes the members of a record, or a verdict that it is none.
+"""Reader of Debezium's change messages: an envelope becomes the members of a record, or a verdict that it is no change.
 
-`docs/how-to/debezium.md` states where members come from, how their values are written, and which messages are none.
+`docs/how-to/debezium.md` specifies members, values, and messages that are no change.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from lake.contracts.fields import UNCHANGED, Field
 from lake.contracts.reasons import CONTROL, Reason
-from lake.records.debezium_values import Columns, Refused, Row, row_schema
-from lake.records.given import ABSENT, Given
+from lake.records.debezium_values import NoChange, Row, RowConverter, row_schema
 from lake.records.json_value import encode, plain
-from lake.records.unknown import has_records, undeclared_members
+from lake.records.raw_values import ABSENT, RawValue
+from lake.records.unknown_members import has_records, undeclared_members
 from lake.records.values import shown
 
 if TYPE_CHECKING:
@@ -36,26 +36,26 @@ GEOMETRIES: Final = (
     "0101000020E6100000000000FC83D797C1000000FC83D797C1",
     "0101000020E61000000C21E7FDFF7F66401842CEFBFF7F5640",
 )
-"""Points that stand for a geometry or a geography."""
+"""Placeholders of a geometry and a geography."""
 
 
 @dataclass(slots=True)
-class Opened:
-    """A change: `members` by field, `extra` columns beyond the contract, and the fields that may be `lacking`.
+class DebeziumChange:
+    """Change: `members` by field, `extra` undeclared columns, and fields that may be `lacking`.
 
-    If a message is no change, `verdict` has the reason and its detail, and nothing else is set.
+    If the message is no change, only `verdict` is set: reason and detail.
     """
 
-    members: Mapping[str, Given] = field(default_factory=dict)
+    members: Mapping[str, RawValue] = field(default_factory=dict)
     extra: Row | None = None
     lacking: frozenset[str] = NOTHING
     verdict: tuple[str, str] | None = None
 
 
 class Placeholder:
-    """Mark that Debezium writes for a large value (TOAST) that PostgreSQL did not send, as it did not change.
+    """Mark of Debezium for a large value (TOAST) that PostgreSQL did not send because it did not change.
 
-    It has a form in columns of texts, bytes, arrays, hstore and geometries; a number has none. Source:
+    It exists for columns of text, bytes, arrays, hstore and geometries, not for numbers. Source:
     io.debezium.connector.postgresql.UnchangedToastedPlaceholder. The text is `unavailable.value.placeholder`.
     """
 
@@ -70,15 +70,15 @@ class Placeholder:
         self._map = {text: text}
         self._points = {base64.b64encode(bytes.fromhex(point)).decode() for point in GEOMETRIES}
 
-    def columns(self, row: dict[str, Given]) -> frozenset[str]:
+    def columns(self, row: dict[str, RawValue]) -> frozenset[str]:
         try:
             if self._texts.isdisjoint(row.values()):
                 return frozenset()
-        except TypeError:  # a list or an object has no hash
+        except TypeError:  # lists and dicts are not hashable
             pass
         return frozenset(name for name, given in row.items() if self.is_in(given))
 
-    def is_in(self, given: Given) -> bool:
+    def is_in(self, given: RawValue) -> bool:
         if isinstance(given, str):
             return given in self._texts
         if isinstance(given, list):
@@ -87,13 +87,13 @@ class Placeholder:
             return len(given) == len(self._bytes) and [str(item) for item in given] == self._bytes
         return isinstance(given, dict) and (given == self._map or self._is_point(given))
 
-    def _is_point(self, given: dict[str, Given]) -> bool:
+    def _is_point(self, given: dict[str, RawValue]) -> bool:
         point = given.get("wkb")
         return isinstance(point, str) and point in self._points
 
 
 class Envelope:
-    """Opens the messages of a contract. It pickles without what it has cached."""
+    """Reader of a contract's messages. Pickled without its cache."""
 
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
@@ -112,45 +112,42 @@ class Envelope:
         of_row = frozenset(field.name for field in fields if not field.path or _is_column(field.path))
         self._lacking = {"t": of_row, "d": of_row - set(contract.key)}
         self._placeholder = Placeholder(contract.placeholder)
-        self._schema: Given = ABSENT
-        self._columns = Columns({}, self._of_row, self._of_path)
+        self._schema: RawValue = ABSENT
+        self._columns = RowConverter({}, self._of_row, self._of_path)
 
     def __reduce__(self) -> tuple[type[Envelope], tuple[Contract]]:
         return Envelope, (self.contract,)
 
-    def open(self, message: Given) -> Opened:
-        """Return the change in a message, a value of JSON; None for an empty message."""
+    def open(self, message: RawValue) -> DebeziumChange:
         payload, schema = message, None
         if isinstance(message, dict):
             payload = message.get("payload", message) if "op" not in message else message
             schema = message.get("schema")
         return self.open_payload(payload, self.columns(schema))
 
-    def columns(self, schema: Given) -> Columns:
-        """Return how columns are read by the schema of a message. The last schema is cached."""
+    def columns(self, schema: RawValue) -> RowConverter:
         if schema != self._schema:
-            self._columns, self._schema = Columns(row_schema(schema), self._of_row, self._of_path), schema
+            self._columns, self._schema = RowConverter(row_schema(schema), self._of_row, self._of_path), schema
         return self._columns
 
-    def open_payload(self, payload: Given, columns: Columns) -> Opened:
-        """Return the change in the payload of a message."""
+    def open_payload(self, payload: RawValue, columns: RowConverter) -> DebeziumChange:
         try:
             op, change = _change(payload)
             self._check(op, change)
             return self._opened(op, change, columns)
-        except Refused as refused:
-            return Opened(verdict=refused.verdict)
+        except NoChange as refused:
+            return DebeziumChange(verdict=refused.verdict)
 
     def _check(self, op: str, change: Row) -> None:
         if self.contract.table and not f".{(table := _table(change))}".endswith(f".{self.contract.table}"):
-            raise Refused(Reason.OTHER_TABLE, table or "source names no table")
+            raise NoChange(Reason.OTHER_TABLE, table or "source names no table")
         if op == "t":
             if self.contract.broadcast is None:
-                raise Refused(Reason.ENVELOPE, "a truncate, and the contract declares no broadcast")
+                raise NoChange(Reason.ENVELOPE, "a truncate, and the contract declares no broadcast")
         elif not isinstance(change.get(ROWS[op]), dict):
-            raise Refused(Reason.ENVELOPE, f"op {op} without a row in {ROWS[op]}")
+            raise NoChange(Reason.ENVELOPE, f"op {op} without a row in {ROWS[op]}")
 
-    def _opened(self, op: str, change: Row, columns: Columns) -> Opened:
+    def _opened(self, op: str, change: Row, columns: RowConverter) -> DebeziumChange:
         row: Row = change[ROWS[op]] if op != "t" else {}  # type: ignore[assignment]
         hidden = self._placeholder.columns(row)
         if hidden:
@@ -165,21 +162,19 @@ class Envelope:
             unchanged = {self._field_of.get(name, name) for name in hidden}
             found[self._unchanged] = [*sorted(unchanged)]
             lacking |= unchanged
-        return Opened(found, self._extra(op, row), lacking)
+        return DebeziumChange(found, self._extra(op, row), lacking)
 
     def _without(self, hidden: frozenset[str], row: Row, op: str) -> Row:
-        """Return a row without its placeholders: null in declared columns. Raise Refused if that would lose them."""
         if op == "d":
             return {name: given for name, given in row.items() if name not in hidden}
         declared = [name for name in self._field_of if name in hidden]
         if self._unchanged is not None:
             return {name: given for name, given in row.items() if name not in hidden} | dict.fromkeys(declared)
         if declared:
-            raise Refused(Reason.ENVELOPE, f"{self._field_of[declared[0]]}: {NO_VALUE}")
+            raise NoChange(Reason.ENVELOPE, f"{self._field_of[declared[0]]}: {NO_VALUE}")
         return row
 
     def _extra(self, op: str, row: Row) -> Row | None:
-        """Return the columns, and the members of nested ones, that the contract does not declare."""
         extra = {}
         if op in self._known and not row.keys() <= self._known[op]:
             extra = {name: given for name, given in row.items() if name not in self._known[op]}
@@ -194,18 +189,18 @@ def _is_column(path: tuple[str, ...]) -> bool:
     return len(path) == 2 and path[0] in {"before", "after"}
 
 
-def _change(payload: Given) -> tuple[str, Row]:
+def _change(payload: RawValue) -> tuple[str, Row]:
     if payload is None:
-        raise Refused(CONTROL, "tombstone")
+        raise NoChange(CONTROL, "tombstone")
     change = payload if isinstance(payload, dict) else {}
     op = change.get("op")
     if op is None:
         kind = _control(change)
-        raise Refused(CONTROL, kind) if kind else Refused(Reason.ENVELOPE, "no op, and no control message either")
+        raise NoChange(CONTROL, kind) if kind else NoChange(Reason.ENVELOPE, "no op, and no control message either")
     if op == "m":
-        raise Refused(CONTROL, "logical message")
+        raise NoChange(CONTROL, "logical message")
     if not isinstance(op, str) or op not in OPS:
-        raise Refused(Reason.ENVELOPE, f"op {shown(op)} is none of {', '.join(OPS)}, m")
+        raise NoChange(Reason.ENVELOPE, f"op {shown(op)} is none of {', '.join(OPS)}, m")
     return op, change
 
 
@@ -223,12 +218,11 @@ def _table(change: Row) -> str:
     return ".".join([name if type(name) is str else plain(name) for name in names if name is not None])
 
 
-def _under_one_name(field: Field, row: Row) -> Given:
-    """Return the value of a field. Raise Refused if the row has two values for it."""
+def _under_one_name(field: Field, row: Row) -> RawValue:
     if not field.aliases:
         return row.get(field.name, ABSENT)
     given = [row[name] for name in field.names if name in row]
     values = {encode(value): value for value in given if value is not None}
     if len(values) > 1:
-        raise Refused(Reason.UNPARSEABLE, f"{field.name} is there under two names")
+        raise NoChange(Reason.UNPARSEABLE, f"{field.name} is there under two names")
     return next(iter(values.values()), None) if given else ABSENT

@@ -1,6 +1,6 @@
-"""Times in Debezium's messages: counts and texts of its semantic types, as the grammar reads them.
+"""Times in Debezium's messages: converts semantic types to values that the grammar reads.
 
-Source: Debezium's documentation, "Temporal types" of each connector. A type without a zone counts as if in UTC.
+Source: Debezium's documentation, "Temporal types" of each connector. Types without a zone count as UTC.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from lake.contracts.fields import Field
-from lake.records.given import Given, Wrong
+from lake.records.raw_values import RawValue, WrongValue
 from lake.records.times import EPOCH, NANOS, counted
 
-Convert: TypeAlias = Callable[[Given], Given]
-"""From a value other than null, as a message has it. Raises Wrong, whose text follows the value in a detail."""
+Convert: TypeAlias = Callable[[RawValue], RawValue]
+"""Converter of a value other than null. Raises WrongValue, whose text follows the value in a detail."""
 
 CONNECT, TIME = "org.apache.kafka.connect.data", "io.debezium.time"
 YEAR: Final = f"{TIME}.Year"
@@ -41,7 +41,7 @@ UTC_ZONE: Final = re.compile(r"(Z|[+-]00:?00)$")
 
 
 def as_time(field: Field, semantic: str) -> Convert | None:
-    """Return the conversion of a semantic type, "" if none is known, for a date or a time."""
+    """Return the converter of a semantic type ("" if unknown) to a date or time."""
     unit = MOMENTS.get(semantic) or field.encoding
     if semantic in NO_MOMENTS:
         return partial(_no_moment, field.type, semantic)
@@ -51,7 +51,7 @@ def as_time(field: Field, semantic: str) -> Convert | None:
 
 
 def as_text(semantic: str) -> Convert | None:
-    """Return the conversion of a semantic type for a text; None if it is no time, or a text already."""
+    """Return the converter of a semantic type to text; None if none is needed."""
     if unit := MOMENTS.get(semantic):
         return partial(_count_as_text, unit, _day if unit == "days" else _iso)
     if unit := TIMES_OF_DAY.get(semantic):
@@ -59,38 +59,36 @@ def as_text(semantic: str) -> Convert | None:
     return _year if semantic == YEAR else None
 
 
-def whole(given: Given) -> int | None:
-    """Return the whole number that is given as a number or as its digits."""
+def whole(given: RawValue) -> int | None:
+    """Return an integer given as a number or digits."""
     if isinstance(given, str):
         return int(given) if WHOLE.fullmatch(given) else None
     return given if isinstance(given, int) and not isinstance(given, bool) else None
 
 
-def _no_moment(kind: str, semantic: str, given: Given) -> Given:
-    raise Wrong(f"({semantic}) is not {kind}")
+def _no_moment(kind: str, semantic: str, given: RawValue) -> RawValue:
+    raise WrongValue(f"({semantic}) is not {kind}")
 
 
-def _no_digits(kind: str, given: Given) -> Given:
+def _no_digits(kind: str, given: RawValue) -> RawValue:
     if type(given) is str and WHOLE.fullmatch(given):
-        raise Wrong(f'is not {kind} ("encoding": "millis" would read it; or days, micros, nanos)')
+        raise WrongValue(f'is not {kind} ("encoding": "millis" would read it; or days, micros, nanos)')
     return given
 
 
-def _local(kind: str, given: Given) -> Given:
-    """Return a text in UTC without its zone, and that of a date without its time."""
+def _local(kind: str, given: RawValue) -> RawValue:
     if type(given) is not str or not (zone := UTC_ZONE.search(given)):
         return given
     return given[:10] if kind == "date" else given[: zone.start()]
 
 
-def _moment(field: Field, unit: str, given: Given) -> Given:
-    """Return a count since 1970 in days for a date, in the unit of its type for a time."""
+def _moment(field: Field, unit: str, given: RawValue) -> RawValue:
     count = whole(given)
     if count is None:
         return given
     micros = count * NANOS[unit] // 1_000
     if counted(count, unit) is None:
-        raise Wrong(f"({unit}) is not {field.type}")
+        raise WrongValue(f"({unit}) is not {field.type}")
     if field.type == "date":
         return count * NANOS[unit] // NANOS["days"]
     own, rest = divmod(micros * (field.epoch or 1), 10**6)
@@ -99,17 +97,17 @@ def _moment(field: Field, unit: str, given: Given) -> Given:
     return _iso(micros * 1_000) + ("Z" if field.type == "timestamp" else "")
 
 
-def _count_as_text(unit: str, text: Callable[[int], str], given: Given) -> Given:
+def _count_as_text(unit: str, text: Callable[[int], str], given: RawValue) -> RawValue:
     count = whole(given)
     if count is None:
         return given
     try:
         return text(count * NANOS[unit])
     except OverflowError:
-        raise Wrong(f"({unit}) is not string") from None
+        raise WrongValue(f"({unit}) is not string") from None
 
 
-def _year(given: Given) -> Given:
+def _year(given: RawValue) -> RawValue:
     count = whole(given)
     return given if count is None else f"{count:04}"
 
@@ -119,13 +117,12 @@ def _day(nanos: int) -> str:
 
 
 def _iso(nanos: int) -> str:
-    """Return the time without a zone, with as many groups of three digits as its fraction needs."""
     seconds, fraction = divmod(nanos, 10**9)
     return (EPOCH + timedelta(seconds=seconds)).isoformat() + _fraction(fraction)
 
 
 def _time_of_day(nanos: int) -> str:
-    """Return HH:MM:SS; MySQL's times may be negative, and longer than a day."""
+    """Return HH:MM:SS. MySQL's times may be negative, and longer than a day."""
     seconds, fraction = divmod(abs(nanos), 10**9)
     minutes, second = divmod(seconds, 60)
     sign = "-" if nanos < 0 else ""

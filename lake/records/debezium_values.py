@@ -1,8 +1,8 @@
-"""Values of Debezium's semantic types, in the form that the grammar of a contract's types reads.
+"""Values of Debezium's semantic types, converted to the form that a contract's types read.
 
-The schema of a message describes each column as Kafka Connect does: {"type": "int64", "name":
-"io.debezium.time.MicroTimestamp", "parameters": …, "fields": …, "items": …, "values": …}; {} if there is no schema.
-Sources: Debezium's documentation, "Data type mappings" of each connector; Kafka's JsonConverter.
+The schema describes columns as Kafka Connect does: {"type": "int64", "name": "io.debezium.time.MicroTimestamp",
+"parameters": …, "fields": …, "items": …, "values": …}; {} without a schema. Sources: Debezium's documentation, "Data
+type mappings" of each connector; Kafka's JsonConverter.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import Any, Final, TypeAlias
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
 from lake.records.debezium_times import Convert, as_text, as_time, whole
-from lake.records.given import ABSENT, Given, Number, Wrong
 from lake.records.json_value import parsed
+from lake.records.raw_values import ABSENT, JsonNumber, RawValue, WrongValue
 from lake.records.values import in_base64, in_hex, shown
 
 Schema: TypeAlias = Mapping[str, Any]
-Row: TypeAlias = dict[str, Given]
+Row: TypeAlias = dict[str, RawValue]
 
 DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
 
 DIGITS: Final = 1_000
-"""Digits of a number, and places of its point, at most."""
+"""Most digits of a number, and most decimal places."""
 NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def converter(field: Field, schema: Schema) -> Convert | None:
-    """Return the conversion of a column's values for `field`; None if they are read as they are."""
+    """Return the converter of a column for `field`; None if none is needed."""
     kind = field.type.partition("(")[0]
     if field.nested:
         return _nested(field, schema)
@@ -49,12 +49,12 @@ def converter(field: Field, schema: Schema) -> Convert | None:
 
 
 def undeclared(schema: Schema) -> Convert | None:
-    """Return the conversion of a column that the contract does not declare: decimals and times become texts."""
+    """Return the converter of an undeclared column: decimals and times become texts."""
     return converter(_as_texts(schema), schema)
 
 
-def unscaled(text: Given, scale: int | None) -> str:
-    """Return the digits of a decimal whose unscaled value, in two's complement, is base64. Raises ValueError."""
+def unscaled(text: RawValue, scale: int | None) -> str:
+    """Return the digits of a decimal whose unscaled value is base64 in two's complement. Raises ValueError."""
     raw = base64.b64decode(text, validate=True) if type(text) is str else b""
     if scale is None or not 0 < len(raw) <= DIGITS // 3 or abs(scale) > DIGITS:
         raise ValueError(text)
@@ -101,22 +101,20 @@ def _scale(schema: Schema) -> int | None:
     return whole(_part(schema, "parameters").get("scale"))
 
 
-def _variable(given: Given) -> str:
+def _variable(given: RawValue) -> str:
     if not isinstance(given, dict):
         raise ValueError(given)
     return unscaled(given.get("value"), whole(given.get("scale")))
 
 
 def _decimal(kind: str, scale: int | None) -> Convert:
-    """Return the conversion of an unscaled value, or of one with its scale, to its digits."""
-
-    def convert(given: Given) -> Given:
-        if isinstance(given, Number) or not isinstance(given, str | dict):
+    def convert(given: RawValue) -> RawValue:
+        if isinstance(given, JsonNumber) or not isinstance(given, str | dict):
             return given
         try:
             return _variable(given) if isinstance(given, dict) else unscaled(given, scale)
         except ValueError:
-            raise Wrong(f"(base64) is not {kind}") from None
+            raise WrongValue(f"(base64) is not {kind}") from None
 
     return convert
 
@@ -137,8 +135,7 @@ def _to_number(field: Field, schema: Schema) -> Convert | None:
     return partial(_plain_decimal, field.type, own_scale)
 
 
-def _plain_decimal(kind: str, scale: int | None, given: Given) -> Given:
-    """Take digits, and a decimal with its scale; name the encoding of what is an unscaled value."""
+def _plain_decimal(kind: str, scale: int | None, given: RawValue) -> RawValue:
     if isinstance(given, dict):
         return _decimal(kind, scale)(given)
     if type(given) is not str or NUMBER.fullmatch(given):
@@ -148,7 +145,7 @@ def _plain_decimal(kind: str, scale: int | None, given: Given) -> Given:
     except ValueError:
         return given
     way = '"encoding": "base64" would read it; texts of digits were taken as numbers'
-    raise Wrong(f"is not {kind} ({way})")
+    raise WrongValue(f"is not {kind} ({way})")
 
 
 def _to_text(schema: Schema) -> Convert | None:
@@ -158,21 +155,20 @@ def _to_text(schema: Schema) -> Convert | None:
     return _decimal("string", None) if semantic == VARIABLE else as_text(semantic)
 
 
-def _from_hex(given: Given) -> Given:
+def _from_hex(given: RawValue) -> RawValue:
     value = in_hex(given)
     if value is None:
-        raise Wrong("(hex) is not binary")
+        raise WrongValue("(hex) is not binary")
     return value
 
 
-def _no_hex(given: Given) -> Given:
+def _no_hex(given: RawValue) -> RawValue:
     if in_base64(given) is None and in_hex(given):
-        raise Wrong('is not binary ("encoding": "hex" would read it)')
+        raise WrongValue('is not binary ("encoding": "hex" would read it)')
     return given
 
 
 def _nested(field: Field, schema: Schema) -> Convert | None:
-    """Return the conversion of all single values in a nested one, by the schemas that they have there."""
     described = members(schema)
     if field.type.startswith("struct"):
         own = {part.name: converter(part, described.get(part.name, {})) for part in field.parts}
@@ -190,14 +186,14 @@ def _of_members(converts: Mapping[str, Convert | None]) -> Convert | None:
     return partial(_members, parts) if parts else None
 
 
-def _members(parts: Mapping[str, Convert], given: Given) -> Given:
+def _members(parts: Mapping[str, Convert], given: RawValue) -> RawValue:
     record = parsed(given)
     if not isinstance(record, dict):
         return given
     return {name: _converted(parts.get(name), value) for name, value in record.items()}
 
 
-def _items(convert: Convert, given: Given) -> Given:
+def _items(convert: Convert, given: RawValue) -> RawValue:
     match parsed(given):
         case list(items):
             return [_converted(convert, item) for item in items]
@@ -206,20 +202,20 @@ def _items(convert: Convert, given: Given) -> Given:
     return given
 
 
-def _converted(convert: Convert | None, given: Given) -> Given:
+def _converted(convert: Convert | None, given: RawValue) -> RawValue:
     return given if convert is None or given is None else convert(given)
 
 
-class Refused(Exception):
-    """Raised for a message that is no change, with its reason and detail."""
+class NoChange(Exception):
+    """The message is no change; `verdict` is the reason and the detail."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
         self.verdict = (reason, detail)
 
 
-class Columns:
-    """Conversions of the values in a row by the schema of its message; `schema` is that of the row, {} for none."""
+class RowConverter:
+    """Converter of rows by the schema of their message; {} for none."""
 
     def __init__(self, schema: Schema, of_row: list[Field], of_path: list[Field]) -> None:
         described = members(schema)
@@ -234,7 +230,6 @@ class Columns:
         self._at_paths = {field.name: converter(field, at_path.get(field.path, {})) for field in of_path}
 
     def converted(self, row: Row) -> Row:
-        """Return a row with its values as the grammar reads them. Raise Refused for one that cannot be decoded."""
         if not self._declared and not self._others:
             return row
         row = dict(row)
@@ -243,33 +238,32 @@ class Columns:
                 row[name] = _of_field(declared, convert, given)
         for name, convert in self._others.items():
             if (given := row.get(name)) is not None:
-                row[name] = _tried(convert, given)
+                row[name] = _or_unchanged(convert, given)
         return row
 
-    def at_path(self, field: Field, change: Row) -> Given:
-        """Return the value at the path of a field; ABSENT if there is none."""
-        given: Given = change
+    def at_path(self, field: Field, change: Row) -> RawValue:
+        given: RawValue = change
         for name in field.path:
             given = given.get(name, ABSENT) if isinstance(given, dict) else ABSENT
         convert = self._at_paths[field.name]
         return given if convert is None or given is None or given is ABSENT else _of_field(field, convert, given)
 
 
-def _of_field(field: Field, convert: Convert, given: Given) -> Given:
+def _of_field(field: Field, convert: Convert, given: RawValue) -> RawValue:
     try:
         return convert(given)
-    except Wrong as wrong:
-        raise Refused(Reason.WRONG_TYPE, f"{field.name}: {shown(given)} {wrong}") from None
+    except WrongValue as wrong:
+        raise NoChange(Reason.WRONG_TYPE, f"{field.name}: {shown(given)} {wrong}") from None
 
 
-def _tried(convert: Convert, given: Given) -> Given:
+def _or_unchanged(convert: Convert, given: RawValue) -> RawValue:
     try:
         return convert(given)
-    except Wrong:
+    except WrongValue:
         return given
 
 
-def row_schema(schema: Given) -> Schema:
-    """Return the schema of the row, the same in `before` and `after`, in the schema of a message; {} if it has none."""
+def row_schema(schema: RawValue) -> Schema:
+    """Return the schema of `before` and `after` in a message's schema; {} if it has none."""
     images = members(schema) if isinstance(schema, dict) else {}
     return next((images[name] for name in ("before", "after") if members(images.get(name, {}))), {})

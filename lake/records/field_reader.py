@@ -1,4 +1,4 @@
-"""Reader of one field: the typed column of its values, and the records that it refuses."""
+"""Reader of one field: its typed column, and the records that it rejects."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
 from lake.records import json_value
 from lake.records.columns import arrow_type, column
-from lake.records.given import ABSENT, NO_CHARACTER, Given, Number, listed
+from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, RawValue, listed
 from lake.records.values import given_default, shown
 
-NUMBERS: Final = (Number, int, float, Decimal)
+NUMBERS: Final = (JsonNumber, int, float, Decimal)
 NO_VALUE: Final = frozenset({type(None), msgspec.UnsetType})
 NOT_TEXT: Final = "is a number, and the contract wants text"
 _COUNT: Final = re.compile(r'"format": "epoch-(millis|micros|nanos)"')
 _BY_FORM: Final = re.compile(r' \("(?:format|hour24|decimal|thousands)": [^()]* would read it\)')
-"""Ways out of a refusal that an envelope does not have: it has encodings."""
 
 
 @dataclass
-class Refusals:
-    """Reason and detail of refused records by index; the first refusal of a record stays."""
+class Rejections:
+    """Reason and detail of rejected records by index; the first one counts."""
 
     by_index: dict[int, tuple[str, str]] = field(default_factory=dict)
 
@@ -41,7 +40,7 @@ class Refusals:
 
 @dataclass(frozen=True)
 class FieldColumn:
-    """Values of a field in records; indices of the records that `lack` it, and of those with a number for its text."""
+    """Column of a field; indices of records that lack it, and of records with a number for its text."""
 
     values: pa.Array
     lacking: Sequence[int] = ()
@@ -50,7 +49,7 @@ class FieldColumn:
 
 @dataclass(frozen=True)
 class Bound:
-    """A limit that values must not be `below`, or above: as the contract has it, and as a value."""
+    """Minimum (`below`) or maximum of a field, as text and as value."""
 
     text: str
     limit: pa.Scalar
@@ -69,7 +68,7 @@ class Bound:
 
 
 class FieldReader:
-    """Reads what records have for one field, of messages with an envelope if `in_envelope`."""
+    """Reader of one field; `in_envelope` if the records are messages."""
 
     def __init__(self, declared: Field, *, in_envelope: bool = False) -> None:
         self.field, self._in_envelope = declared, in_envelope
@@ -79,8 +78,7 @@ class FieldReader:
         self.bounds = tuple(_bounds(declared))
         self.default, self.default_fault = _default(declared)
 
-    def given(self, members: Mapping[str, Sequence[Given]], size: int, refusals: Refusals) -> Sequence[Given]:
-        """Return what records have under the field's names; refuse those with two different values."""
+    def given(self, members: Mapping[str, Sequence[RawValue]], size: int, rejections: Rejections) -> Sequence[RawValue]:
         if not self.field.aliases:
             return members.get(self.field.name) or [ABSENT] * size
         found = [members[name] for name in self.field.names if name in members]
@@ -89,69 +87,67 @@ class FieldReader:
         some = [given for given in found if isinstance(given, pa.Array) or {*map(type, given)} != {msgspec.UnsetType}]
         if len(some) < 2:
             return (some or found or [[ABSENT] * size])[0]
-        merged: list[Given] = []
+        merged: list[RawValue] = []
         for index, values in enumerate(zip(*map(listed, some), strict=True)):
             texts = [value for value in values if value is not None and value is not ABSENT]
             if len({json_value.encode(value) for value in texts}) > 1:
-                refusals.add(index, Reason.UNPARSEABLE, f"{self.field.name} is there under two names")
+                rejections.add(index, Reason.UNPARSEABLE, f"{self.field.name} is there under two names")
             merged.append(texts[0] if texts else None if None in values else ABSENT)
         return merged
 
-    def read(self, given: Sequence[Given], refusals: Refusals, *, optional: Collection[int]) -> FieldColumn:
-        """Return the column of `given`. The records `optional` may lack the field, though it is not nullable."""
+    def read(self, given: Sequence[RawValue], rejections: Rejections, *, optional: Collection[int]) -> FieldColumn:
+        """Return the column of `given`. Records in `optional` may lack the field."""
         values, wrong = column(self.field, given)
         kinds = _kinds(given)
         lacking = _where(given, ABSENT) if msgspec.UnsetType in kinds else []
         numbers = self._numbers(given, kinds)
         if kinds & NO_VALUE:
             empty = lacking if self.field.nullable else sorted([*lacking, *_where(given, None)])
-            values = self._filled(values, empty, refusals, optional)
+            values = self._filled(values, empty, rejections, optional)
         texts = listed(given) if wrong else ()
         for index, detail in wrong.items():
             if _is_no_text(texts[index]):
-                refusals.add(index, Reason.UNPARSEABLE, json_value.NOT_A_CHARACTER)
-            refusals.add(index, Reason.WRONG_TYPE, _with_encodings(detail) if self._in_envelope else detail)
+                rejections.add(index, Reason.UNPARSEABLE, json_value.NOT_A_CHARACTER)
+            rejections.add(index, Reason.WRONG_TYPE, _with_encodings(detail) if self._in_envelope else detail)
         if self.field.text_only:
             for index in numbers:
-                refusals.add(index, Reason.WRONG_TYPE, f"{self._shown(given, index)} {NOT_TEXT}")
-        self._check(values, given, refusals)
+                rejections.add(index, Reason.WRONG_TYPE, f"{self._shown(given, index)} {NOT_TEXT}")
+        self._check(values, given, rejections)
         return FieldColumn(values, lacking, numbers)
 
     def _filled(
-        self, values: pa.Array, empty: Sequence[int], refusals: Refusals, optional: Collection[int]
+        self, values: pa.Array, empty: Sequence[int], rejections: Rejections, optional: Collection[int]
     ) -> pa.Array:
-        """Return `values` with the default for those that are `empty`; refuse them if there is none."""
         if self.default is not None:
             for index in empty if self.default_fault else ():
-                refusals.add(index, Reason.WRONG_TYPE, self.default_fault)
+                rejections.add(index, Reason.WRONG_TYPE, self.default_fault)
             rows = np.arange(len(values))
             rows[empty] = len(values)
             return pa.concat_arrays([values, self.default]).take(pa.array(rows))
         if not self.field.nullable:
             for index in empty:
                 if index not in optional:
-                    refusals.add(index, Reason.MISSING, self.field.name)
+                    rejections.add(index, Reason.MISSING, self.field.name)
         return values
 
-    def _numbers(self, given: Sequence[Given], kinds: set[type]) -> Sequence[int]:
+    def _numbers(self, given: Sequence[RawValue], kinds: set[type]) -> Sequence[int]:
         if self.field.type != "string" or not any(issubclass(kind, NUMBERS) and kind is not bool for kind in kinds):
             return ()
         return [index for index, value in enumerate(listed(given)) if is_number(value)]
 
-    def _check(self, values: pa.Array, given: Sequence[Given], refusals: Refusals) -> None:
+    def _check(self, values: pa.Array, given: Sequence[RawValue], rejections: Rejections) -> None:
         if len(self._symbols):
             unknown = pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, value_set=self._symbols)))
             for index in _true(unknown):
-                refusals.add(index, Reason.NOT_IN_ENUM, f"{self._shown(given, index)} {self.not_in_enum}")
+                rejections.add(index, Reason.NOT_IN_ENUM, f"{self._shown(given, index)} {self.not_in_enum}")
         for bound in self.bounds:
             for index in _true(bound.outside(values)):
-                refusals.add(index, Reason.OUT_OF_BOUNDS, f"{self._shown(given, index)} {bound.words}")
+                rejections.add(index, Reason.OUT_OF_BOUNDS, f"{self._shown(given, index)} {bound.words}")
 
-    def shown(self, value: Given) -> str:
-        """Return the beginning of a detail: the field's name, and the value or the default in its place."""
+    def shown(self, value: RawValue) -> str:
         return f"{self.field.name}: {shown((self.field.default or '') if value is None or value is ABSENT else value)}"
 
-    def _shown(self, given: Sequence[Given], index: int) -> str:
+    def _shown(self, given: Sequence[RawValue], index: int) -> str:
         return self.shown(listed(given)[index])
 
 
@@ -159,23 +155,22 @@ def _with_encodings(detail: str) -> str:
     return _BY_FORM.sub("", _COUNT.sub(r'"encoding": "\1"', detail))
 
 
-def is_number(value: Given) -> bool:
+def is_number(value: RawValue) -> bool:
     """Return whether a value is a number of JSON or a typed one."""
     return isinstance(value, NUMBERS) and not isinstance(value, bool)
 
 
-def _is_no_text(value: Given) -> bool:
-    """Return whether a text of Parquet or Avro is one for which JSON and CSV refuse their record."""
+def _is_no_text(value: RawValue) -> bool:
     return isinstance(value, str) and NO_CHARACTER in value
 
 
-def _kinds(given: Sequence[Given]) -> set[type]:
+def _kinds(given: Sequence[RawValue]) -> set[type]:
     if isinstance(given, pa.Array):
         return ({type(None)} if given.null_count else set()) | ({type(given[0].as_py())} if len(given) else set())
     return {*map(type, given)}
 
 
-def _where(given: Sequence[Given], value: Given) -> list[int]:
+def _where(given: Sequence[RawValue], value: RawValue) -> list[int]:
     return [index for index, one in enumerate(listed(given)) if one is value]
 
 
@@ -185,7 +180,6 @@ def _true(mask: pa.Array) -> Sequence[int]:
 
 
 def _default(declared: Field) -> tuple[pa.Array | None, str]:
-    """Return a column of the default, and why it is no value of the field's type; None if there is no default."""
     if declared.default is None:
         return None, ""
     plain, given = given_default(declared)
@@ -201,7 +195,6 @@ def _bounds(declared: Field) -> Iterator[Bound]:
 
 
 def _limit(declared: Field, text: str) -> pa.Scalar:
-    """Return a bound as the field's type has it, rounded if need be."""
     limit, kind = literals.read(declared.type, text), arrow_type(declared)
     if pa.types.is_floating(kind):
         limit = float(limit)

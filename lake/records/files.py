@@ -1,4 +1,4 @@
-"""Reader of files of records, in the format that their names have."""
+"""Reader of record files in the format that their name declares."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ from typing import BinaryIO, Final
 
 from lake.contracts.csv_options import CsvOptions
 from lake.records import avro, csv_text, json_text, parquet
-from lake.records.given import FileFault, Given, Lines, Rows, is_of_content, words
-from lake.records.packed import PACKINGS, Unpacked, check_encoding
+from lake.records.decompression import PACKINGS, DecompressedFile, check_encoding
+from lake.records.raw_values import ColumnRecords, FileFault, RawValue, TextRecords, first_line, is_of_content
 
 TEXTS: Final = {".jsonl": "json", ".json": "json", ".ndjson": "json", ".csv": "csv", ".tsv": "csv"}
 FORMATS: Final = {**TEXTS, ".parquet": "parquet", ".avro": "avro"}
 RECORDS: Final = 10_000
-"""The most records of a part."""
+"""Most records of a part."""
 ENCODING: Final = '"csv": {{"encoding": "{}"}}'
 
 
 def format_of(name: str) -> str:
-    """Return json, csv, parquet or avro; "" if the name has none of their suffixes."""
+    """Return json, csv, parquet or avro; "" for an unknown suffix."""
     suffix, packing = _suffixes(name)
     return (TEXTS if packing else FORMATS).get(suffix, "")
 
 
 def unknown_format() -> str:
-    """Return the fault of a file whose name tells no format."""
+    """Return the fault of a file with an unknown suffix."""
     formats = f"none of {', '.join(FORMATS)}, {', '.join(PACKINGS)} after the text formats"
     return f"unknown format: {formats}; name it by what is in it, as a.csv or a.jsonl.gz"
 
 
 def _suffixes(name: str) -> tuple[str, str]:
-    """Return a name's suffix and that of its packing ("" for none), in lower case."""
     stem, dot, last = name.lower().rpartition(".")
     packing = dot + last if dot + last in PACKINGS else ""
     if packing:
@@ -41,26 +40,25 @@ def _suffixes(name: str) -> tuple[str, str]:
 
 def read_file(
     stream: BinaryIO, name: str, csv: CsvOptions, *, record_bytes: int, declared: Collection[str] = ()
-) -> Iterator[Lines | Rows]:
-    """Yield the records of a file in parts; FileFault if it cannot be read, or not on: then none of them counts.
+) -> Iterator[TextRecords | ColumnRecords]:
+    """Yield the records of a seekable file in parts. Raises FileFault, which invalidates all parts.
 
-    `stream` can be moved in. `declared` are the names and former names of the contract's fields: a CSV header has one
-    of them, and none twice.
+    `declared` are the names and aliases of the contract's fields: a CSV header must have one, and none twice.
     """
     try:
         for part in _parts(stream, name, csv, record_bytes, declared):
             yield from _divided(part)
     except FileFault:
         raise
-    except Exception as error:  # whatever a library makes of bytes that are none of its format's
+    except Exception as error:  # of any kind, for bytes of another format
         if not is_of_content(error):
             raise
-        raise FileFault(words(error)) from error
+        raise FileFault(first_line(error)) from error
 
 
 def _parts(
     stream: BinaryIO, name: str, csv: CsvOptions, record_bytes: int, declared: Collection[str]
-) -> Iterator[Lines | Rows]:
+) -> Iterator[TextRecords | ColumnRecords]:
     kind = format_of(name)
     if not kind:
         raise FileFault(unknown_format())
@@ -76,9 +74,9 @@ def _parts(
 
 def _texts(
     stream: BinaryIO, name: str, csv: CsvOptions, record_bytes: int, declared: Collection[str]
-) -> Iterator[Lines | Rows]:
+) -> Iterator[TextRecords | ColumnRecords]:
     suffix, packing = _suffixes(name)
-    source = Unpacked(stream, PACKINGS.get(packing, ""), record_bytes=record_bytes)
+    source = DecompressedFile(stream, PACKINGS.get(packing, ""), record_bytes=record_bytes)
     if TEXTS[suffix] == "json":
         check_encoding(source.head, "", option="")
         yield from json_text.read(source)
@@ -88,15 +86,15 @@ def _texts(
     yield from csv_text.read(source, replace(csv, declared_delimiter="\t") if is_tabs else csv, declared)
 
 
-def _divided(part: Lines | Rows) -> Iterator[Lines | Rows]:
+def _divided(part: TextRecords | ColumnRecords) -> Iterator[TextRecords | ColumnRecords]:
     if len(part.places) <= RECORDS:
         yield part
         return
     for first in range(0, len(part.places), RECORDS):
         behind = first + RECORDS
-        if isinstance(part, Lines):
-            yield Lines(part.places[first:behind], part.texts[first:behind])
+        if isinstance(part, TextRecords):
+            yield TextRecords(part.places[first:behind], part.texts[first:behind])
             continue
-        columns: dict[str, Sequence[Given]] = {name: values[first:behind] for name, values in part.columns.items()}
+        columns: dict[str, Sequence[RawValue]] = {name: values[first:behind] for name, values in part.columns.items()}
         broken = {index - first: fault for index, fault in part.broken.items() if first <= index < behind}
-        yield Rows(part.places[first:behind], columns, broken)
+        yield ColumnRecords(part.places[first:behind], columns, broken)

@@ -1,4 +1,4 @@
-"""Ways out that a refusal names: the attribute of a field by which the contract would read the value."""
+"""Hints in rejections: the attribute of a field by which the contract would read the value."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Final
 from lake.contracts.fields import Field
 from lake.contracts.written_form import NUMBERS, Form
 from lake.records import time_format, times
-from lake.records.given import Given, Number
 from lake.records.memo import Memo
+from lake.records.raw_values import JsonNumber, RawValue
 
 LONGEST: Final = 40
 SHOWN: Final = 2
 EPOCHS: Final = {10: "epoch-seconds", 13: "epoch-millis", 16: "epoch-micros", 19: "epoch-nanos"}
-"""The unit of a count of so many digits, which it has from 2001 to 2286."""
+"""Unit by number of digits, for counts from 2001 to 2286."""
 DATES: Final = (
     *("yyyyMMdd", "d/M/yyyy", "M/d/yyyy", "yyyy/M/d", "yyyy-M-d", "d.M.yyyy", "d-M-yyyy", "d MMM yyyy", "d-MMM-yyyy"),
     *("d/M/yy", "M/d/yy", "d.M.yy", "d-M-yy", "d-MMM-yy"),
@@ -30,11 +30,11 @@ FORMATS: Final = ("yyyy", "yyyy-MM", "yyyy-DDD", *(date + hour for date in DATES
 _ABBREVIATION: Final = re.compile(r"(.*:[0-9.]+) ?([A-Za-z][A-Za-z0-9]*)")
 _MAY_BE_NUMBER: Final = re.compile("[+-]?[0-9.,' ]*[,' ][0-9.,' ]*(?:[eE][+-]?[0-9]+)?")
 SIGNS: Final = ((",", ""), (".", ","), (",", "."), (".", "'"), (".", " "), (",", " "))
-"""Signs of numbers, decimal and thousands, in the order in which they are tried."""
+"""Decimal and thousands signs, in the order tried."""
 
 
-def hint(field: Field, given: Given, reads: Callable[[Field, Given], bool]) -> str:
-    """Return the end of a refusal, ` ("format": … would read it)`, or why it is no text; "" if no attribute helps.
+def hint(field: Field, given: RawValue, reads: Callable[[Field, RawValue], bool]) -> str:
+    """Return the end of a rejection, ` ("format": … would read it)`; "" if no attribute helps.
 
     `reads` returns whether a field would read the value.
     """
@@ -42,7 +42,7 @@ def hint(field: Field, given: Given, reads: Callable[[Field, Given], bool]) -> s
         unreadable = "not UTF-8" if isinstance(given, bytes) else "half a surrogate pair"
         return f" ({unreadable}, or U+FFFF, which is no character)"
     if type(given) is int:
-        given = Number(given)
+        given = JsonNumber(given)
     if given == "":
         return ' ("null": [""] for CSV would read it as no value)'
     if not isinstance(given, str) or len(given) > LONGEST:
@@ -54,7 +54,6 @@ def hint(field: Field, given: Given, reads: Callable[[Field, Given], bool]) -> s
 
 
 def _of_zone(text: str, reads: Callable[[str], bool]) -> str:
-    """Return why the zone at the end of a time is not read; "" if that is not what is wrong with it."""
     if times.region(text) and not times.regions():
         return " (this machine has no database of time zones: install the Python package tzdata)"
     found = _ABBREVIATION.fullmatch(text)
@@ -64,7 +63,6 @@ def _of_zone(text: str, reads: Callable[[str], bool]) -> str:
 
 
 def _ways(field: Field, text: str) -> Iterator[tuple[str, Field]]:
-    """Yield attributes that may read `text`, each with the field that has it."""
     kind, is_text = field.type.partition("(")[0], type(text) is str
     if "24:00" in text and (kind.startswith("timestamp") or field.form.format):
         yield '"hour24": true', replace(field, form=replace(field.form, hour24=True))
@@ -89,7 +87,6 @@ def _formats(text: str) -> Iterator[str]:
 
 @Memo
 def _matching(shape: str) -> list[str]:
-    """Return the formats whose patterns match a text of nines for digits."""
     return [form for form in _BY_SIGNS.get(_signs(shape), ()) if time_format.matches(form, shape)]
 
 

@@ -1,7 +1,7 @@
-"""Decoder of JSON records: msgspec decodes them, and the standard library those that msgspec may decode with a loss.
+"""Decoder of JSON records: msgspec, with the standard library for those that msgspec may decode with a loss.
 
-Both give the same members. msgspec keeps the last of two members of one name, reads -0 as 0 and accepts U+FFFF, and the
-stack bounds its depth. Records that may have any of these, and those that it refuses, are decoded again.
+msgspec keeps the last of two members with one name, reads -0 as 0, accepts U+FFFF, and its stack bounds the depth.
+Records that may be affected, and those it rejects, are decoded again.
 """
 
 from __future__ import annotations
@@ -15,37 +15,35 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from lake.contracts.reasons import Reason
-from lake.records.given import ABSENT, NO_CHARACTER, Given, Number
 from lake.records.json_value import DEPTH, NotJson, read_object
+from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, RawValue
 
 T = TypeVar("T")
 BLANKS: Final = b" \t\r\n"
 _MARK: Final = NO_CHARACTER.encode()
 _PLAIN: Final = re.compile(r'[^\x00-\x1f"\\]+')
-"""Names that msgspec reads. A record with any other is first decoded as a dict."""
+"""Names that msgspec can map to slots. Records with other names are decoded as dicts."""
 _ESCAPED: Final = re.compile(rb"\\u(?:[fF]{4}|002[2dD])")
-"""Escapes of U+FFFF, of quotes, and of the sign of -0."""
 PIECES: Final = 16
-"""Pieces in which many records are checked again, to find the few that may have lost something."""
 
 
 @dataclass(frozen=True)
 class Members:
-    """Members of records: `columns` by name, `extra` the other members of each record, None if it has no others.
+    """Members of records: `columns` by name, and `extra`, the undeclared members of each record or None.
 
-    `broken` maps the index of a record without members to the reason and the detail of its refusal. `optional` has the
-    indices of records that may lack a field, by the field's name. Members that `are_typed` are no values of JSON.
+    `broken` maps the index of a rejected record to reason and detail. `optional` has indices of records that may lack a
+    field, by field. If `are_typed`, values are not JSON values.
     """
 
-    columns: Mapping[str, Sequence[Given]]
-    extra: Sequence[dict[str, Given] | None]
+    columns: Mapping[str, Sequence[RawValue]]
+    extra: Sequence[dict[str, RawValue] | None]
     broken: Mapping[int, tuple[str, str]]
     optional: Mapping[str, Collection[int]] = field(default_factory=dict)
     are_typed: bool = False
 
 
 class Decoder:
-    """Decodes JSON records into columns of the members `names`, and all other members of each."""
+    """Decoder of JSON records into columns of the members `names`, and the other members of each record."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
@@ -66,7 +64,7 @@ class Decoder:
 
     def decode(self, texts: Sequence[bytes]) -> Members:
         records: list[object] = []
-        extra: list[dict[str, Given] | None] = [None] * len(texts)
+        extra: list[dict[str, RawValue] | None] = [None] * len(texts)
         broken: dict[int, tuple[str, str]] = {}
         for index, record in enumerate(decode_without_loss(texts, self._decode, self._decode_any)):
             if type(record) is self._record:
@@ -82,19 +80,18 @@ class Decoder:
 
 
 def decoder(kind: type[T]) -> Callable[[bytes], T]:
-    """Return a function that decodes JSON as `kind`, fractions and exponents as Number."""
-    return msgspec.json.Decoder(kind, float_hook=Number).decode
+    """Return a decoder of `kind` that keeps fractions and exponents as JsonNumber."""
+    return msgspec.json.Decoder(kind, float_hook=JsonNumber).decode
 
 
 def encoder(*, is_sorted: bool = True) -> msgspec.json.Encoder:
-    """Return an encoder of members as compact JSON: names in order if `is_sorted`, numbers as they are written."""
+    """Return an encoder to compact JSON: names sorted if `is_sorted`, numbers as written."""
     return msgspec.json.Encoder(enc_hook=_as_written, order="deterministic" if is_sorted else None)
 
 
 def decode_without_loss(texts: Sequence[bytes], *decoders: Callable[[bytes], T]) -> list[T | None]:
-    """Return the value of each text by the first of `decoders` that reads it.
-
-    It is None if none does, or msgspec may have lost a part of it.
+    """Return the value of each text by the first decoder that reads it; None if none does, or it may have lost
+    something.
     """
     values = [_decoded(text, decoders) for text in texts]
     for index in _doubtful(texts, values):
@@ -114,7 +111,6 @@ def _decoded(text: bytes, decoders: Sequence[Callable[[bytes], T]]) -> T | None:
 
 
 def _doubtful(texts: Sequence[bytes], values: Sequence[object]) -> Iterator[int]:
-    """Yield the indices of values that may have lost something: of many together, then of ever smaller pieces."""
     encode_lines = encoder(is_sorted=False).encode_lines
     pieces = [[index for index, value in enumerate(values) if value is not None]]
     while pieces:
@@ -129,7 +125,6 @@ def _doubtful(texts: Sequence[bytes], values: Sequence[object]) -> Iterator[int]
 
 
 def _keeps_all(texts: Sequence[bytes], again: bytes) -> bool:
-    """Return whether `again`, the values of `texts` as JSON, has all that `texts` have."""
     text = b"\n".join(texts)
     if (not text.isascii() and _MARK in text) or (rb"\u" in text and _ESCAPED.search(text)):
         return False
@@ -143,6 +138,6 @@ def _brackets(text: bytes) -> int:
 
 
 def _as_written(number: object) -> msgspec.Raw:
-    if isinstance(number, Number):
+    if isinstance(number, JsonNumber):
         return msgspec.Raw(number.encode())
     raise TypeError(f"{type(number).__name__} is no value of a record")

@@ -1,12 +1,12 @@
-"""JSON texts of files: one a line, or printed over lines, one behind the other, or items of arrays.
+"""Splitter of JSON files into record texts: one per line, pretty-printed, concatenated, or items of arrays.
 
-A file is a sequence of objects and of arrays, whose items are records. Lines of which each is an object by itself are
-taken as they are. Elsewhere braces, brackets and texts are followed to the end of each record. The place of a record is
-the line on which it begins; if several begin on one line, the next number behind the place of the one before.
+A file is a sequence of objects and arrays of records. Lines that are objects by themselves are taken as they are;
+elsewhere braces, brackets and strings are followed. A record's place is the line on which it begins, or the previous
+place plus 1 if several begin on one line.
 
-Text that is no record is given too, and is refused when it is decoded: nothing between records is passed over but
-blanks, byte order marks and the commas of arrays. A record that cannot be followed to its end is broken from the line
-on which it begins to the line on which that shows. Lines in between that are objects by themselves are records.
+All other text is also returned, and rejected when decoded: only blanks, byte order marks and commas of arrays are
+skipped. A record without an end is broken up to the line that shows this. Lines in between that are objects by
+themselves are records.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from lake.records.given import FileFault, Lines
-from lake.records.packed import OVERSIZED, Unpacked
+from lake.records.decompression import OVERSIZED, DecompressedFile
+from lake.records.raw_values import FileFault, TextRecords
 
 BLANK: Final = b" \t\r\n"
 GAP: Final = re.compile(rb"(?:[ \t]|\xef\xbb\xbf)*+")
@@ -26,35 +26,30 @@ LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 SEVERAL_ON_A_LINE: Final = re.compile(rb"\}[ \t]*[{\[]")
 TEXT: Final = rb'"(?:[^"\\\r\n]|\\[^\r\n])*+"'
 TO_STRUCTURE: Final = re.compile(rb'[^"{}\[\]]*+(?:' + TEXT + rb'[^"{}\[\]]*+)*+')
-"""All that comes before the next brace, bracket or quote that opens no whole text."""
 SCALAR: Final = re.compile(rb"(?:" + TEXT + rb'|[^",\[\]{}\r\n])*+')
 CLOSING: Final = {ord("{"): ord("}"), ord("["): ord("]")}
 QUOTE: Final = ord('"')
 UNFINISHED: Final = frozenset({b"\r", b"\xef", b"\xef\xbb"})
-"""Beginnings of what may stand between items."""
 WINDOW: Final = 1 << 16
-"""How many bytes are divided into lines at a time."""
+"""Bytes split into lines at a time."""
 
 
 @dataclass
 class Incomplete(Exception):
-    """The bytes at hand do not show where the record, or the line, from `start` on ends."""
+    """More bytes are needed to find the end of the record or line at `start`."""
 
     start: int
 
 
 @dataclass
 class Broken(Exception):
-    """A record cannot be followed to its end; `at` is where that shows."""
+    """A record has no end, as the byte `at` shows."""
 
     at: int
 
 
-def read(source: Unpacked) -> Iterator[Lines]:
-    """Yield the records of a file, a part for each chunk of it.
-
-    A record of more bytes than a line may have refuses the file, as does text without a record.
-    """
+def read(source: DecompressedFile) -> Iterator[TextRecords]:
+    """Yield the records of a file in parts. Raises FileFault if a record exceeds the line limit, or there is none."""
     scanner, has_records = _Scanner(source.most), False
     for data in source.chunks():
         part = scanner.take(data, is_last=False)
@@ -77,13 +72,11 @@ class _Scanner:
         self._is_last = False
         self._in_array = False
         self._commas = 0
-        """Commas since the last item of the array, or its beginning."""
         self._is_behind_item = False
         self._places: list[int] = []
         self._texts: list[bytes] = []
 
-    def take(self, data: bytes, *, is_last: bool) -> Lines:
-        """Return the records that are complete with `data`."""
+    def take(self, data: bytes, *, is_last: bool) -> TextRecords:
         self._data, self._at = self._data[self._at :] + data, 0
         self._is_last = is_last
         self._places, self._texts = [], []
@@ -98,12 +91,12 @@ class _Scanner:
                 self._check(self._data[incomplete.start :].rstrip(b"\r\n"))
         if is_last and self._in_array:
             self._add(self._line, b"[")
-        return Lines(self._places, self._texts)
+        return TextRecords(self._places, self._texts)
 
     def _take_lines(self) -> None:
-        """Take lines of which each is an object by itself, then one record that is not a line like these.
+        """Take lines that are objects by themselves, then one other record.
 
-        An object may go on behind its line, unless the next line begins with a brace.
+        An object may continue on the next line, unless that begins with a brace.
         """
         at, number, last = self._at, self._line, b""
         first = LINE_END.search(self._data, at)
@@ -131,17 +124,15 @@ class _Scanner:
             self._take_record()
 
     def _end_of_lines(self, at: int) -> int:
-        """Return where the last of some whole lines from `at` on ends; 0 if there is none."""
         data, end = self._data, min(at + WINDOW, len(self._data))
         if end == len(data):
             if self._is_last:
                 return end
-            end -= data.endswith(b"\r")  # whose line feed may follow
+            end -= data.endswith(b"\r")  # its line feed may follow
         end = max(data.rfind(b"\n", at, end), data.rfind(b"\r", at, end)) + 1
         return end + (data[end - 1 : end + 1] == b"\r\n")
 
     def _take_record(self) -> None:
-        """Take what comes next outside of arrays: records, and the end of a line."""
         data = self._data
         self._at = at = _gap(GAP, data, self._at)
         while data[at : at + 1] == b"{":
@@ -158,7 +149,6 @@ class _Scanner:
             self._take(at, self._end_of_line(at))
 
     def _take_object(self, at: int) -> None:
-        """Take an object; with the rest of its line if that is no record."""
         try:
             end = self._end_of_record(at)
         except Broken as broken:
@@ -171,7 +161,6 @@ class _Scanner:
         self._take(at, end if is_alone else self._end_of_line(behind))
 
     def _take_item(self) -> None:
-        """Take the item, or the end, of an array."""
         data = self._data
         at = _gap(GAP_IN_ARRAY, data, self._at)
         at -= at == len(data) and not self._is_last and data.endswith(b"\r")
@@ -224,12 +213,12 @@ class _Scanner:
             if not self._is_last and LINE_END.search(self._data, end) is None:
                 raise Incomplete(at)
             raise Broken(end)
-        return end + (end == at)  # a brace that closes nothing
+        return end + (end == at)  # an unmatched brace
 
     def _take_broken(self, start: int, fault: int) -> None:
-        """Take what begins at `start` as a broken record: the lines before the one with the fault, or with it.
+        """Take a broken record: the lines before the one with the fault, or including it.
 
-        Outside of arrays, lines of them that are objects by themselves are records of their own.
+        Outside of arrays, lines in it that are objects by themselves are separate records.
         """
         data = self._data
         line = max(data.rfind(b"\n", start, fault), data.rfind(b"\r", start, fault)) + 1
@@ -286,7 +275,6 @@ def _gap(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
 
 
 def _may_open(data: bytes, at: int, here: int, closing: int) -> bool:
-    """Return whether a value may begin `here`, behind the brace, bracket or gap from `at` on."""
     before = data[at:here].rstrip(BLANK)[-1:]
     if closing == CLOSING[ord("{")]:
         return before == b":"

@@ -1,4 +1,4 @@
-"""JSON texts as values that keep every digit of a number, and values as JSON texts."""
+"""JSON values that keep every digit of numbers, and their text."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from uuid import UUID
 
 import msgspec
 
-from lake.records.given import NO_CHARACTER, Given, Number
+from lake.records.raw_values import NO_CHARACTER, JsonNumber, RawValue
 
 NOT_ONE: Final = "not one JSON object"
 NOT_A_CHARACTER: Final = "U+FFFF, which is no character"
 DEPTH: Final = 200
-"""Levels of lists and objects within each other: fewer than Python's stack can hold."""
+"""Most nested levels: within Python's stack."""
 
 
 class NotJson(ValueError):
-    """A text that is no JSON value; its text is the reason."""
+    """A text is no JSON value; the text of the error is the reason."""
 
 
 class Malformed(NotJson):
-    """A text that breaks the grammar of JSON."""
+    """A text breaks the grammar of JSON."""
 
 
-def decode(text: str) -> Given:
-    """Return the one value in `text`, its numbers as Number. Raises NotJson."""
+def decode(text: str) -> RawValue:
+    """Return the one value in `text`, with numbers as JsonNumber. Raises NotJson."""
     try:
-        value: Given = json.loads(
-            text, parse_int=Number, parse_float=Number, parse_constant=_constant, object_pairs_hook=_object
+        value: RawValue = json.loads(
+            text, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=_constant, object_pairs_hook=_object
         )
     except json.JSONDecodeError as error:
         raise Malformed(str(error)) from None
@@ -43,8 +43,8 @@ def decode(text: str) -> Given:
     return value
 
 
-def parsed(given: Given) -> Given:
-    """Return the value of a text that holds JSON; anything else as it is."""
+def parsed(given: RawValue) -> RawValue:
+    """Return the value of a text with JSON; anything else unchanged."""
     if type(given) is not str:
         return given
     try:
@@ -53,8 +53,8 @@ def parsed(given: Given) -> Given:
         return given
 
 
-def read_json(text: bytes) -> Given:
-    """Return the one JSON value that `text` is, its numbers as Number. Raise NotJson if it is none."""
+def read_json(text: bytes) -> RawValue:
+    """Return the one JSON value in `text`, with numbers as JsonNumber. Raises NotJson."""
     try:
         characters = text.decode()
     except UnicodeDecodeError:
@@ -71,21 +71,20 @@ def read_json(text: bytes) -> Given:
     return value
 
 
-def read_object(text: bytes) -> dict[str, Given]:
-    """Return the one JSON object that `text` is. Raise NotJson if it is none."""
+def read_object(text: bytes) -> dict[str, RawValue]:
+    """Return the one JSON object in `text`. Raises NotJson."""
     value = read_json(text)
     if not isinstance(value, dict):
         raise NotJson(NOT_ONE)
     return value
 
 
-def encode(value: Given) -> str:  # noqa: PLR0911 one type after the other
-    """Return compact JSON: numbers as they were written, members in their order.
-
-    Bytes are base64, times ISO 8601; a float that is no number is a text.
+def encode(value: RawValue) -> str:  # noqa: PLR0911 one type after the other
+    """Return compact JSON: numbers as written, members in order. Bytes are base64, times ISO 8601, non-finite floats
+    texts.
     """
     match value:
-        case Number():
+        case JsonNumber():
             return str(value)
         case dict():
             members = [f"{_quoted(name)}:{encode(value[name])}" for name in value]
@@ -101,8 +100,8 @@ def encode(value: Given) -> str:  # noqa: PLR0911 one type after the other
     return _quoted(plain(value))
 
 
-def plain(value: Given) -> str:  # noqa: PLR0911 one type after the other
-    """Return a value as the text that a field of text has for it."""
+def plain(value: RawValue) -> str:  # noqa: PLR0911 one type after the other
+    """Return a value as text, as a text field stores it."""
     match value:
         case str():
             return str(value)
@@ -125,7 +124,7 @@ def uuid_text(data: bytes) -> str:
 
 
 def has_surrogates(text: str) -> bool:
-    """Return whether half of a surrogate pair stands alone."""
+    """Return whether a text has an unpaired surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -140,7 +139,7 @@ def _check_characters(text: str) -> None:
         raise NotJson("unpaired surrogate")
 
 
-def _depth(value: Given) -> int:
+def _depth(value: RawValue) -> int:
     depth, level = 0, [value]
     while level := [one for one in level if isinstance(one, list | dict)]:
         depth += 1
@@ -148,7 +147,7 @@ def _depth(value: Given) -> int:
     return depth
 
 
-def _object(pairs: list[tuple[str, Given]]) -> dict[str, Given]:
+def _object(pairs: list[tuple[str, RawValue]]) -> dict[str, RawValue]:
     members = dict(pairs)
     if len(members) < len(pairs):
         raise NotJson("duplicate field name")

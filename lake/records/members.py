@@ -1,7 +1,7 @@
-"""Reader of the members of `_extra` that a later contract declares as fields.
+"""Reader of members in `_extra` that a later contract declares as fields.
 
-`_extra` is a JSON object: members of the record by name. Of a declared one it has only what its records do not declare,
-by name, the items of an array by index, the values of a map by key.
+`_extra` is a JSON object of undeclared members by name. For a declared field it has only undeclared parts: by name, by
+index in an array, by key in a map.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow as pa
 from lake.contracts.fields import Field
 from lake.records.columns import arrow_type
 from lake.records.debezium_values import converter
-from lake.records.given import Given, Wrong
-from lake.records.unknown import object_of
+from lake.records.raw_values import RawValue, WrongValue
+from lake.records.unknown_members import object_of
 from lake.records.values import Reader, given_default, reader
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def default_of(field: Field) -> object:
-    """Return the value of a field's default; None if it has none, or if it is not of the type."""
+    """Return a field's default value; None if it has none or an invalid one."""
     plain, given = given_default(field)
     return None if given is None else _or_none(reader(plain))(given)
 
@@ -31,9 +31,10 @@ def default_of(field: Field) -> object:
 def read_members(
     members: Mapping[Member, frozenset[int]], versions: pa.Array | pa.ChunkedArray, extras: pa.Array | pa.ChunkedArray
 ) -> pa.StructArray:
-    """Return the values of `members`, named m0, m1 …; null unless an event of one of their versions has such a value.
+    """Return the values of `members`, named m0, m1 …; null if an event's version is not among the member's, or has no
+    value.
 
-    `versions` and `extras` are the columns `_version` and `_extra` of events, also in chunks.
+    `versions` and `extras` are the columns `_version` and `_extra`.
     """
     shapes = [member.shape for member in members]
     readers = [_reader(member) for member in members]
@@ -50,7 +51,7 @@ def read_members(
     return pa.StructArray.from_arrays(arrays, names=[f"m{number}" for number in range(len(arrays))])
 
 
-def _first(read: Reader, carried: Mapping[str, Given], names: Sequence[str]) -> object:
+def _first(read: Reader, carried: Mapping[str, RawValue], names: Sequence[str]) -> object:
     values = (read(carried[name]) for name in names if name in carried)
     return next((value for value in values if value is not None), None)
 
@@ -64,17 +65,16 @@ def _reader(member: Member) -> Reader:
 
 
 def _or_none(read: Reader) -> Reader:
-    def tried(given: Given) -> object:
+    def tried(given: RawValue) -> object:
         try:
             return read(given)
-        except Wrong:
+        except WrongValue:
             return None
 
     return tried
 
 
 def _lacking_reader(before: Field, now: Field) -> Reader:
-    """Return the reader of the members that `before` lacks. A member that is not of its type is null."""
     if not now.type.startswith("struct"):
         part = _lacking_reader(before.parts[0], now.parts[0])
         return lambda given: [(key, part(each)) for key, each in given.items()] if isinstance(given, dict) else None
@@ -85,7 +85,7 @@ def _lacking_reader(before: Field, now: Field) -> Reader:
         if part.name not in known or part.type != known[part.name].type
     }
 
-    def read(given: Given) -> object:
+    def read(given: RawValue) -> object:
         return {name: read(given.get(name)) for name, read in readers.items()} if isinstance(given, dict) else None
 
     return read

@@ -1,4 +1,4 @@
-"""Cache of a function's results that is left behind when the function is pickled by value for Spark's executors."""
+"""Cache of a function's results that is dropped when the function is pickled for Spark's executors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST: Final = 1024
 
 
 class Memo(Generic[K, V]):
-    """Function of one argument that remembers its results."""
+    """Function of one argument with a cache."""
 
     def __init__(self, function: Callable[[K], V]) -> None:
         self._function = function

@@ -1,4 +1,4 @@
-"""Grammar of numbers: exact digits from texts, numbers of JSON and typed values."""
+"""Grammar of numbers: exact values from texts, JSON numbers and typed values."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 
 from lake.contracts.literals import LONGEST, NUMBER, WHOLE
 from lake.contracts.written_form import PLAIN, Form
-from lake.records.given import Given, Number
 from lake.records.memo import Memo
+from lake.records.raw_values import JsonNumber, RawValue
 
 NAMED: Final = {
     sign + name: math.copysign(value, -1 if sign == "-" else 1)
@@ -19,15 +19,15 @@ NAMED: Final = {
     for name, value in (("nan", math.nan), ("inf", math.inf), ("infinity", math.inf))
 }
 _EXACT: Final = Context(prec=80, traps=[])
-"""Rounds no decimal of 38 digits; an operation that is invalid gives NaN."""
+"""Context that rounds no decimal of 38 digits; invalid operations give NaN."""
 
 
-def exact(given: Given, form: Form = PLAIN) -> Decimal | None:
-    """Return the number that `given` is, with all its digits; None if it is none."""
+def exact(given: RawValue, form: Form = PLAIN) -> Decimal | None:
+    """Return the exact number; None if it is none."""
     match given:
         case bool():
             return None
-        case Number():
+        case JsonNumber():
             text: str | None = given
         case str():
             text = _in_plain_signs(given, form)
@@ -43,8 +43,8 @@ def exact(given: Given, form: Form = PLAIN) -> Decimal | None:
     return Decimal(text) if text is not None and is_number else None
 
 
-def whole(given: Given, kind: str, form: Form = PLAIN) -> int | None:
-    """Return the value of an `int` or `bigint`; None if it has a fraction or is out of range."""
+def whole(given: RawValue, kind: str, form: Form = PLAIN) -> int | None:
+    """Return an `int` or `bigint`; None if it has a fraction or is out of range."""
     number = exact(given, form)
     if number is None or (number and number.adjusted() > 18) or number != number.to_integral_value():
         return None
@@ -52,8 +52,8 @@ def whole(given: Given, kind: str, form: Form = PLAIN) -> int | None:
     return value if -(1 << WHOLE[kind]) <= value < 1 << WHOLE[kind] else None
 
 
-def decimal(given: Given, precision: int, scale: int, form: Form = PLAIN) -> Decimal | None:
-    """Return the number with `scale` digits after the point; None if it would have to be rounded."""
+def decimal(given: RawValue, precision: int, scale: int, form: Form = PLAIN) -> Decimal | None:
+    """Return the number with `scale` decimal places; None if it would be rounded."""
     number = exact(given, form)
     if number is None or (number and number.adjusted() >= precision - scale):
         return None
@@ -63,8 +63,8 @@ def decimal(given: Given, precision: int, scale: int, form: Form = PLAIN) -> Dec
     return value if value else abs(value)
 
 
-def floating(given: Given, kind: str, form: Form = PLAIN) -> float | None:
-    """Return the nearest `float` or `double`; None if the number is out of range."""
+def floating(given: RawValue, kind: str, form: Form = PLAIN) -> float | None:
+    """Return the nearest `float` or `double`; None if it is out of range."""
     if isinstance(given, float):
         return given if kind == "double" else _single(given)
     if type(given) is str and (named := NAMED.get(given.lower())) is not None:
@@ -79,9 +79,9 @@ def floating(given: Given, kind: str, form: Form = PLAIN) -> float | None:
 
 
 def _towards(number: Decimal, near: float) -> float:
-    """Round `number` to odd: `near`, or its neighbour, shows on which side of a tie of singles it is.
+    """Round `number` to odd: `near` or its neighbour, which shows the side of a tie of singles.
 
-    So that it is rounded once, see Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008.
+    So it is rounded only once (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
     """
     if number == near or struct.unpack("<q", struct.pack("<d", near))[0] & 1:
         return near
@@ -97,7 +97,6 @@ def _single(value: float) -> float | None:
 
 
 def _in_plain_signs(text: str, form: Form) -> str | None:
-    """Return a text with the signs of `form` as JSON would have it; None if it is not written so."""
     if not form.numeric:
         return text
     if len(text) > LONGEST or not _signed(form).fullmatch(text):
@@ -107,7 +106,6 @@ def _in_plain_signs(text: str, form: Form) -> str | None:
 
 @Memo
 def _signed(form: Form) -> re.Pattern[str]:
-    """Groups of thousands are whole, or there are none."""
     group, point = re.escape(form.thousands), re.escape(form.decimal)
     grouped = f"[0-9]{{1,3}}(?:{group}[0-9]{{3}})+|" if group else ""
     return re.compile(f"[+-]?(?:{grouped}[0-9]*)(?:{point}[0-9]*)?(?:[eE][+-]?[0-9]+)?")

@@ -1,7 +1,7 @@
-"""Parquet files as columns of records (see `parquet_values` for what is given for each type).
+"""Reader of Parquet files as columns of records.
 
-What a file may cost is judged by its metadata, then by the lengths of its texts: a small file may stand for a large
-one, as a text that is stored once in a dictionary may be meant a million times.
+Its cost is checked by metadata, then by lengths of texts: a small file may expand a lot, since a text stored once in a
+dictionary may occur a million times.
 """
 
 from __future__ import annotations
@@ -15,26 +15,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lake.records.given import FileFault, Rows
-from lake.records.packed import EXPANSION, OVERSIZED, check_columns, expands, line_bytes
+from lake.records.decompression import EXPANSION, OVERSIZED, check_columns, expands, line_bytes
 from lake.records.parquet_footer import Chunk, RowGroup, row_groups
 from lake.records.parquet_values import converter, leaves
+from lake.records.raw_values import ColumnRecords, FileFault
 
 AT_ONCE: Final = 10_000
 BYTES_AT_ONCE: Final = 8 << 20
 ROWS: Final = 1_000_000
-"""Rows that a file may have, however small it is."""
+"""Most rows of a file, however small it is."""
 ROWS_A_BYTE: Final = 10
 ROW_GROUP: Final = 1 << 30
 
 
-def read(stream: BinaryIO, name: str, *, declared: Collection[str] = (), record_bytes: int) -> Iterator[Rows]:
-    """Yield the records of the Parquet file `name`, all its columns, even if there are no records.
+def read(stream: BinaryIO, name: str, *, declared: Collection[str] = (), record_bytes: int) -> Iterator[ColumnRecords]:
+    """Yield the records of the Parquet file `name`; one part with all columns if there are none.
 
-    Raises the library's error if the file is damaged, FileFault if it is too large when it is unpacked, or has one of
-    `declared` twice.
+    Raises the library's error if it is damaged, FileFault if it expands too much or has one of `declared` twice.
     """
-    bounds = Bounds(stream.seek(0, 2), record_bytes)
+    bounds = ParquetLimits(stream.seek(0, 2), record_bytes)
     stream.seek(0)
     schema = pq.read_metadata(stream).schema
     columns = [schema.column(i) for i in range(len(schema))]
@@ -60,20 +59,19 @@ def read(stream: BinaryIO, name: str, *, declared: Collection[str] = (), record_
         for piece in _pieces(batch):
             bounds.check(piece)
             values = [convert(column) for convert, column in zip(converters, piece.columns, strict=True)]
-            yield Rows(range(first, first + piece.num_rows), dict(zip(names, values, strict=True)))
+            yield ColumnRecords(range(first, first + piece.num_rows), dict(zip(names, values, strict=True)))
             first += piece.num_rows
     if first == 1:
-        yield Rows((), {name: [] for name in names})
+        yield ColumnRecords((), {name: [] for name in names})
 
 
 def _rows_at_once(groups: Sequence[RowGroup]) -> int:
-    """Return how many rows are BYTES_AT_ONCE by the largest mean of a row group, AT_ONCE at most."""
     most = max((group.bytes // max(group.rows, 1) for group in groups), default=0)
     return max(1, min(AT_ONCE, BYTES_AT_ONCE // max(most, 1)))
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Divide `batch` until a piece is a row, or has BYTES_AT_ONCE at most without its dictionaries."""
+    """Divide `batch` until a piece is one row, or has at most BYTES_AT_ONCE when dictionaries are decoded."""
     half = batch.num_rows // 2
     if half and sum(map(unpacked_bytes, batch.columns)) > BYTES_AT_ONCE:
         yield from _pieces(batch.slice(0, half))
@@ -83,10 +81,6 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _names(columns: Sequence[str], declared: Collection[str]) -> list[str]:
-    """Return the names of columns; of one that is there again, with its number behind it.
-
-    Raises FileFault if it is one of `declared`, or the number makes it one or the name of another.
-    """
     names: dict[str, None] = {}
     for number, column in enumerate(columns, 1):
         name = f"{column}_{number}" if column in names else column
@@ -96,8 +90,8 @@ def _names(columns: Sequence[str], declared: Collection[str]) -> list[str]:
     return [*names]
 
 
-class Bounds:
-    """Limits of one file of `size` bytes with records of at most `record_bytes`."""
+class ParquetLimits:
+    """Limits of a file of `size` bytes with records of at most `record_bytes`."""
 
     def __init__(self, size: int, record_bytes: int) -> None:
         self.size = size
@@ -106,7 +100,6 @@ class Bounds:
         self._unpacked = 0
 
     def check_footer(self, columns: Sequence[pq.ColumnSchema], groups: Sequence[RowGroup]) -> None:
-        """Raise FileFault if a file of these costs too much to decode."""
         check_columns(len(columns))
         largest = max((group.bytes for group in groups), default=0)
         if largest > ROW_GROUP:
@@ -115,7 +108,7 @@ class Bounds:
         rows = max(sum(group.rows for group in groups), *values, 0)
         if rows > max(ROWS, ROWS_A_BYTE * self.size):
             raise FileFault(f"{OVERSIZED}{rows:,} values in a column of a file of {self.size:,} bytes")
-        lengths = [max(column.length or 0, 0) for column in columns]  # 0 unless values have a fixed one
+        lengths = [max(column.length or 0, 0) for column in columns]  # 0 for variable lengths
         if max(lengths, default=0) > self.longest:
             raise FileFault(f"{OVERSIZED}a column of {max(lengths):,} bytes a value")
         fixed = sum(length * count for length, count in zip(lengths, values, strict=True))
@@ -124,7 +117,6 @@ class Bounds:
             raise FileFault(expands(self.size))
 
     def dictionaries(self, columns: Sequence[pq.ColumnSchema], groups: Sequence[RowGroup]) -> list[str]:
-        """Return the columns of texts or bytes that may be long, or unpack to too much."""
         paths = []
         for column, chunks in zip(columns, _by_column(columns, groups), strict=True):
             meant = sum(chunk.values * chunk.bytes for chunk in chunks)
@@ -134,7 +126,6 @@ class Bounds:
         return paths
 
     def check(self, piece: pa.RecordBatch) -> None:
-        """Raise FileFault if a file costs too much that has `piece` besides those before it."""
         if piece.num_rows == 1 and sum(map(unpacked_bytes, piece.columns)) > self.longest:
             raise FileFault(f"{OVERSIZED}a record of more than {self.longest:,} bytes")
         self._unpacked += sum(_bytes(leaf) for column in piece.columns for leaf in leaves(column) if _is_shared(leaf))
@@ -149,7 +140,7 @@ def _by_column(columns: Sequence[pq.ColumnSchema], groups: Sequence[RowGroup]) -
 
 
 def unpacked_bytes(array: pa.Array) -> int:
-    """Return the bytes of an array if no value of it is shared."""
+    """Return the bytes of an array with dictionaries decoded."""
     return sum(map(_bytes, leaves(array)))
 
 

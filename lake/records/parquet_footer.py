@@ -1,7 +1,6 @@
-"""Sizes that the footer of a Parquet file declares, by https://github.com/apache/parquet-format, parquet.thrift.
+"""Sizes in the footer of a Parquet file, by https://github.com/apache/parquet-format, parquet.thrift.
 
-pyarrow ends the process when it is asked for a column chunk whose metadata is damaged or encrypted. Here that is
-an error like any other.
+pyarrow crashes the process if it is asked for a column chunk with damaged or encrypted metadata.
 """
 
 from __future__ import annotations
@@ -9,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import BinaryIO, Final, TypeAlias
 
-from lake.records.given import FileFault
+from lake.records.raw_values import FileFault
 
 Thrift: TypeAlias = "bool | int | bytes | list[Thrift] | dict[int, Thrift]"
 Fields: TypeAlias = "dict[int, Thrift]"
 
 END_BYTES: Final = 8
-"""The length of the footer, and the magic bytes."""
+"""Footer length and magic bytes."""
 ROW_GROUPS: Final = 4
 CHUNKS, GROUP_BYTES, GROUP_ROWS = 1, 2, 3
 CHUNK_METADATA, CHUNK_ENCRYPTION = 3, 8
@@ -24,7 +23,7 @@ VALUES, CHUNK_BYTES = 5, 6
 
 @dataclass(frozen=True)
 class Chunk:
-    """A column of a row group: its values, and their bytes as they are encoded, unpacked."""
+    """Column chunk: number of values, and their encoded, decompressed bytes."""
 
     values: int
     bytes: int
@@ -32,7 +31,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group; `bytes` are those of all its chunks."""
+    """Row group; `bytes` is the sum of its chunks."""
 
     rows: int
     bytes: int
@@ -40,7 +39,7 @@ class RowGroup:
 
 
 def row_groups(stream: BinaryIO) -> list[RowGroup]:
-    """Return the row groups of the file in `stream`. Raises FileFault if a column is encrypted."""
+    """Return the row groups of a file. Raises FileFault if a column is encrypted."""
     size = stream.seek(0, 2)
     stream.seek(size - END_BYTES)
     length = int.from_bytes(stream.read(4), "little")
@@ -74,7 +73,7 @@ def _structs(value: Thrift) -> list[Fields]:
 
 
 class _CompactProtocol:
-    """Source: https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md"""
+    """Decoder of https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0

@@ -1,11 +1,9 @@
-"""Columns of a Parquet file as what records have before they are typed (see `Given`).
+"""Conversion of Parquet columns to raw values.
 
-A column of a plain type stays an Arrow array, of one of the types bool, int64, float64, string, binary, date32,
-timestamp("us"), timestamp("us", "UTC") and decimal128. All others become lists.
-
-Floats of 32 and 16 bits are the shortest decimal that they stand for, times are cut to microseconds. Texts that are
-not UTF-8 are bytes. Intervals become durations of ISO 8601, keys of maps texts; of a type that only Arrow knows, what
-is stored is given.
+Plain types stay Arrow arrays: bool, int64, float64, string, binary, date32, timestamp("us"), timestamp("us", "UTC") and
+decimal128. All others become lists. Floats of 32 and 16 bits become their shortest decimal, times are truncated to
+microseconds, invalid UTF-8 becomes bytes, intervals ISO 8601 durations, map keys texts. Arrow's extension types become
+their storage.
 """
 
 from __future__ import annotations
@@ -23,11 +21,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lake.records import times
-from lake.records.given import Given, listed
 from lake.records.json_value import plain, uuid_text
+from lake.records.raw_values import RawValue, listed
 from lake.records.times import NANOS
 
-Values: TypeAlias = "pa.Array | list[Given]"
+Values: TypeAlias = "pa.Array | list[RawValue]"
 Convert: TypeAlias = Callable[[pa.Array], Values]
 OnLoss: TypeAlias = Callable[[str], None]
 
@@ -39,9 +37,9 @@ BYTES: Final = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
 
 
 def converter(kind: pa.DataType, columns: Iterator[pq.ColumnSchema], on_loss: OnLoss) -> Convert:
-    """Return what converts arrays of `kind`, which are stored in the next of `columns`.
+    """Return the converter of arrays of `kind`, stored in the next of `columns`.
 
-    `on_loss` gets the path of a column whose times have nanoseconds, each time that some are cut.
+    `on_loss` is called with a column's path whenever nanoseconds are truncated.
     """
     if isinstance(kind, pa.BaseExtensionType):
         return _of_extension(kind, columns, on_loss)
@@ -70,7 +68,7 @@ def _of_struct(kind: pa.StructType, columns: Iterator[pq.ColumnSchema], on_loss:
     names = [kind.field(i).name for i in range(kind.num_fields)]
     parts = [converter(kind.field(i).type, columns, on_loss) for i in range(kind.num_fields)]
 
-    def structs(array: pa.Array) -> list[Given]:
+    def structs(array: pa.Array) -> list[RawValue]:
         members = [listed(part(array.field(i))) for i, part in enumerate(parts)]
         rows = [dict(zip(names, row, strict=True)) for row in zip(*members, strict=True)]
         return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
@@ -78,22 +76,22 @@ def _of_struct(kind: pa.StructType, columns: Iterator[pq.ColumnSchema], on_loss:
     return structs
 
 
-def _lists(item: Convert, array: pa.Array) -> list[Given]:
+def _lists(item: Convert, array: pa.Array) -> list[RawValue]:
     lengths = pc.list_value_length(array).to_pylist()
     items = list(listed(item(array.flatten())))
     spans = pairwise(accumulate((length or 0 for length in lengths), initial=0))
     return [None if length is None else items[a:b] for length, (a, b) in zip(lengths, spans, strict=True)]
 
 
-def _maps(key: Convert, item: Convert, array: pa.Array) -> list[Given]:
-    def pairs(entries: pa.Array) -> list[Given]:
+def _maps(key: Convert, item: Convert, array: pa.Array) -> list[RawValue]:
+    def pairs(entries: pa.Array) -> list[RawValue]:
         keys, items = listed(key(entries.field(0))), listed(item(entries.field(1)))
         return [[plain(name), value] for name, value in zip(keys, items, strict=True)]
 
     return [_map(each) for each in _lists(pairs, as_pairs(array))]
 
 
-def _map(pairs: Given) -> Given:
+def _map(pairs: RawValue) -> RawValue:
     if not isinstance(pairs, list):
         return None
     members = {str(pair[0]): pair[1] for pair in pairs if isinstance(pair, list)}
@@ -135,7 +133,7 @@ def _interval(data: bytes) -> str:
     return f"P{months}M{days}DT{millis // 1_000}.{millis % 1_000:03}S"
 
 
-def _each(array: pa.Array, convert: Callable[..., Given]) -> list[Given]:
+def _each(array: pa.Array, convert: Callable[..., RawValue]) -> list[RawValue]:
     return [None if value is None else convert(value) for value in array.to_pylist()]
 
 
@@ -177,7 +175,6 @@ def _times(on_loss: Callable[[], None], array: pa.Array) -> Values:
 
 
 def _others(array: pa.Array) -> Values:
-    """Convert decimals, and what no rule is for: to texts."""
     kind = array.type
     if pa.types.is_decimal(kind):
         is_long = kind.precision > PRECISION
@@ -193,7 +190,7 @@ def _is_within(counts: pa.Array, first: int, last: int) -> bool:
 
 
 def leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the arrays of values in an array, however deep, without those that no record has."""
+    """Yield the arrays of leaf values, without unused ones."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         yield from leaves(array.storage)
@@ -215,7 +212,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def as_pairs(maps: pa.MapArray) -> pa.ListArray:
-    """Return maps as lists of structs of a key and an item."""
+    """Return maps as lists of structs of key and item."""
     return maps.cast(pa.list_(pa.struct([maps.type.key_field, maps.type.item_field])))
 
 

@@ -1,6 +1,6 @@
-"""Reader of records: JSON texts or columns of a file become typed columns, and a reason for each record refused.
+"""Reader of records: JSON texts or columns of a file become typed columns, with a reason for each rejected record.
 
-The checks that need SQL (expressions, the key, the event's time) are those of ingest.
+Checks that need SQL (expressions, the key, the event's time) happen in ingest.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from lake.contracts.reasons import BLANK, Reason
 from lake.records import json_value
 from lake.records.debezium import Envelope
 from lake.records.debezium_texts import MessageDecoder
-from lake.records.field_reader import FieldColumn, FieldReader, Refusals
-from lake.records.given import ABSENT, NO_CHARACTER, FileFault, Given, Lines, Rows, listed
+from lake.records.field_reader import FieldColumn, FieldReader, Rejections
 from lake.records.json_members import BLANKS, Decoder, Members, encoder
 from lake.records.json_value import NotJson, read_json
-from lake.records.lacking import masks
-from lake.records.unknown import by_names, has_records, undeclared_members, unknown_members
+from lake.records.missing_fields import masks
+from lake.records.raw_values import ABSENT, NO_CHARACTER, ColumnRecords, FileFault, RawValue, TextRecords, listed
+from lake.records.unknown_members import by_names, has_records, undeclared_members, unknown_members
 from lake.records.values import SHOWN
 
 if TYPE_CHECKING:
@@ -34,12 +34,10 @@ _BROKEN_BYTE: Final = re.compile("[\udc80-\udcff]")
 
 
 class RecordReader:
-    """Reads records of one contract, of at most `record_bytes` bytes. It can be pickled.
+    """Reader of records of one contract, of at most `record_bytes` bytes. Can be pickled.
 
-    With `all_texts`, records that are not refused have their text too.
-
-    `fact_keys` has the fields that are not in records, each with the key under which its text is given beside them.
-    `names` are those that fields have in records.
+    If `all_texts`, accepted records keep their text too. `fact_keys` maps fields that are facts to their key. `names`
+    are the names of all other fields in records.
     """
 
     def __init__(self, contract: Contract, record_bytes: int, *, all_texts: bool = False) -> None:
@@ -61,7 +59,6 @@ class RecordReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the columns of what `read` returns."""
         texts = [(name, pa.string()) for name in ("_raw", "_reason", "_detail")]
         fields = [(reader.field.name, reader.type) for reader in self._readers]
         others = [("_extra", pa.string()), ("_numbers", pa.string())]
@@ -69,36 +66,35 @@ class RecordReader:
             [("_seq", pa.int64()), *texts, *fields, *others, *((name, pa.int64()) for name in self._masks)]
         )
 
-    def check_columns(self, part: Lines | Rows) -> None:
-        """Raise FileFault if the columns of a file lack fields that it must have."""
-        if isinstance(part, Lines) or self._messages:
+    def check_columns(self, part: TextRecords | ColumnRecords) -> None:
+        if isinstance(part, TextRecords) or self._messages:
             return
         if self._refuses_missing:
             lacking = [field.name for field in self._declared if not part.columns.keys() & {*field.names}]
             if lacking:
                 raise FileFault(f"it has no column {', '.join(lacking)}")
 
-    def read(self, part: Lines | Rows, facts: Mapping[str, Sequence[str | None]]) -> pa.Table:
-        """Return records with the columns of `schema`: fields are null in a record that has a `_reason`.
+    def read(self, part: TextRecords | ColumnRecords, facts: Mapping[str, Sequence[str | None]]) -> pa.Table:
+        """Return records with the columns of `schema`. Fields are null if there is a `_reason`.
 
-        `facts` has the texts of the fields that are facts, by name.
+        `facts` has the texts of fields that are facts, by name.
         """
-        members = self._of_lines(part.texts) if isinstance(part, Lines) else self._of_rows(part)
-        refusals = Refusals({index: (str(reason), detail) for index, (reason, detail) in members.broken.items()})
+        members = self._of_lines(part.texts) if isinstance(part, TextRecords) else self._of_rows(part)
+        rejections = Rejections({index: (str(reason), detail) for index, (reason, detail) in members.broken.items()})
         given = {
             reader.field.name: [ABSENT if text is None else text for text in facts[reader.field.name]]
             if reader.field.is_fact
-            else reader.given(members.columns, len(part.places), refusals)
+            else reader.given(members.columns, len(part.places), rejections)
             for reader in self._readers
         }
-        extra = self._extra(members, refusals)
-        if self._refuses_missing and isinstance(part, Lines):
-            self._refuse_missing(given, refusals)
+        extra = self._extra(members, rejections)
+        if self._refuses_missing and isinstance(part, TextRecords):
+            self._refuse_missing(given, rejections)
         columns = {}
         for reader in self._readers:
             name = reader.field.name
-            columns[name] = reader.read(given[name], refusals, optional=members.optional.get(name, ()))
-        return self._table(part, columns, extra, refusals)
+            columns[name] = reader.read(given[name], rejections, optional=members.optional.get(name, ()))
+        return self._table(part, columns, extra, rejections)
 
     def _of_lines(self, texts: Sequence[bytes]) -> Members:
         longer = {index: len(text) for index, text in enumerate(texts) if len(text) > self.record_bytes}
@@ -111,10 +107,10 @@ class RecordReader:
             broken.setdefault(index, fault if self._messages or texts[index].strip(BLANKS) else (BLANK, ""))
         return replace(members, broken=broken)
 
-    def _of_rows(self, rows: Rows) -> Members:
+    def _of_rows(self, rows: ColumnRecords) -> Members:
         broken = {index: (str(Reason.UNPARSEABLE), detail) for index, (detail, _) in rows.broken.items()}
         others = {name: listed(column) for name, column in rows.columns.items() if name not in self.names}
-        extra: list[dict[str, Given] | None] = [None] * len(rows.places)
+        extra: list[dict[str, RawValue] | None] = [None] * len(rows.places)
         for name, column in others.items():
             for index, value in enumerate(column):
                 if value is not None and value is not ABSENT:
@@ -128,8 +124,7 @@ class RecordReader:
             return replace(opened, broken={**opened.broken, **broken})
         return Members(rows.columns, extra, broken, are_typed=True)
 
-    def _extra(self, members: Members, refusals: Refusals) -> dict[int, str]:
-        """Return the undeclared members of records as JSON; refuse the records if the contract does."""
+    def _extra(self, members: Members, rejections: Rejections) -> dict[int, str]:
         found = {index: others for index, others in enumerate(members.extra) if others is not None}
         for name, field in self._nested:
             for index, value in enumerate(listed(members.columns.get(name, ()))):
@@ -138,26 +133,30 @@ class RecordReader:
                 try:
                     found.setdefault(index, {})[name] = _as_json(others) if members.are_typed else others
                 except NotJson as fault:
-                    refusals.add(index, Reason.UNPARSEABLE, f"{name[:SHOWN]}: {fault}")
+                    rejections.add(index, Reason.UNPARSEABLE, f"{name[:SHOWN]}: {fault}")
         for index, others in found.items() if self._refuses_unknown else ():
             names = sorted(".".join(each.keys) for each in unknown_members(others, self._by_names))
-            refusals.add(index, Reason.UNKNOWN, ", ".join(names)[:SHOWN])
+            rejections.add(index, Reason.UNKNOWN, ", ".join(names)[:SHOWN])
         encode = encoder().encode
         return {index: encode(others).decode() for index, others in found.items()}
 
-    def _refuse_missing(self, given: Mapping[str, Sequence[Given]], refusals: Refusals) -> None:
+    def _refuse_missing(self, given: Mapping[str, Sequence[RawValue]], rejections: Rejections) -> None:
         lacking: dict[int, list[str]] = {}
         for field in self._declared:
             for index, value in enumerate(given[field.name]):
                 if value is ABSENT:
                     lacking.setdefault(index, []).append(field.name)
         for index, names in lacking.items():
-            refusals.add(index, Reason.MISSING, ", ".join(names))
+            rejections.add(index, Reason.MISSING, ", ".join(names))
 
     def _table(
-        self, part: Lines | Rows, read: Mapping[str, FieldColumn], extra: Mapping[int, str], refusals: Refusals
+        self,
+        part: TextRecords | ColumnRecords,
+        read: Mapping[str, FieldColumn],
+        extra: Mapping[int, str],
+        rejections: Rejections,
     ) -> pa.Table:
-        size, refused = len(part.places), refusals.by_index
+        size, refused = len(part.places), rejections.by_index
         columns = [pa.array(part.places, pa.int64())]
         columns += [_sparse(size, self._raw(part, range(size) if self._all_texts else refused))]
         columns += [_sparse(size, {index: fault[n] for index, fault in refused.items()}) for n in (0, 1)]
@@ -178,9 +177,8 @@ class RecordReader:
         columns += [_bits(size, [read[name].lacking for name in names]) for names in self._masks.values()]
         return pa.Table.from_arrays(columns, schema=self.schema)
 
-    def _raw(self, part: Lines | Rows, refused: Iterable[int]) -> dict[int, str]:
-        """Return texts of records as the quarantine has them: U+FFFF stands for bytes that are no text."""
-        if isinstance(part, Lines):
+    def _raw(self, part: TextRecords | ColumnRecords, refused: Iterable[int]) -> dict[int, str]:
+        if isinstance(part, TextRecords):
             texts = ((index, part.texts[index].decode("utf-8", "surrogateescape")) for index in refused)
             return {index: _BROKEN_BYTE.sub(NO_CHARACTER, text)[: self.record_bytes] for index, text in texts}
         columns = {name: listed(column) for name, column in part.columns.items()}
@@ -197,15 +195,15 @@ class RecordReader:
         return raw
 
 
-def _as_json(value: Given) -> Given:
+def _as_json(value: RawValue) -> RawValue:
     try:
         return read_json(json_value.encode(value).encode("utf-8", "surrogatepass"))
     except RecursionError:
         raise NotJson("too many levels") from None
 
 
-def _written(field: Field | None, value: Given) -> Given:
-    """Return what JSON has for a typed value of `field`, so that it is read as the same one, or refused again."""
+def _written(field: Field | None, value: RawValue) -> RawValue:
+    """Return the JSON form of a typed value that is read as the same value, or rejected again."""
     kind = field.type.partition("<")[0] if field else ""
     parts = {part.name: part for part in field.parts} if field else {}
     match value:
@@ -224,7 +222,6 @@ def _written(field: Field | None, value: Given) -> Given:
 
 
 def _bits(size: int, lacking: Sequence[Sequence[int]]) -> pa.Array:
-    """Return the bits of fields, by the indices of the records that lack each."""
     bits = np.zeros(size, np.int64)
     for bit, indices in enumerate(lacking):
         bits[[*indices]] |= 1 << bit

@@ -1,4 +1,4 @@
-"""Dates and times in the `format` of a contract, letter by letter as `lake.contracts.written_form` lists them."""
+"""Reader of dates and times in a contract's `format`, as `lake.contracts.written_form` specifies it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import date, datetime, timedelta
 from typing import Final, TypeAlias
 
 from lake.contracts.written_form import EPOCHS, PARTS, ZONES, Form
-from lake.records.given import Given
 from lake.records.memo import Memo
 from lake.records.numbers import exact
+from lake.records.raw_values import RawValue
 from lake.records.times import composed, counted, offset_of
 
 MONTHS: Final = (
@@ -43,16 +43,15 @@ _RUNS: Final[Mapping[str, str]] = {
     **_OFFSETS,
 }
 Parts: TypeAlias = Mapping[str, int]
-"""The number of each letter; of a zone, its seconds."""
 
 
-def reader(form: Form) -> Callable[[Given], datetime | None]:
-    """Return what reads a text or a number in a format: the time in UTC, None if it is not written so."""
+def reader(form: Form) -> Callable[[RawValue], datetime | None]:
+    """Return a function that reads a value in a format as UTC; None if it does not match."""
     if form.format in EPOCHS:
         return lambda given: _since_1970(given, form.format.removeprefix("epoch-"))
     pattern, runs = _compiled(form.format)
 
-    def read(given: Given) -> datetime | None:
+    def read(given: RawValue) -> datetime | None:
         if isinstance(given, bool) or not isinstance(given, str | int):
             return None
         match = pattern.fullmatch(str(given))
@@ -62,11 +61,11 @@ def reader(form: Form) -> Callable[[Given], datetime | None]:
 
 
 def matches(text_format: str, text: str) -> bool:
-    """Return whether a text has the letters and signs of a format, whatever its numbers are."""
+    """Return whether a text matches a format, whatever its numbers."""
     return _compiled(text_format)[0].fullmatch(text) is not None
 
 
-def _since_1970(given: Given, unit: str) -> datetime | None:
+def _since_1970(given: RawValue, unit: str) -> datetime | None:
     number = exact(given)
     if number is None or (unit != "seconds" and number != number.to_integral_value()):
         return None
@@ -75,7 +74,6 @@ def _since_1970(given: Given, unit: str) -> datetime | None:
 
 @Memo
 def _compiled(text: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
-    """Return a format's pattern, and its runs of letters in the order of the pattern's groups."""
     pattern, runs, is_quoted = "", [], False
     for part in PARTS.finditer(text):
         if run := part["letters"]:
@@ -122,7 +120,6 @@ def _time(match: re.Match[str], runs: tuple[str, ...], form: Form) -> datetime |
 
 
 def _number(run: str, text: str, pivot: int) -> int | None:
-    """Return the number that stands for a run of letters; None if it has none."""
     match run:
         case "yy":
             return pivot + (int(text) - pivot) % 100
@@ -140,7 +137,6 @@ def _number(run: str, text: str, pivot: int) -> int | None:
 
 
 def _date(parts: Parts) -> date | None:
-    """Return the date of year, month and day, or of year and day of the year; what is left out is the first."""
     if "y" not in parts:
         return None
     try:
@@ -154,7 +150,6 @@ def _date(parts: Parts) -> date | None:
 
 
 def _hour(parts: Parts) -> int | None:
-    """Return the hour of the day; None if what is written of it is none, or does not agree."""
     half = parts.get("a")
     if "h" not in parts:
         hour = parts.get("H", half or 0)

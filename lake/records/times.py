@@ -1,4 +1,4 @@
-"""Grammar of dates and times: ISO 8601 with a zone or without one, and counts since 1970."""
+"""Grammar of dates and times: ISO 8601 with or without a zone, and counts since 1970."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOMENT: Final = re.compile(
 )
 _PARTS_OF_OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])([0-9]{1,2})(?::?([0-9]{2})(?::([0-9]{2}))?)?")
 FIRST_DAY, LAST_DAY = (date.min - EPOCH.date()).days, (date.max - EPOCH.date()).days
-"""Days of the calendar, counted since 1970."""
+"""Bounds of the calendar in days since 1970."""
 NANOS: Final[Mapping[str, int]] = {
     "days": 86_400 * 10**9,
     "seconds": 10**9,
@@ -32,12 +32,12 @@ NANOS: Final[Mapping[str, int]] = {
     "micros": 1_000,
     "nanos": 1,
 }
-"""Nanoseconds of each unit of a count."""
+"""Nanoseconds by unit."""
 UNITS: Final = {1: "seconds", 1_000: "millis", 1_000_000: "micros"}
 
 
 def day(text: str) -> date | None:
-    """Return the date that `text` is; None if it is none."""
+    """Return a date; None if it is none."""
     if not DAY.fullmatch(text):
         return None
     try:
@@ -47,7 +47,7 @@ def day(text: str) -> date | None:
 
 
 def local_time(text: str, *, hour24: bool = False) -> datetime | None:
-    """Return the time that `text`, which has no zone, is; None if it is none. With `hour24`, 24:00 ends a day."""
+    """Return a time without a zone; None if it is none. If `hour24`, 24:00 ends a day."""
     parts = _MOMENT.fullmatch(text)
     if parts is None or parts[8]:
         return None
@@ -55,7 +55,7 @@ def local_time(text: str, *, hour24: bool = False) -> datetime | None:
 
 
 def instant(text: str, *, hour24: bool = False) -> datetime | None:
-    """Return the instant that `text` is, in UTC; None if it is none. Without a zone it is UTC already."""
+    """Return an instant in UTC; None if it is none. Without a zone it is UTC."""
     parts = _MOMENT.fullmatch(text)
     local = _local(parts, hour24) if parts else None
     if parts is None or local is None:
@@ -68,13 +68,13 @@ def instant(text: str, *, hour24: bool = False) -> datetime | None:
 
 
 def region(text: str) -> str:
-    """Return the name of a region that ends `text`, a time; "" if none does."""
+    """Return the region that ends a time; "" if there is none."""
     parts = _MOMENT.fullmatch(text)
     return parts[8] if parts and "/" in (parts[8] or "") else ""
 
 
 def counted(count: Decimal | int, unit: str) -> datetime | None:
-    """Return the time `count` units after 1970, cut to microseconds; None if it is not in the years 1 to 9999."""
+    """Return the time `count` units after 1970, truncated to microseconds; None outside the years 1 to 9999."""
     exact = count if isinstance(count, int) else Fraction(count)
     try:
         return EPOCH + timedelta(microseconds=exact * NANOS[unit] // 1_000)
@@ -83,26 +83,26 @@ def counted(count: Decimal | int, unit: str) -> datetime | None:
 
 
 def counted_day(count: int) -> date | str:
-    """Return the date `count` days after 1970-01-01; a text, which no field reads, if the calendar lacks it."""
+    """Return the date `count` days after 1970-01-01; outside the calendar a text, which no field accepts."""
     moment = counted(count, "days")
     return f"{count} days since 1970" if moment is None else moment.date()
 
 
 def counted_time(count: int, unit: str, zone: tzinfo | None) -> datetime | str:
-    """Return the time in `zone` `count` units after 1970, cut to microseconds; a text if the calendar lacks it."""
+    """Return the time in `zone` `count` units after 1970, truncated to microseconds; outside the calendar a text."""
     moment = counted(count, unit)
     return f"{count} {unit} since 1970" if moment is None else moment.replace(tzinfo=zone)
 
 
 def counted_time_of_day(count: int, unit: str) -> time | str:
-    """Return the time `count` units after midnight, cut to microseconds; a text if no day has it."""
+    """Return the time `count` units after midnight, truncated to microseconds; beyond a day a text."""
     is_in_day = 0 <= count * NANOS[unit] < NANOS["days"]
     moment = counted(count, unit) if is_in_day else None
     return f"{count} {unit} since midnight" if moment is None else moment.time()
 
 
 def regions() -> frozenset[str]:
-    """Return the names of regions that this machine, or the package tzdata, knows. Their case counts."""
+    """Return the known time zone regions, case-sensitive."""
     return _regions("IANA")
 
 
@@ -114,7 +114,7 @@ def _local(parts: re.Match[str], hour24: bool) -> datetime | None:
 def composed(
     ymd: tuple[int, int, int], hms: tuple[int, int, int], fraction: str = "", hour24: bool = False
 ) -> datetime | None:
-    """Return the time of these numbers and the digits of a second's fraction; None if there is none."""
+    """Return the time of these numbers and fraction digits; None if it is invalid."""
     hour, minute, second = hms
     next_day = hour24 and hour == 24 and not (minute or second or fraction.strip("0"))
     try:
@@ -125,9 +125,9 @@ def composed(
 
 
 def _offset(zone: str, local: datetime) -> timedelta | None:
-    """Return the offset of a zone at a local time; None if there is no such zone.
+    """Return the offset of a zone at a local time; None if the zone is unknown.
 
-    A time that a region skips has the offset before it; one that a region repeats, the first.
+    A skipped time has the offset before the gap; a repeated one the first offset.
     """
     if zone in {"Z", "UTC", "GMT"}:
         return timedelta()
@@ -140,7 +140,7 @@ def _offset(zone: str, local: datetime) -> timedelta | None:
 
 
 def offset_of(sign: str, hours: int, minutes: int, seconds: int = 0) -> timedelta | None:
-    """Return an offset of at most 18 hours; None if it is none."""
+    """Return an offset of at most 18 hours; None if it is invalid."""
     offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
     if minutes > 59 or seconds > 59 or offset > FARTHEST:
         return None

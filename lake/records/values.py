@@ -1,4 +1,4 @@
-"""Grammar of values: what each type of a field takes, and what value that is. The page `docs/values.md` states it."""
+"""Grammar of values: what each field type accepts, as specified in `docs/values.md`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Final, TypeAlias
 from lake.contracts.fields import Field
 from lake.contracts.written_form import PLAIN
 from lake.records import hints, time_format, times
-from lake.records.given import ABSENT, NO_CHARACTER, Given, Number, Wrong
 from lake.records.json_value import has_surrogates, parsed, plain
 from lake.records.memo import Memo
 from lake.records.numbers import decimal, floating, whole
+from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, RawValue, WrongValue
 
 Value: TypeAlias = object
-Reader: TypeAlias = Callable[[Given], Value]
-"""Raises Wrong; null and what is absent are None."""
+Reader: TypeAlias = Callable[[RawValue], Value]
+"""Function that reads a value; None for null and absent. Raises WrongValue."""
 SHOWN: Final = 200
 TRUTHS: Final = {
     **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
@@ -28,15 +28,15 @@ TRUTHS: Final = {
 }
 
 
-def given_default(field: Field) -> tuple[Field, Given]:
-    """Return the default of a field as a record would have it, and the field that reads it: without a form."""
+def given_default(field: Field) -> tuple[Field, RawValue]:
+    """Return a field's default as a record would have it, and the field that reads it, without a form."""
     text, is_time = field.default, field.type.startswith(("date", "timestamp"))
     is_count = text is not None and is_time and re.fullmatch("-?[0-9]+", text)
-    return replace(field, form=PLAIN), Number(text) if is_count else text
+    return replace(field, form=PLAIN), JsonNumber(text) if is_count else text
 
 
-def shown(given: Given) -> str:
-    """Return the beginning of a value, as a refusal quotes it."""
+def shown(given: RawValue) -> str:
+    """Return the beginning of a value for a message."""
     if isinstance(given, bytes):
         return given.decode("utf-8", "backslashreplace")[:SHOWN]
     return plain(given)[:SHOWN]
@@ -44,30 +44,29 @@ def shown(given: Given) -> str:
 
 @Memo
 def reader(field: Field) -> Reader:
-    """Return what reads one value of `field`: as Arrow takes it for the field's type, a map as a list of pairs.
+    """Return the reader of `field`: values as Arrow accepts them, a map as a list of pairs.
 
-    It raises Wrong, whose text follows the name and the value in a refusal: "is not int".
+    It raises WrongValue, whose text follows name and value in a message: "is not int".
     """
     value_of = _of_type(field)
     wrong = f"is not {field.type}{field.form.words}"
 
-    def read(given: Given) -> Value:
+    def read(given: RawValue) -> Value:
         if given is None or given is ABSENT:
             return None
         value = value_of(given)
         if value is None:
-            raise Wrong(f"{wrong}{hints.hint(field, given, _reads)}")
+            raise WrongValue(f"{wrong}{hints.hint(field, given, _reads)}")
         return value
 
     return read
 
 
-def _reads(field: Field, given: Given) -> bool:
+def _reads(field: Field, given: RawValue) -> bool:
     return _of_type(field)(given) is not None
 
 
 def _of_type(field: Field) -> Reader:  # noqa: PLR0911 one type after the other
-    """Return what gives the value of a type; None if what is given is none."""
     kind, _, size = field.type.partition("(")
     if field.nested:
         return _nested(field)
@@ -89,8 +88,7 @@ def _of_type(field: Field) -> Reader:  # noqa: PLR0911 one type after the other
     return moment if kind != "date" else lambda given: _date(moment, field, given)
 
 
-def _text(given: Given) -> str | None:
-    """Return a text, or the JSON text of another value."""
+def _text(given: RawValue) -> str | None:
     if isinstance(given, bytes):
         try:
             text = given.decode()
@@ -101,16 +99,16 @@ def _text(given: Given) -> str | None:
     return None if NO_CHARACTER in text or has_surrogates(text) else text
 
 
-def _boolean(given: Given) -> bool | None:
+def _boolean(given: RawValue) -> bool | None:
     if isinstance(given, bool):
         return given
-    if isinstance(given, Number | int):
+    if isinstance(given, JsonNumber | int):
         return {"0": False, "1": True}.get(str(given))
     return TRUTHS.get(given.lower()) if isinstance(given, str) else None
 
 
-def in_base64(given: Given) -> bytes | None:
-    """Return the bytes of a text in base64, padded; None if it is none."""
+def in_base64(given: RawValue) -> bytes | None:
+    """Return the bytes of padded base64; None if it is invalid."""
     if isinstance(given, bytes):
         return given
     if type(given) is not str:
@@ -122,8 +120,8 @@ def in_base64(given: Given) -> bytes | None:
     return value if base64.b64encode(value).decode() == given else None
 
 
-def in_hex(given: Given) -> bytes | None:
-    """Return the bytes of a text of hexadecimal digits; None if it is none."""
+def in_hex(given: RawValue) -> bytes | None:
+    """Return the bytes of hexadecimal digits; None if they are invalid."""
     if isinstance(given, bytes):
         return given
     if type(given) is not str or not re.fullmatch("(?:[0-9a-fA-F]{2})*", given):
@@ -131,14 +129,13 @@ def in_hex(given: Given) -> bytes | None:
     return bytes.fromhex(given)
 
 
-def _moment(field: Field) -> Callable[[Given], datetime | None]:
-    """Return what reads a time: aware and in UTC for a timestamp, naive for a local one and for a date."""
+def _moment(field: Field) -> Callable[[RawValue], datetime | None]:
     zoned = field.type == "timestamp"
     in_format = time_format.reader(field.form) if field.form.format else None
     text = times.instant if zoned else times.local_time
     unit = times.UNITS[field.epoch or 1]
 
-    def read(given: Given) -> datetime | None:
+    def read(given: RawValue) -> datetime | None:
         match given:
             case datetime():
                 return _typed(given, zoned=zoned, any_zone=field.type == "date")
@@ -146,7 +143,7 @@ def _moment(field: Field) -> Callable[[Given], datetime | None]:
                 value: datetime | None = datetime(given.year, given.month, given.day)
             case _ if in_format:
                 value = in_format(given)
-            case str() if not isinstance(given, Number):
+            case str() if not isinstance(given, JsonNumber):
                 return text(given, hour24=field.form.hour24)
             case _:
                 count = whole(given, "bigint")
@@ -157,7 +154,6 @@ def _moment(field: Field) -> Callable[[Given], datetime | None]:
 
 
 def _typed(given: datetime, *, zoned: bool, any_zone: bool) -> datetime | None:
-    """Return a time of Parquet or Avro: without a zone it is UTC for a timestamp; an instant is no local time."""
     if given.tzinfo is None:
         return given.replace(tzinfo=UTC) if zoned else given
     try:
@@ -169,10 +165,10 @@ def _typed(given: datetime, *, zoned: bool, any_zone: bool) -> datetime | None:
     return moment.replace(tzinfo=None) if any_zone else None
 
 
-def _date(moment: Callable[[Given], datetime | None], field: Field, given: Given) -> date | None:
-    """Return a day: of a format that of the instant in UTC, of a typed time or a count of seconds only at midnight."""
+def _date(moment: Callable[[RawValue], datetime | None], field: Field, given: RawValue) -> date | None:
+    """Return a day: in a format that of the instant in UTC; from a typed time or seconds only at midnight."""
     form = field.form.format
-    if isinstance(given, str) and not isinstance(given, Number) and not form:
+    if isinstance(given, str) and not isinstance(given, JsonNumber) and not form:
         return times.day(given)
     if not form and not isinstance(given, date):
         days = whole(given, "bigint")
@@ -186,7 +182,7 @@ def _date(moment: Callable[[Given], datetime | None], field: Field, given: Given
 def _nested(field: Field) -> Reader:
     kind, parts = field.type.partition("<")[0], [(part.name, reader(part)) for part in field.parts]
 
-    def read(given: Given) -> Value:
+    def read(given: RawValue) -> Value:
         value = parsed(given)
         try:
             if kind == "array" and isinstance(value, list):
@@ -195,7 +191,7 @@ def _nested(field: Field) -> Reader:
                 return {name: member(value.get(name)) for name, member in parts}
             if kind == "map" and isinstance(value, dict) and all(_text(key) is not None for key in value):
                 return [(key, parts[0][1](item)) for key, item in value.items()]
-        except Wrong:
+        except WrongValue:
             pass
         return None
 

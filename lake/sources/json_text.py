@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
-from lake.records.given import Number
+from lake.records.raw_values import JsonNumber
 
 SPACE: Final = re.compile(r"[ \t\r\n]*")
 SPACES: Final = " \t\r\n"
@@ -28,9 +28,9 @@ def _whole(digits: str) -> int:
     return int(digits) if len(digits) < LONG else BEYOND
 
 
-_SCAN: Final = json.JSONDecoder(parse_int=_whole, parse_float=Number, parse_constant=_constant)
+_SCAN: Final = json.JSONDecoder(parse_int=_whole, parse_float=JsonNumber, parse_constant=_constant)
 """Decoder that parses long integers as BEYOND, and keeps other numbers as text."""
-_LOOSE: Final = json.JSONDecoder(parse_int=_whole, parse_float=Number)
+_LOOSE: Final = json.JSONDecoder(parse_int=_whole, parse_float=JsonNumber)
 """Decoder that also accepts NaN and Infinity."""
 
 

@@ -27,7 +27,7 @@ from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
-from lake.records.given import NO_CHARACTER
+from lake.records.raw_values import NO_CHARACTER
 from lake.sources.json_text import InvalidJson, is_json, members, whole
 from lake.sources.source import Lag, Progress, SourceRecord, Spool
 

@@ -15,7 +15,7 @@ from lake.contracts.upcast import FAILED, Step, upcast_fields, upcast_sql, used
 from lake.kinds.grouped_map import pickled
 from lake.records.columns import arrow_type
 from lake.records.members import read_members
-from lake.records.unknown import by_names, undeclared
+from lake.records.unknown_members import by_names, undeclared
 from lake.store.dialects import MEMBERS
 
 if TYPE_CHECKING:

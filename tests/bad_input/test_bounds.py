@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from lake import cli
 from lake.config import Settings, load_settings
 from lake.ingest.replay import waiting
-from lake.records.packed import line_bytes
+from lake.records.decompression import line_bytes
 from lake.store import small
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse

@@ -22,7 +22,7 @@ from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import waiting
-from lake.records.packed import EXPANSION, OVERSIZED, line_bytes
+from lake.records.decompression import EXPANSION, OVERSIZED, line_bytes
 from lake.session import start
 from lake.store.log import Log
 from tests.bad_input import hostile

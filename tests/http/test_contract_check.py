@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
-from lake.records.single import SingleReader
+from lake.records.single_reader import SingleReader
 from lake.sources.http_files import GroupWriter, IntakeFolder
 from lake.store import quarantine, small
 from lake.store.log import Log

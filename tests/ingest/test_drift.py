@@ -13,7 +13,7 @@ import pytest
 
 from lake.contracts.contract import load_contract
 from lake.ingest.drift import Drift
-from lake.records.single import NotTaken, SingleReader
+from lake.records.single_reader import RecordRejected, SingleReader
 from lake.store import small
 from lake.store.log import Log
 from lake.testing import Commands, Lakehouse
@@ -101,7 +101,7 @@ def test_contract_refuses_unknown_and_missing_fields(tmp_path: Path, commands: C
     single = SingleReader(load_contract(lakehouse.settings, "thing"), 1000)
     for row in rows:
         if row["raw"]:
-            with pytest.raises(NotTaken) as refused:
+            with pytest.raises(RecordRejected) as refused:
                 single.values(row["raw"].encode(), {})
             assert (refused.value.reason, refused.value.detail) == (row["reason"], row["detail"])
     assert single.values(json.dumps(record(1)).encode(), {})["id"] == 1

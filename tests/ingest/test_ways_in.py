@@ -30,7 +30,7 @@ from lake.contracts.contract import Contract, read_contract
 from lake.contracts.reasons import Reason
 from lake.ingest.replay import waiting
 from lake.records.files import read_file
-from lake.records.given import FileFault, Lines
+from lake.records.raw_values import FileFault, TextRecords
 from lake.records.reader import RecordReader
 from lake.store import small
 from lake.store.log import Log
@@ -646,7 +646,7 @@ def test_files_give_the_same_records_packed_and_refused_records_the_same_reason_
             assert records(contract, f"{file}.gz", gzip.compress(data)) == rows
             assert records(contract, f"{file}.zst", pa.compress(data, "zstd", asbytes=True)) == rows
         refused = [row for row in rows if isinstance(row, dict) and row["_reason"] and row["_raw"].startswith("{")]
-        again = reader.read(Lines(range(len(refused)), [row["_raw"].encode() for row in refused]), {}).to_pylist()
+        again = reader.read(TextRecords(range(len(refused)), [row["_raw"].encode() for row in refused]), {}).to_pylist()
         for row, same in zip(refused, again, strict=True):
             no_text = (str(Reason.UNPARSEABLE), "unpaired surrogate")  # which JSON has for bytes of Parquet
             assert (same["_reason"], same["_detail"]) in {(row["_reason"], row["_detail"]), no_text}

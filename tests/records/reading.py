@@ -7,18 +7,20 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from lake.contracts.csv_options import UNSAID, CsvOptions
 from lake.records import csv_text, json_text
+from lake.records.decompression import CHUNK, DecompressedFile
 from lake.records.files import read_file
-from lake.records.given import ABSENT, FileFault, Given, Lines, Rows
-from lake.records.packed import CHUNK, Unpacked
+from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue, TextRecords
 
 RECORD_BYTES = 1 << 16
-Record = tuple[int, bytes | dict[str, Given] | tuple[str, str]]
+Record = tuple[int, bytes | dict[str, RawValue] | tuple[str, str]]
 
 
-def records(parts: Iterator[Lines] | Iterator[Rows] | Iterator[Lines | Rows]) -> Iterator[Record]:
+def records(
+    parts: Iterator[TextRecords] | Iterator[ColumnRecords] | Iterator[TextRecords | ColumnRecords],
+) -> Iterator[Record]:
     """Yield each record with its place: a text, the members that it has, or why it is broken and its text."""
     for part in parts:
-        if isinstance(part, Lines):
+        if isinstance(part, TextRecords):
             yield from zip(part.places, part.texts, strict=True)
             continue
         for index, place in enumerate(part.places):
@@ -27,7 +29,9 @@ def records(parts: Iterator[Lines] | Iterator[Rows] | Iterator[Lines | Rows]) ->
             assert not (index in part.broken and members)
 
 
-def outcome(parts: Iterator[Lines] | Iterator[Rows] | Iterator[Lines | Rows]) -> list[Record | str]:
+def outcome(
+    parts: Iterator[TextRecords] | Iterator[ColumnRecords] | Iterator[TextRecords | ColumnRecords],
+) -> list[Record | str]:
     """Return the records of a file, and behind them what refuses it."""
     found: list[Record | str] = []
     try:
@@ -38,14 +42,14 @@ def outcome(parts: Iterator[Lines] | Iterator[Rows] | Iterator[Lines | Rows]) ->
 
 
 def json_records(data: bytes, *, chunk_bytes: int = CHUNK, record_bytes: int = RECORD_BYTES) -> list[Record | str]:
-    source = Unpacked(io.BytesIO(data), "", record_bytes=record_bytes, chunk_bytes=chunk_bytes)
+    source = DecompressedFile(io.BytesIO(data), "", record_bytes=record_bytes, chunk_bytes=chunk_bytes)
     return outcome(json_text.read(source))
 
 
 def csv_records(
     data: bytes, options: CsvOptions = UNSAID, *, chunk_bytes: int = CHUNK, record_bytes: int = RECORD_BYTES
 ) -> list[Record | str]:
-    source = Unpacked(io.BytesIO(data), "", record_bytes=record_bytes, chunk_bytes=chunk_bytes)
+    source = DecompressedFile(io.BytesIO(data), "", record_bytes=record_bytes, chunk_bytes=chunk_bytes)
     return outcome(csv_text.read(source, options))
 
 

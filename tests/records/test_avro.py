@@ -25,7 +25,7 @@ from lake.records import avro as avro_files
 from lake.records.avro import parse
 from lake.records.avro_values import decoder
 from lake.records.files import read_file
-from lake.records.given import ABSENT, FileFault, Given, Rows
+from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue
 from tests.records.reading import outcomes
 
 MICROS = 1_711_879_500_123_456
@@ -51,7 +51,7 @@ def unscaled(number: int, size: int) -> bytes:
 
 
 CONNECT = "io.debezium.time."
-VALUES: dict[str, tuple[Any, Any, Given]] = {
+VALUES: dict[str, tuple[Any, Any, RawValue]] = {
     "null": ("null", None, None),
     "least": ("long", -(1 << 63), -(1 << 63)),
     "most": ("long", (1 << 63) - 1, (1 << 63) - 1),
@@ -141,15 +141,15 @@ def with_block(data: bytes, count: int, block: bytes) -> bytes:
     return data + long(count) + long(len(block)) + block + data[-16:]
 
 
-def rows(data: bytes, *, record_bytes: int = 1 << 20) -> list[Rows]:
+def rows(data: bytes, *, record_bytes: int = 1 << 20) -> list[ColumnRecords]:
     parts = list(read_file(BytesIO(data), "a.avro", UNSAID, record_bytes=record_bytes))
-    assert all(isinstance(part, Rows) for part in parts)
-    return [part for part in parts if isinstance(part, Rows)]
+    assert all(isinstance(part, ColumnRecords) for part in parts)
+    return [part for part in parts if isinstance(part, ColumnRecords)]
 
 
-def taken(data: bytes, **more: Any) -> tuple[list[dict[str, Given]], str]:
+def taken(data: bytes, **more: Any) -> tuple[list[dict[str, RawValue]], str]:
     """The records of a file, and what it says of a broken one at its end."""
-    found: list[dict[str, Given]] = []
+    found: list[dict[str, RawValue]] = []
     detail = ""
     for part in rows(data, **more):
         for index, place in enumerate(part.places):
@@ -222,7 +222,7 @@ def test_avro_reads_codecs_of_other_writers(codec: str) -> None:
 def test_avro_yields_at_most_ten_thousand_records_together() -> None:
     data = container(record(k="int"), [{"k": n} for n in range(25_000)], every=9_000)
     assert [len(part.places) for part in rows(data)] == [10_000, 10_000, 5_000]
-    assert rows(container(record(k="int"), [])) == [Rows(range(1, 1), {"k": []})]
+    assert rows(container(record(k="int"), [])) == [ColumnRecords(range(1, 1), {"k": []})]
     assert rows(b"") == []
 
 
@@ -383,7 +383,7 @@ def value_of(schema: Any, draw: random.Random) -> Any:
             case "map":
                 return {f"k{n}": value_of(schema["values"], draw) for n in range(draw.randrange(4))}
         return {field["name"]: value_of(field["type"], draw) for field in schema["fields"]}
-    makers: dict[str, Callable[[], Given]] = {
+    makers: dict[str, Callable[[], RawValue]] = {
         "int": lambda: draw.randrange(-(1 << 31), 1 << 31),
         "long": lambda: draw.randrange(-(1 << 63), 1 << 63),
         "boolean": lambda: draw.random() < 0.5,

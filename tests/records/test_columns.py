@@ -20,7 +20,7 @@ from lake.contracts.fields import Field
 from lake.contracts.written_form import Form
 from lake.records import columns
 from lake.records.columns import arrow_type, column
-from lake.records.given import ABSENT, Given, Number, Wrong
+from lake.records.raw_values import ABSENT, JsonNumber, RawValue, WrongValue
 from lake.records.values import reader, shown
 from tests.records import texts
 
@@ -32,19 +32,19 @@ def field(kind: str, **more: Any) -> Field:
     return Field("f", kind, epoch=EPOCHS.get(kind, 0), **more)
 
 
-def one_by_one(of: Field, given: Sequence[Given]) -> tuple[pa.Array, dict[int, str]]:
+def one_by_one(of: Field, given: Sequence[RawValue]) -> tuple[pa.Array, dict[int, str]]:
     """The column as the grammar has it, without any of Arrow's casts."""
     values, wrong = [], {}
     for index, each in enumerate(given):
         try:
             values.append(reader(of)(each))
-        except Wrong as refusal:
+        except WrongValue as refusal:
             values.append(None)
             wrong[index] = f"f: {shown(each)} {refusal}"
     return pa.array(values, arrow_type(of)), wrong
 
 
-def compare(of: Field, given: Sequence[Given]) -> None:
+def compare(of: Field, given: Sequence[RawValue]) -> None:
     """As a whole; and without what is refused, when Arrow has nothing left over."""
     expected, wrong = one_by_one(of, given)
     found, told = column(of, given)
@@ -63,7 +63,7 @@ def text_of(values: pa.Array) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_column_of_texts_is_read_as_each_text_alone(kind: str) -> None:
-    given: list[Given] = [*texts.some(random.Random(kind), 500), None, ABSENT, None]
+    given: list[RawValue] = [*texts.some(random.Random(kind), 500), None, ABSENT, None]
     compare(field(kind), given)
     compare(field(kind), [None if text is ABSENT else text for text in given])
 
@@ -102,11 +102,18 @@ TYPED: tuple[Any, ...] = (
     *(-719162, -719163, 253402300799999999, 253402300800000000, -62135596800000000, -62135596800000001),
     *(True, False, 0.0, -0.0, 1.0, 1.5, 0.1, float("nan"), float("inf"), 1e39, 1e308),
     *(Decimal("1.10"), Decimal("-0.00"), Decimal("1E+3"), Decimal("1E-20"), Decimal("NaN"), Decimal(10) ** 37),
-    *(Number("1"), Number("1.0"), Number("-0"), Number("1e400"), Number("19000"), Number("2024")),
+    *(
+        JsonNumber("1"),
+        JsonNumber("1.0"),
+        JsonNumber("-0"),
+        JsonNumber("1e400"),
+        JsonNumber("19000"),
+        JsonNumber("2024"),
+    ),
     *(b"", b"\xff", b"text", date(2024, 2, 29), datetime(2024, 2, 29), datetime(2024, 2, 29, 1, 2, 3, 4)),
     *(datetime(2024, 2, 29, tzinfo=UTC), datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)),
     *("1", "true", "2024-02-29", "", [], [1], {}),
-    {"a": Number("1.10")},
+    {"a": JsonNumber("1.10")},
 )
 
 
@@ -133,7 +140,7 @@ ARRAYS = (
 def test_column_of_typed_values_is_read_as_each_value_alone(kind: str) -> None:
     """All together, and those of each type, and those of two."""
     of = field(kind)
-    by_type: dict[type, list[Given]] = {}
+    by_type: dict[type, list[RawValue]] = {}
     for each in TYPED:
         by_type.setdefault(type(each), []).append(each)
     compare(of, [*TYPED, None, ABSENT])
@@ -167,16 +174,28 @@ def test_column_of_parquet_is_read_as_each_value_alone(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["string", "int", "double", "float", "decimal(9,2)", "boolean", "date"])
 def test_column_of_json_with_numbers_of_both_kinds_is_read_as_each_alone(kind: str) -> None:
-    given: list[Given] = [1, Number("1.5"), None, "7", ABSENT, 2**70, Number("-0.0"), 0, "x", Number("1e2"), True]
+    given: list[RawValue] = [
+        1,
+        JsonNumber("1.5"),
+        None,
+        "7",
+        ABSENT,
+        2**70,
+        JsonNumber("-0.0"),
+        0,
+        "x",
+        JsonNumber("1e2"),
+        True,
+    ]
     compare(field(kind), given)
     compare(field(kind), given[:-1])
     compare(field(kind), given[:2])
 
 
-FORMED: dict[str, tuple[Form, list[Given]]] = {
-    "date": (Form("d/M/yyyy"), ["31/3/2024", "31/2/2024", "2024-03-31", Number("5")]),
-    "timestamp": (Form("epoch-seconds"), ["1711886400", 5, Number("1.5"), "1e3", "x"]),
-    "decimal(9,2)": (Form("", ",", "."), ["1.234,5", "1234,5", Number("1.5"), "1.5", 7]),
+FORMED: dict[str, tuple[Form, list[RawValue]]] = {
+    "date": (Form("d/M/yyyy"), ["31/3/2024", "31/2/2024", "2024-03-31", JsonNumber("5")]),
+    "timestamp": (Form("epoch-seconds"), ["1711886400", 5, JsonNumber("1.5"), "1e3", "x"]),
+    "decimal(9,2)": (Form("", ",", "."), ["1.234,5", "1234,5", JsonNumber("1.5"), "1.5", 7]),
     "timestamp_ntz": (Form(hour24=True), ["2024-03-31T24:00", "2024-03-31T12:00", "2024-03-31T24:01"]),
 }
 
@@ -202,7 +221,12 @@ NESTED = Field(
 
 
 def test_column_of_nested_values_has_the_types_of_its_parts() -> None:
-    given: list[Given] = [{"a": {"items": [1, None, "2"], "day": "2024-02-29"}, "b": None}, None, '{"c": {}}', {"d": 1}]
+    given: list[RawValue] = [
+        {"a": {"items": [1, None, "2"], "day": "2024-02-29"}, "b": None},
+        None,
+        '{"c": {}}',
+        {"d": 1},
+    ]
     values, wrong = column(NESTED, given)
     assert values.to_pylist() == [
         [("a", {"items": [1, None, 2], "day": date(2024, 2, 29)}), ("b", None)],
@@ -227,7 +251,7 @@ def test_column_of_plain_values_is_made_without_reading_each(monkeypatch: pytest
     monkeypatch.setattr(columns, "reader", no_reader)
     chance = random.Random(1)
     for kind, make in PLAIN.items():
-        given: list[Given] = [make(chance) for _ in range(20)]
+        given: list[RawValue] = [make(chance) for _ in range(20)]
         column(field(kind), [text for text in given if kind != "date" or "0100" < str(text) < "9900"])
     for kind in ("timestamp", "timestamp_ntz"):
         column(field(kind), ["2024-02-28T12:30:15.123", "2024-02-28", None])

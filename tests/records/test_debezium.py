@@ -16,10 +16,10 @@ import pytest
 from lake.contracts.contract import Contract, read_contract
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
-from lake.records.debezium import Envelope, Opened
+from lake.records.debezium import DebeziumChange, Envelope
 from lake.records.debezium_texts import MessageDecoder
-from lake.records.given import ABSENT, Given, Lines, Number
 from lake.records.json_value import NotJson, read_json
+from lake.records.raw_values import ABSENT, JsonNumber, RawValue, TextRecords
 from lake.records.reader import RecordReader
 
 GUIDE = (Path(__file__).parents[2] / "docs/how-to/debezium.md").read_text("utf-8")
@@ -82,27 +82,29 @@ def as_text(message: Any) -> bytes:
 def rows_of(contract: Contract, *messages: Any) -> list[dict[str, Any]]:
     """The records of messages, as the log has them."""
     texts = [*map(as_text, messages)]
-    read: list[dict[str, Any]] = RecordReader(contract, 1 << 20).read(Lines(range(len(texts)), texts), {}).to_pylist()
+    read: list[dict[str, Any]] = (
+        RecordReader(contract, 1 << 20).read(TextRecords(range(len(texts)), texts), {}).to_pylist()
+    )
     return read
 
 
-def plainly(given: Given) -> Given:
+def plainly(given: RawValue) -> RawValue:
     """A value with all whole numbers as JSON writes them."""
     if isinstance(given, dict):
         return {name: plainly(value) for name, value in given.items()}
     if isinstance(given, list):
         return [*map(plainly, given)]
-    return Number(given) if isinstance(given, int) and not isinstance(given, bool) else given
+    return JsonNumber(given) if isinstance(given, int) and not isinstance(given, bool) else given
 
 
-def carefully(contract: Contract, text: bytes) -> Opened:
+def carefully(contract: Contract, text: bytes) -> DebeziumChange:
     try:
         return Envelope(contract).open(read_json(text) if text.strip() else None)
     except NotJson as fault:
-        return Opened(verdict=(Reason.UNPARSEABLE, str(fault)))
+        return DebeziumChange(verdict=(Reason.UNPARSEABLE, str(fault)))
 
 
-def both_ways(contract: Contract, *texts: bytes) -> list[Opened]:
+def both_ways(contract: Contract, *texts: bytes) -> list[DebeziumChange]:
     """The changes in texts, which the quick way and the careful way agree on."""
     quick = MessageDecoder(Envelope(contract)).open(texts)
     careful = [carefully(contract, text) for text in texts]

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from lake.contracts.contract import Contract, read_contract
-from lake.records.given import Lines
+from lake.records.raw_values import TextRecords
 from lake.records.reader import RecordReader
 
 CONNECT, TIME, DATA = "org.apache.kafka.connect.data", "io.debezium.time", "io.debezium.data"
@@ -61,7 +61,9 @@ def message(given: Any, described: Mapping[str, Any] | None) -> bytes:
 
 
 def read(contract: Contract, *texts: bytes) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = RecordReader(contract, 1 << 20).read(Lines(range(len(texts)), texts), {}).to_pylist()
+    rows: list[dict[str, Any]] = (
+        RecordReader(contract, 1 << 20).read(TextRecords(range(len(texts)), texts), {}).to_pylist()
+    )
     return rows
 
 

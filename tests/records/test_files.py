@@ -16,7 +16,7 @@ from lake.contracts.csv_options import UNSAID, CsvOptions
 from lake.errors import Unavailable
 from lake.records import files
 from lake.records.files import format_of, read_file, unknown_format
-from lake.records.given import FileFault, Rows
+from lake.records.raw_values import ColumnRecords, FileFault
 from tests.records.reading import RECORD_BYTES, file_records, outcome
 
 
@@ -180,7 +180,7 @@ def test_parts_have_few_records(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"x,y\n" + b"1,2\n" * 4 + b"broken\n" + b"1,2\n" * 3
     parts = [*read_file(io.BytesIO(data), "a.csv", UNSAID, record_bytes=RECORD_BYTES)]
     assert [[*part.places] for part in parts] == [[2, 3, 4], [5, 6, 7], [8, 9]]
-    assert [isinstance(part, Rows) and [*part.broken] for part in parts] == [[], [1], []]
+    assert [isinstance(part, ColumnRecords) and [*part.broken] for part in parts] == [[], [1], []]
     lines = read_file(io.BytesIO(b"{}\n" * 7), "a.json", UNSAID, record_bytes=9)
     assert [len(part.places) for part in lines] == [3, 3, 1]
 

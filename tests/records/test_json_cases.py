@@ -14,9 +14,9 @@ import pytest
 
 from lake.contracts.contract import read_contract
 from lake.contracts.reasons import BLANK, Reason
-from lake.records.given import Lines
+from lake.records.raw_values import TextRecords
 from lake.records.reader import RecordReader
-from lake.records.single import EXTRA, NotTaken, SingleReader
+from lake.records.single_reader import EXTRA, RecordRejected, SingleReader
 from tests import shop
 from tests.records.reading import json_records
 
@@ -385,12 +385,12 @@ def utf8(text: str | bytes) -> bytes:
 
 def outcome(text: bytes) -> Outcome:
     """Return the values of a record, or the reason and the detail of its refusal, on which both readers agree."""
-    before, row, behind = READER.read(Lines([1, 2, 3], [GOOD, text, GOOD]), {}).to_pylist()
+    before, row, behind = READER.read(TextRecords([1, 2, 3], [GOOD, text, GOOD]), {}).to_pylist()
     for good in (before, behind):
         assert (good["id"], good["t"], good["d"], good["_reason"]) == ("good", "u", 2.0, None)
     try:
         found: Outcome = SINGLE.values(text, {})
-    except NotTaken as refusal:
+    except RecordRejected as refusal:
         found = refusal.reason, refusal.detail
     in_columns = {name: row[name] for name in EMPTY}
     assert found == (in_columns if row["_reason"] is None else (row["_reason"], row["_detail"]))
@@ -417,7 +417,7 @@ def test_json_file_keeps_the_good_records_around_a_refused_one() -> None:
             found = json_records(b"%b\n%b\n%b\n" % (GOOD, text, GOOD))
             texts = [record[1] for record in found if isinstance(record[1], bytes)]
             assert len(texts) == len(found)
-            table = READER.read(Lines(range(len(texts)), texts), {})
+            table = READER.read(TextRecords(range(len(texts)), texts), {})
             assert table["id"].drop_null().to_pylist() == ["good", "good"], idea
 
 

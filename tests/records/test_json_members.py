@@ -8,9 +8,9 @@ import pytest
 
 from lake.contracts.reasons import Reason
 from lake.records import json_value
-from lake.records.given import ABSENT, Given, Number
 from lake.records.json_members import Decoder, Members, encoder
 from lake.records.json_value import NotJson, read_object
+from lake.records.raw_values import ABSENT, JsonNumber, RawValue
 
 NAMES = ("a", "b", "a b")
 ACCEPTED = (
@@ -153,7 +153,7 @@ def test_decoder_keeps_numbers_as_they_are_written() -> None:
     members = Decoder(["a"]).decode(texts)
     assert [json_value.plain(given) for given in members.columns["a"]] == list(written)
     assert [encoder().encode(extra).decode() for extra in members.extra] == [f'{{"x":[{n}]}}' for n in written]
-    assert type(members.columns["a"][0]) is Number
+    assert type(members.columns["a"][0]) is JsonNumber
 
 
 def test_decoder_distinguishes_absent_members_from_null_ones() -> None:
@@ -175,7 +175,7 @@ def test_decoder_of_no_names_gives_whole_records() -> None:
 
 def test_encoder_writes_texts_as_the_values_grammar_does() -> None:
     text = "".join(map(chr, [*range(0x20, 0x250), 0x2028, 0xFFFD, 0x1F600, *range(0x20)]))
-    items: list[Given] = [text, Number("1.50"), 7, None, True]
+    items: list[RawValue] = [text, JsonNumber("1.50"), 7, None, True]
     assert encoder().encode({"b": items, "a": {}}).decode() == json_value.encode({"a": {}, "b": items})
 
 
@@ -204,9 +204,9 @@ def _shown(members: Members) -> Sequence[object]:
     ]
 
 
-def _kind(given: Given) -> object:
+def _kind(given: RawValue) -> object:
     """Return a value so that only the same values are equal; a whole number may be an int or a Number."""
-    if isinstance(given, Number) or (isinstance(given, int) and not isinstance(given, bool)):
+    if isinstance(given, JsonNumber) or (isinstance(given, int) and not isinstance(given, bool)):
         return "number", json_value.plain(given)
     if isinstance(given, list):
         return [*map(_kind, given)]

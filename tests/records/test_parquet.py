@@ -23,7 +23,7 @@ from lake.contracts.csv_options import UNSAID
 from lake.errors import Unavailable
 from lake.records import parquet
 from lake.records.files import read_file
-from lake.records.given import FileFault, Given, Rows, listed
+from lake.records.raw_values import ColumnRecords, FileFault, RawValue, listed
 from tests.bad_input import hostile
 from tests.records.reading import outcomes
 
@@ -120,17 +120,19 @@ def written(table: pa.Table, **options: Any) -> bytes:
     return stream.getvalue()
 
 
-def rows(data: bytes, *, declared: Sequence[str] = (), record_bytes: int = 1 << 20) -> list[Rows]:
+def rows(data: bytes, *, declared: Sequence[str] = (), record_bytes: int = 1 << 20) -> list[ColumnRecords]:
     """What `read_file` gives, each column as a list."""
     parts = read_file(BytesIO(data), "a.parquet", UNSAID, declared=declared, record_bytes=record_bytes)
     made = []
     for part in parts:
-        assert isinstance(part, Rows)
-        made.append(Rows(part.places, {name: listed(column) for name, column in part.columns.items()}, part.broken))
+        assert isinstance(part, ColumnRecords)
+        made.append(
+            ColumnRecords(part.places, {name: listed(column) for name, column in part.columns.items()}, part.broken)
+        )
     return made
 
 
-def columns(data: bytes, **more: Any) -> dict[str, list[Given]]:
+def columns(data: bytes, **more: Any) -> dict[str, list[RawValue]]:
     parts = rows(data, **more)
     return {name: [value for part in parts for value in part.columns[name]] for name in parts[0].columns}
 
@@ -208,7 +210,7 @@ def test_parquet_warns_once_a_column_when_nanoseconds_are_cut(caplog: pytest.Log
         ("[]::INT[]", []),
     ],
 )
-def test_parquet_of_duckdb_gives_values(tmp_path: Path, query: str, given: Given) -> None:
+def test_parquet_of_duckdb_gives_values(tmp_path: Path, query: str, given: RawValue) -> None:
     file = tmp_path / "a.parquet"
     with duckdb.connect() as connection:
         connection.execute(f"COPY (SELECT {query} AS v, 1 AS k) TO '{file}'")
@@ -223,7 +225,7 @@ def value_of(kind: pa.DataType, draw: random.Random) -> Any:
         return [value_of(kind.value_type, draw) for _ in range(draw.randrange(4))]
     if pa.types.is_struct(kind):
         return {part.name: value_of(part.type, draw) for part in kind}
-    makers: dict[pa.DataType, Callable[[], Given]] = {
+    makers: dict[pa.DataType, Callable[[], RawValue]] = {
         pa.int32(): lambda: draw.randrange(-9, 9),
         pa.string(): lambda: "".join(draw.choices(string.printable + "é€😀", k=draw.randrange(6))),
         pa.binary(): lambda: draw.randbytes(draw.randrange(6)),
@@ -258,7 +260,7 @@ def test_parquet_gives_what_arrow_gives_of_generated_tables(seed: int) -> None:
 
 
 def test_parquet_gives_its_columns_when_it_has_no_rows() -> None:
-    assert rows(written(pa.table({"a": pa.array([], pa.int64())}))) == [Rows((), {"a": []})]
+    assert rows(written(pa.table({"a": pa.array([], pa.int64())}))) == [ColumnRecords((), {"a": []})]
     assert rows(b"") == []
 
 

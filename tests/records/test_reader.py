@@ -17,7 +17,7 @@ from lake.contracts.contract import read_contract
 from lake.contracts.reasons import BLANK, CONTROL, Reason
 from lake.kinds.grouped_map import pickled
 from lake.records import json_members
-from lake.records.given import ABSENT, FileFault, Given, Lines, Rows
+from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue, TextRecords
 from lake.records.reader import RecordReader
 
 Declared = dict[str, object]
@@ -33,7 +33,7 @@ ADDRESS: Declared = {
 def test_reader_gives_typed_columns_in_the_order_of_its_schema() -> None:
     reader = _reader(ID, _decimal("price"), _optional("at", {"type": "long", "logicalType": "timestamp-micros"}))
     table = reader.read(
-        Lines([7, 9], [b'{"id":1,"price":1.5,"at":"2024-03-31T12:00:00Z"}', b'{"price":"2","id":2}']), {}
+        TextRecords([7, 9], [b'{"id":1,"price":1.5,"at":"2024-03-31T12:00:00Z"}', b'{"price":"2","id":2}']), {}
     )
     assert table.schema == reader.schema
     assert table.column_names == [
@@ -120,9 +120,9 @@ def test_reader_refuses_absent_fields_when_the_contract_does() -> None:
 def test_reader_refuses_a_file_without_the_columns_of_its_contract() -> None:
     reader = _reader(ID, _optional("a", "int") | {"aliases": ["old"]}, lake={"missing": "refuse"})
     with pytest.raises(FileFault, match="it has no column a"):
-        reader.check_columns(Rows([1], {"id": [1], "x": [1]}))
-    reader.check_columns(Rows([1], {"id": [1], "old": [None]}))
-    reader.check_columns(Lines([1], [b"{}"]))
+        reader.check_columns(ColumnRecords([1], {"id": [1], "x": [1]}))
+    reader.check_columns(ColumnRecords([1], {"id": [1], "old": [None]}))
+    reader.check_columns(TextRecords([1], [b"{}"]))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_reader_reads_facts_of_files_and_sources() -> None:
     )
     assert [*reader.fact_keys] == ["day", "part"]
     facts = {"day": ["2024-01-02", None, "x"], "part": ["7", None, "8"]}
-    rows = reader.read(Lines(range(3), [b'{"id":1,"part":"x"}'] * 3), facts).to_pylist()
+    rows = reader.read(TextRecords(range(3), [b'{"id":1,"part":"x"}'] * 3), facts).to_pylist()
     assert [row["_detail"] for row in rows] == [None, "part", "day: x is not date"]
     assert (rows[0]["day"], rows[0]["part"], rows[0]["_extra"]) == (date(2024, 1, 2), 7, '{"part":"x"}')
 
@@ -229,7 +229,7 @@ def test_reader_reads_the_same_by_msgspec_and_by_the_standard_library(
     reader = _reader(ID, *(_optional(name, type_) for name, type_ in types.items()))
     texts = [f'{{"id":1,"{name}":{value},"z":{value}}}'.encode() for name in types]
     variants = [each for text in texts for each in _changed(text, text.rindex(b',"z"'))]
-    lines = Lines(range(len(variants)), variants)
+    lines = TextRecords(range(len(variants)), variants)
     quickly = reader.read(lines, {})
     monkeypatch.setattr(json_members, "decode_without_loss", lambda texts, *_: [None] * len(texts))
     carefully = reader.read(lines, {})
@@ -239,7 +239,7 @@ def test_reader_reads_the_same_by_msgspec_and_by_the_standard_library(
 
 def test_reader_reads_rows_as_it_reads_the_same_records_in_json() -> None:
     reader = _reader(ID, _optional("a", "string"), {"name": "b", "type": "int", "default": 7}, ADDRESS)
-    records: list[dict[str, Given]] = [
+    records: list[dict[str, RawValue]] = [
         {"id": 1, "a": "x", "b": 2, "addr": {"city": "Graz", "zip": 1}, "z": 1.5},
         {"id": 2, "addr": {}},
         {"id": 3, "a": 5, "b": None, "addr": {}},
@@ -247,11 +247,11 @@ def test_reader_reads_rows_as_it_reads_the_same_records_in_json() -> None:
         {"a": "x", "addr": {}},
     ]
     names = ("id", "z", "a", "b", "addr")
-    columns: dict[str, Sequence[Given]] = {name: [record.get(name, ABSENT) for record in records] for name in names}
-    of_rows = reader.read(Rows(range(5), columns), {})
-    of_lines = reader.read(Lines(range(5), [json.dumps(record).encode() for record in records]), {})
+    columns: dict[str, Sequence[RawValue]] = {name: [record.get(name, ABSENT) for record in records] for name in names}
+    of_rows = reader.read(ColumnRecords(range(5), columns), {})
+    of_lines = reader.read(TextRecords(range(5), [json.dumps(record).encode() for record in records]), {})
     assert of_rows.drop_columns("_raw") == of_lines.drop_columns("_raw")
-    again = reader.read(Lines(range(5), [str(raw or "{}").encode() for raw in of_rows["_raw"].to_pylist()]), {})
+    again = reader.read(TextRecords(range(5), [str(raw or "{}").encode() for raw in of_rows["_raw"].to_pylist()]), {})
     assert again["_detail"].to_pylist()[3:] == of_rows["_detail"].to_pylist()[3:] == ["id: x is not bigint", "id"]
 
 
@@ -272,8 +272,8 @@ def test_reader_reads_rows_as_it_reads_the_same_records_in_json() -> None:
     ],
     ids=repr,
 )
-def test_reader_reads_the_text_of_a_refused_row_as_the_same_values(type_: object, value: Given) -> None:
-    rows = Rows([1, 2], {"id": ["x", 1], "v": [value, value]})
+def test_reader_reads_the_text_of_a_refused_row_as_the_same_values(type_: object, value: RawValue) -> None:
+    rows = ColumnRecords([1, 2], {"id": ["x", 1], "v": [value, value]})
     refused, taken = _reader(ID, _optional("v", type_)).read(rows, {}).to_pylist()
     assert refused["_reason"] == Reason.WRONG_TYPE
     assert taken["v"] is not None
@@ -284,7 +284,7 @@ def test_reader_reads_the_text_of_a_refused_row_as_the_same_values(type_: object
 
 def test_reader_refuses_bytes_that_are_no_text_again_when_their_row_comes_back() -> None:
     reader = _reader(ID, _optional("v", "string"))
-    [row] = reader.read(Rows([1], {"id": [1], "v": [b"\xff"]}), {}).to_pylist()
+    [row] = reader.read(ColumnRecords([1], {"id": [1], "v": [b"\xff"]}), {}).to_pylist()
     [again] = _rows(reader, row["_raw"].encode())
     assert row["_reason"] == Reason.WRONG_TYPE
     assert again["_reason"] == Reason.UNPARSEABLE
@@ -292,7 +292,7 @@ def test_reader_refuses_bytes_that_are_no_text_again_when_their_row_comes_back()
 
 def test_reader_gives_a_refused_row_the_same_members_when_it_comes_back() -> None:
     reader = _reader(ID, _optional("v", "string"))
-    [row] = reader.read(Rows([1], {"id": ["x"], "v": [None], "more": [None], "other": [1]}), {}).to_pylist()
+    [row] = reader.read(ColumnRecords([1], {"id": ["x"], "v": [None], "more": [None], "other": [1]}), {}).to_pylist()
     assert row["_raw"] == '{"id":"x","v":null,"other":1}'
     [again] = _rows(reader, row["_raw"].replace('"x"', "1").encode())
     assert (again["_reason"], again["_extra"]) == (None, '{"other":1}')
@@ -302,7 +302,7 @@ def test_reader_gives_a_refused_row_the_same_members_when_it_comes_back() -> Non
 def test_reader_refuses_rows_with_no_character_as_it_refuses_their_json(type_: str) -> None:
     reader = _reader(ID, _optional("v", type_))
     for column in ["a\uffff"], pa.array(["a\uffff"]):
-        [row] = reader.read(Rows([1], {"id": [1], "v": column}), {}).to_pylist()
+        [row] = reader.read(ColumnRecords([1], {"id": [1], "v": column}), {}).to_pylist()
         [again] = _rows(reader, row["_raw"].encode())
         assert (again["_reason"], again["_detail"]) == (row["_reason"], row["_detail"])
 
@@ -315,22 +315,22 @@ def test_reader_reads_columns_of_arrow() -> None:
         "b": pa.array(["x", None]),
         "z": pa.array([None, "y"]),
     }
-    first, second = reader.read(Rows([1, 2], columns), {}).to_pylist()
+    first, second = reader.read(ColumnRecords([1, 2], columns), {}).to_pylist()
     assert (first["id"], first["a"], first["b"], first["_extra"], first["_lacks0"]) == (1, 7, "x", None, 0)
     assert (second["_reason"], second["_detail"]) == (Reason.MISSING, "id")
     assert second["_raw"] == '{"id":null,"a":3,"b":null,"z":"y"}'
 
 
 def test_reader_keeps_undeclared_members_of_rows_as_json() -> None:
-    address: Given = {
+    address: RawValue = {
         "city": "Graz",
         "since": date(2024, 1, 2),
         "at": float("nan"),
         "key": b"\x00",
         "n": Decimal("1.50"),
     }
-    columns: dict[str, Sequence[Given]] = {"id": [1, 2, 3], "addr": [address] * 3, "b": [b"\x01", None, "\uffff"]}
-    rows = _reader(ID, ADDRESS).read(Rows([1, 2, 3], columns), {}).to_pylist()
+    columns: dict[str, Sequence[RawValue]] = {"id": [1, 2, 3], "addr": [address] * 3, "b": [b"\x01", None, "\uffff"]}
+    rows = _reader(ID, ADDRESS).read(ColumnRecords([1, 2, 3], columns), {}).to_pylist()
     kept = '{"addr":{"at":"NaN","key":"AA==","n":1.50,"since":"2024-01-02"}'
     assert [row["_extra"] for row in rows] == [kept + ',"b":"AQ=="}', kept + "}", None]
     assert (rows[2]["_reason"], rows[2]["_detail"]) == (Reason.UNPARSEABLE, "b: U+FFFF, which is no character")
@@ -338,8 +338,8 @@ def test_reader_keeps_undeclared_members_of_rows_as_json() -> None:
 
 def test_reader_opens_rows_in_an_envelope() -> None:
     reader = _reader(ID, lake={"envelope": "debezium"})
-    columns: dict[str, Sequence[Given]] = {"op": ["c", None, ABSENT], "after": [{"id": 1, "z": 2}, None, ABSENT]}
-    rows = Rows([1, 2, 3], columns, {2: ("cannot be taken apart", "x")})
+    columns: dict[str, Sequence[RawValue]] = {"op": ["c", None, ABSENT], "after": [{"id": 1, "z": 2}, None, ABSENT]}
+    rows = ColumnRecords([1, 2, 3], columns, {2: ("cannot be taken apart", "x")})
     reader.check_columns(rows)
     change, other, broken = reader.read(rows, {}).to_pylist()
     assert (change["_reason"], change["id"], change["_extra"]) == (None, 1, '{"z":2}')
@@ -348,7 +348,7 @@ def test_reader_opens_rows_in_an_envelope() -> None:
 
 
 def test_reader_keeps_the_text_of_a_row_that_cannot_be_taken_apart() -> None:
-    rows = Rows([1, 2], {"id": [ABSENT, 5]}, {0: ("not as many columns as the header", "1,2,3")})
+    rows = ColumnRecords([1, 2], {"id": [ABSENT, 5]}, {0: ("not as many columns as the header", "1,2,3")})
     broken, row = _reader(ID).read(rows, {}).to_pylist()
     assert broken["_reason"] == Reason.UNPARSEABLE
     assert (broken["_detail"], broken["_raw"]) == ("not as many columns as the header", "1,2,3")
@@ -378,8 +378,8 @@ def test_reader_opens_messages_in_an_envelope() -> None:
 
 def test_reader_reads_no_records() -> None:
     reader = _reader(ID, ADDRESS)
-    assert reader.read(Lines([], []), {}).schema == reader.schema
-    assert reader.read(Rows([], {}), {}).num_rows == 0
+    assert reader.read(TextRecords([], []), {}).schema == reader.schema
+    assert reader.read(ColumnRecords([], {}), {}).num_rows == 0
 
 
 def test_reader_reads_in_a_process_without_lake() -> None:
@@ -394,10 +394,10 @@ reader, lines, changes, change = pickle.load(sys.stdin.buffer)
 print(reader.read(lines, {}).to_pydict()["_detail"] + changes.read(change, {}).to_pydict()["_detail"])
 """
     reader = _reader(ID, ADDRESS, _optional("at", {"type": "long", "logicalType": "timestamp-micros"}))
-    lines = Lines(range(3), [b'{"id":1,"addr":{"x":1},"at":"2024-01-01T00:00:00Z"}', b"{}", b'{"id":1.5,"id":1}'])
+    lines = TextRecords(range(3), [b'{"id":1,"addr":{"x":1},"at":"2024-01-01T00:00:00Z"}', b"{}", b'{"id":1.5,"id":1}'])
     changes = _reader(ID, lake={"envelope": "debezium"})
     change = b'{"schema":{"fields":[]},"payload":{"op":"c","after":{"id":"x"}}}'
-    task = pickled((reader, lines, changes, Lines([1], [change])))
+    task = pickled((reader, lines, changes, TextRecords([1], [change])))
     run = subprocess.run([sys.executable, "-c", script], input=task, capture_output=True, check=True)
     assert run.stdout.decode().strip() == str(
         [None, "id", "not one JSON object: duplicate field name", "id: x is not bigint"]
@@ -427,5 +427,5 @@ def _decimal(name: str) -> Declared:
 
 
 def _rows(reader: RecordReader, *texts: bytes) -> list[Row]:
-    rows: list[Row] = reader.read(Lines(range(len(texts)), texts), {}).to_pylist()
+    rows: list[Row] = reader.read(TextRecords(range(len(texts)), texts), {}).to_pylist()
     return rows

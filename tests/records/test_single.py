@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 
 from lake.contracts.contract import Contract, read_contract
-from lake.records.given import Lines
-from lake.records.single import EXTRA, NotTaken, SingleReader
+from lake.records.raw_values import TextRecords
+from lake.records.single_reader import EXTRA, RecordRejected, SingleReader
 from tests.contracts.odd import FIELDS, NUMBERS, TEXTS, TIMES, may, record
 from tests.shop import contract
 
@@ -91,7 +91,7 @@ def read(name: str) -> Contract:
 def singly(single: SingleReader, text: bytes, facts: dict[str, str]) -> dict[str, Any] | tuple[str, str]:
     try:
         return single.values(text, facts)
-    except NotTaken as refusal:
+    except RecordRejected as refusal:
         return refusal.reason, refusal.detail
 
 
@@ -102,7 +102,7 @@ def test_single_reader_gives_what_columns_give(name: str) -> None:
     texts = [MAKERS[name](chance).encode("utf-8", "surrogatepass") for _ in range(RECORDS)]
     facts = [FACTS | {"http.id": f"é {number}"} for number in range(RECORDS)]
     by_name = {name: [each[key] for each in facts] for name, key in single.fact_keys.items()}
-    table = single.read(Lines(range(RECORDS), texts), by_name)
+    table = single.read(TextRecords(range(RECORDS), texts), by_name)
     fields, reasons = [reader.field.name for reader in single._readers], set[str]()
     for text, of, row in zip(texts, facts, table.to_pylist(), strict=True):
         found = singly(single, text, of)
@@ -163,6 +163,6 @@ def test_single_reader_has_the_defaults_of_fields() -> None:
     ],
 )
 def test_single_reader_says_why_it_refuses(text: bytes, refusal: str) -> None:
-    with pytest.raises(NotTaken) as found:
+    with pytest.raises(RecordRejected) as found:
         SingleReader(read("nested"), BYTES).values(text, FACTS)
     assert str(found.value) == refusal

@@ -10,16 +10,16 @@ import pytest
 
 from lake.contracts.fields import Field
 from lake.contracts.written_form import LETTERS, Form
-from lake.records.given import Given, Number, Wrong
+from lake.records.raw_values import JsonNumber, RawValue, WrongValue
 from lake.records.values import reader
 
 REFUSED = "refused"
 
 
-def read(kind: str, form: Form, given: Given) -> Any:
+def read(kind: str, form: Form, given: RawValue) -> Any:
     try:
         return reader(Field("f", kind, form=form))(given)
-    except Wrong:
+    except WrongValue:
         return REFUSED
 
 
@@ -142,7 +142,7 @@ def test_hour_24_is_the_end_of_a_day_if_declared() -> None:
         ("days", "19813.5", REFUSED),
         ("seconds", "1711886400", datetime(2024, 3, 31, 12)),
         ("seconds", "+1711886400.0000019", datetime(2024, 3, 31, 12, 0, 0, 1)),
-        ("seconds", Number("-0.0000001"), datetime(1969, 12, 31, 23, 59, 59, 999999)),
+        ("seconds", JsonNumber("-0.0000001"), datetime(1969, 12, 31, 23, 59, 59, 999999)),
         ("seconds", 1711886400.5, datetime(2024, 3, 31, 12, 0, 0, 500000)),
         ("seconds", "9999999999999", REFUSED),
         ("seconds", "1e999", REFUSED),
@@ -155,7 +155,7 @@ def test_hour_24_is_the_end_of_a_day_if_declared() -> None:
         ("nanos", "-1", datetime(1969, 12, 31, 23, 59, 59, 999999)),
     ],
 )
-def test_count_since_1970_is_read_in_its_unit(unit: str, given: Given, expected: Any) -> None:
+def test_count_since_1970_is_read_in_its_unit(unit: str, given: RawValue, expected: Any) -> None:
     form = Form(f"epoch-{unit}")
     assert read("timestamp_ntz", form, given) == expected
     is_midnight = isinstance(expected, datetime) and expected.hour == 0 and expected.microsecond == 0
@@ -164,8 +164,8 @@ def test_count_since_1970_is_read_in_its_unit(unit: str, given: Given, expected:
 
 def test_number_is_read_in_a_format_by_its_digits_and_a_typed_time_as_it_is() -> None:
     form = Form("yyyyMMdd")
-    assert read("date", form, Number("20240229")) == date(2024, 2, 29)
+    assert read("date", form, JsonNumber("20240229")) == date(2024, 2, 29)
     assert read("date", form, 20240229) == date(2024, 2, 29)
-    assert read("date", form, Number("1711875900000")) == REFUSED
+    assert read("date", form, JsonNumber("1711875900000")) == REFUSED
     assert read("date", form, date(2024, 2, 29)) == date(2024, 2, 29)
     assert read("date", form, datetime(2024, 2, 29, 1)) == REFUSED

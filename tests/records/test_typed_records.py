@@ -15,7 +15,7 @@ import pytest
 from lake.contracts.contract import read_contract
 from lake.contracts.csv_options import UNSAID
 from lake.records.files import read_file
-from lake.records.given import Rows
+from lake.records.raw_values import ColumnRecords
 from lake.records.reader import RecordReader
 from tests import shop
 from tests.bad_input import hostile
@@ -36,7 +36,7 @@ def records(reader: RecordReader, data: bytes, name: str = "a.parquet") -> list[
 
 def tables(reader: RecordReader, data: bytes, name: str) -> Iterator[pa.Table]:
     for part in read_file(BytesIO(data), name, UNSAID, record_bytes=1 << 20, declared=reader.names):
-        assert isinstance(part, Rows)
+        assert isinstance(part, ColumnRecords)
         yield reader.read(part, {})
 
 

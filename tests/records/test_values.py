@@ -14,8 +14,8 @@ from lake.contracts import literals
 from lake.contracts.fields import Field
 from lake.contracts.written_form import Form
 from lake.records import times as records_times
-from lake.records.given import ABSENT, Given, Number, Wrong
 from lake.records.json_value import DEPTH, NotJson, decode, encode
+from lake.records.raw_values import ABSENT, JsonNumber, RawValue, WrongValue
 from lake.records.values import reader, shown
 from tests.records import stated, texts
 
@@ -27,15 +27,15 @@ def field(kind: str, **more: Any) -> Field:
     return Field("f", kind, epoch=MICROS.get(kind, 0), **more)
 
 
-def read(of: Field, given: Given) -> Any:
+def read(of: Field, given: RawValue) -> Any:
     try:
         return reader(of)(given)
-    except Wrong:
+    except WrongValue:
         return REFUSED
 
 
-def refusal(of: Field, given: Given) -> str:
-    with pytest.raises(Wrong) as raised:
+def refusal(of: Field, given: RawValue) -> str:
+    with pytest.raises(WrongValue) as raised:
         reader(of)(given)
     return str(raised.value)
 
@@ -84,20 +84,20 @@ def test_number_is_rounded_once_near_ties(kind: str) -> None:
 
 def test_number_of_json_is_read_as_it_is_written() -> None:
     for kind, given, expected in (
-        ("string", Number("1.10"), "1.10"),
-        ("string", Number("-0"), "-0"),
-        ("int", Number("5.0"), 5),
-        ("decimal(9,2)", Number("1e2"), Decimal("100.00")),
-        ("boolean", Number("1"), True),
-        ("boolean", Number("1.0"), REFUSED),
+        ("string", JsonNumber("1.10"), "1.10"),
+        ("string", JsonNumber("-0"), "-0"),
+        ("int", JsonNumber("5.0"), 5),
+        ("decimal(9,2)", JsonNumber("1e2"), Decimal("100.00")),
+        ("boolean", JsonNumber("1"), True),
+        ("boolean", JsonNumber("1.0"), REFUSED),
         ("boolean", 0, False),
-        ("date", Number("19000"), date(2022, 1, 8)),
-        ("date", Number("1.5"), REFUSED),
+        ("date", JsonNumber("19000"), date(2022, 1, 8)),
+        ("date", JsonNumber("1.5"), REFUSED),
         ("date", 2_932_897, REFUSED),
-        ("timestamp", Number("-1"), datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
+        ("timestamp", JsonNumber("-1"), datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
         ("timestamp", 253402300800000000, REFUSED),
         ("timestamp_ntz", 1_000_000, datetime(1970, 1, 1, 0, 0, 1)),
-        ("binary", Number("1234"), REFUSED),
+        ("binary", JsonNumber("1234"), REFUSED),
         ("int", True, REFUSED),
         ("double", True, REFUSED),
         ("string", True, "true"),
@@ -134,7 +134,7 @@ CEST = timezone(timedelta(hours=2))
         ("string", NOON.replace(tzinfo=UTC), "2024-03-31T12:00:00.000005+00:00"),
         ("string", time(9, 5), "09:05:00"),
         ("string", date(2024, 3, 31), "2024-03-31"),
-        ("string", [Number("1.10"), "ä", None, {"b": True, "a": []}], '[1.10,"ä",null,{"b":true,"a":[]}]'),
+        ("string", [JsonNumber("1.10"), "ä", None, {"b": True, "a": []}], '[1.10,"ä",null,{"b":true,"a":[]}]'),
         ("date", date(2024, 3, 31), date(2024, 3, 31)),
         ("date", NOON, REFUSED),
         ("date", datetime(2024, 3, 31), date(2024, 3, 31)),
@@ -157,7 +157,7 @@ CEST = timezone(timedelta(hours=2))
         ("int", ABSENT, None),
     ],
 )
-def test_typed_value_is_taken_without_loss(kind: str, given: Given, expected: Any) -> None:
+def test_typed_value_is_taken_without_loss(kind: str, given: RawValue, expected: Any) -> None:
     assert same(read(field(kind), given), expected)
 
 
@@ -170,13 +170,13 @@ RECORD = Field("f", "struct<item:int,day:date>", parts=(INT, DAY))
 @pytest.mark.parametrize(
     ("of", "given", "expected"),
     [
-        (LIST, [1, Number("2.0"), "3", None], [1, 2, 3, None]),
+        (LIST, [1, JsonNumber("2.0"), "3", None], [1, 2, 3, None]),
         (LIST, '[1, "2"]', [1, 2]),
         (LIST, [1, "x"], REFUSED),
         (LIST, {"a": 1}, REFUSED),
         (LIST, "[1, 1.5]", REFUSED),
         (LIST, "[1", REFUSED),
-        (LIST, Number("1"), REFUSED),
+        (LIST, JsonNumber("1"), REFUSED),
         (MAP, {"b": 1, "a": None}, [("b", 1), ("a", None)]),
         (MAP, '{"a": 1, "a": 1}', REFUSED),
         (MAP, '{"a": NaN}', REFUSED),
@@ -187,7 +187,7 @@ RECORD = Field("f", "struct<item:int,day:date>", parts=(INT, DAY))
         (RECORD, {"day": "2023-02-29"}, REFUSED),
     ],
 )
-def test_nested_value_is_read_part_by_part(of: Field, given: Given, expected: Any) -> None:
+def test_nested_value_is_read_part_by_part(of: Field, given: RawValue, expected: Any) -> None:
     assert same(read(of, given), expected)
 
 
@@ -200,7 +200,7 @@ MONEY = Form("", ",", ".")
         ("decimal(12,2)", MONEY, "1.234.567,89", Decimal("1234567.89")),
         ("decimal(12,2)", MONEY, "-1234,5", Decimal("-1234.50")),
         ("decimal(12,2)", MONEY, "19.90", REFUSED),
-        ("decimal(12,2)", MONEY, Number("19.90"), Decimal("19.90")),
+        ("decimal(12,2)", MONEY, JsonNumber("19.90"), Decimal("19.90")),
         ("decimal(12,2)", MONEY, "1.2345", REFUSED),
         ("decimal(12,2)", MONEY, "1,234", REFUSED),
         ("bigint", Form("", ".", " "), "1 234 567", 1234567),
@@ -210,7 +210,7 @@ MONEY = Form("", ",", ".")
         ("double", Form("", ","), "1.5", REFUSED),
     ],
 )
-def test_number_has_the_signs_of_its_form(kind: str, form: Form, given: Given, expected: Any) -> None:
+def test_number_has_the_signs_of_its_form(kind: str, form: Form, given: RawValue, expected: Any) -> None:
     assert same(read(field(kind, form=form), given), expected)
 
 
@@ -245,7 +245,7 @@ def test_number_has_the_signs_of_its_form(kind: str, form: Form, given: Given, e
         ("decimal(9,2)", "free", "is not decimal(9,2)"),
     ],
 )
-def test_refusal_names_the_attribute_that_would_read_the_value(kind: str, given: Given, told: str) -> None:
+def test_refusal_names_the_attribute_that_would_read_the_value(kind: str, given: RawValue, told: str) -> None:
     assert refusal(field(kind), given) == told
 
 
@@ -265,7 +265,7 @@ def test_refusal_reports_a_machine_without_time_zones(monkeypatch: pytest.Monkey
 
 
 def test_shown_is_the_beginning_of_a_value_as_it_is_written() -> None:
-    assert shown(Number("1.10")) == "1.10"
+    assert shown(JsonNumber("1.10")) == "1.10"
     assert shown(["x" * 300]) == '["' + "x" * 198
     assert shown(b"a\xff") == "a\\xff"
 

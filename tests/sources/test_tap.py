@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.records.single import NotTaken, SingleReader
+from lake.records.single_reader import RecordRejected, SingleReader
 from lake.sources.declared import sound_sources
 from lake.sources.source import Progress
 from lake.sources.tap import TapSource, command_line_tap
@@ -181,7 +181,7 @@ def test_tap_delivers_a_line_that_is_no_json_as_a_record_that_is_refused(project
         assert state(source.read(None, taken)) == {"row": 2}
         source.close()
         assert [record.text for _, record in taken.records] == ['{"number": 1}', LINES[line], '{"number": 2}']
-        with pytest.raises(NotTaken, match="unparseable: not one JSON object"):
+        with pytest.raises(RecordRejected, match="unparseable: not one JSON object"):
             SingleReader(load_contracts(project)["rows"], 1000).values(LINES[line].encode(), {})
 
 
@@ -201,7 +201,7 @@ def test_tap_delivers_bytes_that_are_no_text_as_a_record_that_is_refused(project
     source.read(None, taken)
     source.close()
     [(_, record)] = taken.records
-    with pytest.raises(NotTaken, match="unparseable: U\\+FFFF, which is no character"):
+    with pytest.raises(RecordRejected, match="unparseable: U\\+FFFF, which is no character"):
         SingleReader(load_contracts(project)["rows"], 1000).values(record.text.encode(), {})
 
 

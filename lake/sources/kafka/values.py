@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from lake.errors import DeclarationError, LakeError, Unavailable, install
 from lake.records import avro_values, json_value
-from lake.records.given import Given
+from lake.records.raw_values import RawValue
 from lake.sources.kafka.options import KafkaOptions
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class AvroDecoder:
         return text
 
 
-def _as_json(given: Given) -> Given:
+def _as_json(given: RawValue) -> RawValue:
     match given:
         case dict():
             return {name: _as_json(part) for name, part in given.items()}

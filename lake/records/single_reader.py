@@ -1,4 +1,4 @@
-"""Reader of one record at a time, for requests of a few: the checks of RecordReader in their order, without columns."""
+"""Reader of single records for small requests: the checks of RecordReader in the same order, without columns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow.compute as pc
 
 from lake.contracts.reasons import CONTROL, Reason
-from lake.records.field_reader import NOT_TEXT, FieldReader, Refusals, is_number
-from lake.records.given import ABSENT, Given, Lines, Wrong
+from lake.records.field_reader import NOT_TEXT, FieldReader, Rejections, is_number
+from lake.records.raw_values import ABSENT, RawValue, TextRecords, WrongValue
 from lake.records.reader import RecordReader
 from lake.records.values import Value, reader
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from lake.contracts.contract import Contract
 
 FEW: Final = 20
-"""Records that cost less one by one than in columns."""
+"""Most records that are faster to read one by one."""
 EXTRA: Final = "_extra"
 
 
-class NotTaken(ValueError):
-    """A record that its contract refuses: the reason, and the detail."""
+class RecordRejected(ValueError):
+    """A record violates its contract: reason and detail."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -30,9 +30,9 @@ class NotTaken(ValueError):
 
 
 class SingleReader(RecordReader):
-    """Reads single records of one contract. It refuses what the log refuses, except for what needs SQL.
+    """Reader of single records of one contract. It rejects what the log rejects, except for checks in SQL.
 
-    Its checks of the key, the subject and the time are those of `lake.ingest.event_columns`.
+    Its checks of key, subject and time equal those of `lake.ingest.event_columns`.
     """
 
     def __init__(self, contract: Contract, record_bytes: int) -> None:
@@ -42,48 +42,49 @@ class SingleReader(RecordReader):
         self._needed = tuple(_needed(contract))
 
     def values(self, text: bytes, facts: Mapping[str, str]) -> dict[str, Any]:
-        """Return the value of each field as Arrow has it, and EXTRA. Raise NotTaken if the record is refused.
-
-        A message that is no event of the stream has no values.
+        """Return the value of each field, as Arrow returns it, and EXTRA; {} for a control message. Raises
+        RecordRejected.
         """
         members = self._of_lines([text])
         if 0 in members.broken:
             if members.broken[0][0] == CONTROL:
                 return {}
-            raise NotTaken(*members.broken[0])
-        refusals = Refusals()
-        given: dict[str, Sequence[Given]] = {name: [facts.get(fact, ABSENT)] for name, fact in self.fact_keys.items()}
-        given |= {one.field.name: one.given(members.columns, 1, refusals) for one in self._of_record}
-        extra = self._extra(members, refusals)
+            raise RecordRejected(*members.broken[0])
+        rejections = Rejections()
+        given: dict[str, Sequence[RawValue]] = {
+            name: [facts.get(fact, ABSENT)] for name, fact in self.fact_keys.items()
+        }
+        given |= {one.field.name: one.given(members.columns, 1, rejections) for one in self._of_record}
+        extra = self._extra(members, rejections)
         if self._refuses_missing:
-            self._refuse_missing(given, refusals)
-        if refusals.by_index:
-            raise NotTaken(*refusals.by_index[0])
+            self._refuse_missing(given, rejections)
+        if rejections.by_index:
+            raise RecordRejected(*rejections.by_index[0])
         optional = members.optional
         values = {name: one.value(given[name][0], optional=name in optional) for name, one in self._singles}
         for name, reason in self._needed:
             if values[name] is None:
-                raise NotTaken(reason, name)
+                raise RecordRejected(reason, name)
         return {**values, EXTRA: extra.get(0)}
 
-    def refused(self, records: Sequence[tuple[bytes, Mapping[str, str]]]) -> Iterator[tuple[int, NotTaken]]:
-        """Yield the refused among `records`, each a text with its facts, by their index."""
+    def refused(self, records: Sequence[tuple[bytes, Mapping[str, str]]]) -> Iterator[tuple[int, RecordRejected]]:
         if len(records) > FEW:
             yield from self._refused_at_once(records)
             return
         for index, (text, facts) in enumerate(records):
             try:
                 self.values(text, facts)
-            except NotTaken as refusal:
+            except RecordRejected as refusal:
                 yield index, refusal
 
     def default(self, name: str) -> Value:
-        """Return the value of a field that a record lacks; None for null."""
         return dict(self._singles)[name].default
 
-    def _refused_at_once(self, records: Sequence[tuple[bytes, Mapping[str, str]]]) -> Iterator[tuple[int, NotTaken]]:
+    def _refused_at_once(
+        self, records: Sequence[tuple[bytes, Mapping[str, str]]]
+    ) -> Iterator[tuple[int, RecordRejected]]:
         facts = {name: [each.get(fact) for _, each in records] for name, fact in self.fact_keys.items()}
-        table = self.read(Lines(range(len(records)), [text for text, _ in records]), facts)
+        table = self.read(TextRecords(range(len(records)), [text for text, _ in records]), facts)
         reasons, details = table["_reason"], table["_detail"]
         found: dict[int, tuple[str, str]] = {
             index: (reasons[index].as_py(), details[index].as_py())
@@ -92,48 +93,44 @@ class SingleReader(RecordReader):
         for name, reason in self._needed:
             for index in pc.indices_nonzero(table[name].is_null()).to_pylist():
                 found.setdefault(index, (reason, name))
-        yield from ((index, NotTaken(*found[index])) for index in sorted(found) if found[index][0] != CONTROL)
+        yield from ((index, RecordRejected(*found[index])) for index in sorted(found) if found[index][0] != CONTROL)
 
 
 class _Single:
-    """Checks of a FieldReader for one value instead of a column."""
-
     def __init__(self, of: FieldReader) -> None:
         self._of, self._read, self._field = of, reader(of.field), of.field
         self._limits = [(bound, bound.limit.as_py()) for bound in of.bounds]
         self.default: Value = None if of.default is None else of.default[0].as_py()
 
-    def value(self, given: Given, *, optional: bool) -> Value:
-        """Return the value of the field. Raise NotTaken."""
+    def value(self, given: RawValue, *, optional: bool) -> Value:
         if given is None and self._field.nullable:
             return None
         if given is ABSENT or given is None:
             if self._of.default_fault:
-                raise NotTaken(Reason.WRONG_TYPE, self._of.default_fault)
+                raise RecordRejected(Reason.WRONG_TYPE, self._of.default_fault)
             if self._of.default is None and not self._field.nullable and not optional:
-                raise NotTaken(Reason.MISSING, self._field.name)
+                raise RecordRejected(Reason.MISSING, self._field.name)
             value = self.default
         else:
             try:
                 value = self._read(given)
-            except Wrong as wrong:
-                raise NotTaken(Reason.WRONG_TYPE, f"{self._of.shown(given)} {wrong}") from None
+            except WrongValue as wrong:
+                raise RecordRejected(Reason.WRONG_TYPE, f"{self._of.shown(given)} {wrong}") from None
             if self._field.text_only and is_number(given):
-                raise NotTaken(Reason.WRONG_TYPE, f"{self._of.shown(given)} {NOT_TEXT}")
+                raise RecordRejected(Reason.WRONG_TYPE, f"{self._of.shown(given)} {NOT_TEXT}")
         if value is not None:
             self._check(value, given)
         return value
 
-    def _check(self, value: Any, given: Given) -> None:
+    def _check(self, value: Any, given: RawValue) -> None:
         if self._field.symbols and value not in self._field.symbols:
-            raise NotTaken(Reason.NOT_IN_ENUM, f"{self._of.shown(given)} {self._of.not_in_enum}")
+            raise RecordRejected(Reason.NOT_IN_ENUM, f"{self._of.shown(given)} {self._of.not_in_enum}")
         for bound, limit in self._limits:
-            if value < limit if bound.below else not value <= limit:  # NaN is above
-                raise NotTaken(Reason.OUT_OF_BOUNDS, f"{self._of.shown(given)} {bound.words}")
+            if value < limit if bound.below else not value <= limit:  # NaN is above all numbers
+                raise RecordRejected(Reason.OUT_OF_BOUNDS, f"{self._of.shown(given)} {bound.words}")
 
 
 def _needed(contract: Contract) -> Iterator[tuple[str, Reason]]:
-    """Yield the fields without which a record is no event, if all records have to be events of a key."""
     if contract.broadcast or (contract.horizon and contract.horizon.punctuation):
         return
     yield from ((name, Reason.NULL_KEY) for name in contract.key)

@@ -1,4 +1,4 @@
-"""Bits of the fields that a record lacks: one integer column for every 62 fields that may be absent."""
+"""Bit masks of the fields that a record lacks: one integer column for every 62 optional fields."""
 
 from __future__ import annotations
 

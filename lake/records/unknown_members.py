@@ -1,6 +1,6 @@
-"""Members of records that their contract does not declare: found in a value, and read from `_extra`.
+"""Undeclared members of records: found in values, and read from `_extra`.
 
-A path is as a person writes it: `addr.zip`, `lines[].x` for the items of an array or the values of a map.
+Paths are written `addr.zip`, or `lines[].x` for items of an array or values of a map.
 """
 
 from __future__ import annotations
@@ -9,51 +9,51 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lake.contracts.fields import Field
-from lake.records.given import Given
 from lake.records.json_members import encoder
 from lake.records.json_value import parsed
+from lake.records.raw_values import RawValue
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Unknown(NamedTuple):
-    """A member that no field declares: its keys from the record on, its path, its value, and the fields beside it."""
+class UnknownMember(NamedTuple):
+    """Undeclared member: its keys, path and value, and the fields `beside` it."""
 
     keys: tuple[str, ...]
     path: str
-    value: Given
+    value: RawValue
     beside: tuple[Field, ...]
 
 
 def by_names(fields: Iterable[Field]) -> dict[str, Field]:
-    """Return fields by every name that records have for them; of two, the later one."""
+    """Return fields by all their names; the later one wins."""
     return {name: field for field in fields for name in field.names}
 
 
-def unknown_members(extra: Mapping[str, Given], known: Mapping[str, Field]) -> Iterator[Unknown]:
-    """Yield the members of `_extra` that the `known` fields do not declare, also within these."""
+def unknown_members(extra: Mapping[str, RawValue], known: Mapping[str, Field]) -> Iterator[UnknownMember]:
+    """Yield the members of `_extra` that the `known` fields do not declare, at any depth."""
     yield from _of_record(extra, known, (), "")
 
 
 def _of_record(
-    members: Mapping[str, Given], known: Mapping[str, Field], keys: tuple[str, ...], path: str
-) -> Iterator[Unknown]:
+    members: Mapping[str, RawValue], known: Mapping[str, Field], keys: tuple[str, ...], path: str
+) -> Iterator[UnknownMember]:
     beside = tuple(dict.fromkeys(known.values()))
     for name, value in members.items():
         at, shown = (*keys, name), f"{path}.{name}" if path else name
         if name in known:
             yield from _within(known[name], value, at, shown)
         else:
-            yield Unknown(at, shown, value, beside)
+            yield UnknownMember(at, shown, value, beside)
 
 
-def _within(field: Field, value: Given, keys: tuple[str, ...], path: str) -> Iterator[Unknown]:
+def _within(field: Field, value: RawValue, keys: tuple[str, ...], path: str) -> Iterator[UnknownMember]:
     if field.type.startswith("struct<"):
         if isinstance(value, dict):
             yield from _of_record(value, by_names(field.parts), keys, path)
     elif field.nested:
-        items: Iterable[tuple[Any, Given]] = ()
+        items: Iterable[tuple[Any, RawValue]] = ()
         if isinstance(value, list):
             items = enumerate(value)
         elif isinstance(value, dict):
@@ -63,18 +63,18 @@ def _within(field: Field, value: Given, keys: tuple[str, ...], path: str) -> Ite
 
 
 def has_records(field: Field) -> bool:
-    """Return whether values of a field may have members that its type lacks."""
+    """Return whether values of a field may have undeclared members."""
     return field.type.startswith("struct") or any(has_records(part) for part in field.parts)
 
 
-def undeclared_members(field: Field, value: Given) -> dict[str, Given]:
-    """Return the members that the type of `field` lacks: of items by their index, of a map's values by their key."""
+def undeclared_members(field: Field, value: RawValue) -> dict[str, RawValue]:
+    """Return the members that the type of `field` lacks: by index in lists, by key in maps."""
     value = parsed(value)
     if isinstance(value, list):
         value = {str(index): item for index, item in enumerate(value)}
     if not field.parts or not isinstance(value, dict):
         return {}
-    kept: dict[str, Given] = {}
+    kept: dict[str, RawValue] = {}
     parts = {part.name: part for part in field.parts}
     for name, given in value.items():
         part = parts.get(name) if field.type.startswith("struct") else field.parts[0]
@@ -86,7 +86,7 @@ def undeclared_members(field: Field, value: Given) -> dict[str, Given]:
 
 
 def known_paths(fields: Iterable[Field]) -> set[str]:
-    """Return the paths of all that fields declare."""
+    """Return the paths of everything that fields declare."""
     return {path for name, field in by_names(fields).items() for path in _paths(field, name)}
 
 
@@ -97,7 +97,7 @@ def _paths(field: Field, path: str) -> Iterator[str]:
 
 
 def unknown_paths(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
-    """Return for each `_extra` the paths of its unknown members, each once; null if there are none."""
+    """Return the distinct paths of unknown members of each `_extra`; null if there are none."""
     import pyarrow as pa
 
     found = ({each.path for each in unknown_members(object_of(text), fields)} for text in extras.to_pylist())
@@ -105,7 +105,7 @@ def unknown_paths(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
 
 
 def undeclared(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
-    """Return each `_extra` without what the fields declare, in one spelling: null if nothing is left."""
+    """Return each `_extra` without declared members, in canonical JSON; null if nothing is left."""
     import pyarrow as pa
 
     return pa.array([_rest(text, fields) for text in extras.to_pylist()], pa.string())
@@ -121,7 +121,7 @@ def _rest(text: str | None, fields: Mapping[str, Field]) -> str | None:
     return encoder().encode(left).decode() if left else None
 
 
-def object_of(text: str | None) -> Mapping[str, Given]:
-    """Return the members of `_extra`; none if it is null, or sealed."""
+def object_of(text: str | None) -> Mapping[str, RawValue]:
+    """Return the members of `_extra`; {} if it is null or encrypted."""
     value = parsed(text)
     return value if isinstance(value, dict) else {}

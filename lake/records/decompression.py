@@ -1,4 +1,4 @@
-"""Bytes of files of text: unpacked, bounded, and known to be in the encoding that is declared."""
+"""Bytes of text files: decompressed, bounded, and checked for the declared encoding."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from typing import BinaryIO, Final
 
 import pyarrow as pa
 
-from lake.records.given import FileFault
+from lake.records.raw_values import FileFault
 
 PACKINGS: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".zip": "zip"}
 OVERSIZED: Final = "oversized: "
 RECORDS_A_LINE: Final = 16
-"""A file with a line longer than this many of the longest record is refused as a whole."""
+"""Most bytes of a line, as a multiple of the record limit; a longer line rejects the file."""
 EXPANSION: Final = 100
-"""How many times its size a file may be when it is unpacked."""
+"""Most bytes of a decompressed file, as a multiple of its size."""
 COLUMNS: Final = 5000
 OF_A_MAC: Final = "__MACOSX/"
-"""Folder in an archive for attributes of its files."""
 HEAD: Final = 1 << 16
 CHUNK: Final = 1 << 20
-"""How many bytes are read at a time."""
+"""Bytes read at a time."""
 
 MARKS: Final = (
     (b"\xff\xfe\0\0", "utf-32"),
@@ -32,7 +31,7 @@ MARKS: Final = (
     (b"\xfe\xff", "utf-16"),
     (codecs.BOM_UTF8, "utf-8"),
 )
-"""Byte order marks and the encodings that they begin."""
+"""Byte order marks and their encodings."""
 MAGIC: Final = {
     b"PK\x03\x04": "a zip archive: end its name in .zip",
     b"\x1f\x8b": "packed by gzip: end its name in .gz",
@@ -49,20 +48,20 @@ def line_bytes(record_bytes: int) -> int:
 
 
 def expands(size: int) -> str:
-    """Return the fault of a file of `size` bytes that is much larger when it is unpacked."""
+    """Return the fault of a file that expands too much."""
     return f"{OVERSIZED}unpacked, its {size:,} bytes are more than {EXPANSION} times as many"
 
 
 def check_columns(count: int) -> None:
-    """Raise FileFault for a file with `count` columns if these are too many."""
+    """Raise FileFault if `count` columns are too many."""
     if count > COLUMNS:
         raise FileFault(f"{OVERSIZED}{count:,} columns, limit {COLUMNS:,}")
 
 
-class Unpacked:
-    """Bytes of a seekable file, unpacked by `packing` ("" for none).
+class DecompressedFile:
+    """Decompressed bytes of a seekable file; `packing` is "" for none.
 
-    `head` is what they begin with, `most` how many a line may have. FileFault if a packed file expands too much.
+    `head` is the beginning, `most` the line limit. Raises FileFault if it expands too much.
     """
 
     def __init__(self, stream: BinaryIO, packing: str, *, record_bytes: int, chunk_bytes: int = CHUNK) -> None:
@@ -74,7 +73,6 @@ class Unpacked:
         self.head = self._read(HEAD)
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield all bytes, those of `head` first."""
         for start in range(0, len(self.head), self._chunk_bytes):
             yield self.head[start : start + self._chunk_bytes]
         while data := self._read(self._chunk_bytes):
@@ -89,8 +87,6 @@ class Unpacked:
 
 
 class _KeptOpen(io.RawIOBase):
-    """A stream that stays open when Arrow closes this one."""
-
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
 
@@ -114,9 +110,9 @@ def _opened(stream: BinaryIO, packing: str) -> BinaryIO:
 
 
 def check_encoding(head: bytes, encoding: str, *, option: str) -> None:
-    """Raise FileFault if a file that begins with `head` is visibly no text in `encoding` ("" for UTF-8).
+    """Raise FileFault if a file that begins with `head` is not text in `encoding` ("": UTF-8).
 
-    `option` is how the contract names another encoding, with {} in the place of its name; "" if it cannot.
+    `option` is the contract option for another encoding, with {} for its name; "" if there is none.
     """
     for magic, words in MAGIC.items():
         if head.startswith(magic):
@@ -127,7 +123,7 @@ def check_encoding(head: bytes, encoding: str, *, option: str) -> None:
     if likely == "binary":
         if not is_wide:
             raise FileFault("binary: has zero bytes")
-        likely = ""  # letters of two bytes, of which a zero may be either
+        likely = ""  # either byte of a UTF-16 letter may be zero
     needs_mark = declared in {"utf-16", "utf-32"}
     if needs_mark and _marked(head) != declared:
         likely = likely or ("utf-8" if _is_utf_8(head) else f"{declared}-le")
@@ -141,7 +137,6 @@ def _way_out(likely: str, option: str) -> str:
 
 
 def _is_of(declared: str, likely: str) -> bool:
-    """Return whether text that is likely in one encoding can be read by the declared one."""
     return declared == likely or (likely in {"utf-16", "utf-32"} and declared.startswith(likely))
 
 
@@ -150,7 +145,6 @@ def _marked(head: bytes) -> str:
 
 
 def _guessed(head: bytes) -> str:
-    """Return the encoding that the places of zero bytes speak for: "" if there are few, "binary" if none fits."""
     zeros = head.count(0)
     if zeros * 10 <= len(head):
         return ""

@@ -1,6 +1,6 @@
-"""Tasks that read records: rows of Arrow from files or from texts, in this process or in a task of Spark.
+"""Tasks that read records from files or texts as Arrow batches, in this process or in Spark.
 
-An executor has no `lake`: a task goes there with the modules of this package, by value.
+Executors have no `lake`, so this package's modules are pickled by value.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import pyarrow.compute as pc
 from lake.contracts.csv_options import CsvOptions
 from lake.contracts.reasons import Reason
 from lake.records.files import read_file
-from lake.records.given import Lines, is_of_content, words
+from lake.records.raw_values import TextRecords, first_line, is_of_content
 from lake.records.reader import RecordReader
 
 FACTS: Final = pa.map_(pa.string(), pa.string())
 TEXTS: Final = pa.schema(
     [("_position", pa.int64()), ("_source", pa.string()), ("_raw", pa.large_string()), ("_facts", FACTS)]
 )
-"""Columns that a TextTask reads: texts of records, their places, and the facts that their source reports."""
+"""Input of a TextTask: texts, their places, and facts."""
 FILES: Final = pa.schema([("path", pa.string()), ("content", pa.binary())])
-"""Columns that a FileTask reads: files by their addresses, percent-encoded; with the content if it cannot be opened."""
+"""Input of a FileTask: percent-encoded addresses; with the content if the file cannot be opened there."""
 AT_ONCE: Final = 10_000
-"""Texts that are read together."""
+"""Texts read together."""
 
 
 def _open(path: bytes) -> BinaryIO:
@@ -37,9 +37,9 @@ def _open(path: bytes) -> BinaryIO:
 
 @dataclass(frozen=True)
 class FilePiece:
-    """A file of a delivery: the record at place n of it has the position `base` + n and the source `name`:n.
+    """File of a delivery: record n has the position `base` + n and the source `name`:n.
 
-    `file` is its own name, whose suffix is the format. `facts` are texts of fields that are facts of the file.
+    `file` is its name with the format's suffix. `facts` are texts of fields that are facts of the file.
     """
 
     base: int
@@ -50,7 +50,7 @@ class FilePiece:
 
 @dataclass(frozen=True)
 class TextTask:
-    """Read texts as records of a contract."""
+    """Task that reads texts as records of a contract."""
 
     reader: RecordReader
 
@@ -59,7 +59,6 @@ class TextTask:
         return _schema(self.reader).append(TEXTS.field("_facts"))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of `batches` of TEXTS."""
         for batch in batches:
             for start in range(0, batch.num_rows, AT_ONCE):
                 yield from self._read(batch.slice(start, AT_ONCE))
@@ -69,14 +68,14 @@ class TextTask:
         keys = self.reader.fact_keys
         facts = [dict(each or ()) for each in batch.column("_facts").to_pylist()] if keys else []
         of_fields = {name: [each.get(key) for each in facts] for name, key in keys.items()}
-        table = self.reader.read(Lines(range(batch.num_rows), texts), of_fields)
+        table = self.reader.read(TextRecords(range(batch.num_rows), texts), of_fields)
         read = _with_places(table, batch.column("_position"), batch.column("_source"))
         yield from read.append_column(self.schema.field("_facts"), batch.column("_facts")).to_batches()
 
 
 @dataclass(frozen=True)
 class FileTask:
-    """Read files as records of a contract, those of `pieces` by their address."""
+    """Task that reads files as records of a contract; `pieces` by address."""
 
     reader: RecordReader
     csv: CsvOptions
@@ -88,7 +87,7 @@ class FileTask:
         return _schema(self.reader)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of the files in `batches` of FILES. A file that cannot be read is a row with its fault."""
+        """Yield the records of the files in `batches` of FILES. An unreadable file is one row with its fault."""
         for batch in batches:
             for path, content in zip(*(batch.column(name).to_pylist() for name in FILES.names), strict=True):
                 address = unquote_to_bytes(path)
@@ -99,7 +98,7 @@ class FileTask:
                 except Exception as error:
                     if not is_of_content(error):
                         raise
-                    yield self._fault(piece, words(error))
+                    yield self._fault(piece, first_line(error))
 
     def _records(self, piece: FilePiece, stream: BinaryIO) -> Iterator[pa.RecordBatch]:
         reader = self.reader

@@ -1,0 +1,81 @@
+"""Raw values: members of records before they are typed, records in columns, and faults of files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Final, TypeAlias
+
+import msgspec
+
+from lake.errors import LakeError, full, unreached
+
+ABSENT: Final = msgspec.UNSET
+"""Value of a missing member."""
+NO_CHARACTER: Final = "\uffff"
+"""Stands for undecodable bytes. It is no character, so a text with it is rejected."""
+
+
+LONGEST: Final = 300
+"""Most characters of a library's error in a fault."""
+
+
+class JsonNumber(str):
+    """Number of JSON as it is written."""
+
+    __slots__ = ()
+
+
+RawValue: TypeAlias = (
+    "str | int | float | bool | bytes | Decimal | date | datetime | time | list[RawValue] | dict[str, RawValue]"
+    " | msgspec.UnsetType | None"
+)
+"""Raw value: text, JsonNumber, bool, None, list, dict of JSON; text of CSV; typed values of Parquet and Avro."""
+
+
+@dataclass(frozen=True)
+class TextRecords:
+    """Records as JSON texts, each with its place: a line of a file, or a number from 1."""
+
+    places: Sequence[int]
+    texts: Sequence[bytes]
+
+
+@dataclass(frozen=True)
+class ColumnRecords:
+    """Records in columns, by the file's names.
+
+    A Parquet column may be an Arrow array of a plain type; `listed` makes it a list. `broken` maps the index of a
+    record that cannot be parsed to the reason and its text.
+    """
+
+    places: Sequence[int]
+    columns: Mapping[str, Sequence[RawValue]]
+    broken: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+
+
+def listed(column: Sequence[RawValue]) -> Sequence[RawValue]:
+    """Return a column as Python values."""
+    to_list = getattr(column, "to_pylist", None)  # only an Arrow array has it
+    return column if to_list is None else to_list()
+
+
+class FileFault(ValueError):
+    """The whole file is rejected; the text is the reason."""
+
+
+class WrongValue(ValueError):
+    """A value does not fit its field's type; the text names the type."""
+
+
+def is_of_content(error: Exception) -> bool:
+    """Return whether an error was caused by a file's bytes, and not by storage, a full disk or a deleted file."""
+    return not (isinstance(error, FileNotFoundError | LakeError) or unreached(error) or full(error))
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[0][:LONGEST]
