@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lake import groups, quoting
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts, sound_contracts
-from lake.contracts.evolution import followed
+from lake.contracts.evolution import append_version
 from lake.contracts.origins import several_names
 from lake.contracts.upcast import definition as upcast_definition
 from lake.declaration import Declaration, Parking
@@ -142,7 +142,7 @@ class Project:
         """The fields of a contract: type, default, other names that older events may have values under, upcasts."""
         if stream not in self._names:
             stored = contract_versions.versions(self.settings, stream)
-            self._names[stream] = several_names(followed(stored, self.contracts[stream]))
+            self._names[stream] = several_names(append_version(stored, self.contracts[stream]))
         fields, names = self.contracts[stream].fields, self._names[stream]
         texts = {field.name: f"{field.type} {field.default!r} {names[field.name]}".rstrip() for field in fields}
         return upcast_definition(self.contracts[stream].upcast, fields, texts)

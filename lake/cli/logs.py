@@ -58,11 +58,11 @@ def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None, m
 
 
 def _missing(shell: Shell, stream: str) -> None:
-    from lake.contracts.contract import Complete, load_contract
+    from lake.contracts.contract import Completeness, load_contract
     from lake.ingest.completeness import missing
 
     contract = load_contract(shell.settings, stream)
-    if contract.complete == Complete():
+    if contract.complete == Completeness():
         raise DeclarationError(
             f"the contract of {stream} does not say what would be missing",
             where=contract.where,

@@ -56,7 +56,7 @@ def schemas(shell: Shell) -> None:
 
 
 def _change(change: Mapping[str, Any]) -> str:
-    from lake.contracts.evolution import keeps
+    from lake.contracts.evolution import is_lossless
 
     was, now, tables = change["was"], change["now"], ", ".join(change["tables"])
     if was is None:
@@ -66,7 +66,7 @@ def _change(change: Mapping[str, Any]) -> str:
     what = ", ".join(part for part in (became, after) if part) + " with the next batch; older events stay as they are"
     if not tables:
         return f"{what}, and no table reads it"
-    deploy = "lake deploy" if now is None or keeps(was, now) else "lake deploy --yes"
+    deploy = "lake deploy" if now is None or is_lossless(was, now) else "lake deploy --yes"
     return f"{what}; {deploy} builds {tables} anew, and until then lake run ingests and publishes nothing"
 
 

@@ -1,7 +1,7 @@
-"""Attributes of a contract that say nothing where they stand: misspelt ones, and ours in the wrong place.
+"""Check for attributes of a contract without effect: misspelt ones, and ours in the wrong place.
 
-Avro lets anything stand anywhere, and other tools keep theirs in a schema: what resembles none that means something
-here is theirs. It is looked for in the contracts of a project alone: what a log was written under stays readable.
+Avro allows any attribute anywhere, and other tools use their own. So only names that resemble a known one are faults.
+Only contracts of the project are checked: a log's stored contracts stay readable.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
-from lake.contracts.avro_text import Lines
+from lake.contracts.avro_text import ContractLines
 from lake.contracts.fields import ATTRIBUTES, AVRO
 from lake.contracts.options import FACTS
 from lake.errors import DeclarationError
@@ -23,8 +23,8 @@ NEARLY: Final = 0.75
 
 
 def misplaced(text: str, *, file: str) -> list[DeclarationError]:
-    """What of the schema `text`, which is JSON, says nothing where it stands."""
-    document, lines = json.loads(text), Lines(text)
+    """Return the attributes of the JSON schema `text` that have no effect."""
+    document, lines = json.loads(text), ContractLines(text)
     faults = [
         DeclarationError(what, where=f"{file}:{lines.of_attribute(name)}", fix=fix)
         for name, what, fix in _of_record(document)
@@ -40,7 +40,6 @@ def misplaced(text: str, *, file: str) -> list[DeclarationError]:
 
 
 def _of_record(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Each attribute of the record as (name, what, fix)."""
     for name in sorted(set(document) - RECORD):
         if name in FACTS:
             yield name, f'{name!r} has no effect next to "lake"', 'move it into "lake": {…}'
@@ -49,7 +48,6 @@ def _of_record(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _of_type(schema: Any, field: str) -> Iterator[tuple[str, str]]:
-    """Each attribute within the type of a field as (what, fix)."""
     if isinstance(schema, list):
         for branch in schema:
             yield from _of_type(branch, field)
@@ -72,7 +70,6 @@ def _of_type(schema: Any, field: str) -> Iterator[tuple[str, str]]:
 
 
 def _of_part(part: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
-    """Each attribute of a part of a nested field; its unit is for people, as its doc is."""
     about = f"{part.get('name')!r}, a part of field {field!r}"
     for name in sorted(set(part) - AVRO - {"unit"}):
         if name in OURS:
@@ -83,7 +80,7 @@ def _of_part(part: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
 
 
 def nearly(name: str, names: Collection[str]) -> str:
-    """Return the one of `names` that resembles `name`; "" if none does."""
+    """Return the most similar of `names`; "" if none is similar."""
     by_case = {each.lower(): each for each in sorted(names)}
     close = get_close_matches(name.lower(), by_case, n=1, cutoff=NEARLY)
     return by_case[close[0]] if close else ""

@@ -1,4 +1,4 @@
-"""The text of a contract as an Avro record schema, and where in it things are declared."""
+"""Parser of a contract's text as an Avro record schema, with line numbers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ _UNKNOWN_TYPE: Final = re.compile(r"Could not make an Avro Schema object from (\
 
 
 def parse_schema(text: str, *, file: str) -> avro.schema.RecordSchema:
-    """`text` as an Avro record schema. Raises DeclarationError with the line where there is one."""
+    """Parse an Avro record schema. Raises DeclarationError, with the line if possible."""
     try:
-        document = json.loads(text, object_pairs_hook=once)
-    except Twice as twice:
+        document = json.loads(text, object_pairs_hook=unique_members)
+    except DuplicateMember as twice:
         fix = "keep only one of them"
-        raise DeclarationError(f"{twice} occurs twice", where=f"{file}:{_again(text, twice)}", fix=fix) from None
+        raise DeclarationError(
+            f"{twice} occurs twice", where=f"{file}:{_line_of_duplicate(text, twice)}", fix=fix
+        ) from None
     except json.JSONDecodeError as error:
         raise DeclarationError(f"not valid JSON: {error.msg}", where=f"{file}:{error.lineno}", fix=RECORD) from None
     except RecursionError:
@@ -42,25 +44,24 @@ def parse_schema(text: str, *, file: str) -> avro.schema.RecordSchema:
     return schema
 
 
-class Twice(ValueError):
-    """An object of JSON has a member twice, of which one would be lost."""
+class DuplicateMember(ValueError):
+    """A JSON object has a member twice."""
 
     def __init__(self, name: str) -> None:
         super().__init__(json.dumps(name))
 
 
-def once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """`object_pairs_hook` of an object whose members are all different. Raises Twice."""
+def unique_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's members, as `object_pairs_hook`. Raises DuplicateMember."""
     by_name: dict[str, Any] = {}
     for name, value in members:
         if name in by_name:
-            raise Twice(name)
+            raise DuplicateMember(name)
         by_name[name] = value
     return by_name
 
 
-def _again(text: str, twice: Twice) -> int:
-    """A line that has a name which occurs twice: the last one."""
+def _line_of_duplicate(text: str, twice: DuplicateMember) -> int:
     return text.count("\n", 0, max(text.rfind(str(twice)), 0)) + 1
 
 
@@ -71,7 +72,6 @@ def _parsed(text: str) -> avro.schema.Schema:
 
 
 def _fault(document: dict[str, Any], error: Exception, text: str, file: str) -> DeclarationError:
-    """What Avro says, of the first field with which it says so."""
     given = document.get("fields")
     fields = given if isinstance(given, list) else []
     for number, field in enumerate(fields, 1):
@@ -80,7 +80,7 @@ def _fault(document: dict[str, Any], error: Exception, text: str, file: str) -> 
         except Exception as found:
             name = field.get("name") if isinstance(field, dict) else None
             about = f"field {name!r}" if name else f"field number {number}"
-            line = Lines(text).of_field(str(name), nth=sum(_named(field, name) for field in fields[:number]))
+            line = ContractLines(text).of_field(str(name), nth=sum(_named(field, name) for field in fields[:number]))
             return _as_error(found, f"{about}: ", f"{file}:{line}")
     return _as_error(error, "", f"{file}:1")
 
@@ -97,22 +97,19 @@ def _as_error(error: Exception, about: str, where: str) -> DeclarationError:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Where things are declared in the text of a contract."""
+class ContractLines:
+    """Line numbers in the text of a contract."""
 
     text: str
 
     def of_field(self, name: str, nth: int = 1) -> int:
-        """The line of the field `name`, of the `nth` that is called so; 1 where it is not found."""
         start = self.text.find('"fields"')
         return self._line(rf'"name"\s*:\s*"{re.escape(name)}"', max(start, 0), nth)
 
     def of_attribute(self, name: str) -> int:
-        """The first line that says something of the name."""
         return self._line(rf'"{re.escape(name)}"\s*:', 0)
 
     def of_fact(self, name: str) -> int:
-        """The line of the fact `name` in the `lake` object, or of that object."""
         start = max(self.text.find('"lake"'), 0)
         line = self._line(rf'"{re.escape(name)}"\s*:', start)
         return line if line > 1 else self.text.count("\n", 0, start) + 1

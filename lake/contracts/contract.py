@@ -1,8 +1,8 @@
-"""Contracts: `schemas/<stream>.avsc`, an Avro record schema whose attribute `lake` has the facts of a stream.
+"""Contract of a stream, `schemas/<stream>.avsc`: an Avro record schema with the stream's facts in its attribute `lake`.
 
-The page "Contracts" of the reference states every attribute (its words are in `infra/reference/words.toml`). Key, id,
-event time, clock, buckets, subject, broadcast and dump never change once a log has been written, except that a dump may
-be added: events are placed in the log by them. See `evolution.py` for changes that are allowed.
+The page "Contracts" of the reference specifies every attribute (its text is in `infra/reference/words.toml`). Key, id,
+event time, clock, buckets, subject, broadcast and dump place events in the log, so they never change once it exists,
+except that a dump may be added. For allowed changes see `evolution.py`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ import avro.schema
 
 from lake.config import Settings
 from lake.contracts.attributes import misplaced
-from lake.contracts.avro_text import Lines, parse_schema
-from lake.contracts.csv_options import UNSAID, CsvOptions
+from lake.contracts.avro_text import ContractLines, parse_schema
+from lake.contracts.csv_options import DEFAULT_CSV, CsvOptions
 from lake.contracts.fields import Field, read_field
 from lake.contracts.options import duration, wrong_facts, wrong_paths
-from lake.contracts.upcast import Step, steps_of, wrong_expressions
+from lake.contracts.upcast import UpcastStep, steps_of, wrong_expressions
 from lake.errors import DeclarationError, did_you_mean
 
 Unknown = Literal["keep", "report", "warn", "refuse"]
 Missing = Literal["report", "refuse"]
 AS_DECLARED: Final = ("time", "buckets", "broadcast", "dump", "subject", "envelope", "table", "unknown", "missing")
-"""Facts that a Contract has as its `lake` object declares them."""
 
 
 @dataclass(frozen=True)
 class MaxRefused:
-    """How many records may be refused: both bounds have to be passed before it is too many."""
+    """Limit for rejected records; exceeded only if both bounds are."""
 
     share: float = 0.1
     records: int = 20
@@ -42,9 +41,11 @@ class MaxRefused:
 
 
 @dataclass(frozen=True)
-class Complete:
-    """By what it is known that something is missing: a `number` that goes up by one with each event of a `producer`, or
-    of the whole stream where it names none; an event in each `every`, counted from 1970 in UTC.
+class Completeness:
+    """How missing events are detected.
+
+    A `number` increases by one with each event of a `producer`, or of the stream if none is named; or there is an event
+    in each interval `every`, counted from 1970 in UTC.
     """
 
     producer: str | None = None
@@ -54,10 +55,10 @@ class Complete:
 
 @dataclass(frozen=True)
 class Producers:
-    """Whose events a log waits for: those of each value of the field `producer`, `limit` of them at most.
+    """Producers that a log waits for: each value of the field `producer`, at most `limit` of them.
 
-    `punctuation` is a SQL condition for records that say up to when their producer has told everything; nobody is
-    waited for of whom nothing came for the time `idle`.
+    `punctuation` is an SQL condition for records up to which their producer has sent everything. A producer silent for
+    the time `idle` is not waited for.
     """
 
     producer: str
@@ -68,7 +69,7 @@ class Producers:
 
 @dataclass(frozen=True)
 class Clock:
-    """Two times of one moment, when a record was sent: by the clock of its producer, and by that of its receiver."""
+    """Fields with the sending time of a record, by the producer's clock, and its receiving time."""
 
     sent: str
     received: str
@@ -76,7 +77,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Contract:
-    """What an event of one stream is. `identity` says whether `id`, the content or the position identifies it."""
+    """Contract of a stream's events. `identity`: whether `id`, the content or the position identifies an event."""
 
     name: str
     doc: str
@@ -95,13 +96,13 @@ class Contract:
     envelope: str | None = None
     table: str | None = None
     placeholder: str = "__debezium_unavailable_value"
-    csv: CsvOptions = UNSAID
-    complete: Complete = Complete()
+    csv: CsvOptions = DEFAULT_CSV
+    complete: Completeness = Completeness()
     clock: Clock | None = None
     horizon: Producers | None = None
     unknown: Unknown = "report"
     missing: Missing = "report"
-    upcast: tuple[Step, ...] = ()
+    upcast: tuple[UpcastStep, ...] = ()
     text: str = ""
 
     @property
@@ -110,7 +111,7 @@ class Contract:
 
     @property
     def sealed(self) -> tuple[str, ...]:
-        """The names of the fields that the log holds sealed: those that are personal, where somebody is the subject."""
+        """Return the fields encrypted in the log: the personal ones, if there is a subject."""
         return self.personal if self.subject else ()
 
     @property
@@ -118,7 +119,6 @@ class Contract:
         return f"{self.file}:1"
 
     def field(self, name: str) -> Field:
-        """The field called `name`; DeclarationError where there is none."""
         for field in self.fields:
             if field.name == name:
                 return field
@@ -127,7 +127,6 @@ class Contract:
 
     @property
     def unchangeable(self) -> dict[str, Any]:
-        """The facts that must stay what they were when the log was first written."""
         return {
             "key": self.key,
             "id": self.id or self.identity,
@@ -141,7 +140,7 @@ class Contract:
 
 
 def load_contracts(settings: Settings) -> dict[str, Contract]:
-    """Every contract of the project by stream name. Raises one DeclarationError that tells all faults."""
+    """Return all contracts by stream. Raises one DeclarationError with all faults."""
     contracts, faults = sound_contracts(settings)
     if faults:
         raise DeclarationError.all(faults.values())
@@ -149,7 +148,7 @@ def load_contracts(settings: Settings) -> dict[str, Contract]:
 
 
 def load_contract(settings: Settings, stream: str) -> Contract:
-    """The contract of `stream`, whatever is wrong with others. Raises DeclarationError for a faulty or unknown one."""
+    """Return the contract of `stream`. Raises DeclarationError if it is invalid or unknown."""
     contracts, faults = sound_contracts(settings)
     if stream in faults:
         raise faults[stream]
@@ -157,21 +156,21 @@ def load_contract(settings: Settings, stream: str) -> Contract:
 
 
 def sound_contracts(settings: Settings) -> tuple[dict[str, Contract], dict[str, DeclarationError]]:
-    """The contracts of the project by stream name, and what is wrong with those that are left out."""
+    """Return the valid contracts by stream, and the error of each invalid one."""
     contracts: dict[str, Contract] = {}
     faults: dict[str, DeclarationError] = {}
     for path in sorted(settings.path("schemas").glob("*.avsc")):
         file = str(path.relative_to(settings.path(".")))
         try:
             text = path.read_text("utf-8")
-            contract = _meant(text, file=file)
+            contract = _read_strictly(text, file=file)
             if contract.name != path.stem:
                 raise DeclarationError(
                     f"the record is named {contract.name!r}",
                     where=f"{file}:1",
                     fix=f'name it "{path.stem}", like its file',
                 )
-            _must_say_whose(contract)
+            _check_subject(contract)
             contracts[contract.name] = contract
         except DeclarationError as fault:
             faults[path.stem] = fault
@@ -183,12 +182,12 @@ def sound_contracts(settings: Settings) -> tuple[dict[str, Contract], dict[str, 
 
 
 def streams_of(settings: Settings) -> list[str]:
-    """The streams that the project has contracts of, sound or not."""
+    """Return the streams with a contract, valid or not."""
     return sorted(path.stem for path in settings.path("schemas").glob("*.avsc"))
 
 
 def known_stream(contracts: Mapping[str, Contract], stream: str) -> Contract:
-    """The contract of `stream`; DeclarationError with a hint where there is none."""
+    """Return the contract of `stream`. Raises DeclarationError with a hint if it does not exist."""
     if stream not in contracts:
         raise DeclarationError(
             f"no stream {stream!r}",
@@ -199,17 +198,10 @@ def known_stream(contracts: Mapping[str, Contract], stream: str) -> Contract:
 
 
 def read_contract(text: str, *, file: str) -> Contract:
-    """The contract that the Avro schema `text` declares. Raises DeclarationError with all its faults."""
+    """Return the contract that an Avro schema declares. Raises DeclarationError with all faults."""
     record = parse_schema(text, file=file)
-    lines = Lines(text)
-    faults: list[DeclarationError] = []
-    fields: list[Field] = []
-    for field in record.fields:
-        line = lines.of_field(field.name)
-        try:
-            fields.append(_checked(read_field(field, line=line), fields))
-        except DeclarationError as fault:
-            faults.append(DeclarationError(fault.what, where=f"{file}:{line}", fix=fault.fix))
+    lines = ContractLines(text)
+    fields, faults = _read_fields(record, lines, file)
     facts: Any = record.other_props.get("lake", {})
     names = [field.name for field in fields]
     faults += [
@@ -245,9 +237,22 @@ def read_contract(text: str, *, file: str) -> Contract:
     )
 
 
-def _complete(options: Mapping[str, Any]) -> Complete:
+def _read_fields(
+    record: avro.schema.RecordSchema, lines: ContractLines, file: str
+) -> tuple[list[Field], list[DeclarationError]]:
+    fields, faults = list[Field](), list[DeclarationError]()
+    for field in record.fields:
+        line = lines.of_field(field.name)
+        try:
+            fields.append(_check_names(read_field(field, line=line), fields))
+        except DeclarationError as fault:
+            faults.append(DeclarationError(fault.what, where=f"{file}:{line}", fix=fault.fix))
+    return fields, faults
+
+
+def _complete(options: Mapping[str, Any]) -> Completeness:
     every = options.get("every")
-    return Complete(options.get("producer"), options.get("number"), None if every is None else duration(every))
+    return Completeness(options.get("producer"), options.get("number"), None if every is None else duration(every))
 
 
 def _producers(options: Mapping[str, Any]) -> Producers:
@@ -255,7 +260,7 @@ def _producers(options: Mapping[str, Any]) -> Producers:
 
 
 def _identifying(field: Field, facts: Mapping[str, Any], record: avro.schema.RecordSchema) -> Field:
-    """A fact that decides what an event is, is not `transport`, unless its contract says so."""
+    """Return the field with `transport`: true for a fact, unless it identifies or places events."""
     if not field.is_fact or any("transport" in of.other_props for of in record.fields if of.name == field.name):
         return field
     identity, time = facts.get("id"), re.findall(r"\w+", facts.get("time") or "")
@@ -263,17 +268,16 @@ def _identifying(field: Field, facts: Mapping[str, Any], record: avro.schema.Rec
     return replace(field, transport=field.name not in deciding)
 
 
-def _meant(text: str, *, file: str) -> Contract:
-    """As `read_contract`; attributes that say nothing where they stand are faults too."""
+def _read_strictly(text: str, *, file: str) -> Contract:
     try:
         contract = read_contract(text, file=file)
     except DeclarationError as fault:
         try:
             more = misplaced(text, file=file)
-        except (ValueError, RecursionError, AttributeError):  # no JSON, or no record: that is what was told
+        except (ValueError, RecursionError, AttributeError):  # not JSON, or no record, which the first fault reports
             more = []
         raise (DeclarationError.all([fault, *more]) if more else fault) from None
-    line = Lines(text).of_fact("upcast")
+    line = ContractLines(text).of_fact("upcast")
     wrong = wrong_expressions(contract.upcast, contract.fields)
     upcast = [DeclarationError(what, where=f"{file}:{line}", fix=fix) for what, fix in wrong]
     if faults := [*misplaced(text, file=file), *upcast]:
@@ -281,7 +285,7 @@ def _meant(text: str, *, file: str) -> Contract:
     return contract
 
 
-def _checked(field: Field, before: list[Field]) -> Field:
+def _check_names(field: Field, before: list[Field]) -> Field:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", field.name):
         raise DeclarationError(
             f"field {field.name!r} has an invalid name",
@@ -299,7 +303,7 @@ def _checked(field: Field, before: list[Field]) -> Field:
     return field
 
 
-def _must_say_whose(contract: Contract) -> None:
+def _check_subject(contract: Contract) -> None:
     if contract.personal and not contract.subject:
         raise DeclarationError(
             f"{contract.name} has personal fields ({', '.join(contract.personal)}) but no subject",

@@ -1,11 +1,11 @@
-"""How the CSV files of a stream are written, where they are not as RFC 4180 has it: `csv` of a contract's `lake`.
+r"""CSV options of a stream (`csv` in a contract's `lake`), for files that differ from RFC 4180.
 
     "csv": {"delimiter": ";", "null": ["NA", "-"], "encoding": "windows-1252"}
-    "csv": {"columns": ["station", "taken at", "value"]}       for files without a header: its columns, in their order
+    "csv": {"columns": ["station", "taken at", "value"]}       files without a header: its columns in order
     "csv": {"skip": 3, "trim": true}                           three lines before the header, blanks around columns
-    "csv": {"delimiter": "\\t", "quote": "", "escape": "\\\\"}   as COPY of PostgreSQL and OUTFILE of MySQL write
+    "csv": {"delimiter": "\\t", "quote": "", "escape": "\\\\"}   as written by COPY of PostgreSQL and OUTFILE of MySQL
 
-A name in a header or in `columns` that is no field is one by the field's `aliases`.
+A column name that is no field is matched by the fields' `aliases`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ ENCODINGS: Final = 'use "utf-8", "utf-16", "iso-8859-1", "windows-1252" or the l
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """How CSV is read. `quote` is "" where nothing is quoted; a column that is one of `null` is absent.
+    """CSV options. `quote` is "" for none; a column whose text is in `null` is absent.
 
-    `columns` are the names of the columns of files without a header, () of files with one. `encoding` is the name of a
-    Python codec, "" for UTF-8. `skip` is the number of lines before the header, or the text with which each of them
-    begins. `escape` is a backslash or "". With `trim`, blanks around a column are no part of it.
+    `columns` are the names for files without a header, else (). `encoding` is a Python codec, "" for UTF-8. `skip` is a
+    number of lines before the header, or their common prefix. `escape` is a backslash or "". `trim` strips blanks.
     """
 
     declared_delimiter: str = ""
@@ -49,7 +48,6 @@ class CsvOptions:
 
     @classmethod
     def of(cls, given: Any) -> CsvOptions:
-        """As a contract without fault declares them."""
         null, encoding = given.get("null", []), given.get("encoding", "utf-8")
         return cls(
             given.get("delimiter", ""),
@@ -63,11 +61,11 @@ class CsvOptions:
         )
 
 
-UNSAID: Final = CsvOptions()
+DEFAULT_CSV: Final = CsvOptions()
 
 
 def wrong_options(given: Any) -> Iterator[tuple[str, str]]:
-    """Each fault of `csv` as (what, fix)."""
+    """Yield (fault, fix) of `csv`."""
     if not isinstance(given, dict):
         yield f"invalid csv: {given!r}", WRITTEN
         return
@@ -108,7 +106,6 @@ def _wrong_reading(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _is_character(given: Any) -> bool:
-    """Return whether it can stand between columns, or around a text."""
     return isinstance(given, str) and len(given) == 1 and given not in NO_CHARACTERS and "\0" < given < "\ud800"
 
 
@@ -122,7 +119,6 @@ def _wrong_columns(given: Any) -> Iterator[tuple[str, str]]:
 
 
 def _is_encoding(given: Any) -> bool:
-    """Whether it names a codec of texts."""
     try:
         return isinstance(given, str) and bool("a".encode(given)) and codecs.lookup(given).name not in NO_ENCODINGS
     except (LookupError, UnicodeError, ValueError):

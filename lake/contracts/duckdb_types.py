@@ -1,4 +1,4 @@
-"""The DuckDB type of a field."""
+"""DuckDB types of fields."""
 
 from __future__ import annotations
 

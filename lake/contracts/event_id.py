@@ -1,4 +1,4 @@
-"""What makes two events the same: SHA-256 over an encoding that no two different lists of values share."""
+"""Identity of events: SHA-256 over an injective encoding of values."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from lake.quoting import SPARK
 
 
 def quoted(name: str) -> str:
-    """`name` as a Spark SQL identifier."""
+    """Return `name` as a Spark SQL identifier."""
     return quoting.quoted(name, SPARK)
 
 
 def literal(text: str) -> str:
-    """`text` as a Spark SQL string."""
+    """Return `text` as a Spark SQL string."""
     return quoting.literal(text, SPARK)
 
 
 def identity(contract: Contract) -> str:
-    """SQL of an event's `_id`, over its fields, `_extra` and `_source`.
+    """Return SQL of an event's `_id`, over its fields, `_extra` and `_source`.
 
-    Unless its content is its identity, an event has the same id under any later contract.
+    Unless its content is its identity, an event keeps its id under all later contracts.
     """
     key = [_encoded(contract.field(name)) for name in contract.key]
     at = expressions.time(contract, "_time IS NOT NULL") if contract.clock else "_time"
@@ -40,18 +40,17 @@ def identity(contract: Contract) -> str:
 
 
 def content(contract: Contract) -> str:
-    """SQL of a digest of an event's fields, without those that say how it came, and of its `_extra`."""
+    """Return SQL of a digest of an event's fields except transport ones, and of its `_extra`."""
     return _digest(_content(contract))
 
 
 def _content(contract: Contract) -> Iterator[str]:
-    """What was not declared is a part only if there is any: other events keep the ids that they had without it."""
     yield from (_encoded(field) for field in contract.fields if not field.transport)
     yield "coalesce(concat(length(_extra), ':', _extra), '')"
 
 
 def bucket(contract: Contract) -> str:
-    """SQL of an event's `_bucket`."""
+    """Return SQL of an event's `_bucket`."""
     return f"cast(pmod(xxhash64({', '.join(quoted(name) for name in contract.key)}), {contract.buckets}) AS int)"
 
 

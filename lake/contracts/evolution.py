@@ -1,9 +1,8 @@
-"""How a contract may change, and how events written under an older one are read under a newer one.
+"""Evolution of contracts: allowed changes, and reading of events written under an older version.
 
-A log keeps the text of every contract it was written with (`lake.store.ledger.contract_versions`); `_version` of an
-event is the number of its contract there. Its physical columns never change: a field that is renamed or widened, or
-whose records get members, gets a column of its own, and reading puts the columns together. What an event's contract did
-not know is taken from its `_extra`; see `lake.contracts.origins`.
+A log stores every contract it was written with (`lake.store.ledger.contract_versions`); an event's `_version` is the
+number of its contract. Physical columns never change: a renamed or widened field gets a new one, and reading combines
+them. Fields unknown to an event's contract are read from `_extra`; see `lake.contracts.origins`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from lake.contracts.contract import Contract
 from lake.contracts.event_id import quoted
 from lake.contracts.fields import Field
 from lake.contracts.origins import columns, origins, stored_type
-from lake.contracts.upcast import Step
+from lake.contracts.upcast import UpcastStep
 from lake.errors import DeclarationError
 
 WIDER: Final[Mapping[str, frozenset[str]]] = {
@@ -37,19 +36,18 @@ EXACT: Final[Mapping[str, frozenset[str]]] = {
     "int": frozenset({"bigint", "double"}),
     "float": frozenset({"double"}),
 }
-"""The types of columns that have every value of a narrower one; decimals by their digits, see `keeps`."""
+"""Column types that hold every value of a narrower one. For decimals see `is_lossless`."""
 
 PRECISION: Final = 38
-"""The most digits of a decimal."""
 
 
 @cache
 def with_current(stored: tuple[Contract, ...], contract: Contract) -> tuple[Contract, ...]:
-    """`stored` with `contract` as its last member. Raises DeclarationError if it cannot read what an older one wrote.
+    """Return `stored` with `contract` as its last version. Raises DeclarationError if it cannot read older events.
 
-    A contract that is stored already was checked when it was.
+    A contract that is already stored is not checked again.
     """
-    contracts = followed(stored, contract)
+    contracts = append_version(stored, contract)
     if len(contracts) > len(stored):
         olds = (incompatibilities(contract, old, stored[n:]) for n, old in enumerate(stored, 1))
         wrong = [_upcast_faults(contract, stored), *olds]
@@ -58,10 +56,10 @@ def with_current(stored: tuple[Contract, ...], contract: Contract) -> tuple[Cont
     return contracts
 
 
-def steps_of_log(contracts: Sequence[Contract]) -> tuple[Step, ...]:
-    """Return the steps of the newest contract that apply to events of older versions of its log.
+def steps_of_log(contracts: Sequence[Contract]) -> tuple[UpcastStep, ...]:
+    """Return the newest contract's upcast steps, each with the versions it applies to.
 
-    A version that has been declared with a step from the start, as the first of a new log, does not need it.
+    Versions declared with a step from the start do not need it.
     """
     steps = []
     for step in contracts[-1].upcast:
@@ -73,7 +71,6 @@ def steps_of_log(contracts: Sequence[Contract]) -> tuple[Step, ...]:
 
 
 def _upcast_faults(contract: Contract, stored: Sequence[Contract]) -> Iterator[DeclarationError]:
-    """Yield the new upcasts from a version that a log does not have; none for a log that begins."""
     declared = {step.version for old in stored for step in old.upcast}
     for step in contract.upcast if stored else ():
         if step.version > len(stored) and step.version not in declared:
@@ -84,14 +81,14 @@ def _upcast_faults(contract: Contract, stored: Sequence[Contract]) -> Iterator[D
             )
 
 
-def followed(stored: tuple[Contract, ...], contract: Contract) -> tuple[Contract, ...]:
-    """`stored` with `contract` as its last member, unchecked: in place of the last one if their texts mean the same."""
+def append_version(stored: tuple[Contract, ...], contract: Contract) -> tuple[Contract, ...]:
+    """Return `stored` with `contract` as its last version, unchecked; it replaces the last one if it means the same."""
     same = bool(stored) and json.loads(stored[-1].text) == json.loads(contract.text)
     return (*(stored[:-1] if same else stored), contract)
 
 
 def incompatibilities(new: Contract, old: Contract, between: Sequence[Contract] = ()) -> Iterator[DeclarationError]:
-    """Why `new` cannot read what was written under `old`: each fault with its field and line."""
+    """Yield why `new` cannot read what was written under `old`, with field and line."""
     for fact, before in old.unchangeable.items():
         now = new.unchangeable[fact]
         if now != before and (fact, before) != ("dump", None):
@@ -123,14 +120,12 @@ def incompatibilities(new: Contract, old: Contract, between: Sequence[Contract] 
 
 
 def _renamed(contract: Contract, names: Mapping[str, str]) -> str:
-    """The text of `contract` with its fields called by new `names`."""
     record = json.loads(contract.text)
     fields = [{**field, "name": names.get(field["name"], field["name"])} for field in record["fields"]]
     return json.dumps(record | {"fields": fields})
 
 
 def _with_defaults(schema: Any) -> Any:
-    """A schema as JSON, in which every member of a record that may be null has a default, for records without it."""
     if isinstance(schema, list):
         return [_with_defaults(part) for part in schema]
     if not isinstance(schema, dict):
@@ -144,21 +139,21 @@ def _with_defaults(schema: Any) -> Any:
     return schema | changed
 
 
-def written(contracts: Sequence[Contract]) -> list[str]:
-    """SQL that gives the fields of the newest contract their physical columns."""
+def physical_columns_sql(contracts: Sequence[Contract]) -> list[str]:
+    """Return SQL that maps the newest contract's fields to their physical columns."""
     physical, newest = columns(contracts), contracts[-1]
 
     def value_of(field: Field, column: str) -> str:
         if field.name not in newest.sealed:
             return quoted(field.name)
-        return encryption.sealed(f"cast({quoted(field.name)} AS string)", encryption.place(newest, column))
+        return encryption.encrypted_sql(f"cast({quoted(field.name)} AS string)", encryption.place(newest, column))
 
     stored = {field: physical[field.name, stored_type(field, newest)] for field in newest.fields}
     return [f"{value_of(field, column)} AS {quoted(column)}" for field, column in stored.items()]
 
 
-def former(field: Field, contract: Contract) -> Field | None:
-    """What `field` was in an older contract: under its own name, else under a former one."""
+def predecessor(field: Field, contract: Contract) -> Field | None:
+    """Return the field in an older contract: by its name, else by an alias."""
     by_name = {old.name: old for old in contract.fields}
     return next((by_name[name] for name in field.names if name in by_name), None)
 
@@ -191,9 +186,9 @@ def _field_faults(field: Field, before: Field | None, new: Contract, old: Contra
 
 
 def _nested_faults(path: str, before: Field, now: Field) -> Iterator[tuple[str, str, str]]:
-    """Yield why a nested value cannot be read as `now`: the path of a part, what it was, and the fix.
+    """Yield why a nested value cannot be read as `now`: path, fault, and fix.
 
-    A record may have more members than before, if these may be absent. Nothing else within it may change.
+    A record may get more members if they are optional. Nothing else may change.
     """
     if _container(before) != _container(now) or (not before.nested and before.type != now.type):
         yield path, f"is {now.type}, and was {before.type}", "restore it, or add a new field"
@@ -221,14 +216,13 @@ def _container(field: Field) -> str:
 
 
 def _why_not(before: str, field: Field, new: Contract) -> str:
-    """Why `field` may not have its type now that it has been of the type `before`; empty where it may."""
     if field.name in {*new.key, *new.id} or field.name in re.findall(r"\w+", new.time or ""):
         return "restore it: fields of the key, the id or the event time cannot change"
     if field.name == new.subject and (before, field.type) != ("int", "bigint"):
         return "restore it: people are identified by the text of the subject, and one person would become two"
     if _wider(before, field.type):
         return ""
-    both = holding(before, field.type)
+    both = common_type(before, field.type)
     if both is None:
         return "restore it, or add a new field"
     if both == before:
@@ -237,8 +231,8 @@ def _why_not(before: str, field: Field, new: Contract) -> str:
     return f'make it {both}, which holds both: "precision": {precision}, "scale": {scale}; or add a new field'
 
 
-def holding(before: str, now: str) -> str | None:
-    """The narrowest type to which either may become wider, or which it is; None where there is none."""
+def common_type(before: str, now: str) -> str | None:
+    """Return the narrowest type that both types can be widened to; None if there is none."""
     if before.startswith("decimal") and now.startswith("decimal"):
         (p0, s0), (p1, s1) = _digits(before), _digits(now)
         scale = max(s0, s1)
@@ -247,10 +241,10 @@ def holding(before: str, now: str) -> str | None:
     return next((kind for kind in (before, now) if {before, now} - {kind} <= _narrower(kind)), None)
 
 
-def keeps(before: str, now: str) -> bool:
-    """Whether a column of the type `before` loses no value when it becomes one of the type `now`."""
+def is_lossless(before: str, now: str) -> bool:
+    """Return whether a column of type `before` can become `now` without losing values."""
     if before.startswith("decimal") and now.startswith("decimal"):
-        return holding(before, now) == now
+        return common_type(before, now) == now
     return now == before or now in EXACT.get(before, ())
 
 
@@ -259,7 +253,7 @@ def _narrower(kind: str) -> set[str]:
 
 
 def _wider(before: str, now: str) -> bool:
-    return before != now and holding(before, now) == now
+    return before != now and common_type(before, now) == now
 
 
 def _digits(decimal: str) -> tuple[int, int]:

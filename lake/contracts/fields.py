@@ -1,4 +1,4 @@
-"""A field of a contract, and the Spark SQL type that each Avro type becomes."""
+"""Field of a contract, and the Spark SQL type of each Avro type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import avro.schema
 
 from lake import quoting
 from lake.contracts import literals
-from lake.contracts.written_form import PLAIN, Form, form_of, wrong_field
+from lake.contracts.written_form import PLAIN, TextForm, form_of, wrong_field
 from lake.errors import DeclarationError, did_you_mean
 
 PRIMITIVES: Final[Mapping[str, str]] = {
@@ -49,7 +49,7 @@ ENCODINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "binary": ("base64", "hex"),
 }
 UNCHANGED: Final = ("unchanged",)
-"""The path of a field with the columns whose values a change message leaves out, as they did not change."""
+"""Path of the field that lists columns omitted by a change message because they did not change."""
 FILE: Final = "file"
 FILE_FACTS: Final = ("name", "time")
 FACTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
@@ -59,27 +59,27 @@ FACTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "singer": ("time_extracted", "version"),
     "cloudevents": ("id", "source", "type", "time", "subject", "dataschema"),
 }
-"""What is known of a record beside its text: of the file that it is in, or from the source that it came by."""
+"""Facts about a record, by origin: its file or its source."""
 WITH_PARTS: Final[Mapping[tuple[str, ...], int]] = {
     ("kafka", "headers"): 3,
     ("kafka", "key"): 2,
     ("http", "headers"): 3,
 }
-"""Facts of which a part may be taken, with the least length of a path: a part's name may have dots in it."""
+"""Facts with named parts, and the least length of their path; a part's name may have dots."""
 ORDERED: Final = ("int", "bigint", "float", "double", "decimal", "date", "timestamp")
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field of an event. `type` is Spark DDL; `minimum` and `maximum` are inclusive and hold SQL-castable text.
+    """Field of an event. `type` is Spark DDL; `minimum` and `maximum` are inclusive, as SQL-castable text.
 
-    `default` is the text (JSON for nested values) that an absent field stands for, None where that is null;
-    `epoch` counts units per second where the type also accepts a bare integer since 1970 (0: it does not);
-    `path` is where in an envelope the value is (() for the row's column of the field's name), `encoding` how it is
-    written there; ("file", fact) for a fact of the file that the record is in, of which the regular expression
-    `pattern` takes a part; ("kafka", fact) and the like for one of its source. `form` is how its text is written. A
-    `transport` field may differ between an event and its re-delivery. `parts` are what a nested value is made of: an
-    array's item, a map's value, a record's fields. A part that a record lacks is null, also if it has a default.
+    - `default`: text of an absent field (JSON if nested); None for null.
+    - `epoch`: units per second if integers since 1970 are accepted, else 0.
+    - `path`: place of the value in an envelope, () for the row's column; or a fact such as ("file", "name").
+    - `pattern`: extracts a part of a file's name.
+    - `encoding`: form of the value in an envelope; `form`: form of its text.
+    - `transport`: it may differ between an event and its re-delivery.
+    - `parts`: an array's item, a map's value, a record's fields. A missing part is null, even with a default.
     """
 
     name: str
@@ -101,27 +101,24 @@ class Field:
     path: tuple[str, ...] = ()
     pattern: str = ""
     encoding: str = ""
-    form: Form = PLAIN
+    form: TextForm = PLAIN
     line: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names under which a record may carry the field: its own, then its former ones."""
         return (self.name, *self.aliases)
 
     @property
     def shared(self) -> bool:
-        """Whether its values are so few that each is many people's, whoever is the only one for now."""
+        """Return whether its values are so few that many people share each."""
         return self.type == "boolean" or bool(self.symbols)
 
     @property
     def is_fact(self) -> bool:
-        """Whether it is known of the record's file or source, and not told by the record."""
         return bool(self.path) and self.path[0] in FACTS_OF
 
     @property
     def of_file(self) -> bool:
-        """Whether it is a fact of the file that a record is in."""
         return self.path[:1] == (FILE,)
 
     @property
@@ -130,35 +127,26 @@ class Field:
 
     @property
     def leaves(self) -> tuple[Field, ...]:
-        """The values that are not nested: this one, or those that it is made of."""
         return tuple(leaf for part in self.parts for leaf in part.leaves) if self.nested else (self,)
 
 
 def read_field(field: avro.schema.Field, *, line: int) -> Field:
-    """The Field that `field` of a parsed Avro record declares.
-
-    Raises DeclarationError, without a place, where its type or an attribute is not supported.
-    """
+    """Return the Field that an Avro field declares. Raises DeclarationError without a place."""
     schema, nullable = _unwrap(field.type)
     typed = _typed(field.name, schema)
     ddl = typed.type
     extra: Mapping[str, Any] = field.other_props
-    unknown = sorted(set(extra) - ATTRIBUTES)
-    if unknown:
+    if unknown := sorted(set(extra) - ATTRIBUTES):
         fix = did_you_mean(unknown[0], ATTRIBUTES | AVRO)
         raise wrong_field(field.name, f"has an unknown attribute {unknown[0]!r}", fix)
     bounds = {end: _bound(field.name, ddl, end, extra[end]) for end in ("minimum", "maximum") if end in extra}
-    _must_be_apart(field.name, ddl, bounds)
-    for flag in ("personal", "transport", "text_only"):
-        if not isinstance(extra.get(flag, False), bool):
-            raise DeclarationError(f"field {field.name!r}: invalid {flag} {extra[flag]!r}", fix="use true or false")
-    if extra.get("text_only") and ddl != "string":
-        raise wrong_field(field.name, f"of type {ddl} cannot be text_only", "text_only is for strings")
+    _check_order(field.name, ddl, bounds)
+    _check_flags(field.name, ddl, extra)
     symbols = tuple(schema.symbols) if schema.type == "enum" else ()
     if schema.type == "enum" and not symbols:
         raise wrong_field(field.name, "is an enum without symbols", "list its symbols")
     if field.has_default:
-        _must_fit(field.name, ddl, nullable, symbols, field.default)
+        _check_default(field.name, ddl, nullable, symbols, field.default)
     path = _path(field.name, extra["from"]) if "from" in extra else ()
     return replace(
         typed,
@@ -180,6 +168,14 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
         minimum=bounds.get("minimum"),
         maximum=bounds.get("maximum"),
     )
+
+
+def _check_flags(field: str, ddl: str, extra: Mapping[str, Any]) -> None:
+    for flag in ("personal", "transport", "text_only"):
+        if not isinstance(extra.get(flag, False), bool):
+            raise DeclarationError(f"field {field!r}: invalid {flag} {extra[flag]!r}", fix="use true or false")
+    if extra.get("text_only") and ddl != "string":
+        raise wrong_field(field, f"of type {ddl} cannot be text_only", "text_only is for strings")
 
 
 def _unwrap(schema: Any) -> tuple[Any, bool]:
@@ -206,7 +202,7 @@ def _typed(name: str, schema: Any) -> Field:
             value = _typed("value", schema.values)
             return Field(name, f"map<string,{value.type}>", nullable, parts=(value,))
         case "record":
-            quoting.check(field.name for field in schema.fields)  # the avro package looks at those of types alone
+            quoting.check(field.name for field in schema.fields)  # the avro package only checks names of types
             members = ((_typed(field.name, field.type), field.has_default) for field in schema.fields)
             parts = tuple(replace(part, has_default=has_default) for part, has_default in members)
             ddl = f"struct<{','.join(f'{part.name}:{part.type}' for part in parts)}>"
@@ -241,7 +237,7 @@ def _bound(field: str, ddl: str, end: str, value: Any) -> str:
     return str(value)
 
 
-def _must_be_apart(field: str, ddl: str, bounds: Mapping[str, str]) -> None:
+def _check_order(field: str, ddl: str, bounds: Mapping[str, str]) -> None:
     low, high = (literals.read(ddl, bounds[end]) if end in bounds else None for end in ("minimum", "maximum"))
     if low is not None and high is not None and low > high:
         raise DeclarationError(
@@ -250,7 +246,7 @@ def _must_be_apart(field: str, ddl: str, bounds: Mapping[str, str]) -> None:
         )
 
 
-def _must_fit(field: str, ddl: str, nullable: bool, symbols: Sequence[str], default: Any) -> None:
+def _check_default(field: str, ddl: str, nullable: bool, symbols: Sequence[str], default: Any) -> None:
     what = f"the default of field {field!r} is {json.dumps(default)}"
     if default is None and not nullable:
         fix = 'make its type ["null", …], or give a value'

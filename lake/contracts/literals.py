@@ -1,4 +1,4 @@
-"""Values that a contract writes down, bounds and defaults, as the Spark SQL type of their field reads them."""
+"""Literals in a contract (bounds and defaults), read as their field's Spark SQL type."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ FORMS: Final = {
 MOMENT: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}(:?[0-5][0-9])?)?)?"
 )
-"""How values are written: a part of what docs/values.md takes."""
+"""Forms of literals: a subset of docs/values.md."""
 LONGEST: Final = 1000
-"""Characters of a number. With at most three digits in its exponent it has at most 2,000 digits."""
+"""Most characters of a number. With an exponent of three digits it has at most 2,000 digits."""
 FARTHEST: Final = timedelta(hours=18)
-"""The greatest offset of a zone."""
-MAGNITUDE: Final = 400  # powers of ten: those of a double are fewer
+MAGNITUDE: Final = 400  # powers of ten, more than a double's
 EXAMPLES: Final = {
     "int": "a whole number, such as 7",
     "bigint": "a whole number, such as 7",
@@ -39,7 +38,7 @@ EXAMPLES: Final = {
 
 
 def read(ddl: str, text: str) -> Any:
-    """Return the value of the type `ddl`, which has an order, that `text` is; None if it is none."""
+    """Return the value of an ordered type; None if `text` is invalid."""
     kind = ddl.partition("(")[0]
     if len(text) > LONGEST or not FORMS.get(kind, MOMENT).fullmatch(text):
         return None
@@ -60,7 +59,6 @@ def read(ddl: str, text: str) -> Any:
 
 
 def _zoned(moment: datetime, kind: str) -> datetime | None:
-    """Return `moment` as the type has it: UTC if it has no zone; None for a zone that is too far, or not allowed."""
     if kind == "timestamp_ntz":
         return None if moment.tzinfo else moment
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -68,7 +66,7 @@ def _zoned(moment: datetime, kind: str) -> datetime | None:
 
 
 def fits(ddl: str, value: Any) -> bool:
-    """Whether the JSON `value` stands for one of the type `ddl`: as itself, or as the text that a record would have."""
+    """Return whether a JSON value is a valid default of the type."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     match ddl.partition("(")[0].partition("<")[0]:
         case "string" | "binary":
@@ -86,7 +84,7 @@ def fits(ddl: str, value: Any) -> bool:
 
 
 def example(ddl: str) -> str:
-    """How a value of the type `ddl` is written."""
+    """Return an example of the type's literals."""
     if ddl.startswith("decimal"):
         return 'a number, or better its digits as text, such as "0.50"'
     return EXAMPLES.get(ddl, "a list" if ddl.startswith("array") else "an object")

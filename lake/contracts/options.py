@@ -1,4 +1,4 @@
-"""The facts of a contract, its `lake` object and where its fields are: what is wrong with them, and the remedy."""
+"""Validation of a contract's `lake` object and of its fields' paths."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 6
 
 Facts: TypeAlias = dict[str, Any]
 Faults: TypeAlias = Iterator[tuple[str, str]]
-"""Each fault as (what, fix)."""
 
 
 def duration(text: Any) -> timedelta | None:
-    """Return `1 day`, `90 minutes` … as a timedelta; None if it is none."""
+    """Parse `1 day`, `90 minutes` …; None if it is invalid."""
     match = re.fullmatch(r"\s*(\d+)\s*([a-z]+?)s?\s*", text) if isinstance(text, str) else None
     if match is None or match[2] not in UNITS:
         return None
@@ -42,7 +41,7 @@ def duration(text: Any) -> timedelta | None:
 
 
 def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str, str]]:
-    """Yield each fault of the `lake` object as (fact, what, fix); names are checked only if all fields are known."""
+    """Yield (fact, fault, fix) of the `lake` object. Names are checked only if all fields are known."""
     if not isinstance(facts, dict) or "key" not in facts:
         given = sorted(set(facts) - FACTS) if isinstance(facts, dict) else []
         meant = next((fact for fact in given if did_you_mean(fact, FACTS) == "did you mean 'key'?"), "")
@@ -56,7 +55,6 @@ def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Ite
 
 
 def _checks(facts: Facts, fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, Faults]]:
-    """Yield the faults that a check finds, each time with the fact on whose line they are."""
     yield "key", _wrong_names("key", facts["key"], fields, names)
     if facts.get("id") not in (None, "content"):
         yield "id", _wrong_names("id", facts["id"], fields, names)
@@ -251,9 +249,9 @@ def _wrong_expression(name: str, sql: str, names: list[str] | None, fix: str) ->
 
 
 def _wrong_maps(name: str, expression: str) -> Faults:
-    """Find the function that makes a map of a record's values.
+    """Yield a fault if a map is made from a record's values.
 
-    Spark keeps keys of a map that it fails to make, because one is there twice, for the map of the next record.
+    If Spark fails to make a map because of a repeated key, it keeps its keys for the next record's map.
     """
     if function := MAPS.search(CONSTANT_MAP.sub("", expression)):
         what = f"{name} {expression!r} makes a map of a record's values: {function[1]}"
@@ -294,7 +292,7 @@ def _wrong_names(fact: str, given: Any, fields: list[Field], names: list[str] | 
 
 
 def wrong_paths(field: Field, facts: Any) -> Faults:
-    """Yield each fault of the place of a field's value, and of how it is written there."""
+    """Yield the faults of a field's path and form."""
     envelope = facts.get("envelope") if isinstance(facts, dict) else None
     if envelope is None and field.is_fact:
         yield from _wrong_fact(field)

@@ -1,8 +1,7 @@
-"""Where a log has the values of a field: in columns of older contracts, and among the members they did not know.
+"""Origins of a field's values in a log: columns of older contracts, and members of `_extra`.
 
-A name belongs to the field of the newest contract that knows it. If that contract does not know it, the name belongs to
-whatever became of the field that last had it. So a name that is an alias, or was one, leads to its field whichever
-version took an event in.
+A name belongs to the field of the newest contract that knows it; if none of that contract does, to the successor of the
+last field with that name. So an alias leads to its field whichever version ingested the event.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from lake.contracts.fields import Field
 
 
 def columns(contracts: Sequence[Contract]) -> Mapping[tuple[str, str], str]:
-    """The physical column of each (field name, type there) that any version has."""
+    """Return the physical column of each (field name, type) in any version."""
     physical: dict[tuple[str, str], str] = {}
     for contract in contracts:
         for field in contract.fields:
@@ -30,14 +29,14 @@ def columns(contracts: Sequence[Contract]) -> Mapping[tuple[str, str], str]:
 
 
 def stored_type(field: Field, contract: Contract) -> str:
-    """The type of the field's physical column."""
+    """Return the type of the field's physical column."""
     return "string" if field.name in contract.sealed else field.type
 
 
-class Origin(NamedTuple):
-    """Where events of one contract version may have a value: a physical column, else the member `name` of `_extra`.
+class ValueOrigin(NamedTuple):
+    """Possible place of a value in events of one version: a physical column, else the member `name` of `_extra`.
 
-    `before` is the field that the column belonged to in `contract`.
+    `before` is the column's field in `contract`.
     """
 
     name: str
@@ -45,18 +44,16 @@ class Origin(NamedTuple):
     before: Field | None = None
     column: str = ""
 
-    def member(self, field: Field) -> Member | None:
-        """The member of `_extra` to read for `field`: its value, or what its records in the column lack."""
+    def member(self, field: Field) -> ExtraMember | None:
         if self.before is None:
-            return Member((self.name,), field)
-        return Member(self.before.names, field, self.before) if has_grown(self.before, field) else None
+            return ExtraMember((self.name,), field)
+        return ExtraMember(self.before.names, field, self.before) if has_grown(self.before, field) else None
 
 
-class Member(NamedTuple):
-    """A member of `_extra`, under one of `names`, to be read as `field`.
+class ExtraMember(NamedTuple):
+    """Member of `_extra`, under one of `names`, to be read as `field`.
 
-    If `before` is given, the value is in a column, as `before` has it, and the member has only what that does not: the
-    members of a record by name, the items of an array by index, the values of a map by key.
+    If `before` is given, a column has the value, and the member only the undeclared parts: by name, index or key.
     """
 
     names: tuple[str, ...]
@@ -65,29 +62,28 @@ class Member(NamedTuple):
 
     @property
     def shape(self) -> Field:
-        """The field with the type of what is read."""
-        return self.field if self.before is None else lacking(self.before, self.field)
+        return self.field if self.before is None else missing_part(self.before, self.field)
 
 
 def has_grown(before: Field, now: Field) -> bool:
-    """Whether records within `now` have members that those within `before` lack."""
+    """Return whether records within `now` have members that `before` lacks."""
     return now.nested and now.type != before.type
 
 
-def lacking(before: Field, now: Field) -> Field:
-    """What `before` lacks of the nested `now`: records with the other members alone; maps in place of arrays."""
+def missing_part(before: Field, now: Field) -> Field:
+    """Return the type of what `before` lacks of the nested `now`: other members only, and maps instead of arrays."""
     if not now.type.startswith("struct"):
-        part = lacking(before.parts[0], now.parts[0])
+        part = missing_part(before.parts[0], now.parts[0])
         return Field(now.name, f"map<string,{part.type}>", parts=(part,))
     known = {part.name: part for part in before.parts}
     grown = [part for part in now.parts if part.name not in known or has_grown(known[part.name], part)]
-    parts = tuple(lacking(known[part.name], part) if part.name in known else part for part in grown)
+    parts = tuple(missing_part(known[part.name], part) if part.name in known else part for part in grown)
     return Field(now.name, f"struct<{','.join(f'{part.name}:{part.type}' for part in parts)}>", parts=parts)
 
 
-def members(contracts: Sequence[Contract]) -> Mapping[Member, frozenset[int]]:
-    """The members of `_extra` that fields of the newest contract are read from, and the versions that have them."""
-    found: dict[Member, set[int]] = {}
+def members(contracts: Sequence[Contract]) -> Mapping[ExtraMember, frozenset[int]]:
+    """Return the members of `_extra` read for the newest contract, and the versions that may have them."""
+    found: dict[ExtraMember, set[int]] = {}
     places = origins(contracts)
     for field in contracts[-1].fields:
         for version, of_version in enumerate(places[field.name], 1):
@@ -97,18 +93,17 @@ def members(contracts: Sequence[Contract]) -> Mapping[Member, frozenset[int]]:
     return {member: frozenset(versions) for member, versions in found.items()}
 
 
-Origins: TypeAlias = tuple[tuple[Origin, ...], ...]
-"""Of one field, by contract version: its origins, the one that takes precedence first."""
+Origins: TypeAlias = tuple[tuple[ValueOrigin, ...], ...]
+"""Origins of one field by contract version, in order of precedence."""
 
 
 def origins(contracts: Sequence[Contract]) -> Mapping[str, Origins]:
-    """Where a log has the values of each field of its newest contract."""
+    """Return the origins of each field of the newest contract."""
     return _origins(tuple(contracts))
 
 
 @cache
 def _origins(contracts: tuple[Contract, ...]) -> Mapping[str, Origins]:
-    """Go from the newest version to the oldest, with all names of later ones and the fields they belong to."""
     physical, newest = columns(contracts), contracts[-1]
     heirs: dict[str, str | None] = {name: field.name for field in newest.fields for name in field.names}
     found = [_in_version(newest, newest, heirs, physical)]
@@ -120,32 +115,30 @@ def _origins(contracts: tuple[Contract, ...]) -> Mapping[str, Origins]:
 
 
 def _heir(field: Field, heirs: Mapping[str, str | None]) -> str | None:
-    """The field of the newest contract that has the values of `field`: the first name that is known later decides."""
     return next((heirs[name] for name in field.names if name in heirs), None)
 
 
 def _in_version(
     contract: Contract, newest: Contract, heirs: Mapping[str, str | None], physical: Mapping[tuple[str, str], str]
-) -> dict[str, tuple[Origin, ...]]:
+) -> dict[str, tuple[ValueOrigin, ...]]:
     known = {name: field for field in contract.fields for name in field.names}
-    found: dict[str, dict[str, Origin]] = {field.name: {} for field in newest.fields}
+    found: dict[str, dict[str, ValueOrigin]] = {field.name: {} for field in newest.fields}
     for name, heir in heirs.items():
         before = known.get(name)
         if heir is None:
             continue
         if before is None:
-            found[heir][name] = Origin(name, contract)
+            found[heir][name] = ValueOrigin(name, contract)
         elif _heir(before, heirs) == heir:
             column = physical[before.name, stored_type(before, contract)]
-            found[heir].setdefault(before.name, Origin(before.name, contract, before, column))
+            found[heir].setdefault(before.name, ValueOrigin(before.name, contract, before, column))
     return {field.name: _reachable(field, [*found[field.name].values()], newest) for field in newest.fields}
 
 
-def _reachable(field: Field, found: Sequence[Origin], newest: Contract) -> tuple[Origin, ...]:
-    """Leave out members that are not to be read as `field`, and what follows a column that is never null.
+def _reachable(field: Field, found: Sequence[ValueOrigin], newest: Contract) -> tuple[ValueOrigin, ...]:
+    """Drop members that must not be read as `field`, and origins after a column that is never null.
 
-    An event's key and subject stay what they were when the event was placed by them. `_extra` has no facts of a source
-    and nothing else that is not a member of the record itself.
+    Key and subject keep the value by which the event was placed. `_extra` only has members of the record itself.
     """
     columns = [origin for origin in found if origin.column]
     if columns and field.name in {*newest.key, newest.subject}:
@@ -158,7 +151,7 @@ def _reachable(field: Field, found: Sequence[Origin], newest: Contract) -> tuple
 
 
 def several_names(contracts: Sequence[Contract]) -> dict[str, str]:
-    """By field, `under A, B` if an event of an older contract may have it under several names or an unknown one."""
+    """Return `under A, B` by field if an older event may have it under several or unknown names."""
     texts = {}
     for field in contracts[-1].fields:
         known = {(name, True) for name in field.names} | {(field.name, False)}
@@ -170,23 +163,20 @@ def several_names(contracts: Sequence[Contract]) -> dict[str, str]:
 
 
 class Dialect(Protocol):
-    """SQL in which the values of a field are read, each of the field's type."""
+    """SQL dialect in which a field's values are read."""
 
-    def stored(self, origin: Origin, field: Field) -> str:
-        """The value in the column of `origin`."""
+    def stored(self, origin: ValueOrigin, field: Field) -> str: ...
 
-    def default(self, of: Field, field: Field) -> str:
-        """The default of the field `of`, which may be narrower than `field`."""
+    def default(self, of: Field, field: Field) -> str: ...
 
-    def carried(self, member: Member) -> str:
-        """The value of a member of `_extra`; null if it is not of the type."""
+    def carried(self, member: ExtraMember) -> str: ...
 
     def first(self, values: Sequence[tuple[bool, str]]) -> str:
-        """The first of `values` that is not null; each is marked with whether it is from `_extra`."""
+        """Return the first non-null value; each is marked with whether it is from `_extra`."""
 
 
 def reading(field: Field, places: Origins, dialect: Dialect) -> str:
-    """SQL of the value of `field`; places are its `origins`."""
+    """Return SQL of the value of `field`; `places` are its `origins`."""
     plain: dict[str, None] = {}
     mixed: dict[str, list[int]] = {}
     for number, found in enumerate(places, 1):
@@ -200,12 +190,11 @@ def reading(field: Field, places: Origins, dialect: Dialect) -> str:
     return f"CASE {cases} ELSE {stored} END" if cases else stored
 
 
-def _first_of(field: Field, found: Sequence[Origin], dialect: Dialect) -> str:
-    """The value in events of one version. A default that was filled in counts only if nothing else is there."""
+def _first_of(field: Field, found: Sequence[ValueOrigin], dialect: Dialect) -> str:
     values, last = [], []
     for origin in found:
         if not origin.column:
-            values.append((True, dialect.carried(Member((origin.name,), field))))
+            values.append((True, dialect.carried(ExtraMember((origin.name,), field))))
             continue
         stored = dialect.stored(origin, field)
         if origin.before and origin.before.default is not None:

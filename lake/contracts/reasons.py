@@ -1,4 +1,4 @@
-"""Why a record is not accepted."""
+"""Reasons for rejecting a record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Reason(StrEnum):
-    """What the quarantine, and whoever counts what is in it, calls it."""
+    """Reason in the quarantine and its counts."""
 
     OVERSIZED = "oversized"
     UNPARSEABLE = "unparseable"
@@ -29,8 +29,8 @@ class Reason(StrEnum):
 
 
 BLANK: Final = "blank line"
-"""In the place of a reason: it is no record."""
+"""Pseudo-reason: not a record."""
 CONTROL: Final = "control message"
-"""In the place of a reason: it is no event of the stream."""
+"""Pseudo-reason: not an event of the stream."""
 PUNCTUATION: Final = "punctuation"
-"""The detail of a control message that a contract declares in its `horizon`."""
+"""Detail of a control message declared in `horizon`."""

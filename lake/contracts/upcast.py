@@ -1,10 +1,10 @@
-"""Upcasting: a contract says how an event of an older version becomes one of the next.
+"""Upcasting: expressions that convert events of an older contract version to the next.
 
     "lake": {"upcast": {"1": {"energy": "energy * 1000"}, "3": {"name": "upper(name)"}}}
 
-An event of version 1 passes both steps in this order, one of version 2 or 3 the second alone. An expression is SQL of
-DuckDB over the fields of the newest contract, as they are before the step. Tables and `lake sql` evaluate it by DuckDB,
-so that they agree. Ids stay: no field by which an event is identified or placed is upcast.
+An event of version 1 passes both steps in this order, one of version 2 or 3 only the second. An expression is DuckDB
+SQL over the newest contract's fields before the step. DuckDB evaluates it for tables and `lake sql` alike. Fields that
+identify or place events cannot be upcast, so ids stay.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ WRITTEN: Final = 'write {"1": {"energy": "energy * 1000"}}: a version, a field, 
 FAILED: Final = "_failed"
 
 
-class Step(NamedTuple):
-    """Expressions by field for events of `version` and those before it; of a log, for those of `versions` alone."""
+class UpcastStep(NamedTuple):
+    """Expressions by field for events up to `version`; within a log, only for those of `versions`."""
 
     version: int
     expressions: tuple[tuple[str, str], ...]
@@ -41,13 +41,13 @@ class Step(NamedTuple):
         return f"_version <= {self.version}"
 
 
-def steps_of(declared: Mapping[str, Mapping[str, str]]) -> tuple[Step, ...]:
+def steps_of(declared: Mapping[str, Mapping[str, str]]) -> tuple[UpcastStep, ...]:
     """Return the steps of an `upcast` in order."""
-    return tuple(sorted(Step(int(version), tuple(fields.items())) for version, fields in declared.items()))
+    return tuple(sorted(UpcastStep(int(version), tuple(fields.items())) for version, fields in declared.items()))
 
 
 def wrong_upcast(facts: Mapping[str, Any], fields: Sequence[Field]) -> Iterator[tuple[str, str]]:
-    """Yield each fault of the shape and the names of an `upcast` as (what, fix)."""
+    """Yield (fault, fix) of the structure and names of an `upcast`."""
     declared, names = facts.get("upcast", {}), [field.name for field in fields]
     if not isinstance(declared, dict) or not all(isinstance(step, dict) for step in declared.values()):
         yield f"invalid upcast: {declared!r}", WRITTEN
@@ -65,7 +65,6 @@ def wrong_upcast(facts: Mapping[str, Any], fields: Sequence[Field]) -> Iterator[
 
 
 def _place_of(name: str, facts: Mapping[str, Any]) -> str:
-    """The fact of a contract by which events are identified or placed in the log, if it names the field."""
     identity = facts.get("id")
     named: dict[str, Collection[Any]] = {
         "key": facts["key"],
@@ -84,12 +83,12 @@ def _members(fact: Any) -> set[str]:
 
 
 def words(expression: Any) -> set[str]:
-    """Return the words of an expression, among them the fields that it uses."""
+    """Return the words of an expression, including its fields."""
     return set(re.findall(r"\w+", expression)) if isinstance(expression, str) else set()
 
 
-def wrong_expressions(steps: Sequence[Step], fields: Sequence[Field]) -> Iterator[tuple[str, str]]:
-    """Yield each fault of the expressions of `steps` as (what, fix)."""
+def wrong_expressions(steps: Sequence[UpcastStep], fields: Sequence[Field]) -> Iterator[tuple[str, str]]:
+    """Yield (fault, fix) of the expressions of `steps`."""
     by_name = {field.name: field for field in fields}
     row = ", ".join(f"CAST(NULL AS {type_of(field)}) AS {quoted(field.name)}" for field in fields)
     for step in steps:
@@ -103,19 +102,19 @@ def wrong_expressions(steps: Sequence[Step], fields: Sequence[Field]) -> Iterato
 
 
 def used(expressions: Collection[str], fields: Sequence[Field]) -> set[str]:
-    """Return the fields that expressions use; their names may be in other letters."""
+    """Return the fields that expressions use, case-insensitively."""
     mentioned = {word.lower() for expression in expressions for word in words(expression)}
     return {field.name for field in fields if field.name.lower() in mentioned}
 
 
-def upcast_fields(steps: Sequence[Step], fields: Sequence[Field]) -> list[Field]:
+def upcast_fields(steps: Sequence[UpcastStep], fields: Sequence[Field]) -> list[Field]:
     """Return the fields that are upcast."""
     names = {name for step in steps for name, _ in step.expressions}
     return [field for field in fields if field.name in names]
 
 
-def definition(steps: Sequence[Step], fields: Sequence[Field], texts: Mapping[str, str]) -> dict[str, str]:
-    """Return `texts`, which describe the fields, with the steps and the other fields that decide what is upcast."""
+def definition(steps: Sequence[UpcastStep], fields: Sequence[Field], texts: Mapping[str, str]) -> dict[str, str]:
+    """Return `texts`, the descriptions of fields, with the steps and fields that determine upcast values."""
     described = dict(texts)
     every = used([sql for step in steps for _, sql in step.expressions], fields)
     written = ", ".join(f"{step.version}: {name} = {sql}" for step in steps for name, sql in step.expressions)
@@ -125,10 +124,12 @@ def definition(steps: Sequence[Step], fields: Sequence[Field], texts: Mapping[st
     return described
 
 
-def upcast_sql(steps: Sequence[Step], fields: Sequence[Field], rows: str, *, opened: bool, tried: bool = False) -> str:
-    """Return DuckDB's SQL of `rows` (a query, or a table) with their fields upcast; they have `_version` too.
+def upcast_sql(
+    steps: Sequence[UpcastStep], fields: Sequence[Field], rows: str, *, opened: bool, tried: bool = False
+) -> str:
+    """Return DuckDB's SQL of `rows` (a query or a table, with `_version`) with their fields upcast.
 
-    Personal fields are null unless `opened`. If `tried`, what fails is null, and FAILED names a field that does.
+    Personal fields are null unless `opened`. If `tried`, failures give null, and FAILED names a failed field.
     """
     by_name = {field.name: field for field in fields}
     if tried:

@@ -1,13 +1,12 @@
-"""Form of a field's text that differs from the plain one: its attributes `format`, `pivot`, `hour24`, `decimal` and
-`thousands`.
+"""Text forms of a field: its attributes `format`, `pivot`, `hour24`, `decimal` and `thousands`.
 
     {"name": "at", "type": …timestamp-micros…, "format": "d/M/yyyy HH:mm"}        31/3/2024 09:05
     {"name": "at", "type": …timestamp-micros…, "format": "epoch-seconds"}         1711875900
     {"name": "born", "type": …date…, "format": "dd/MM/yy", "pivot": 1930}         31/12/65
     {"name": "price", "type": …decimal…, "decimal": ",", "thousands": "."}        1.234,50
 
-A format has letters of Spark's datetime patterns, or is one of EPOCHS. A time without an offset is UTC. A number of
-JSON or of Parquet is a number already: `decimal` and `thousands` are for texts.
+A format has letters of Spark's datetime patterns, or is one of EPOCHS. A time without an offset is UTC. `decimal` and
+`thousands` apply to texts only, not to JSON or Parquet numbers.
 """
 
 from __future__ import annotations
@@ -36,14 +35,12 @@ LETTERS: Final[Mapping[str, tuple[int, ...]]] = {
     "x": (1, 2, 3),
     "Z": (1, 2, 3),
 }
-"""The letters of a format, each with how many of it may stand side by side."""
+"""Letters of a format, with their allowed numbers of repetitions."""
 EPOCHS: Final = ("epoch-days", "epoch-seconds", "epoch-millis", "epoch-micros", "epoch-nanos")
-"""Formats that are a count since 1970."""
 EXAMPLE: Final = 'write it as "d/M/yyyy HH:mm", "yyyyMMdd" or "epoch-seconds"'
 WORDS: Final = ("MMM", "MMMM", "a")
 ZONES: Final = "XxZ"
 OPEN: Final = (*("y", "M", "d", "D", "DD", "H", "h", "m", "s"), *("S" * digits for digits in range(2, 10)))
-"""Runs of letters that stand for more or fewer digits."""
 PIVOT: Final = 2000
 LAST_PIVOT: Final = 9900
 SIGNS: Final = ("decimal", "thousands")
@@ -53,10 +50,10 @@ PARTS: Final = re.compile(r"(?P<text>'[^']*')|(?P<letters>([A-Za-z])\3*)|(?P<oth
 
 
 @dataclass(frozen=True)
-class Form:
-    """Form of a value: a time in a `format`, "" for ISO 8601; a number with these signs.
+class TextForm:
+    """Form of a text: a time in `format` ("": ISO 8601), or a number with these signs.
 
-    A year of two digits is one of the hundred that begin with `pivot`. With `hour24`, 24:00 is the end of a day.
+    A two-digit year lies in the hundred years from `pivot`. If `hour24`, 24:00 ends a day.
     """
 
     format: str = ""
@@ -67,33 +64,30 @@ class Form:
 
     @property
     def numeric(self) -> bool:
-        """Whether numbers are written otherwise than JSON has them."""
         return (self.decimal, self.thousands) != (".", "")
 
     @property
     def plain(self) -> bool:
-        """Whether nothing is declared of it."""
         return self == PLAIN
 
     @property
     def words(self) -> str:
-        """What is to be said of a text that is not written so; "" for a plain one."""
         if self.format:
             return f" in the format {self.format}"
         signs = [f"decimal {self.decimal!r}", *([f"thousands {self.thousands!r}"] if self.thousands else [])]
         return f" with {' and '.join(signs)}" if self.numeric else ""
 
 
-PLAIN: Final = Form()
+PLAIN: Final = TextForm()
 
 
 def wrong_field(field: str, what: str, fix: str) -> DeclarationError:
-    """Return the error of a `field` whose declaration is wrong, without a place."""
+    """Return a DeclarationError of a `field`, without a place."""
     return DeclarationError(f"field {field!r} {what}", fix=fix)
 
 
-def form_of(field: str, ddl: str, attributes: Mapping[str, Any]) -> Form:
-    """The form that the attributes of `field`, of the type `ddl`, declare. Raises DeclarationError, without a place."""
+def form_of(field: str, ddl: str, attributes: Mapping[str, Any]) -> TextForm:
+    """Return the form that a field's attributes declare. Raises DeclarationError without a place."""
     kind = ddl.partition("(")[0].removesuffix("_ntz")
     of_times, of_numbers = dict.fromkeys(("format", "pivot", "hour24"), TIMES), dict.fromkeys(SIGNS, NUMBERS)
     for name, kinds in (of_times | of_numbers).items():
@@ -102,8 +96,8 @@ def form_of(field: str, ddl: str, attributes: Mapping[str, Any]) -> Form:
             raise wrong_field(field, f"of type {ddl} cannot have a {name}", f"{name} is for {what}")
     if kind in TIMES:
         text = _format(field, attributes["format"]) if "format" in attributes else ""
-        return Form(text, pivot=_pivot(field, text, attributes), hour24=_hour24(field, ddl, text, attributes))
-    form = Form(decimal=attributes.get("decimal", "."), thousands=attributes.get("thousands", ""))
+        return TextForm(text, pivot=_pivot(field, text, attributes), hour24=_hour24(field, ddl, text, attributes))
+    form = TextForm(decimal=attributes.get("decimal", "."), thousands=attributes.get("thousands", ""))
     for name, sign, allowed in (("decimal", form.decimal, DECIMALS), ("thousands", form.thousands, ("", *THOUSANDS))):
         if sign not in allowed:
             fix = f"use one of {', '.join(map(repr, allowed))}"
@@ -157,7 +151,7 @@ def _hour24(field: str, ddl: str, text: str, attributes: Mapping[str, Any]) -> b
 
 
 def runs(text: str) -> list[str]:
-    """Return the runs of letters of a format; none of one that is a count."""
+    """Return the letter runs of a format; none for a count."""
     return [] if text in EPOCHS else [part["letters"] for part in PARTS.finditer(text) if part["letters"]]
 
 

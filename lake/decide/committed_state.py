@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from lake.contracts import evolution
-from lake.contracts.origins import Origin, origins
+from lake.contracts.origins import ValueOrigin, origins
 from lake.decide.rule import CommandRule, Key
 from lake.errors import DeclarationError, StorageError
 from lake.kinds.grouped_map import WorkerFault, fault_of
@@ -155,7 +155,7 @@ class CommittedState:
         where = f"{REFUSAL} IS NULL" if REFUSAL in stored else "true"
         rows = scan.arrow(columns, keys=wanted, where=where).to_pylist()
         rows.sort(key=lambda row: (row["_batch"], row["_arrival"], row["_offset"]))
-        places = origins(evolution.followed(tuple(log.contracts(head)), rule.contract))
+        places = origins(evolution.append_version(tuple(log.contracts(head)), rule.contract))
         versions = [*zip(*(places[name] for name in every), strict=True)]
         missing = [[name for name, found in zip(every, v, strict=True) if _has_no_column(found)] for v in versions]
         carried = [[name for name, found in zip(every, v, strict=True) if _is_carried(found)] for v in versions]
@@ -189,11 +189,11 @@ def folded(rule: CommandRule, state: State | None, values: Mapping[str, Any]) ->
     return before | {REFUSED: before[REFUSED] + 1}
 
 
-def _has_no_column(found: Sequence[Origin]) -> bool:
+def _has_no_column(found: Sequence[ValueOrigin]) -> bool:
     return not any(origin.column for origin in found)
 
 
-def _is_carried(found: Sequence[Origin]) -> bool:
+def _is_carried(found: Sequence[ValueOrigin]) -> bool:
     return not all(origin.column for origin in found)
 
 

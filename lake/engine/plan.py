@@ -10,7 +10,7 @@ from difflib import unified_diff
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
-from lake.contracts.evolution import keeps
+from lake.contracts.evolution import is_lossless
 from lake.declaration import Declaration
 from lake.engine.widening import entering, known
 from lake.evaluation.columns import WAITING, lost
@@ -257,7 +257,7 @@ class _Planning:
             for column, field in recorded.get(HANDED_ON, {}).items():
                 was, now = (types.get(field, "").partition(" ")[0] for types in (recorded["read"], fields))
                 if was and now and was != now:
-                    loss = "readers lose no value" if keeps(was, now) else "lake deploy needs --yes for it"
+                    loss = "readers lose no value" if is_lossless(was, now) else "lake deploy needs --yes for it"
                     yield f"column {column}: {was} → {now}; {loss}"
 
     def _text(self, declaration: Declaration) -> Iterator[str]:

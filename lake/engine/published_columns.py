@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from lake.contracts.evolution import keeps
+from lake.contracts.evolution import is_lossless
 from lake.declaration import Declaration
 from lake.engine.pending_change import column_changes
 from lake.errors import DeclarationError
@@ -41,7 +41,7 @@ def _loss(inputs: Inputs, declaration: Declaration, entry: EditionTable) -> str:
     lost = {
         name: what
         for name, what in column_changes(before, now).items()
-        if name in before and visible([name]) and not (name in now and keeps(before[name], now[name]))
+        if name in before and visible([name]) and not (name in now and is_lossless(before[name], now[name]))
     }
     changes = ", ".join(f"{name} {change}" for name, change in lost.items())
     return f"published columns would change: {changes}" if lost else ""

@@ -99,4 +99,4 @@ class KeptRecords:
     @cached_property
     def _version(self) -> int:
         log = Log(self.project.settings, self.stream)
-        return len(evolution.followed(log.contracts(log.head()), self._contract))
+        return len(evolution.append_version(log.contracts(log.head()), self._contract))

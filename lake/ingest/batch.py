@@ -308,7 +308,7 @@ class Batch:
             f"{len(self.contracts)} AS _version",
             *extras(self.contract),
             *([REFUSAL] if markers else []),
-            *evolution.written(self.contracts),
+            *evolution.physical_columns_sql(self.contracts),
         )
 
     def _kept(self, records: DataFrame) -> DataFrame:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
 from lake.contracts import evolution, origins
-from lake.contracts.contract import Complete, Contract
+from lake.contracts.contract import Completeness, Contract
 from lake.ingest import event_times
 from lake.quoting import SPARK, literal, quoted
 from lake.store import delta, small
@@ -118,7 +118,7 @@ def _between(runs: Iterable[tuple[str | None, int, int]]) -> Iterator[Numbers]:
             yield Numbers(producer, first, last)
 
 
-def punctuated_runs(records: DataFrame, complete: Complete, punctuation: str) -> list[list[Any]]:
+def punctuated_runs(records: DataFrame, complete: Completeness, punctuation: str) -> list[list[Any]]:
     """Return the runs of numbers of a batch that have a punctuation's: [producer, first, last], in order.
 
     `records` are its events and punctuations, which the SQL condition `punctuation` tells apart. A run without
@@ -153,7 +153,7 @@ def stored(contracts: tuple[Contract, ...], name: str, physical: set[str]) -> st
     return f"CASE _version {cases} END" if len({*texts}) > 1 else texts[0]
 
 
-def _text(origin: origins.Origin) -> str:
+def _text(origin: origins.ValueOrigin) -> str:
     if origin.column:
         return f"CAST({quoted(origin.column)} AS VARCHAR)"
     path = literal(f"/{origin.name.replace('~', '~0').replace('/', '~1')}")

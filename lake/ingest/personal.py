@@ -31,7 +31,7 @@ def sealable(spark: SparkSession, settings: Settings, contract: Contract, events
     """
     store = Log(settings, contract.name).key_store()
     gone = erasures.subjects(settings, contract.name) | store.destroyed(contract.name)
-    tokened = encryption.tokened(events, contract, to_frame(spark, encryption.pads(store.secret)))
+    tokened = encryption.with_tokens(events, contract, to_frame(spark, encryption.hmac_pads(store.secret)))
 
     def keys() -> Iterator[pa.Table]:
         for people in _people(tokened.where("_reason IS NULL"), records):
@@ -39,7 +39,7 @@ def sealable(spark: SparkSession, settings: Settings, contract: Contract, events
             store.make(contract.name, known)
             yield store.living(contract.name, known)
 
-    keyed = encryption.without_the_erased(encryption.with_keys(tokened, spooled(spark, keys())), contract)
+    keyed = encryption.mask_erased(encryption.with_keys(tokened, spooled(spark, keys())), contract)
     erased = pa.table(
         {encryption.SUBJECT: pa.array(sorted(gone), pa.string()), ERASED: pa.array([True] * len(gone), pa.bool_())}
     )
@@ -71,7 +71,7 @@ def extras(contract: Contract) -> list[str]:
     if not contract.sealed:
         return [encryption.EXTRA]
     place = encryption.place(contract, encryption.EXTRA)
-    return [f"{encryption.sealed(encryption.EXTRA, place)} AS {encryption.EXTRA}", encryption.SUBJECT]
+    return [f"{encryption.encrypted_sql(encryption.EXTRA, place)} AS {encryption.EXTRA}", encryption.SUBJECT]
 
 
 def sealed_with(settings: Settings, contract: Contract) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
 from lake.config import Settings
-from lake.contracts.avro_text import Twice, once
+from lake.contracts.avro_text import DuplicateMember, unique_members
 from lake.errors import DeclarationError, did_you_mean
 from lake.quality import parking
 from lake.quality.columns import UnsuitableExpectation
@@ -150,14 +150,14 @@ def read_suite(file: Path) -> Suite:
     where = f"quality/{file.name}"
     try:
         text = file.read_text("utf-8")
-        document = json.loads(text, object_pairs_hook=once, parse_constant=_reject_constant)
+        document = json.loads(text, object_pairs_hook=unique_members, parse_constant=_reject_constant)
     except OSError as error:
         raise DeclarationError(f"the expectations cannot be read: {error.strerror}", where=where, fix=EXAMPLE) from None
     except UnicodeDecodeError as error:
         raise DeclarationError(f"not UTF-8 at byte {error.start}", where=where, fix=EXAMPLE) from None
     except json.JSONDecodeError as error:
         raise DeclarationError(f"not valid JSON: {error.msg}", where=f"{where}:{error.lineno}", fix=EXAMPLE) from None
-    except Twice as twice:
+    except DuplicateMember as twice:
         raise DeclarationError(f"{twice} occurs twice", where=where, fix="keep only one of them") from None
     except RecursionError:
         raise DeclarationError("not valid JSON: nested too deeply", where=where, fix=EXAMPLE) from None

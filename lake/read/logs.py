@@ -15,7 +15,7 @@ from lake.contracts.contract import Contract
 from lake.contracts.duckdb_types import type_of
 from lake.contracts.evolution import steps_of_log
 from lake.contracts.fields import Field
-from lake.contracts.origins import Member
+from lake.contracts.origins import ExtraMember
 from lake.contracts.upcast import upcast_sql
 from lake.quoting import literal, quoted
 from lake.read.relation import FILE, Function, SystemRelation, rows_sql
@@ -129,6 +129,6 @@ def fields_sql(contracts: Sequence[Contract], events: str, own: Sequence[str]) -
     return upcast_sql(steps_of_log(contracts), newest.fields, rows, opened=False)
 
 
-def _members(contracts: Sequence[Contract]) -> Mapping[Member, frozenset[int]]:
+def _members(contracts: Sequence[Contract]) -> Mapping[ExtraMember, frozenset[int]]:
     every = origins.members(contracts)
     return {member: versions for member, versions in every.items() if not member.field.personal}

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from lake.contracts.fields import Field
-from lake.contracts.written_form import NUMBERS, Form
+from lake.contracts.written_form import NUMBERS, TextForm
 from lake.records import time_format, times
 from lake.records.memo import Memo
 from lake.records.raw_values import JsonNumber, RawValue
@@ -70,12 +70,12 @@ def _ways(field: Field, text: str) -> Iterator[tuple[str, Field]]:
         return
     if kind == "date" or kind.startswith("timestamp"):
         for form in _formats(text):
-            yield f'"format": "{form}"', replace(field, form=Form(form))
+            yield f'"format": "{form}"', replace(field, form=TextForm(form))
     if kind in NUMBERS and is_text and _MAY_BE_NUMBER.fullmatch(text):
         for decimal, thousands in (signs for signs in SIGNS if signs[1] in text):
             declared = [f'"decimal": "{decimal}"'] if decimal != "." else []
             declared += [f'"thousands": "{thousands}"'] if thousands else []
-            yield ", ".join(declared), replace(field, form=Form(decimal=decimal, thousands=thousands))
+            yield ", ".join(declared), replace(field, form=TextForm(decimal=decimal, thousands=thousands))
 
 
 def _formats(text: str) -> Iterator[str]:

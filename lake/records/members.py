@@ -19,7 +19,7 @@ from lake.records.unknown_members import object_of
 from lake.records.values import Reader, given_default, reader
 
 if TYPE_CHECKING:
-    from lake.contracts.origins import Member
+    from lake.contracts.origins import ExtraMember
 
 
 def default_of(field: Field) -> object:
@@ -29,7 +29,9 @@ def default_of(field: Field) -> object:
 
 
 def read_members(
-    members: Mapping[Member, frozenset[int]], versions: pa.Array | pa.ChunkedArray, extras: pa.Array | pa.ChunkedArray
+    members: Mapping[ExtraMember, frozenset[int]],
+    versions: pa.Array | pa.ChunkedArray,
+    extras: pa.Array | pa.ChunkedArray,
 ) -> pa.StructArray:
     """Return the values of `members`, named m0, m1 …; null if an event's version is not among the member's, or has no
     value.
@@ -56,7 +58,7 @@ def _first(read: Reader, carried: Mapping[str, RawValue], names: Sequence[str]) 
     return next((value for value in values if value is not None), None)
 
 
-def _reader(member: Member) -> Reader:
+def _reader(member: ExtraMember) -> Reader:
     if member.before is not None:
         return _lacking_reader(member.before, member.field)
     convert = converter(member.field, {}) if member.field.encoding else None

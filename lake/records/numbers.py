@@ -9,7 +9,7 @@ from decimal import Context, Decimal
 from typing import Final
 
 from lake.contracts.literals import LONGEST, NUMBER, WHOLE
-from lake.contracts.written_form import PLAIN, Form
+from lake.contracts.written_form import PLAIN, TextForm
 from lake.records.memo import Memo
 from lake.records.raw_values import JsonNumber, RawValue
 
@@ -22,7 +22,7 @@ _EXACT: Final = Context(prec=80, traps=[])
 """Context that rounds no decimal of 38 digits; invalid operations give NaN."""
 
 
-def exact(given: RawValue, form: Form = PLAIN) -> Decimal | None:
+def exact(given: RawValue, form: TextForm = PLAIN) -> Decimal | None:
     """Return the exact number; None if it is none."""
     match given:
         case bool():
@@ -43,7 +43,7 @@ def exact(given: RawValue, form: Form = PLAIN) -> Decimal | None:
     return Decimal(text) if text is not None and is_number else None
 
 
-def whole(given: RawValue, kind: str, form: Form = PLAIN) -> int | None:
+def whole(given: RawValue, kind: str, form: TextForm = PLAIN) -> int | None:
     """Return an `int` or `bigint`; None if it has a fraction or is out of range."""
     number = exact(given, form)
     if number is None or (number and number.adjusted() > 18) or number != number.to_integral_value():
@@ -52,7 +52,7 @@ def whole(given: RawValue, kind: str, form: Form = PLAIN) -> int | None:
     return value if -(1 << WHOLE[kind]) <= value < 1 << WHOLE[kind] else None
 
 
-def decimal(given: RawValue, precision: int, scale: int, form: Form = PLAIN) -> Decimal | None:
+def decimal(given: RawValue, precision: int, scale: int, form: TextForm = PLAIN) -> Decimal | None:
     """Return the number with `scale` decimal places; None if it would be rounded."""
     number = exact(given, form)
     if number is None or (number and number.adjusted() >= precision - scale):
@@ -63,7 +63,7 @@ def decimal(given: RawValue, precision: int, scale: int, form: Form = PLAIN) -> 
     return value if value else abs(value)
 
 
-def floating(given: RawValue, kind: str, form: Form = PLAIN) -> float | None:
+def floating(given: RawValue, kind: str, form: TextForm = PLAIN) -> float | None:
     """Return the nearest `float` or `double`; None if it is out of range."""
     if isinstance(given, float):
         return given if kind == "double" else _single(given)
@@ -96,7 +96,7 @@ def _single(value: float) -> float | None:
     return single
 
 
-def _in_plain_signs(text: str, form: Form) -> str | None:
+def _in_plain_signs(text: str, form: TextForm) -> str | None:
     if not form.numeric:
         return text
     if len(text) > LONGEST or not _signed(form).fullmatch(text):
@@ -105,7 +105,7 @@ def _in_plain_signs(text: str, form: Form) -> str | None:
 
 
 @Memo
-def _signed(form: Form) -> re.Pattern[str]:
+def _signed(form: TextForm) -> re.Pattern[str]:
     group, point = re.escape(form.thousands), re.escape(form.decimal)
     grouped = f"[0-9]{{1,3}}(?:{group}[0-9]{{3}})+|" if group else ""
     return re.compile(f"[+-]?(?:{grouped}[0-9]*)(?:{point}[0-9]*)?(?:[eE][+-]?[0-9]+)?")

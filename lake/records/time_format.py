@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from typing import Final, TypeAlias
 
-from lake.contracts.written_form import EPOCHS, PARTS, ZONES, Form
+from lake.contracts.written_form import EPOCHS, PARTS, ZONES, TextForm
 from lake.records.memo import Memo
 from lake.records.numbers import exact
 from lake.records.raw_values import RawValue
@@ -45,7 +45,7 @@ _RUNS: Final[Mapping[str, str]] = {
 Parts: TypeAlias = Mapping[str, int]
 
 
-def reader(form: Form) -> Callable[[RawValue], datetime | None]:
+def reader(form: TextForm) -> Callable[[RawValue], datetime | None]:
     """Return a function that reads a value in a format as UTC; None if it does not match."""
     if form.format in EPOCHS:
         return lambda given: _since_1970(given, form.format.removeprefix("epoch-"))
@@ -94,7 +94,7 @@ def _of_run(run: str) -> str:
     return _RUNS.get(run, _TWO if len(run) == 2 else _ONE_OR_TWO)
 
 
-def _time(match: re.Match[str], runs: tuple[str, ...], form: Form) -> datetime | None:
+def _time(match: re.Match[str], runs: tuple[str, ...], form: TextForm) -> datetime | None:
     parts: dict[str, int] = {}
     fraction = ""
     for run, text in zip(runs, match.groups(), strict=True):

@@ -69,7 +69,7 @@ def _load_if_sound(settings: Settings) -> Project | None:
 def _field_changes(contract: Contract, before: Contract, project: Project | None) -> Iterator[FieldChange]:
     handled: set[str] = set()
     for field in contract.fields:
-        old = evolution.former(field, before)
+        old = evolution.predecessor(field, before)
         handled |= {old.name} if old else set()
         if old is None:
             yield FieldChange(field.name, None, field.type)

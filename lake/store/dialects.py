@@ -14,7 +14,7 @@ from lake.contracts import encryption
 from lake.contracts.contract import Contract
 from lake.contracts.duckdb_types import type_of
 from lake.contracts.fields import Field
-from lake.contracts.origins import Member, Origin, has_grown, members, origins, reading
+from lake.contracts.origins import ExtraMember, ValueOrigin, has_grown, members, origins, reading
 from lake.quoting import DUCKDB, SPARK
 
 MEMBERS: Final = "_members"
@@ -26,24 +26,24 @@ class Spark:
 
     quote = SPARK
 
-    def __init__(self, carried: Iterable[Member]) -> None:
+    def __init__(self, carried: Iterable[ExtraMember]) -> None:
         self._columns = {member: f"{MEMBERS}.m{number}" for number, member in enumerate(carried)}
 
-    def stored(self, origin: Origin, field: Field) -> str:
+    def stored(self, origin: ValueOrigin, field: Field) -> str:
         """The value in the column of `origin`, with what its records lacked."""
         column = self.name(origin.column)
         if self.is_sealed(origin):
-            return self.cast(encryption.opened(column, encryption.place(origin.contract, origin.column)), field)
+            return self.cast(encryption.decrypted_sql(column, encryption.place(origin.contract, origin.column)), field)
         if member := origin.member(field):
             assert origin.before is not None
             return self._grown(origin.before, field, column, self._columns[member])
         return self._widened(origin.before or field, column, field)
 
-    def is_sealed(self, origin: Origin) -> bool:
+    def is_sealed(self, origin: ValueOrigin) -> bool:
         """Whether the column holds sealed text that is opened here."""
         return origin.before is not None and origin.before.name in origin.contract.sealed
 
-    def carried(self, member: Member) -> str:
+    def carried(self, member: ExtraMember) -> str:
         return self._columns[member]
 
     def first(self, values: Sequence[tuple[bool, str]]) -> str:
@@ -145,7 +145,7 @@ class DuckDB(Spark):
 
     quote = DUCKDB
 
-    def is_sealed(self, origin: Origin) -> bool:
+    def is_sealed(self, origin: ValueOrigin) -> bool:
         return False
 
     def first(self, values: Sequence[tuple[bool, str]]) -> str:

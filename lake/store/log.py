@@ -437,7 +437,7 @@ def current(
 
     if keys is not None:
         rows = encryption.with_keys(rows, keys)
-        extra = encryption.opened(encryption.EXTRA, encryption.place(contracts[-1], encryption.EXTRA))
+        extra = encryption.decrypted_sql(encryption.EXTRA, encryption.place(contracts[-1], encryption.EXTRA))
         rows = rows.selectExpr("* EXCEPT (_extra)", f"{extra} AS {encryption.EXTRA}")
     stored = set(rows.columns)
     kinds = {column: kind for (_, kind), column in origins.columns(contracts).items()} | OWN

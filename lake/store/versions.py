@@ -11,7 +11,7 @@ import pyarrow as pa
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import literal, quoted
 from lake.contracts.origins import members
-from lake.contracts.upcast import FAILED, Step, upcast_fields, upcast_sql, used
+from lake.contracts.upcast import FAILED, UpcastStep, upcast_fields, upcast_sql, used
 from lake.kinds.grouped_map import pickled
 from lake.records.columns import arrow_type
 from lake.records.members import read_members
@@ -35,7 +35,7 @@ def with_members(rows: DataFrame, contracts: Sequence[Contract]) -> DataFrame:
     )
 
 
-def upcast(rows: DataFrame, contract: Contract, steps: Sequence[Step]) -> DataFrame:
+def upcast(rows: DataFrame, contract: Contract, steps: Sequence[UpcastStep]) -> DataFrame:
     """`rows` read under `contract`, those of older versions upcast. One that cannot be raises an error in Spark."""
     fields = upcast_fields(steps, contract.fields)
     if not fields:

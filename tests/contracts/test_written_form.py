@@ -9,7 +9,7 @@ import pytest
 
 from lake.contracts.contract import Contract, read_contract
 from lake.contracts.csv_options import CsvOptions
-from lake.contracts.written_form import Form
+from lake.contracts.written_form import TextForm
 from lake.errors import DeclarationError
 from tests import shop
 
@@ -129,13 +129,13 @@ def test_what_is_said_of_csv_and_of_fields_is_what_is_read() -> None:
     assert contract(csv={"encoding": "UTF8", "null": []}).csv == CsvOptions()
     more = {"skip": "#", "escape": "\\", "trim": True}
     assert contract(csv=more).csv == CsvOptions(skip="#", escape="\\", trim=True)
-    assert contract(DAY, {"format": "[yyyy-]MM'T''x'dd y"}).field("v").form == Form("[yyyy-]MM'T''x'dd y")
-    assert contract(MONEY, {"decimal": ",", "thousands": "."}).field("v").form == Form("", ",", ".")
-    assert contract(TIME, {"format": "epoch-millis"}).field("v").form == Form("epoch-millis")
-    assert contract(DAY, {"format": "d/M/yy", "pivot": 1930}).field("v").form == Form("d/M/yy", pivot=1930)
+    assert contract(DAY, {"format": "[yyyy-]MM'T''x'dd y"}).field("v").form == TextForm("[yyyy-]MM'T''x'dd y")
+    assert contract(MONEY, {"decimal": ",", "thousands": "."}).field("v").form == TextForm("", ",", ".")
+    assert contract(TIME, {"format": "epoch-millis"}).field("v").form == TextForm("epoch-millis")
+    assert contract(DAY, {"format": "d/M/yy", "pivot": 1930}).field("v").form == TextForm("d/M/yy", pivot=1930)
     for told_apart in ("dMMyyyy", "yDDD", "d MMM y h:mm:ssSSSa", "yyyyMMdd[HHmmssSSS]"):
-        assert contract(TIME, {"format": told_apart}).field("v").form == Form(told_apart)
-    assert contract(TIME, {"hour24": True}).field("v").form == Form(hour24=True)
+        assert contract(TIME, {"format": told_apart}).field("v").form == TextForm(told_apart)
+    assert contract(TIME, {"hour24": True}).field("v").form == TextForm(hour24=True)
 
 
 def test_a_fact_of_a_file_decides_what_an_event_is_only_where_it_is_said_to() -> None:

@@ -608,8 +608,8 @@ def test_what_is_looked_for_is_found_in_every_guise(shop: Lakehouse) -> None:
 def test_hmac_and_tokens_are_those_of_the_standard_library(calm: Lakehouse) -> None:
     store = open_store(calm.settings)
     rows = calm.spark.createDataFrame([("grace", "x")], "customer string, _id string")
-    pads = to_frame(calm.spark, encryption.pads(store.secret))
-    [row] = encryption.tokened(rows, calm.project.contracts["orders"], pads).collect()
+    pads = to_frame(calm.spark, encryption.hmac_pads(store.secret))
+    [row] = encryption.with_tokens(rows, calm.project.contracts["orders"], pads).collect()
     assert row["_subject"] == store.token("orders", "grace")
     with sqlite3.connect(calm.settings.keys_path) as con:
         assert con.execute("SELECT count(*) FROM keys").fetchone() == (2,)

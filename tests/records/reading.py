@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from lake.contracts.csv_options import UNSAID, CsvOptions
+from lake.contracts.csv_options import DEFAULT_CSV, CsvOptions
 from lake.records import csv_text, json_text
 from lake.records.decompression import CHUNK, DecompressedFile
 from lake.records.files import read_file
@@ -47,14 +47,14 @@ def json_records(data: bytes, *, chunk_bytes: int = CHUNK, record_bytes: int = R
 
 
 def csv_records(
-    data: bytes, options: CsvOptions = UNSAID, *, chunk_bytes: int = CHUNK, record_bytes: int = RECORD_BYTES
+    data: bytes, options: CsvOptions = DEFAULT_CSV, *, chunk_bytes: int = CHUNK, record_bytes: int = RECORD_BYTES
 ) -> list[Record | str]:
     source = DecompressedFile(io.BytesIO(data), "", record_bytes=record_bytes, chunk_bytes=chunk_bytes)
     return outcome(csv_text.read(source, options))
 
 
 def file_records(
-    data: bytes, name: str, options: CsvOptions = UNSAID, *, declared: Collection[str] = ()
+    data: bytes, name: str, options: CsvOptions = DEFAULT_CSV, *, declared: Collection[str] = ()
 ) -> list[Record | str]:
     return outcome(read_file(io.BytesIO(data), name, options, record_bytes=RECORD_BYTES, declared=declared))
 

@@ -19,7 +19,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from lake.contracts.csv_options import UNSAID
+from lake.contracts.csv_options import DEFAULT_CSV
 from lake.errors import Unavailable
 from lake.records import avro as avro_files
 from lake.records.avro import parse
@@ -142,7 +142,7 @@ def with_block(data: bytes, count: int, block: bytes) -> bytes:
 
 
 def rows(data: bytes, *, record_bytes: int = 1 << 20) -> list[ColumnRecords]:
-    parts = list(read_file(BytesIO(data), "a.avro", UNSAID, record_bytes=record_bytes))
+    parts = list(read_file(BytesIO(data), "a.avro", DEFAULT_CSV, record_bytes=record_bytes))
     assert all(isinstance(part, ColumnRecords) for part in parts)
     return [part for part in parts if isinstance(part, ColumnRecords)]
 
@@ -421,4 +421,4 @@ def test_avro_raises_the_error_of_a_storage() -> None:
             return super().read(size)
 
     with pytest.raises(Unavailable):
-        list(read_file(Gone(data), "a.avro", UNSAID, record_bytes=1 << 20))
+        list(read_file(Gone(data), "a.avro", DEFAULT_CSV, record_bytes=1 << 20))

@@ -17,7 +17,7 @@ import pytest
 
 import lake
 from lake.contracts.fields import Field
-from lake.contracts.written_form import Form
+from lake.contracts.written_form import TextForm
 from lake.records import columns
 from lake.records.columns import arrow_type, column
 from lake.records.raw_values import ABSENT, JsonNumber, RawValue, WrongValue
@@ -192,11 +192,11 @@ def test_column_of_json_with_numbers_of_both_kinds_is_read_as_each_alone(kind: s
     compare(field(kind), given[:2])
 
 
-FORMED: dict[str, tuple[Form, list[RawValue]]] = {
-    "date": (Form("d/M/yyyy"), ["31/3/2024", "31/2/2024", "2024-03-31", JsonNumber("5")]),
-    "timestamp": (Form("epoch-seconds"), ["1711886400", 5, JsonNumber("1.5"), "1e3", "x"]),
-    "decimal(9,2)": (Form("", ",", "."), ["1.234,5", "1234,5", JsonNumber("1.5"), "1.5", 7]),
-    "timestamp_ntz": (Form(hour24=True), ["2024-03-31T24:00", "2024-03-31T12:00", "2024-03-31T24:01"]),
+FORMED: dict[str, tuple[TextForm, list[RawValue]]] = {
+    "date": (TextForm("d/M/yyyy"), ["31/3/2024", "31/2/2024", "2024-03-31", JsonNumber("5")]),
+    "timestamp": (TextForm("epoch-seconds"), ["1711886400", 5, JsonNumber("1.5"), "1e3", "x"]),
+    "decimal(9,2)": (TextForm("", ",", "."), ["1.234,5", "1234,5", JsonNumber("1.5"), "1.5", 7]),
+    "timestamp_ntz": (TextForm(hour24=True), ["2024-03-31T24:00", "2024-03-31T12:00", "2024-03-31T24:01"]),
 }
 
 
@@ -271,7 +271,7 @@ print(values.to_pylist(), wrong)
 
 def test_column_is_read_by_a_process_that_has_no_lake(tmp_path: Path) -> None:
     """Executors of Spark get the package by value, with the caches of this process left behind."""
-    of = field("timestamp", form=Form("d/M/yyyy"))
+    of = field("timestamp", form=TextForm("d/M/yyyy"))
     column(of, ["1/2/2024", "x"])
     cloudpickle: Any = import_module("pyspark.cloudpickle")
     cloudpickle.register_pickle_by_value(lake)

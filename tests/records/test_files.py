@@ -12,7 +12,7 @@ from itertools import product
 import pyarrow as pa
 import pytest
 
-from lake.contracts.csv_options import UNSAID, CsvOptions
+from lake.contracts.csv_options import DEFAULT_CSV, CsvOptions
 from lake.errors import Unavailable
 from lake.records import files
 from lake.records.files import format_of, read_file, unknown_format
@@ -164,7 +164,7 @@ def test_whatever_a_library_raises_is_the_fault_of_the_file(name: str) -> None:
         for kind in (ValueError, OSError, EOFError, KeyError, RuntimeError, pa.ArrowInvalid, MemoryError)
     ]
     for error in raised:
-        found = outcome(read_file(_Raising(error), name, UNSAID, record_bytes=RECORD_BYTES))
+        found = outcome(read_file(_Raising(error), name, DEFAULT_CSV, record_bytes=RECORD_BYTES))
         assert found[-1] == str(error).splitlines()[0]
     for error in (
         Unavailable("the storage does not answer"),
@@ -172,19 +172,19 @@ def test_whatever_a_library_raises_is_the_fault_of_the_file(name: str) -> None:
         OSError("No space left on device"),
     ):
         with pytest.raises(type(error)):
-            outcome(read_file(_Raising(error), name, UNSAID, record_bytes=RECORD_BYTES))
+            outcome(read_file(_Raising(error), name, DEFAULT_CSV, record_bytes=RECORD_BYTES))
 
 
 def test_parts_have_few_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "RECORDS", 3)
     data = b"x,y\n" + b"1,2\n" * 4 + b"broken\n" + b"1,2\n" * 3
-    parts = [*read_file(io.BytesIO(data), "a.csv", UNSAID, record_bytes=RECORD_BYTES)]
+    parts = [*read_file(io.BytesIO(data), "a.csv", DEFAULT_CSV, record_bytes=RECORD_BYTES)]
     assert [[*part.places] for part in parts] == [[2, 3, 4], [5, 6, 7], [8, 9]]
     assert [isinstance(part, ColumnRecords) and [*part.broken] for part in parts] == [[], [1], []]
-    lines = read_file(io.BytesIO(b"{}\n" * 7), "a.json", UNSAID, record_bytes=9)
+    lines = read_file(io.BytesIO(b"{}\n" * 7), "a.json", DEFAULT_CSV, record_bytes=9)
     assert [len(part.places) for part in lines] == [3, 3, 1]
 
 
 def test_fault_is_raised_as_such() -> None:
     with pytest.raises(FileFault, match="unknown format"):
-        next(read_file(io.BytesIO(b"x"), "a", UNSAID, record_bytes=1))
+        next(read_file(io.BytesIO(b"x"), "a", DEFAULT_CSV, record_bytes=1))

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.parquet import encryption
 
-from lake.contracts.csv_options import UNSAID
+from lake.contracts.csv_options import DEFAULT_CSV
 from lake.errors import Unavailable
 from lake.records import parquet
 from lake.records.files import read_file
@@ -122,7 +122,7 @@ def written(table: pa.Table, **options: Any) -> bytes:
 
 def rows(data: bytes, *, declared: Sequence[str] = (), record_bytes: int = 1 << 20) -> list[ColumnRecords]:
     """What `read_file` gives, each column as a list."""
-    parts = read_file(BytesIO(data), "a.parquet", UNSAID, declared=declared, record_bytes=record_bytes)
+    parts = read_file(BytesIO(data), "a.parquet", DEFAULT_CSV, declared=declared, record_bytes=record_bytes)
     made = []
     for part in parts:
         assert isinstance(part, ColumnRecords)
@@ -363,4 +363,4 @@ def test_parquet_raises_the_error_of_a_storage() -> None:
             raise Unavailable("the storage does not answer", fix="try again")
 
     with pytest.raises(Unavailable):
-        next(read_file(Gone(small()), "a.parquet", UNSAID, record_bytes=1 << 20))
+        next(read_file(Gone(small()), "a.parquet", DEFAULT_CSV, record_bytes=1 << 20))

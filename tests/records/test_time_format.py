@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from lake.contracts.fields import Field
-from lake.contracts.written_form import LETTERS, Form
+from lake.contracts.written_form import LETTERS, TextForm
 from lake.records.raw_values import JsonNumber, RawValue, WrongValue
 from lake.records.values import reader
 
 REFUSED = "refused"
 
 
-def read(kind: str, form: Form, given: RawValue) -> Any:
+def read(kind: str, form: TextForm, given: RawValue) -> Any:
     try:
         return reader(Field("f", kind, form=form))(given)
     except WrongValue:
@@ -74,7 +74,7 @@ CASES: list[tuple[str, str, Any]] = [
 
 @pytest.mark.parametrize(("text_format", "text", "expected"), CASES)
 def test_text_is_read_in_its_format(text_format: str, text: str, expected: Any) -> None:
-    form = Form(text_format)
+    form = TextForm(text_format)
     zoned = expected if expected is REFUSED else expected.replace(tzinfo=UTC)
     assert read("timestamp", form, text) == zoned
     assert read("timestamp_ntz", form, text) == expected
@@ -112,23 +112,23 @@ def test_every_format_of_a_contract_reads_what_is_written_in_it() -> None:
             for name, sign in zip(names, signs, strict=True)
         )
         text = at.replace(tzinfo=UTC).strftime(plain.replace("%Y", f"{at.year:04}"))
-        assert read("timestamp_ntz", Form(form), text) == at, (form, text)
+        assert read("timestamp_ntz", TextForm(form), text) == at, (form, text)
 
 
 def test_pivot_is_the_first_of_the_hundred_years_of_two_digits() -> None:
     for pivot, text, year in ((1930, "30", 1930), (1930, "29", 2029), (1999, "99", 1999), (1999, "98", 2098)):
-        form = Form("dd/MM/yy", pivot=pivot)
+        form = TextForm("dd/MM/yy", pivot=pivot)
         assert read("date", form, f"31/12/{text}") == date(year, 12, 31)
 
 
 def test_hour_24_is_the_end_of_a_day_if_declared() -> None:
-    form = Form("yyyy-MM-dd HH:mm", hour24=True)
+    form = TextForm("yyyy-MM-dd HH:mm", hour24=True)
     assert read("timestamp_ntz", form, "2024-03-31 24:00") == datetime(2024, 4, 1)
     assert read("timestamp_ntz", form, "2024-03-31 23:59") == datetime(2024, 3, 31, 23, 59)
     assert read("date", form, "2024-12-31 24:00") == date(2025, 1, 1)
     for wrong in ("2024-03-31 24:01", "2024-03-31 25:00", "9999-12-31 24:00"):
         assert read("timestamp_ntz", form, wrong) == REFUSED
-    iso = Form(hour24=True)
+    iso = TextForm(hour24=True)
     assert read("timestamp", iso, "2024-03-31T24:00:00.000Z") == datetime(2024, 4, 1, tzinfo=UTC)
     assert read("timestamp", iso, "2024-03-31T24:00:00+02:00") == datetime(2024, 3, 31, 22, tzinfo=UTC)
     assert read("timestamp", iso, "2024-03-31T24:00:00.0000001Z") == REFUSED
@@ -156,14 +156,14 @@ def test_hour_24_is_the_end_of_a_day_if_declared() -> None:
     ],
 )
 def test_count_since_1970_is_read_in_its_unit(unit: str, given: RawValue, expected: Any) -> None:
-    form = Form(f"epoch-{unit}")
+    form = TextForm(f"epoch-{unit}")
     assert read("timestamp_ntz", form, given) == expected
     is_midnight = isinstance(expected, datetime) and expected.hour == 0 and expected.microsecond == 0
     assert read("date", form, given) == (expected.date() if is_midnight else REFUSED)
 
 
 def test_number_is_read_in_a_format_by_its_digits_and_a_typed_time_as_it_is() -> None:
-    form = Form("yyyyMMdd")
+    form = TextForm("yyyyMMdd")
     assert read("date", form, JsonNumber("20240229")) == date(2024, 2, 29)
     assert read("date", form, 20240229) == date(2024, 2, 29)
     assert read("date", form, JsonNumber("1711875900000")) == REFUSED

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lake.contracts.contract import read_contract
-from lake.contracts.csv_options import UNSAID
+from lake.contracts.csv_options import DEFAULT_CSV
 from lake.records.files import read_file
 from lake.records.raw_values import ColumnRecords
 from lake.records.reader import RecordReader
@@ -35,7 +35,7 @@ def records(reader: RecordReader, data: bytes, name: str = "a.parquet") -> list[
 
 
 def tables(reader: RecordReader, data: bytes, name: str) -> Iterator[pa.Table]:
-    for part in read_file(BytesIO(data), name, UNSAID, record_bytes=1 << 20, declared=reader.names):
+    for part in read_file(BytesIO(data), name, DEFAULT_CSV, record_bytes=1 << 20, declared=reader.names):
         assert isinstance(part, ColumnRecords)
         yield reader.read(part, {})
 

@@ -12,7 +12,7 @@ import pytest
 
 from lake.contracts import literals
 from lake.contracts.fields import Field
-from lake.contracts.written_form import Form
+from lake.contracts.written_form import TextForm
 from lake.records import times as records_times
 from lake.records.json_value import DEPTH, NotJson, decode, encode
 from lake.records.raw_values import ABSENT, JsonNumber, RawValue, WrongValue
@@ -191,7 +191,7 @@ def test_nested_value_is_read_part_by_part(of: Field, given: RawValue, expected:
     assert same(read(of, given), expected)
 
 
-MONEY = Form("", ",", ".")
+MONEY = TextForm("", ",", ".")
 
 
 @pytest.mark.parametrize(
@@ -203,14 +203,14 @@ MONEY = Form("", ",", ".")
         ("decimal(12,2)", MONEY, JsonNumber("19.90"), Decimal("19.90")),
         ("decimal(12,2)", MONEY, "1.2345", REFUSED),
         ("decimal(12,2)", MONEY, "1,234", REFUSED),
-        ("bigint", Form("", ".", " "), "1 234 567", 1234567),
-        ("bigint", Form("", ".", " "), "12 34", REFUSED),
-        ("double", Form("", ","), "1,5e3", 1500.0),
-        ("double", Form("", ","), "NaN", math.nan),
-        ("double", Form("", ","), "1.5", REFUSED),
+        ("bigint", TextForm("", ".", " "), "1 234 567", 1234567),
+        ("bigint", TextForm("", ".", " "), "12 34", REFUSED),
+        ("double", TextForm("", ","), "1,5e3", 1500.0),
+        ("double", TextForm("", ","), "NaN", math.nan),
+        ("double", TextForm("", ","), "1.5", REFUSED),
     ],
 )
-def test_number_has_the_signs_of_its_form(kind: str, form: Form, given: RawValue, expected: Any) -> None:
+def test_number_has_the_signs_of_its_form(kind: str, form: TextForm, given: RawValue, expected: Any) -> None:
     assert same(read(field(kind, form=form), given), expected)
 
 
@@ -250,8 +250,8 @@ def test_refusal_names_the_attribute_that_would_read_the_value(kind: str, given:
 
 
 def test_refusal_names_the_declared_form() -> None:
-    assert refusal(field("date", form=Form("d/M/yyyy")), "2024-03-31") == "is not date in the format d/M/yyyy"
-    assert refusal(field("timestamp_ntz", form=Form("d/M/yyyy HH:mm")), "31/3/2024 24:00") == (
+    assert refusal(field("date", form=TextForm("d/M/yyyy")), "2024-03-31") == "is not date in the format d/M/yyyy"
+    assert refusal(field("timestamp_ntz", form=TextForm("d/M/yyyy HH:mm")), "31/3/2024 24:00") == (
         'is not timestamp_ntz in the format d/M/yyyy HH:mm ("hour24": true would read it)'
     )
     said = "is not double with decimal ',' and thousands '.'"
