@@ -1,7 +1,6 @@
 """Check for attributes of a contract without effect: misspelt ones, and ours in the wrong place.
 
 Avro allows any attribute anywhere, and other tools use their own. So only names that resemble a known one are faults.
-Only contracts of the project are checked: a log's stored contracts stay readable.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ class Completeness:
 class Producers:
     """Producers that a log waits for: each value of the field `producer`, at most `limit` of them.
 
-    `punctuation` is an SQL condition for records up to which their producer has sent everything. A producer silent for
-    the time `idle` is not waited for.
+    `punctuation` is an SQL condition for records up to which a producer has sent everything. A producer silent for the
+    time `idle` is not waited for.
     """
 
     producer: str
@@ -111,7 +111,6 @@ class Contract:
 
     @property
     def sealed(self) -> tuple[str, ...]:
-        """Return the fields encrypted in the log: the personal ones, if there is a subject."""
         return self.personal if self.subject else ()
 
     @property
@@ -260,7 +259,6 @@ def _producers(options: Mapping[str, Any]) -> Producers:
 
 
 def _identifying(field: Field, facts: Mapping[str, Any], record: avro.schema.RecordSchema) -> Field:
-    """Return the field with `transport`: true for a fact, unless it identifies or places events."""
     if not field.is_fact or any("transport" in of.other_props for of in record.fields if of.name == field.name):
         return field
     identity, time = facts.get("id"), re.findall(r"\w+", facts.get("time") or "")

@@ -1,9 +1,4 @@
-r"""CSV options of a stream (`csv` in a contract's `lake`), for files that differ from RFC 4180.
-
-    "csv": {"delimiter": ";", "null": ["NA", "-"], "encoding": "windows-1252"}
-    "csv": {"columns": ["station", "taken at", "value"]}       files without a header: its columns in order
-    "csv": {"skip": 3, "trim": true}                           three lines before the header, blanks around columns
-    "csv": {"delimiter": "\\t", "quote": "", "escape": "\\\\"}   as written by COPY of PostgreSQL and OUTFILE of MySQL
+"""CSV options of a stream (`csv` in a contract's `lake`), for files that differ from RFC 4180.
 
 A column name that is no field is matched by the fields' `aliases`.
 """

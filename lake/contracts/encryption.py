@@ -1,9 +1,9 @@
 """Field encryption: SQL that encrypts personal fields with the key of the person they are about.
 
-AES-256 in Galois/Counter mode (NIST SP 800-38D): base64 of 12 bytes of nonce, ciphertext, 16 bytes of tag. The column's
-place is authenticated data. The nonce is derived from key, place and value (as the synthetic IV of RFC 5297): a
-repeated batch is identical, and only the repetition of a value in one column of one person is visible. Subjects and ids
-become HMAC-SHA-256 (RFC 2104) tokens under the key store's secret.
+AES-256-GCM (NIST SP 800-38D): base64 of 12 bytes of nonce, ciphertext, 16 bytes of tag, with the column's place as
+authenticated data. The nonce is derived from key, place and value (as the synthetic IV of RFC 5297): a repeated batch
+is identical, and only the repetition of a value in one column of one person is visible. Subjects and ids become
+HMAC-SHA-256 (RFC 2104) tokens under the key store's secret.
 """
 
 from __future__ import annotations
@@ -50,13 +50,11 @@ def hmac_pads(secret: bytes) -> pa.Table:
     return pa.table({"_inner": inner, "_outer": outer})
 
 
-def hmac_sql(text: str) -> str:
-    """Return SQL of the HMAC of `text`, in a frame with the columns of `hmac_pads`."""
+def _hmac_sql(text: str) -> str:
     return f"sha2(concat(_outer, unhex(sha2(concat(_inner, encode({text}, 'UTF-8')), 256))), 256)"
 
 
-def subject_sql(contract: Contract) -> str:
-    """Return SQL of the text hashed for an event's subject, which includes the stream."""
+def _subject_sql(contract: Contract) -> str:
     return f"concat({literal(contract.name + ':')}, cast({quoted(contract.subject or '')} AS string))"
 
 
@@ -64,7 +62,7 @@ def with_tokens(rows: DataFrame, contract: Contract, hmac_pads: DataFrame) -> Da
     """Return `rows` with SUBJECT, and with `_id` as an HMAC."""
     digested = rows.crossJoin(hmac_pads)
     kept = [quoted(name) for name in rows.columns if name != "_id"]
-    return digested.selectExpr(*kept, f"{hmac_sql('_id')} AS _id", f"{hmac_sql(subject_sql(contract))} AS {SUBJECT}")
+    return digested.selectExpr(*kept, f"{_hmac_sql('_id')} AS _id", f"{_hmac_sql(_subject_sql(contract))} AS {SUBJECT}")
 
 
 def with_keys(rows: DataFrame, keys: DataFrame) -> DataFrame:

@@ -222,7 +222,7 @@ def _why_not(before: str, field: Field, new: Contract) -> str:
         return "restore it: people are identified by the text of the subject, and one person would become two"
     if _wider(before, field.type):
         return ""
-    both = common_type(before, field.type)
+    both = _common_type(before, field.type)
     if both is None:
         return "restore it, or add a new field"
     if both == before:
@@ -231,8 +231,7 @@ def _why_not(before: str, field: Field, new: Contract) -> str:
     return f'make it {both}, which holds both: "precision": {precision}, "scale": {scale}; or add a new field'
 
 
-def common_type(before: str, now: str) -> str | None:
-    """Return the narrowest type that both types can be widened to; None if there is none."""
+def _common_type(before: str, now: str) -> str | None:
     if before.startswith("decimal") and now.startswith("decimal"):
         (p0, s0), (p1, s1) = _digits(before), _digits(now)
         scale = max(s0, s1)
@@ -244,7 +243,7 @@ def common_type(before: str, now: str) -> str | None:
 def is_lossless(before: str, now: str) -> bool:
     """Return whether a column of type `before` can become `now` without losing values."""
     if before.startswith("decimal") and now.startswith("decimal"):
-        return common_type(before, now) == now
+        return _common_type(before, now) == now
     return now == before or now in EXACT.get(before, ())
 
 
@@ -253,7 +252,7 @@ def _narrower(kind: str) -> set[str]:
 
 
 def _wider(before: str, now: str) -> bool:
-    return before != now and common_type(before, now) == now
+    return before != now and _common_type(before, now) == now
 
 
 def _digits(decimal: str) -> tuple[int, int]:

@@ -56,5 +56,4 @@ def holds(contract: Contract, column: str) -> str:
 
 
 def _or_null(text: str) -> str:
-    """Return SQL of the bytes of a text that is never null; null if it raises."""
     return f"try_to_binary({text}, 'utf-8')"

@@ -59,7 +59,6 @@ FACTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "singer": ("time_extracted", "version"),
     "cloudevents": ("id", "source", "type", "time", "subject", "dataschema"),
 }
-"""Facts about a record, by origin: its file or its source."""
 WITH_PARTS: Final[Mapping[tuple[str, ...], int]] = {
     ("kafka", "headers"): 3,
     ("kafka", "key"): 2,

@@ -1,7 +1,7 @@
 """Origins of a field's values in a log: columns of older contracts, and members of `_extra`.
 
-A name belongs to the field of the newest contract that knows it; if none of that contract does, to the successor of the
-last field with that name. So an alias leads to its field whichever version ingested the event.
+A name belongs to the newest contract's field that knows it, else to the successor of the last field with that name. So
+an alias leads to its field whichever version ingested the event.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ExtraMember(NamedTuple):
 
     @property
     def shape(self) -> Field:
-        return self.field if self.before is None else missing_part(self.before, self.field)
+        return self.field if self.before is None else _missing_part(self.before, self.field)
 
 
 def has_grown(before: Field, now: Field) -> bool:
@@ -70,14 +70,13 @@ def has_grown(before: Field, now: Field) -> bool:
     return now.nested and now.type != before.type
 
 
-def missing_part(before: Field, now: Field) -> Field:
-    """Return the type of what `before` lacks of the nested `now`: other members only, and maps instead of arrays."""
+def _missing_part(before: Field, now: Field) -> Field:
     if not now.type.startswith("struct"):
-        part = missing_part(before.parts[0], now.parts[0])
+        part = _missing_part(before.parts[0], now.parts[0])
         return Field(now.name, f"map<string,{part.type}>", parts=(part,))
     known = {part.name: part for part in before.parts}
     grown = [part for part in now.parts if part.name not in known or has_grown(known[part.name], part)]
-    parts = tuple(missing_part(known[part.name], part) if part.name in known else part for part in grown)
+    parts = tuple(_missing_part(known[part.name], part) if part.name in known else part for part in grown)
     return Field(now.name, f"struct<{','.join(f'{part.name}:{part.type}' for part in parts)}>", parts=parts)
 
 

@@ -1,10 +1,8 @@
-"""Upcasting: expressions that convert events of an older contract version to the next.
+"""Upcasting: expressions that convert events of an older contract version, {version: {field: expression}}.
 
-    "lake": {"upcast": {"1": {"energy": "energy * 1000"}, "3": {"name": "upper(name)"}}}
-
-An event of version 1 passes both steps in this order, one of version 2 or 3 only the second. An expression is DuckDB
-SQL over the newest contract's fields before the step. DuckDB evaluates it for tables and `lake sql` alike. Fields that
-identify or place events cannot be upcast, so ids stay.
+With steps for versions 1 and 3, an event of version 1 passes both in this order, one of version 2 or 3 only the second.
+An expression is DuckDB SQL over the newest contract's fields before the step. DuckDB evaluates it for tables and `lake
+sql` alike. Fields that identify or place events cannot be upcast, so ids stay.
 """
 
 from __future__ import annotations

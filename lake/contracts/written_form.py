@@ -1,10 +1,5 @@
 """Text forms of a field: its attributes `format`, `pivot`, `hour24`, `decimal` and `thousands`.
 
-    {"name": "at", "type": …timestamp-micros…, "format": "d/M/yyyy HH:mm"}        31/3/2024 09:05
-    {"name": "at", "type": …timestamp-micros…, "format": "epoch-seconds"}         1711875900
-    {"name": "born", "type": …date…, "format": "dd/MM/yy", "pivot": 1930}         31/12/65
-    {"name": "price", "type": …decimal…, "decimal": ",", "thousands": "."}        1.234,50
-
 A format has letters of Spark's datetime patterns, or is one of EPOCHS. A time without an offset is UTC. `decimal` and
 `thousands` apply to texts only, not to JSON or Parquet numbers.
 """
@@ -35,7 +30,6 @@ LETTERS: Final[Mapping[str, tuple[int, ...]]] = {
     "x": (1, 2, 3),
     "Z": (1, 2, 3),
 }
-"""Letters of a format, with their allowed numbers of repetitions."""
 EPOCHS: Final = ("epoch-days", "epoch-seconds", "epoch-millis", "epoch-micros", "epoch-nanos")
 EXAMPLE: Final = 'write it as "d/M/yyyy HH:mm", "yyyyMMdd" or "epoch-seconds"'
 WORDS: Final = ("MMM", "MMMM", "a")

@@ -1,10 +1,8 @@
 """Validation of commands in order of arrival, over the state in the log and in acknowledged groups.
 
-The process that writes a source's folder validates its commands. New states are kept here before they are on the disk,
-and later commands are validated against them. So an answer must wait until the disk has everything it depends on
-(`Decision.rests_on`). If that fails, all states are dropped and read again.
-
-Keys with waiting events stay in memory, others as long as there is room.
+New states are kept here before they are on the disk, and later commands are validated against them. So an answer must
+wait until the disk has everything it depends on (`Decision.rests_on`). If that fails, all states are dropped and read
+again. Keys with waiting events stay in memory, others as long as there is room.
 """
 
 from __future__ import annotations
@@ -93,7 +91,7 @@ class Decision:
 class CommandValidator:
     """Validator for the commands of one source. `taken` is the last group that is in all logs.
 
-    It loads the set of all keys first, unless it `looks_up` each, which is faster for few commands.
+    It loads the set of all keys first, unless it `looks_up` each.
     """
 
     declared: DeclaredIntake
@@ -130,7 +128,6 @@ class CommandValidator:
         self._known, self._events = {}, 0
 
     def missing(self, commands: Sequence[Command]) -> dict[str, list[Key]]:
-        """Return the keys whose state must be read first, by stream."""
         unread: dict[str, dict[Key, None]] = {}
         for command in commands:
             key, keys = self._key(command), self._keys[command.stream]

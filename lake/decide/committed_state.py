@@ -27,7 +27,6 @@ from lake.store.voids import all_voids
 State = Mapping[str, Any]
 PLACE: Final = ("_batch", "_arrival", "_bucket", "_offset", "_source")
 MOST_ROWS: Final = 5_000_000
-"""Most rows of a log whose keys are all loaded in advance."""
 TRIES: Final = 3
 
 
@@ -42,9 +41,8 @@ class Accepted(NamedTuple):
 class KeyState:
     """State of a key before its next event.
 
-    `state` is the Fold's, None before the first event. `version` is the place of the last event, "" before the first.
-    `ids` has the accepted events by id. It includes groups of the source up to `upto` from the log, and up to `group`
-    in all.
+    `state` is the Fold's, None before the first event; `version` the place of the last event, "" before the first;
+    `ids` the accepted events by id. It includes groups up to `upto` from the log, and up to `group` in all.
     """
 
     state: State | None = None
@@ -63,7 +61,6 @@ class CommittedState:
     folder: IntakeFolder
 
     def keys(self) -> set[int] | None:
-        """Return the hashes of all keys in the log; None if it is too large."""
         log, names = Log(self.rule.project.settings, self.rule.stream), self.rule.contract.key
         if not log.head().batch or not delta.exists(log.path):
             return set()

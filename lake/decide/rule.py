@@ -104,7 +104,6 @@ def content(values: Mapping[str, Any], names: Iterable[str]) -> bytes:
 
 
 def _canonical(value: Any) -> Any:
-    """Return one hashable form for all equal values."""
     match value:
         case Decimal():
             return value.as_integer_ratio()

@@ -37,7 +37,6 @@ SPARK_KEEPS: Final = 32
 DELTA_RS_KEEPS: Final = 64
 """Bytes of a text that delta-rs keeps; the last character of a maximum is incremented."""
 OWNERS: Final = (".lake/airflow", ".lake/landing", ".lake/spark/local", ".lake/sql_history")
-"""Folders of Airflow's output, posted events, Spark's temporary files, and the SQL history."""
 PARQUET: Final = re.compile(r"\.parquet(#\d+)?$")
 ROW: Final = 'to_json("a row")::VARCHAR'
 UNREADABLE: Final = (duckdb.Error, gzip.BadGzipFile, EOFError, zlib.error)
@@ -52,7 +51,7 @@ Files: TypeAlias = Iterator[tuple[Address, int]]
 
 @dataclass(frozen=True)
 class Proof:
-    """Result of a search for `values`: `files` were searched, of `size` bytes in all.
+    """Result of a search for `values` in `files` of `size` bytes in all.
 
     `found` are files of the warehouse with a value, or that cannot be unpacked. `outside` are landing files, archived
     ones and OWNERS, which only their owner may change. `names` are names of ingested files, which logs keep forever.
@@ -86,8 +85,7 @@ class Proof:
 class Report:
     """Proof about a `person` (a token) of `stream`, stored in `file`.
 
-    `left_out`: personal values that cannot be searched for, and why, without showing them. `sinks`: deliveries that are
-    not proved to be deleted.
+    `left_out`: values that cannot be searched for, and why. `sinks`: deliveries that are not proved to be deleted.
     """
 
     stream: str
@@ -222,7 +220,6 @@ def _files(place: Address) -> Files:
 
 
 def _holds(file: Address, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
-    """Return whether `file` has a value, or cannot be unpacked."""
     try:
         if any(bytes_.search(chunk) for chunk in _chunks(file)):
             return True
@@ -238,7 +235,6 @@ def _escaped(file: Address, text: re.Pattern[str]) -> bool:
 
 
 def _chunks(file: Address) -> Iterator[bytes]:
-    """Yield the content in overlapping chunks, so that no value is split."""
     tail = b""
     with file.open() as packed, gzip.open(packed) if file.name.lower().endswith(".gz") else packed as opened:
         while chunk := opened.read(CHUNK):

@@ -5,8 +5,7 @@
 3. Record the erasure, which makes it effective, then destroy the key. `destroy_keys` repairs a crash between the two.
 
 If nothing of the person can be read from the log, step 3 runs before step 2: quarantined records may be the only trace,
-and must still be found after a crash. A repeated erasure is purged again. `purge` removes the person from earlier
-versions of tables once an edition without them is published.
+and must still be found after a crash. `purge` removes the person from earlier versions of tables later.
 """
 
 from __future__ import annotations
@@ -41,10 +40,7 @@ PLACES: Final = pa.schema([("_batch", pa.int64()), ("_number", pa.int32()), ("so
 
 @dataclass(frozen=True)
 class ErasureResult:
-    """Erasure `number` of a person of `stream` with `token`; `values` are those that only they had, in clear text.
-
-    `events` counts their events, `quarantined` the blanked records.
-    """
+    """Erasure `number` of a person of `stream` with `token`; `values` are those only they had, in clear text."""
 
     stream: str
     token: str
@@ -73,10 +69,10 @@ def find_person(project: Project, stream: str, subject: str) -> tuple[Contract, 
     return contract, token
 
 
-def personal_values(
+def _personal_values(
     project: Project, spark: SparkSession, contract: Contract, subject: str
 ) -> tuple[int, frozenset[str]]:
-    """Return the number of a person's events, and the personal values that no one else has. Omits `shared` fields."""
+    """Return the number of a person's events, and the values that no one else has, without `shared` fields."""
     settings = project.settings
     head = Log(settings, contract.name).head()
     events = Log(settings, contract.name).read(spark, contract, upto=head.batch)
@@ -102,7 +98,7 @@ class Preview:
 def preview(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str) -> Preview:
     """Return what `forget` would do. Raises as `find_person` does."""
     contract, token = find_person(project, stream, subject)
-    events, values = personal_values(project, spark(), contract, subject)
+    events, values = _personal_values(project, spark(), contract, subject)
     refused = len(search.quarantined(project.settings, contract, subject, values))
     tables = tuple(table.name for table in project.tables.values() if stream in project.logs(table))
     expiring = tuple(edition.number for edition in kept_editions(project.settings))
@@ -115,7 +111,7 @@ def forget(project: Project, spark: Callable[[], SparkSession], stream: str, sub
     settings, began = project.settings, datetime.now(UTC)
     with failing(settings, "forget", stream):
         before = token in erasures.subjects(settings, stream)
-        events, values = (0, frozenset({subject})) if before else personal_values(project, spark(), contract, subject)
+        events, values = (0, frozenset({subject})) if before else _personal_values(project, spark(), contract, subject)
         with lease(settings, Log(settings, stream).lease):
             records = search.quarantined(settings, contract, subject, values)
             if events:

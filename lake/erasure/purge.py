@@ -7,8 +7,7 @@
 3. Wait for pins, for processes of this machine that began before the edition, and for consumers of older editions, up
    to their limit.
 4. Expire all other editions.
-5. Delete old versions of the tables and of the stream's quarantine, retired homes, staged and spilled files, leftovers
-   of killed processes, and Spark's logs, which may have values.
+5. Delete old versions of tables and quarantine, retired homes, leftover files, and Spark's logs, which may have values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 r"""Search for a person in texts: one of their values as a whole word, or a record about them.
 
-Producers write a value in many ways: `{"customer": "J\\u00f6rg"}` is about Jörg. So texts are searched as they are and
-with JSON escapes decoded. Numbers and instants match in every spelling. A record's subject is compared as the contract
-reads it, under each name of the field.
+Producers write a value in many ways: `{"customer": "J\\u00f6rg"}` is about Jörg. So texts are also searched with JSON
+escapes decoded, and numbers and instants match in every spelling. A record's subject is compared as the contract reads
+it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ SHORTEST: Final = 4
 MOST_DIGITS: Final = 38
 NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:E[+-]?\d{1,3})?")
 INSTANT: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,3})(\d*))?")
-"""Numbers and instants as Spark writes them."""
 ESCAPES: Final = re.compile(r'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
 
 
@@ -48,8 +47,7 @@ def spelling_pattern(value: str) -> str:
     return re.escape(value)
 
 
-def is_long_enough(value: str) -> bool:
-    """Return whether a value is long enough to be searched for; a number in its shortest form."""
+def _is_long_enough(value: str) -> bool:
     return len(_plain(Decimal(value)) if NUMBER.fullmatch(value) else value) >= SHORTEST
 
 
@@ -60,7 +58,7 @@ def searchable_values(contract: Contract, subject: str, values: Collection[str])
     if not field.personal:
         wanted.remove(subject)
         left_out.append(f"{field.name}, which is not personal by the contract: logs keep it unencrypted")
-    short = {value for value in wanted if not is_long_enough(value)}
+    short = {value for value in wanted if not _is_long_enough(value)}
     if short:
         what = field.name if short == {subject} else f"{len(short)} values"
         left_out.append(f"{what} of fewer than {SHORTEST} characters, which match anywhere by chance")
@@ -129,7 +127,7 @@ def quarantined(settings: Settings, contract: Contract, subject: str, values: Co
 
 
 def _word(values: Collection[str]) -> Callable[[str], bool]:
-    longer = [spelling_pattern(value) for value in values if is_long_enough(value)]
+    longer = [spelling_pattern(value) for value in values if _is_long_enough(value)]
     words = re.compile(whole_word(longer)) if longer else None
     return lambda text: words is not None and any(words.search(plain) for plain in decoded(text))
 

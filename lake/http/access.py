@@ -36,10 +36,9 @@ class Access:
 
     @classmethod
     def of(cls, settings: Settings, declared: DeclaredIntake) -> Access:
-        """Read tokens and secrets from the environment. Streams without a token share one that is generated on first
-        use.
+        """Read tokens and secrets from the environment. Streams without a token share a generated one.
 
-        Raises DeclarationError if a variable is unset, a secret is malformed, or other users can read the token file.
+        Raises DeclarationError if a variable is unset, a secret is malformed, or others can read the token file.
         """
         tokens = {stream: from_environment(name, declared.where) for stream, name in declared.tokens.items()}
         webhooks = {stream: _webhook(name, declared.where) for stream, name in declared.secrets.items()}

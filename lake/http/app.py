@@ -98,7 +98,6 @@ class Intake:
         return await self._answer(request, took, waits, {"token": took.each[0].token})
 
     async def post_to_several(self, request: Request) -> Response:
-        """Commit events of several streams as one request. No cut contains only a part of it."""
         received, waits, decides = _now(), _waits(request), _decides(request)
         if not self.access.has_any_token(request.headers):
             raise Problem("no-token", "no token for any stream")
@@ -133,11 +132,9 @@ class Intake:
         read: Callable[[bytes, Callable[[str], None]], dict[str, list[PostedRecord]]],
         decides: bool,
     ) -> Receipt:
-        """Commit the records that `read` returns for the body. `read` calls its second argument for each stream it
-        finds.
+        """Authenticate, check and commit the body that `read` parses; `read` calls its second argument for each stream.
 
-        Authentication for `streams` happens before the body is read. If `decides`, the records are validated first.
-        Raises Problem.
+        Access to `streams` is checked before the body is read. If `decides`, the records are validated first.
         """
         headers = request.headers
         has_token = {stream: self.access.has_token_or_signature(stream, headers) for stream in streams}
@@ -282,7 +279,6 @@ def _decides(request: Request) -> bool:
 
 
 def _waits(request: Request) -> float | None:
-    """Return the seconds to wait for an edition; None for no wait. Raises Problem for a wrong parameter."""
     parameters = request.query_params
     for name in parameters:
         if name not in PARAMETERS:

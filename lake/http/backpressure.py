@@ -15,7 +15,6 @@ from lake.sources.http import IntakeLimits
 from lake.sources.http_files import Backlog, IntakeFolder
 
 LOOK_SECONDS: Final = 1.0
-"""Seconds between two measurements of the folder and its disk."""
 RETRY: Final = 10.0
 SOON: Final = 1.0
 SIGNED: Final = 4
@@ -134,5 +133,4 @@ class Backpressure:
                 load.held -= memory.size
 
     def kept(self, size: int) -> None:
-        """Count `size` bytes written since the last measurement, as one file."""
         self.added_files, self.added_bytes = self.added_files + 1, self.added_bytes + size

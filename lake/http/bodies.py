@@ -5,14 +5,12 @@
     application/cloudevents+json            a CloudEvent whose `data` is the record
     application/cloudevents-batch+json      an array of CloudEvents
 
-A JSON object with the headers `ce-id`, `ce-source` … is a CloudEvent too. Its body is the data (CloudEvents 1.0.2, HTTP
-protocol binding: https://github.com/cloudevents/spec).
+A JSON object with headers `ce-id`, `ce-source` … is a CloudEvent too (CloudEvents 1.0.2, HTTP protocol binding:
+https://github.com/cloudevents/spec).
 
-Facts of a record:
-- "http.id" identifies a retry. It is the id of the CloudEvent, else the header `webhook-id`, else `Idempotency-Key`. If
-  one header covers several records, their ids are `<id>:<ordinal>`, from 1.
-- "cloudevents.<name>" is an attribute of the CloudEvent.
-- "http.headers.<name>" is a request header.
+The fact "http.id" identifies a retry: the CloudEvent's id, else the header `webhook-id`, else `Idempotency-Key`. If one
+header covers several records, their ids are `<id>:<ordinal>`, from 1. Other facts are "cloudevents.<attribute>" and
+"http.headers.<name>".
 """
 
 from __future__ import annotations
@@ -39,7 +37,6 @@ TYPES: Final = ("application/json", "application/x-ndjson", EVENT, EVENTS)
 LONGEST_ID: Final = 1024
 SURROGATE: Final = re.compile("[\ud800-\udfff]")
 SHOWN: Final = 10
-"""Most bad records that an answer lists."""
 
 
 @dataclass(frozen=True, slots=True)

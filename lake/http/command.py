@@ -1,7 +1,7 @@
-"""Implementation of `lake append --decide`: post the events of one file for validation.
+"""Implementation of `lake append --decide`: send one file's events to the running server of their source for
+validation.
 
-They are sent to the running server of their source. If none runs, this process locks the source's folder and validates
-them itself.
+If none runs, this process locks the source's folder and validates them itself.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ REFUSED: Final = ("refused", "outdated", "sent-before")
 class Events:
     """Events to validate: JSON Lines of one stream, or {stream: [event, …], …} of several.
 
-    `id` is the idempotency key; the default is a hash of the body. `expect` is the version that the key must have.
+    `id` is the idempotency key (default: a hash of the body), `expect` the required version of the key.
     """
 
     streams: tuple[str, ...]
@@ -70,8 +70,8 @@ class Events:
 def append_decided(settings: Settings, events: Events) -> dict[str, Any]:
     """Return the server's answer: token or tokens, records, idempotent, again, and version or versions.
 
-    Raises Refused if the Fold rejects an event or the version differs, ContractError for a bad record, DeclarationError
-    if no stream has a rule, Unavailable if another process has locked the folder.
+    Raises Refused for a rejected event or another version, ContractError for a bad record, DeclarationError without a
+    rule, Unavailable if another process has locked the folder.
     """
     must_be_installed()
     contracts = load_contracts(settings)

@@ -28,9 +28,9 @@ class GroupPlace:
 
 @dataclass
 class _Next:
-    """Group being collected: its lines, and a future per request with the ordinal of its first record.
+    """Group being collected: its lines, and a future per request with its first ordinal.
 
-    If a request in it was `decided`, its decision depends on `number`: the group gets that number or fails.
+    A `decided` request depends on `number`: the group gets that number or fails.
     """
 
     number: int
@@ -59,12 +59,10 @@ class Commits:
 
     @property
     def next(self) -> GroupPlace:
-        """Return the place that the next `decided` request will get. Raises Problem if the server is stopping."""
         self._check_open()
         return GroupPlace(self._next.number, len(self._next.lines))
 
     async def hold(self, number: int) -> None:
-        """Wait until group `number` is on the disk. Raises Problem if its commit failed."""
         for group in (self._flying, self._next):
             if group is not None and group.number == number and group.waiting:
                 await group.settled.wait()
@@ -74,8 +72,7 @@ class Commits:
     async def put(self, records: Sequence[tuple[str, PostedRecord]], *, decided: bool = False) -> GroupPlace:
         """Commit the records of one request, each with its stream, in order and in one group.
 
-        A `decided` request fails if a group before it failed, because its decision may depend on it. Raises Problem if
-        the disk fails.
+        A `decided` request fails if a group before it failed. Raises Problem if the disk fails.
         """
         self._check_open()
         group, done = self._next, asyncio.get_running_loop().create_future()

@@ -1,8 +1,8 @@
 """Limits per connection: the number of open connections, in total and per address, and the size of a request's head.
 
 A connection without a request in progress may be closed at any time. At a limit, the oldest such connection is closed
-for the new one, so idle connections lock nobody out. Only if every connection has a request in progress is a new one
-rejected with 503. A connection is also closed if its client reads no answer, or pipelines too many requests.
+for the new one, so idle connections lock nobody out; a new one is only rejected (503) if there is none. A connection is
+also closed if its client reads no answer, or pipelines too many requests.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from lake.http.problems import Problem
 
 ACCEPTED_AT_ONCE: Final = 256
 HEAD_BYTES: Final = 64 << 10
-"""Longest head of a request: its first line and all headers."""
 REST_BYTES: Final = 64 << 20
 """Most bytes that are dropped of a body whose request was answered early."""
 
 
 PIPELINED: Final = 64
-"""Most requests that may wait on a connection for the answer of an earlier one."""
 WRITE_SECONDS: Final = 30.0
 """Seconds within which a client has to read WRITE_BYTES of an answer."""
 WRITE_BYTES: Final = 16 << 10
@@ -69,7 +67,6 @@ def protocol(serve: ServeSettings) -> type[asyncio.Protocol]:
 
 
 def _descriptors(wanted: int) -> int:
-    """Raise this process's limit of open files to `wanted` if that is allowed. Return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -182,7 +179,6 @@ class Connection(asyncio.Protocol):
         self._writing = asyncio.get_running_loop().call_later(WRITE_SECONDS, self._look, left)
 
     def _look(self, before: int) -> None:
-        """Close the connection if its client has read less than WRITE_BYTES since the last look."""
         if before - self.transport.get_write_buffer_size() < WRITE_BYTES:
             self.transport.abort()
         else:
@@ -210,7 +206,6 @@ class Connection(asyncio.Protocol):
             self._timer = None
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer with a problem, unless another answer may be on its way, and close."""
         self.is_refused = True
         if not self.was_used:
             answer = problem.response

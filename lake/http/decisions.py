@@ -1,7 +1,7 @@
 """Requests with commands: events validated in order of arrival, and answered once the outcome is durable.
 
-No other code runs between a decision and its place in the next group. So groups list events in the order of their
-decisions. A rejection that depends on an event not yet on the disk is answered only once that event is.
+No other code runs between a decision and its place in the next group, so groups list events in the order of decisions.
+A rejection that depends on an event not yet on the disk is answered once that event is.
 """
 
 from __future__ import annotations
@@ -88,7 +88,6 @@ class Decisions:
         return outcome, await self.commits.put(every, decided=True)
 
     async def _must_be_repeated(self, every: Sequence[tuple[str, PostedRecord]], places: Mapping[int, str]) -> None:
-        """Raise Problem unless the undecided records are those committed with the decided ones, at `places`."""
         declared, project = self.validator.declared, next(iter(self.validator.rules.values())).project
         nth, at = next(iter(places.items()))
         number, ordinal = map(int, at.rsplit(":", 2)[1:])

@@ -28,7 +28,6 @@ PAGES: Final[Mapping[str, tuple[str, str]]] = {
     "/openapi.json": ("application/json", "This document."),
     "/health": ("application/json", "Whether events are taken: 503 while the disk or the backlog forbids it."),
 }
-"""Media type and description, by path."""
 EXAMPLES: Final[Mapping[str, Any]] = {
     "boolean": True,
     "int": 1,
@@ -234,7 +233,6 @@ def _parameters(*, with_id: bool, decided: bool, must_decide: bool) -> list[dict
 
 
 def _answers(properties: Mapping[str, Any], *, decided: bool) -> dict[str, Any]:
-    """Return the responses to a post. `properties` are those of the place of the records."""
     integer, boolean = {"type": "integer"}, {"type": "boolean"}
     taken = {**properties, "records": integer, "idempotent": boolean, "edition": integer}
     taken |= {"again": boolean} if decided else {}

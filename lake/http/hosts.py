@@ -7,7 +7,6 @@ import re
 from typing import Final
 
 HOST: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::[0-9]*)?")
-"""IPv6 address in brackets or a name, and a port."""
 
 
 def is_loopback(host: str) -> bool:

@@ -15,9 +15,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def handle_problems(answer: Endpoint) -> Endpoint:
-    """Return the endpoint such that a Problem becomes its response, and any other exception is logged and becomes a
-    500.
-    """
+    """Return the endpoint such that a Problem becomes its response, and any other exception a logged 500."""
 
     async def endpoint(request: Request) -> Response:
         try:

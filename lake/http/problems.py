@@ -59,7 +59,6 @@ TAKING: Final[Kinds] = {
     "disk": (503, "Disk full", "Nothing can be stored. Try again later."),
     "stopping": (503, "Shutting down", "Nothing of the request was kept. Try again later."),
 }
-"""Problems of the intake and of pages."""
 READING: Final[Kinds] = {
     "no-reader": (401, "Not allowed", "Send a reader's token: Authorization: Bearer <token>, or as a password."),
     "no-table": (404, "No such table", "GET /tables lists what this reader may read."),
@@ -83,7 +82,6 @@ READING: Final[Kinds] = {
     "unreadable": (500, "Stored files unreadable", "Tell who runs the server: its log says where."),
     "fault": (500, "Fault of the server", "Tell who runs the server: its log says what happened."),
 }
-"""Problems of reads."""
 KINDS: Final[Kinds] = {**TAKING, **READING}
 MEDIA_TYPE: Final = "application/problem+json"
 

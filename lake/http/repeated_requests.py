@@ -91,7 +91,6 @@ class KeptRecords:
         return rows
 
     def _differs(self, row: Mapping[str, Any], record: PostedRecord) -> bool:
-        """Return whether a row written under the present contract differs from the record."""
         if row.get(REFUSAL) is not None or row["_version"] != self._version:
             return False
         return content(row, compared(self._contract)) != self._content(record)

@@ -42,10 +42,7 @@ IDLE_SECONDS: Final = 30
 
 @dataclass(frozen=True)
 class Serving:
-    """Running server: its `url`, and the `source` it accepts events for, if any.
-
-    `token_file` has the token generated for producers, if there is one.
-    """
+    """Running server. `token_file` has the token generated for producers, if there is one."""
 
     url: str
     source: str | None
@@ -58,10 +55,10 @@ class Serving:
 def serve(
     settings: Settings, source: str | None = None, *, host: str, port: int, ready: Callable[[Serving], None]
 ) -> None:
-    """Answer readers, and accept events for `source`; None means the project's only HTTP source, if it has one.
+    """Answer readers, and accept events for `source` (None: the project's only HTTP source, if any).
 
-    Calls `ready` once it listens. Raises DeclarationError if the extra is not installed or a declaration is wrong,
-    Unavailable if the port is in use or another process serves the source.
+    Calls `ready` once it listens. Raises DeclarationError for a wrong declaration or a missing extra, Unavailable if
+    the port is in use or another process serves the source.
     """
     must_be_installed()
     from lake.http.reading.app import ReadingApp
@@ -90,13 +87,12 @@ def _intake(settings: Settings, declared: DeclaredIntake, url: str, ends: ExitSt
     ends.callback(writer.close)
     if validator is not None:
         validator.begin()
-        ends.enter_context(found_at(settings, declared.name, url))
+        ends.enter_context(_published_address(settings, declared.name, url))
     return Intake(settings, declared, contracts, access, writer, validator=validator)
 
 
 @contextmanager
-def found_at(settings: Settings, source: str, url: str) -> Iterator[None]:
-    """Publish the server's URL for `lake append --decide` while the block runs."""
+def _published_address(settings: Settings, source: str, url: str) -> Iterator[None]:
     note = address_of(settings, source)
     new = note.with_suffix(".new")
     new.write_text(url, "utf-8")

@@ -17,7 +17,7 @@ from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
 from lake.ingest import file_facts, landing
 from lake.sources.declared import kinds
-from lake.sources.tap import name_on_the_line
+from lake.sources.tap import command_line_name
 from lake.store import quarantine
 from lake.store.ledger import runs
 from lake.store.log import Log
@@ -91,7 +91,7 @@ def incomplete_transactions(settings: Settings, refused: Iterable[Rejected]) -> 
     """
     sources = {name for name, kind in kinds(settings).items() if kind != "kafka"}
     matches = ((row.stream, TRANSACTION.fullmatch(row.source)) for row in refused)
-    names = sorted({m["name"] for stream, m in matches if m and m["source"] in {*sources, name_on_the_line(stream)}})
+    names = sorted({m["name"] for stream, m in matches if m and m["source"] in {*sources, command_line_name(stream)}})
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if names[SHOWN:] else "")
     return [f"in the logs without these records: {counted(len(names), 'transaction')}: {shown}"] if names else []
 

@@ -20,7 +20,6 @@ from lake.records.decompression import EXPANSION, OVERSIZED, check_columns, expa
 from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue, first_line, is_of_content
 
 BLOCK_BYTES: Final = 200 << 20
-"""Most bytes of a decompressed block."""
 CHECKSUM_BYTES: Final = 4
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16

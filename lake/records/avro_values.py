@@ -232,7 +232,6 @@ def map_of(value: Decode, data: bytes, at: int) -> tuple[dict[str, RawValue], in
 
 
 def _block(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number of items that follow. If it is negative in the encoding, a byte count follows it."""
     size, at = read_long(data, at)
     if size < 0:
         _, at = read_long(data, at)

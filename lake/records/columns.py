@@ -53,7 +53,6 @@ QUICK: Final[Mapping[str, str]] = {
 _OFFSET: Final = rf"\A{_DAY}[T ]{_TIME}(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])\z"
 _DAYS: Final = (FIRST_DAY, LAST_DAY)
 _MICROS: Final = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
-"""Bounds of the years 1 to 9999."""
 
 
 @Memo

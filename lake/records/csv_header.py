@@ -16,7 +16,6 @@ from lake.records.raw_values import ABSENT, NO_CHARACTER, FileFault
 SEPARATOR: Final = re.compile('("?)sep=([^"])\\1', re.IGNORECASE)
 SHOWN: Final = 300
 LOOK_AHEAD: Final = 100
-"""Lines searched for a header that is not the first one."""
 DELIMITERS: Final = ",;\t|"
 
 

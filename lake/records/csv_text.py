@@ -181,7 +181,6 @@ class _CsvReader:
 
 
 def _end_of_lines(text: str) -> int:
-    """Return the end of the last complete line. A line feed may follow a carriage return."""
     end = len(text) - text.endswith("\r")
     return max(text.rfind("\n", 0, end), text.rfind("\r", 0, end)) + 1
 

@@ -36,7 +36,6 @@ GEOMETRIES: Final = (
     "0101000020E6100000000000FC83D797C1000000FC83D797C1",
     "0101000020E61000000C21E7FDFF7F66401842CEFBFF7F5640",
 )
-"""Placeholders of a geometry and a geography."""
 
 
 @dataclass(slots=True)
@@ -55,8 +54,7 @@ class DebeziumChange:
 class Placeholder:
     """Mark of Debezium for a large value (TOAST) that PostgreSQL did not send because it did not change.
 
-    It exists for columns of text, bytes, arrays, hstore and geometries, not for numbers. Source:
-    io.debezium.connector.postgresql.UnchangedToastedPlaceholder. The text is `unavailable.value.placeholder`.
+    Source: io.debezium.connector.postgresql.UnchangedToastedPlaceholder. The text is `unavailable.value.placeholder`.
     """
 
     def __init__(self, text: str) -> None:

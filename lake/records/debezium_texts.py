@@ -26,7 +26,6 @@ TAIL: Final = re.compile(rb'[ \t\r\n]*,[ \t\r\n]*"payload"[ \t\r\n]*:[ \t\r\n]*'
 AT_ONCE: Final = 100
 """Messages decoded together; more exceed the processor's cache."""
 SCHEMAS: Final = 64
-"""Most cached schemas."""
 
 
 class MessageDecoder:

@@ -28,7 +28,6 @@ DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
 
 DIGITS: Final = 1_000
-"""Most digits of a number, and most decimal places."""
 NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 

@@ -22,7 +22,6 @@ COLUMNS: Final = 5000
 OF_A_MAC: Final = "__MACOSX/"
 HEAD: Final = 1 << 16
 CHUNK: Final = 1 << 20
-"""Bytes read at a time."""
 
 MARKS: Final = (
     (b"\xff\xfe\0\0", "utf-32"),
@@ -31,7 +30,6 @@ MARKS: Final = (
     (b"\xfe\xff", "utf-16"),
     (codecs.BOM_UTF8, "utf-8"),
 )
-"""Byte order marks and their encodings."""
 MAGIC: Final = {
     b"PK\x03\x04": "a zip archive: end its name in .zip",
     b"\x1f\x8b": "packed by gzip: end its name in .gz",

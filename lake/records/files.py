@@ -14,7 +14,6 @@ from lake.records.raw_values import ColumnRecords, FileFault, RawValue, TextReco
 TEXTS: Final = {".jsonl": "json", ".json": "json", ".ndjson": "json", ".csv": "csv", ".tsv": "csv"}
 FORMATS: Final = {**TEXTS, ".parquet": "parquet", ".avro": "avro"}
 RECORDS: Final = 10_000
-"""Most records of a part."""
 ENCODING: Final = '"csv": {{"encoding": "{}"}}'
 
 

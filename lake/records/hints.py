@@ -30,7 +30,6 @@ FORMATS: Final = ("yyyy", "yyyy-MM", "yyyy-DDD", *(date + hour for date in DATES
 _ABBREVIATION: Final = re.compile(r"(.*:[0-9.]+) ?([A-Za-z][A-Za-z0-9]*)")
 _MAY_BE_NUMBER: Final = re.compile("[+-]?[0-9.,' ]*[,' ][0-9.,' ]*(?:[eE][+-]?[0-9]+)?")
 SIGNS: Final = ((",", ""), (".", ","), (",", "."), (".", "'"), (".", " "), (",", " "))
-"""Decimal and thousands signs, in the order tried."""
 
 
 def hint(field: Field, given: RawValue, reads: Callable[[Field, RawValue], bool]) -> str:

@@ -1,12 +1,10 @@
 """Splitter of JSON files into record texts: one per line, pretty-printed, concatenated, or items of arrays.
 
-A file is a sequence of objects and arrays of records. Lines that are objects by themselves are taken as they are;
-elsewhere braces, brackets and strings are followed. A record's place is the line on which it begins, or the previous
-place plus 1 if several begin on one line.
+Lines that are objects by themselves are taken as they are; elsewhere braces, brackets and strings are followed. A
+record's place is the line on which it begins, or the previous place plus 1 if several begin on one line.
 
-All other text is also returned, and rejected when decoded: only blanks, byte order marks and commas of arrays are
-skipped. A record without an end is broken up to the line that shows this. Lines in between that are objects by
-themselves are records.
+All other text except blanks, byte order marks and commas of arrays is returned too, and rejected when decoded. A record
+without an end is broken up to the line that shows this, except for lines in between that are objects by themselves.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ CLOSING: Final = {ord("{"): ord("}"), ord("["): ord("]")}
 QUOTE: Final = ord('"')
 UNFINISHED: Final = frozenset({b"\r", b"\xef", b"\xef\xbb"})
 WINDOW: Final = 1 << 16
-"""Bytes split into lines at a time."""
 
 
 @dataclass

@@ -10,9 +10,7 @@ if TYPE_CHECKING:
     from lake.contracts.contract import Contract
 
 LACKS: Final = "_lacks"
-"""Prefix of the columns' names."""
 BITS: Final = 62
-"""Fields per column."""
 
 
 def optional_fields(contract: Contract) -> list[Field]:

@@ -23,7 +23,6 @@ from lake.records.raw_values import ColumnRecords, FileFault
 AT_ONCE: Final = 10_000
 BYTES_AT_ONCE: Final = 8 << 20
 ROWS: Final = 1_000_000
-"""Most rows of a file, however small it is."""
 ROWS_A_BYTE: Final = 10
 ROW_GROUP: Final = 1 << 30
 
@@ -71,7 +70,6 @@ def _rows_at_once(groups: Sequence[RowGroup]) -> int:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Divide `batch` until a piece is one row, or has at most BYTES_AT_ONCE when dictionaries are decoded."""
     half = batch.num_rows // 2
     if half and sum(map(unpacked_bytes, batch.columns)) > BYTES_AT_ONCE:
         yield from _pieces(batch.slice(0, half))

@@ -14,7 +14,6 @@ Thrift: TypeAlias = "bool | int | bytes | list[Thrift] | dict[int, Thrift]"
 Fields: TypeAlias = "dict[int, Thrift]"
 
 END_BYTES: Final = 8
-"""Footer length and magic bytes."""
 ROW_GROUPS: Final = 4
 CHUNKS, GROUP_BYTES, GROUP_ROWS = 1, 2, 3
 CHUNK_METADATA, CHUNK_ENCRYPTION = 3, 8

@@ -88,7 +88,7 @@ def _maps(key: Convert, item: Convert, array: pa.Array) -> list[RawValue]:
         keys, items = listed(key(entries.field(0))), listed(item(entries.field(1)))
         return [[plain(name), value] for name, value in zip(keys, items, strict=True)]
 
-    return [_map(each) for each in _lists(pairs, as_pairs(array))]
+    return [_map(each) for each in _lists(pairs, _as_pairs(array))]
 
 
 def _map(pairs: RawValue) -> RawValue:
@@ -197,7 +197,7 @@ def leaves(array: pa.Array) -> Iterator[pa.Array]:
     elif pa.types.is_struct(kind):
         yield from (leaf for part in array.flatten() for leaf in leaves(part))
     elif pa.types.is_map(kind):
-        yield from leaves(as_pairs(array))
+        yield from leaves(_as_pairs(array))
     elif is_list(kind):
         yield from leaves(array.flatten())
     else:
@@ -211,8 +211,7 @@ def is_list(kind: pa.DataType) -> bool:
     return any(test(kind) for test in (*tests, *views))
 
 
-def as_pairs(maps: pa.MapArray) -> pa.ListArray:
-    """Return maps as lists of structs of key and item."""
+def _as_pairs(maps: pa.MapArray) -> pa.ListArray:
     return maps.cast(pa.list_(pa.struct([maps.type.key_field, maps.type.item_field])))
 
 

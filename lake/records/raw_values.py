@@ -19,7 +19,6 @@ NO_CHARACTER: Final = "\uffff"
 
 
 LONGEST: Final = 300
-"""Most characters of a library's error in a fault."""
 
 
 class JsonNumber(str):

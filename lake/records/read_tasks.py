@@ -28,7 +28,6 @@ TEXTS: Final = pa.schema(
 FILES: Final = pa.schema([("path", pa.string()), ("content", pa.binary())])
 """Input of a FileTask: percent-encoded addresses; with the content if the file cannot be opened there."""
 AT_ONCE: Final = 10_000
-"""Texts read together."""
 
 
 def _open(path: bytes) -> BinaryIO:

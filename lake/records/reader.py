@@ -36,8 +36,8 @@ _BROKEN_BYTE: Final = re.compile("[\udc80-\udcff]")
 class RecordReader:
     """Reader of records of one contract, of at most `record_bytes` bytes. Can be pickled.
 
-    If `all_texts`, accepted records keep their text too. `fact_keys` maps fields that are facts to their key. `names`
-    are the names of all other fields in records.
+    If `all_texts`, accepted records keep their text. `fact_keys` maps fields that are facts to their key. `names` are
+    the names of all other fields.
     """
 
     def __init__(self, contract: Contract, record_bytes: int, *, all_texts: bool = False) -> None:
@@ -203,7 +203,6 @@ def _as_json(value: RawValue) -> RawValue:
 
 
 def _written(field: Field | None, value: RawValue) -> RawValue:
-    """Return the JSON form of a typed value that is read as the same value, or rejected again."""
     kind = field.type.partition("<")[0] if field else ""
     parts = {part.name: part for part in field.parts} if field else {}
     match value:

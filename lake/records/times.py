@@ -32,7 +32,6 @@ NANOS: Final[Mapping[str, int]] = {
     "micros": 1_000,
     "nanos": 1,
 }
-"""Nanoseconds by unit."""
 UNITS: Final = {1: "seconds", 1_000: "millis", 1_000_000: "micros"}
 
 

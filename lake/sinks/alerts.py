@@ -68,7 +68,6 @@ class MessageTemplate:
                 yield self._fault(f"message: {{{place}}} stands for nothing", known.pattern.replace("|", ", "))
 
     def filled(self, values: Mapping[str, Any]) -> str:
-        """Return the text with `values`. Raises DeclarationError if a row has no such column."""
         return _PLACE.sub(lambda place: self._value(place[1], values), self.text)
 
     def _value(self, place: str, values: Mapping[str, Any]) -> str:
@@ -190,7 +189,7 @@ def _read(settings: Settings, file: Path) -> Alert:
         return StateAlert(file.stem, *told, where, receiver, options["after_publish"])
     condition = condition_of(options["on"], options["when"], where)
     table = DeclaredTable(options["table"], options["table"], mode="append", shaped=False, condition=condition)
-    form = partial(row_body, file.stem, message, options["format"])
+    form = partial(_row_body, file.stem, message, options["format"])
     make = partial(_target, webhook, settings, sink_of(file.stem), receiver, form)
     sink = DeclaredSink(
         sink_of(file.stem), KIND, {table.name: table}, where, make, options["after_publish"], "now", webhook.KEEPS
@@ -218,8 +217,7 @@ def _faults(options: Mapping[str, Any], own: Mapping[str, Any], where: str) -> I
         yield DeclarationError("on names no change", where=where, fix='for example on = ["insert"]')
 
 
-def row_body(alert: str, message: MessageTemplate, format: str, changed: Any) -> str:
-    """Return the JSON body about a changed row."""
+def _row_body(alert: str, message: MessageTemplate, format: str, changed: Any) -> str:
     data = changed.data
     told = {**json.loads(data), "alert": alert}
     text = message.filled(told)

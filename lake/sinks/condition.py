@@ -1,9 +1,7 @@
 """Condition on changed rows: SQL over `change` and the rows `before` and `after`, of which either may be null.
 
-    on = ["insert", "update"]
-    when = "after.amount > 1000 and (before is null or before.amount <= 1000)"
-
-DuckDB evaluates it without access to files, other tables or extensions.
+DuckDB evaluates it without access to files, other tables or extensions. Example: `after.amount > 10 and before is
+null`.
 """
 
 from __future__ import annotations

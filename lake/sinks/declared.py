@@ -41,7 +41,7 @@ Begin = Literal["snapshot", "now"]
 class DeclaredTable:
     """Table of a sink: `name` in the edition, `far` in the target. Empty `columns` means all.
 
-    A table that is not `shaped` accepts rows of any shape. `options` are specific to the kind.
+    If not `shaped`, it accepts rows of any shape.
     """
 
     name: str
@@ -65,7 +65,6 @@ class DeclaredSink:
     after_publish: bool = False
     begin: Begin = "snapshot"
     keeps: str = ""
-    """What its target keeps of changed or deleted rows; "" for nothing."""
 
     def open(self) -> Target:
         return self.make()
@@ -79,7 +78,6 @@ class OptionTypes:
     where: str
 
     def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of all keys. Raises DeclarationError with every fault."""
         faults = [
             DeclarationError(f"unknown key {key!r}", where=self.where, fix=did_you_mean(key, self.of))
             for key in given

@@ -38,9 +38,9 @@ class SentTable:
 
 @dataclass(frozen=True)
 class DeliveryOutcome:
-    """Outcome of a delivery: the target has `edition`; `since` is its previous edition, None for none.
+    """Outcome of a delivery: the target has `edition`; before it had `since` (None: nothing).
 
-    `rejected` counts rows that the target cannot store. `changed` is false if there was nothing to do.
+    `rejected` counts rows that the target cannot store.
     """
 
     sink: str
@@ -61,8 +61,8 @@ class DeliveryOutcome:
 def deliver(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> DeliveryOutcome:
     """Bring the sink's target to the current edition; with `resync`, replace all rows.
 
-    Raises DeclarationError if its tables do not match the edition, StartOver if the target needs a resync, Unavailable
-    if it does not answer or another process is delivering.
+    Raises DeclarationError if its tables do not match the edition, StartOver if a resync is required, Unavailable if it
+    does not answer or another process is delivering.
     """
     began = datetime.now(UTC)
     with (
@@ -142,10 +142,9 @@ def follow(
 
 
 def forget_sink(settings: Settings, name: str) -> None:
-    """Remove a sink from the list that protects editions from expiry. Its target is not touched.
+    """Remove a sink from the list that protects editions from expiry; its target is not touched.
 
-    A sink whose position is in the warehouse starts from scratch afterwards. Raises DeclarationError for an unknown
-    sink.
+    A sink whose position is in the warehouse then starts from scratch. Raises DeclarationError for an unknown sink.
     """
     was_sent = sent.forget(settings, name)
     if not consumers.forget(settings, name, consumers.SINK) and not was_sent:
@@ -168,7 +167,6 @@ def _editions_kept(settings: Settings, sink: DeclaredSink, plan: DeliveryPlan) -
 
 
 def _record_position(settings: Settings, sink: DeclaredSink, edition: Edition) -> None:
-    """Record that the target has the edition, in case a crash came between its transaction and that record."""
     before = consumers.consumer(settings, sink.name, consumers.SINK)
     if (before.edition, before.offered) != (edition.number, None) and editions.is_kept(settings, edition.number):
         consumers.begin(settings, before, edition.number)

@@ -186,7 +186,6 @@ def _pairs(x: str, kind: DuckDBPyType, depth: int) -> str:
 
 
 def _string(x: str) -> str:
-    """Return SQL of a text in quotes, escaped as Python escapes it."""
     each = f"regexp_extract_all({x}, '[{UPPER}]|[^{UPPER}]+')"
     one = f"CASE WHEN regexp_full_match(p, '[{UPPER}]') THEN lower(to_json(p)::VARCHAR) ELSE to_json(p)::VARCHAR END"
     parts = f"list_transform({each}, lambda p: ({one})[2:-2])"
@@ -209,14 +208,12 @@ def _decimal(x: str, kind: DuckDBPyType) -> str:
 
 
 def _instant(x: str, _: DuckDBPyType) -> str:
-    """Return SQL of an instant's text, independent of the session's time zone."""
     text = f"replace(make_timestamp(epoch_us({x}))::VARCHAR, ' ', 'T')"
     return f"CASE WHEN epoch_us({x}) % 1000000 = 0 THEN {text} ELSE rpad({text}, {MICROS}, '0') END"
 
 
 MICROS: Final = len("2024-03-30T09:12:00.000000")
 BARE: Final = frozenset({"boolean", "tinyint", "smallint", "integer", "bigint"})
-"""Types with the same text in SQL and JSON."""
 TAME: Final = BARE | {"decimal", "float", "double", "date", "blob"}
 """Types whose text contains neither % nor a colon."""
 LEAVES: Final[Mapping[str, Callable[[str, Any], str]]] = {

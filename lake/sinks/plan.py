@@ -89,7 +89,6 @@ class DeliveryPlan:
 
     @cached_property
     def base(self) -> Edition | None:
-        """Return the target's edition if it is kept, else None."""
         return self.base_of(self.settings, self.position) if self.position else None
 
     @staticmethod

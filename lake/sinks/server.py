@@ -28,7 +28,6 @@ class SinkServer:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], where: str) -> Self:
-        """Read the settings from options. Raises DeclarationError with every fault."""
         if faults := [
             DeclarationError(what, where=where, fix=fix)
             for what, fix in (*cls._url_faults(options["url"]), *cls._faults(options))

@@ -29,7 +29,6 @@ Mode: TypeAlias = Literal["mirror", "upsert", "append"]
 """Rows of the target's table: the edition's rows; those plus deleted ones; or one row per change."""
 
 MOST_REJECTED: Final = 1000
-"""Most rows that a target may reject; its position lists them."""
 
 
 @dataclass(frozen=True, order=True)
@@ -85,7 +84,6 @@ class TargetTable:
     mode: Mode = "mirror"
     options: Mapping[str, Any] = field(default_factory=dict)
     shaped: bool = True
-    """Whether its rows must have one shape."""
 
     @property
     def types(self) -> dict[str, str]:
@@ -99,7 +97,6 @@ class TargetTable:
 
     @cached_property
     def description(self) -> str:
-        """Return a digest of the documentation of the table and its columns."""
         return _digest([self.doc, [column.description for column in self.columns]])
 
 
@@ -118,8 +115,7 @@ class ChangeSource(Protocol):
 class TableChanges:
     """Changes of one table. If `whole`, all are inserts and replace everything in the target.
 
-    For a delete, `before` is only sure to have the identity. If the target rejects an update, it deletes its old row.
-    `described`: the documentation has changed.
+    For a delete, `before` is only sure to have the identity. A target that rejects an update deletes its old row.
     """
 
     table: TargetTable
@@ -127,7 +123,6 @@ class TableChanges:
     whole: bool = False
     described: bool = False
     known: frozenset[str] = frozenset()
-    """Keys of rows rejected before."""
     counts: dict[str, int] = field(default_factory=lambda: {"insert": 0, "update": 0, "delete": 0}, init=False)
     rejected: list[RejectedRow] = field(default_factory=list, init=False)
     _changed: set[str] = field(default_factory=set, init=False)
@@ -151,7 +146,6 @@ class TableChanges:
             )
 
     def still_rejected(self, before: Iterable[RejectedRow]) -> Iterator[RejectedRow]:
-        """Yield the rows of the table that the target lacks after the delivery."""
         if not self.whole:
             yield from (row for row in before if row.table == self.table.name and row.key not in self._changed)
         yield from self.rejected
@@ -180,7 +174,6 @@ class SinkDelivery:
     """Whether a resync was requested: existing objects with the names of its tables may be replaced."""
 
     def shape_in_target(self, table: TargetTable) -> str | None:
-        """Return the shape of the table in the target; None if it does not exist."""
         had = self.expected.tables.get(table.name) if self.expected else None
         return had[0] if had else None
 
@@ -213,8 +206,7 @@ class Target(Protocol):
     def deliver(self, delivery: SinkDelivery) -> SinkPosition:
         """Apply the changes of all tables, and return the new position.
 
-        Without a transaction, the position changes last and a repetition is harmless. Raises Unavailable if the
-        position is not the expected one.
+        Without a transaction, the position changes last and a repetition is harmless.
         """
 
     def close(self) -> None: ...
@@ -238,7 +230,7 @@ class FingerprintingTarget(Protocol):
     def fingerprint(self, table: TargetTable) -> str: ...
 
     def hashes(self, table: TargetTable) -> pa.RecordBatchReader:
-        r"""Return the identity's columns as texts, `_key` (its hash) and `_hash` (the row's), with 64 bits.
+        r"""Return the identity's columns as texts, `_key` (its 64-bit hash) and `_hash` (the row's).
 
         DuckDB can cast a text to the column's type; binary values are `\x` and hexadecimal digits.
         """

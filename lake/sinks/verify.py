@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 RESHAPED: Final = "it was not delivered as it is declared now"
 SHOWN: Final = 10
-"""Most differing rows that a verdict lists."""
 WRONG: Final = {
     "missing": "theirs._key IS NULL",
     "extra": "ours._key IS NULL",
@@ -54,7 +53,7 @@ WRONG: Final = {
 
 @dataclass(frozen=True)
 class TargetVerdict:
-    """Verdict on a table of a sink: `identical`, `differs`, or `unproven` with the reason `why`.
+    """Verdict on a table: `identical`, `differs`, or `unproven` with the reason `why`.
 
     `differences` lists the first rows: identity, and `change`: missing, extra, repeated, or differs.
     """
@@ -71,10 +70,10 @@ class TargetVerdict:
 
 @dataclass
 class Comparison:
-    """Comparison of one table between edition and target, with its own DuckDB connection.
+    """Comparison of one table between edition and target.
 
-    `compare` fills the temporary tables `ours` and `theirs` (`_key`: hash of the identity, `_hash`: of the row) and
-    `wrong` (keys that differ, with the identity's columns).
+    `compare` fills DuckDB tables `ours` and `theirs` (`_key`: hash of the identity, `_hash`: of the row) and `wrong`
+    (keys that differ, with the identity's columns).
     """
 
     settings: Settings
@@ -235,7 +234,6 @@ class Comparison:
 
 
 def _recording_failures(rows: pa.RecordBatchReader, failures: list[LakeError]) -> pa.RecordBatchReader:
-    """Return the same rows. Append an error of reading them to `failures`."""
     import pyarrow as pa
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -281,7 +279,7 @@ def _compared(
 
 
 def verify_sink(settings: Settings, sink: DeclaredSink) -> tuple[int, list[TargetVerdict]]:
-    """Return the target's edition, and the verdicts on its tables. Holds the sink's lease.
+    """Return the target's edition, and the verdicts on its tables.
 
     Raises DeclarationError if that edition is not kept, Unavailable if the target does not answer.
     """
@@ -294,7 +292,7 @@ def verify_sink(settings: Settings, sink: DeclaredSink) -> tuple[int, list[Targe
 
 
 def repair(settings: Settings, sink: DeclaredSink) -> tuple[int, list[SentTable]]:
-    """Correct the rows that differ from the target's edition. Return what was sent for each table.
+    """Correct the rows that differ from the target's edition. Return what was sent.
 
     Raises as `verify_sink` does, and LakeError if a table cannot be compared.
     """

@@ -29,7 +29,6 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "http": ("lake.sources.http", "serve"),
     "tap": ("lake.sources.tap", ""),
 }
-"""Module with `of`, and required extra, of each kind."""
 WITHIN: Final = ("http", "tap")
 """Kinds that use the project's files: `of` gets the settings, and options before `env:` is replaced."""
 NAME: Final = re.compile(r"[a-z][a-z0-9_]*")

@@ -10,7 +10,6 @@ from lake.sources.source import Progress
 
 SHOWN: Final = 4
 STATE: Final = 60
-"""Most characters shown of a tap's STATE."""
 
 
 def describe(progress: Progress) -> str:

@@ -22,7 +22,6 @@ from lake.sources.source import Gap, Lag, Progress, SourceRecord, Spool
 
 KIND: Final = "http"
 BATCH_BYTES: Final = 64 << 20
-"""Most bytes of the files of one range, except that its first file may be larger."""
 FROM_ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 GIVE_UP: Final = "find out who removed it; lake ingest {name} --give-up goes on with what is there"
 

@@ -7,8 +7,8 @@
                            lock                held by the one writer
 
 Numbers begin at 1 without gaps, so a missing file is detected. A recreated folder begins after the next multiple of
-GENERATION, so no place is reused. A group appears by a rename after its bytes are on the disk, and is acknowledged
-after the folder is synced. The folder's name is hidden, so ingest of landing folders skips it.
+GENERATION, so no place is reused. A group appears by a rename after its bytes are synced, and is acknowledged after the
+folder is synced.
 """
 
 from __future__ import annotations
@@ -100,7 +100,6 @@ class IntakeFolder:
         return sorted(groups)
 
     def records(self, group: Group) -> Iterator[tuple[str, str, dict[str, str]]]:
-        """Yield (stream, text, facts) of each record of a group. Raises StorageError if the file is damaged."""
         file, seen = self.path / group.name, 0
         try:
             with file.open(encoding="utf-8", newline="\n") as lines:
@@ -178,8 +177,8 @@ class GroupWriter:
     def put(self, lines: Iterable[bytes], records: int) -> Group:
         """Write a group of `records` lines to the disk: file, then name, then folder.
 
-        If it raises OSError, the group is not acknowledged. The next group gets its number unless the file has
-        appeared. OSError also means that the folder was recreated.
+        If it raises OSError, the group is not acknowledged, and the next one gets its number unless the file has
+        appeared.
         """
         if self.folder.spool != self._spool:
             raise OSError(errno.ESTALE, "the folder was recreated: start the server again", str(self.folder.path))

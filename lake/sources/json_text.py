@@ -31,7 +31,6 @@ def _whole(digits: str) -> int:
 _SCAN: Final = json.JSONDecoder(parse_int=_whole, parse_float=JsonNumber, parse_constant=_constant)
 """Decoder that parses long integers as BEYOND, and keeps other numbers as text."""
 _LOOSE: Final = json.JSONDecoder(parse_int=_whole, parse_float=JsonNumber)
-"""Decoder that also accepts NaN and Infinity."""
 
 
 def scanned(text: str, at: int = 0, *, loose: bool = False) -> tuple[Any, int]:
@@ -66,36 +65,35 @@ def is_json(text: str) -> bool:
 
 def members(text: str) -> Iterator[tuple[str, str]]:
     """Yield name and value text of the members of an object that `whole` accepts."""
-    at = after_space(text, 1)
+    at = _after_space(text, 1)
     while text[at] != "}":
         name, at = scanned(text, at)
-        at = after_space(text, after_space(text, at) + 1)
+        at = _after_space(text, _after_space(text, at) + 1)
         _, end = scanned(text, at, loose=True)
         yield name, text[at:end]
-        at = after_space(text, end)
+        at = _after_space(text, end)
         if text[at] == ",":
-            at = after_space(text, at + 1)
+            at = _after_space(text, at + 1)
 
 
 def elements(text: str) -> Iterator[tuple[str, Any]]:
     """Yield text and value of the elements of an array. Raises InvalidJson."""
     if not text.startswith("["):
         raise InvalidJson("it is not an array")
-    at = after_space(text, 1)
+    at = _after_space(text, 1)
     if text[at : at + 1] == "]" and at + 1 == len(text):
         return
     while True:
         value, end = scanned(text, at)
         yield text[at:end], value
-        at = after_space(text, end)
-        sign, at = text[at : at + 1], after_space(text, at + 1)
+        at = _after_space(text, end)
+        sign, at = text[at : at + 1], _after_space(text, at + 1)
         if sign == "]" and at == len(text):
             return
         if sign != ",":
             raise InvalidJson(f"expected ',' or ']' at character {end}")
 
 
-def after_space(text: str, at: int) -> int:
-    """Return the first index from `at` on that is no space."""
+def _after_space(text: str, at: int) -> int:
     match = SPACE.match(text, at)
     return match.end() if match else at

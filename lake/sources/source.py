@@ -85,8 +85,7 @@ class Source(Protocol):
 
     def acknowledge(self, upto: Progress) -> None: ...
 
-    def lag(self, after: Progress | None) -> Lag:
-        """Return the backlog. Raises Unavailable if the source does not answer."""
+    def lag(self, after: Progress | None) -> Lag: ...
 
     def skip_gap(self, after: Progress | None) -> Progress:
         """Return a position beyond what is gone. Only called for `lake ingest SOURCE --give-up`."""
@@ -129,7 +128,6 @@ class SnapshotRows(Protocol):
 class SnapshotSource(Protocol):
     """Source that can return its tables as of one position of its log while others write."""
 
-    def rows(self, stream: str) -> AbstractContextManager[SnapshotRows]:
-        """Yield the rows of `stream` as of now. Raises Unavailable."""
+    def rows(self, stream: str) -> AbstractContextManager[SnapshotRows]: ...
 
     def read_upto(self, after: Progress, lsn: str, spool: Spool) -> Progress: ...

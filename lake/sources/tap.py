@@ -1,9 +1,8 @@
 """Singer tap as a source: any program that writes SCHEMA, RECORD and STATE messages to stdout. See docs/how-to/taps.md.
 
 https://hub.meltano.com/singer/spec. A delivery has the rows up to a STATE, whose value is the progress: stored in the
-logs' commits, and passed to the tap's next run by --state. Rows after the last STATE are read again if the tap dies; if
-it succeeds, they belong to that STATE. A row's text is unchanged; its facts are "singer.time_extracted" and
-"singer.version".
+logs' commits, and passed to the next run by --state. Rows after the last STATE are read again if the tap dies; if it
+succeeds, they belong to that STATE. Facts are "singer.time_extracted" and "singer.version".
 
 Progress is {"state": the STATE's value, null before the first; "run": start of the run}.
 """
@@ -36,15 +35,12 @@ RECORDS: Final = 100_000
 IN_MEMORY: Final = 16 << 20
 """Bytes of rows since a STATE that are kept in memory; more are on disk."""
 LONGEST: Final = 64 << 20
-"""Most bytes of a message."""
 PATIENCE: Final = 10.0
-"""Seconds that a tap has to end after SIGTERM."""
 IGNORED: Final = ("SCHEMA", "ACTIVATE_VERSION")
 FACTS: Final = ("time_extracted", "version")
 NAMES_STREAM: Final = re.compile(r'"stream"\s*:\s*"([^"\\]*)"')
 BROKEN_BYTE: Final = re.compile("[\udc80-\udcff]")
 SHOWN: Final = 200
-"""Most characters of a line in a message."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +150,8 @@ class _Run:
         """Put the rows up to a STATE, at least `records` rows, into `spool`. Return whether the tap has ended
         successfully.
 
-        Rows after the last STATE are included if it ended. Raises Unavailable if it died, DeclarationError for output
-        that is not Singer's or rows of no stream; what was put before is then consistent.
+        Raises Unavailable if it died, DeclarationError for output that is not Singer's or rows of no stream; what was
+        put before is then consistent.
         """
         self.delivered = 0
         with SpooledTemporaryFile(IN_MEMORY, mode="w+b", dir=str(self._tap.scratch)) as rows:

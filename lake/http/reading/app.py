@@ -51,8 +51,6 @@ class ReadingApp:
 
     @property
     def routes(self) -> list[Route]:
-        """Return the routes. They work only within `lifespan`."""
-
         async def tables(request: Request) -> Any:
             return await Listing(self.context).tables(request)
 

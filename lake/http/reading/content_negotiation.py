@@ -21,7 +21,6 @@ MEDIA: Final[Mapping[str, str]] = {
     "jsonl": "application/x-ndjson",
     "parquet": "application/vnd.apache.parquet",
 }
-"""Media type of each format; the first is the default."""
 ACCEPTED: Final[Mapping[str, str]] = {
     "*/*": "json",
     "application/*": "json",

@@ -143,7 +143,6 @@ def _tags(request: Request) -> set[str]:
 
 
 async def _sql(request: Request) -> tuple[str, dict[str, Any]]:
-    """Return the query and the other JSON members of the body. Raises Problem if it is malformed."""
     body = await whole_body(request, SQL_BYTES)
     if "json" not in request.headers.get("content-type", ""):
         return _plain(body), {}

@@ -49,7 +49,6 @@ class RunningQuery:
 
     @property
     def outcome(self) -> str:
-        """Return the outcome for the access log; "" if it depends on the problem."""
         return "" if self.reason == "memory" else self.reason
 
     def problem(self, seconds: float) -> Problem:

@@ -1,8 +1,8 @@
 """Worker process of `lake serve http`: runs readers' tasks one after another, until its parent ends.
 
-The parent sends pickled tasks on standard input. The worker answers on standard output with frames: the blocks of an
-answer, then a report. A frame is one byte for its kind, four for its length, and its content. A worker can be killed at
-any moment, which frees all resources of its query. This module imports no part of a server.
+The parent sends pickled tasks on standard input. The worker answers on standard output with frames (kind: 1 byte,
+length: 4 bytes, content): the blocks of an answer, then a report. It can be killed at any moment, which frees all
+resources of its query. This module imports no part of a server.
 """
 
 from __future__ import annotations

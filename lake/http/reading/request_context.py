@@ -39,7 +39,6 @@ class RequestContext:
 
     @classmethod
     def of(cls, settings: Settings, loop: asyncio.AbstractEventLoop) -> RequestContext:
-        """Create the services for `loop`. Raises OSError if this user may not write to the project."""
         pool, scratch = QueryPool.of(settings), file_modes.scratch(settings, "serve")
 
         def copy(reader: EditionReader, table: Published, folder: Path) -> None:

@@ -108,7 +108,6 @@ class Sharing:
         return answer
 
     async def changes(self, request: Request) -> Response:
-        """Reject: changes are not shared."""
         await self._found(request, CURRENT)
         raise Problem("not-shared", "changes are not shared: read one version, then another; or lake changes")
 
@@ -170,7 +169,6 @@ class Sharing:
         parts: Sequence[PublicFile],
         grant: Grant | None = None,
     ) -> Response:
-        """Return the response with the lines for protocol, metadata and, if there is a `grant`, files."""
         try:
             shown = await asyncio.to_thread(Snapshot.of, reader, name)
         except LakeError as error:
@@ -240,4 +238,3 @@ ROUTES: Final = (
     (f"{_TABLE}/changes", "changes", "GET"),
     (f"{PREFIX}/files/{{link}}", "file", "GET"),
 )
-"""Path, method of Sharing, and HTTP method."""

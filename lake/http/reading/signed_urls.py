@@ -56,7 +56,6 @@ class UrlSigner:
         return f"{_text(said)}?sp=r&sig={_text(self._signature(said))}"
 
     def opened(self, said: str, signature: str) -> FileLink:
-        """Return the file that a URL identifies. Raises Problem if its signature is wrong or it has expired."""
         try:
             content, shown = _bytes(said), _bytes(signature)
         except ValueError:

@@ -37,7 +37,6 @@ class Snapshot:
 
     @property
     def plain(self) -> bool:
-        """Return whether the format `parquet` can express the table."""
         return not any(WITHOUT_ZONE.search(column.type) for column in self.table.columns)
 
     @property

@@ -88,7 +88,6 @@ class StoredAnswer:
                 self._file.close()
 
     async def begun(self, *, whole: bool = False) -> None:
-        """Wait for the first bytes, or for the `whole` answer. Raises AnswerClosed if it is closed before."""
         await self._more(0)
         while whole and not self._is_whole:
             await self._more(self._stored)

@@ -90,7 +90,6 @@ class WorkerProcess:
         return resident <= memory // 2 and mapped <= memory // 2 + OVERHEAD
 
     async def growth(self) -> tuple[int, int]:
-        """Return the growth of resident and mapped memory, in bytes."""
         resident, mapped = await self.usage()
         return resident - self.fresh[0], mapped - self.fresh[1]
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GONE: Final = ""
-"""Shape of a table whose topic is not the one that was filled."""
 CHANGES: Final = ("insert", "update", "delete")
 BATCH: Final = 10_000
 
@@ -200,7 +199,6 @@ class _Sender:
         self.headers: dict[str, Headers] = {change: headers_of([("change", change), *at]) for change in CHANGES}
 
     def send(self) -> None:
-        """Send all changes. If `whole`, also tombstones for other keys in the topic."""
         if not self.changes.whole or self.table.mode == "append":
             self._rows(None)
             return

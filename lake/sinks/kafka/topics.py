@@ -60,7 +60,6 @@ class Topics(Cluster):
         return found
 
     def prepared(self, wanted: Iterable[TopicSpec], *, create: bool, replication: int) -> dict[str, TargetTopic]:
-        """Return the topics; create missing ones if `create`. Raises DeclarationError if one is unsuitable."""
         wanted = list(wanted)
         there = self.ids(topic.name for topic in wanted)
         if missing := [topic for topic in wanted if topic.name not in there]:
@@ -134,7 +133,6 @@ class Topics(Cluster):
             raise Unavailable(what, where=self.options.where, fix="try again in a moment") from None
 
     def newest(self, name: str, here: TopicState) -> Message | None:
-        """Return the newest committed record of the first partition, searched backwards."""
         bounds, back = here.partitions[0], 16
         first = bounds.end
         while first > bounds.low:

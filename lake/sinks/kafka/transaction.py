@@ -27,7 +27,6 @@ SENDING: Final[Mapping[str, Any]] = {
     "linger.ms": 20,
     "queue.buffering.max.kbytes": 64 << 10,
 }
-"""Defaults that a sink's file may change."""
 OVERHEAD: Final = 512
 """Most bytes of a batch of one record besides its key, its value and its headers' values."""
 BATCH_BYTES: Final = 1_000_000

@@ -24,7 +24,6 @@ class IndexNames:
 
     @classmethod
     def of(cls, prefix: str, where: str) -> IndexNames:
-        """Raise DeclarationError for a prefix that no index may have."""
         if not PREFIX.fullmatch(prefix):
             raise DeclarationError(
                 f"prefix: found {prefix!r}",

@@ -64,7 +64,6 @@ class OpenSearchServer(SinkServer):
 
     @property
     def place(self) -> str:
-        """Return its address without credentials, for messages."""
         parts = urlsplit(self.url)
         return f"OpenSearch at {parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 9200)}"
 

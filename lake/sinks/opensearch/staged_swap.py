@@ -5,12 +5,12 @@ Each sink has one document in the index of positions. It is updated only if unch
 1. The deliverer marks in it that it is staging, and removes what others have staged.
 2. A table sent whole goes to a new index. Changes of other tables go to a staging index of the same mapping, which
    shows what the server rejects.
-3. One write of the document records the new position and the staged indexes. This commits the delivery.
-4. Staged changes are copied to the live indexes. One action moves the aliases of whole tables. One write completes the
-   position. Whoever finds the state of step 3 does this; repeating it is harmless.
+3. One write of the document commits the delivery: it has the new position and the staged indexes.
+4. Staged changes are copied to the live indexes, one action moves the aliases of whole tables, and one write completes
+   the position. Any process does this after step 3; repeating it is harmless.
 
-Each delivery has a number, which is the external version of its documents. So a stalled deliverer that resumes in step
-4 cannot restore an older row, unless it resumes more than an hour (`gc_deletes`) after a delete.
+A delivery's number is the external version of its documents, so a stalled deliverer that resumes in step 4 cannot
+restore an older row, unless it resumes more than an hour (`gc_deletes`) after a delete.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ STAGED: Final = {"refresh_interval": "-1", "number_of_replicas": 0, "number_of_s
 UNPACKED: Final = 4
 """Size of a document in memory, as a multiple of its size on disk."""
 KEPT: Final = "5m"
-"""Time for which the server keeps a scroll."""
 SCROLLED: Final = {"scroll": KEPT, "allow_partial_search_results": "false"}
 
 
@@ -58,7 +57,6 @@ class SwapState:
     staging: str | None = None
     staged: Sequence[StagedIndex] = ()
     next: str | None = None
-    """Position of a committed delivery that is not swapped in yet."""
     seq_no: int | None = None
     term: int | None = None
 
@@ -145,7 +143,6 @@ class IndexStage:
         _remove(self.server, unseen)
 
     def make(self, table: str, body: dict[str, Any], *, whole: bool) -> str:
-        """Create an index for a table. Return the alias used for writing it."""
         index = self.positions.names.index(table, self.delivery)
         settings = body["settings"] | {"refresh_interval": "-1"} if whole else _without_place(body["settings"]) | STAGED
         aliases: dict[str, Any] = {IndexNames.writing(index): {}}
@@ -206,7 +203,6 @@ def _copy(positions: Positions, state: SwapState, staged: StagedIndex) -> None:
 
 
 def _show(positions: Positions, state: SwapState) -> None:
-    """Move the aliases of all tables sent whole in one action, and remove their old indexes."""
     actions = list[dict[str, Any]]()
     client = positions.server.client
     for staged in state.staged:
@@ -238,7 +234,6 @@ def pages(server: OpenSearchServer, index: str) -> Iterator[list[tuple[str, str]
 
 
 def _page(server: OpenSearchServer, index: str) -> int:
-    """Return the number of documents per request of about BULK_BYTES."""
     about = server.client.indices.stats(index=index, metric="docs,store")["_all"]["primaries"]
     each: int = UNPACKED * about["store"]["size_in_bytes"] // max(about["docs"]["count"], 1)
     return max(1, min(BULK_ROWS, BULK_BYTES // max(each, 1)))

@@ -66,7 +66,6 @@ class OpenSearchTarget:
         return named_rows(table, self._read(table), self._no_row)
 
     def _must_fit(self, delivery: SinkDelivery, changes: TableChanges) -> None:
-        """Raise DeclarationError if the table's index was not made by this sink, or was removed."""
         alias = self.names.alias(changes.table.far)
         is_there = bool(self.server.client.indices.exists(index=alias))
         is_ours = delivery.shape_in_target(changes.table) is not None
@@ -111,7 +110,6 @@ class OpenSearchTarget:
 
 
 def _documents(changes: TableChanges) -> Iterator[list[tuple[str, str, str | None]]]:
-    """Yield keys, names and JSON of rows in batches of one request. In mode upsert deletes are skipped."""
     some, size = list[tuple[str, str, str | None]](), 0
     for batch in json_rows(changes):
         columns = (batch.column(name).to_pylist() for name in ("key", "name", "after"))

@@ -126,7 +126,6 @@ class PgTable:
             self._run(f"GRANT SELECT ON {self.title} TO {quoted(role)}")
 
     def replace_table(self, name: str) -> None:
-        """Drop table `name`, and rename this one with its indexes."""
         self._run(f"DROP TABLE IF EXISTS {quoted(self.schema)}.{quoted(name)}")
         own = replace(self, called=name)
         for index in ("key", *(str(number + 1) for number in range(len(self.table.options.get("indexes", []))))):
@@ -153,7 +152,6 @@ class PgTable:
                 copy.write(buffer.getvalue())
 
     def _texts(self, changes: TableChanges, columns: Sequence[str], edition: int) -> Iterator[pa.Table]:
-        """Yield the rows to copy, as text. Rejected rows are skipped; a rejected update deletes the old row."""
         with connect() as con:
             for batch in changes.batches():
                 con.register("batch", batch)
@@ -175,7 +173,6 @@ class PgTable:
 
     @property
     def _looked_at(self) -> str:
-        """Return SQL that makes `looked` from `batch`: each change with its row, and why it cannot be stored."""
         table = self.table
         key = [column for column in table.columns if column.name in table.identity]
         wanted = "change <> 'delete'" if table.mode == "upsert" else "true"
@@ -196,7 +193,6 @@ class PgTable:
         return ", ".join(shown)
 
     def _make_key(self) -> None:
-        """Create a primary key, or a unique index if a part of it is null or without equality."""
         identity = self.table.identity
         some = " OR ".join(f"{quoted(c)} IS NULL" for c in identity)
         has_null = self._run(f"SELECT EXISTS (SELECT FROM {self.title} WHERE {some})")[0][0]
@@ -212,7 +208,6 @@ class PgTable:
         self._run(f"CREATE UNIQUE INDEX {self._index('key')} ON {self.title} ({indexed}){nulls}")
 
     def _allow_null_keys(self) -> None:
-        """Replace the primary key by a unique index if a staged key has a null."""
         identity = self.table.identity
         some = " OR ".join(f"{quoted(c)} IS NULL" for c in identity)
         if not self._run(f"SELECT EXISTS (SELECT FROM {STAGED} WHERE {some})")[0][0]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lake.sources.postgres.connection import Connection
 
 POSITIONS: Final = "_headwater"
-"""Table with the positions of the sinks that fill a schema."""
 SESSION: Final = {
     "client_encoding": "UTF8",
     "datestyle": "ISO",
@@ -123,7 +122,6 @@ class PostgresTarget:
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _apply(self, delivery: SinkDelivery, changes: TableChanges) -> PgTable | None:
-        """Apply the changes of a table. Return a new table that has to replace the old one, if any."""
         shape = delivery.shape_in_target(changes.table)
         own = self._table(changes.table, changes.table.far)
         is_there = self._exists(changes.table.far)

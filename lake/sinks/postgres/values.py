@@ -32,7 +32,6 @@ LONGEST_KEY: Final = 2600
 LAST_DATE: Final = "5874897-12-31"
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)", re.I)
 _AS_TEXT: Final = re.compile(r"DECIMAL\(\d+,\s*\d+\)|TIMESTAMPTZ|TIMESTAMP|DATE|BLOB|DOUBLE|FLOAT", re.I)
-"""Types within a nested one that JSON lacks."""
 
 
 def pg_type(kind: str) -> str:

@@ -41,7 +41,6 @@ class RedisKeys:
         return f"{self.prefix}~{delivery}:{table}:"
 
     def gone(self, delivery: str, table: str) -> str:
-        """Return the prefix of markers for deleted rows."""
         return f"{self.prefix}~{delivery}-:{table}:"
 
     @property

@@ -93,7 +93,6 @@ class RedisServer(SinkServer):
 
     @property
     def place(self) -> str:
-        """Return its address without credentials, for messages."""
         parts = urlsplit(self.url)
         return f"Redis at {parts.hostname}:{parts.port or 6379}" if parts.hostname else f"Redis at {parts.path}"
 

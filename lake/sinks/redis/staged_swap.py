@@ -1,13 +1,10 @@
-"""Deliveries too large for one transaction: staged under other keys, then swapped in by steps that any process may
-finish.
+"""Deliveries too large for one transaction: staged under other keys, then swapped in by steps. Any process may finish.
 
 1. The deliverer sets the key `staging`, removes what others have staged, and writes rows under its own keys.
-2. One step sets the key `switch` to the position and the staged tables. This commits the delivery. It fails if another
+2. One step sets the key `switch` to the position and the staged tables, which commits the delivery. It fails if another
    deliverer is staging by now, or the position has changed.
-3. For tables sent whole, keys that are not staged are removed. Then the staged keys are renamed. Finally one step sets
-   the position and removes `switch`. Each step does nothing if `switch` has changed.
-
-After a crash before step 2 the next delivery cleans up; after a later one, `finish` completes the swap.
+3. For tables sent whole, other keys are removed. Then the staged keys are renamed. Finally one step sets the position
+   and removes `switch`. Each step does nothing if `switch` has changed.
 """
 
 from __future__ import annotations
@@ -107,7 +104,6 @@ class KeyStage:
                 raise self._overtaken()
 
     def write(self, rows: Sequence[KeyChange]) -> None:
-        """Stage rows; each row at most once."""
         for first in range(0, len(rows), STEP):
             some = rows[first : first + STEP]
             pipe = self.client.pipeline(transaction=False)

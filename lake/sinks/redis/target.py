@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 64 << 20
 """Most bytes of one transaction, which the server holds in memory twice."""
 LOST: Final = "while watching"
-"""Part of the client's message if the connection is lost in a transaction."""
 EMPTY: Final = "all of its columns are null, and a hash has a field for each that is not"
 
 
@@ -53,7 +52,6 @@ class RedisTarget:
             return _parsed(read(self.client, self.keys.position))
 
     def deliver(self, delivery: SinkDelivery) -> SinkPosition:
-        """Apply all changes in one transaction, or stage them and swap."""
         for changes in delivery.tables:
             check_table(changes.table, self.server.where)
         with self.server.translated_errors():
@@ -96,7 +94,6 @@ class RedisTarget:
             )
 
     def _gathered(self, delivery: SinkDelivery) -> tuple[KeyStage | None, list[KeyChange]]:
-        """Return the rows of all changes; if there are too many, the stage that has the first ones, and the rest."""
         stage, rows, size = None, list[KeyChange](), 0
         for changes in delivery.tables:
             for row in _rows(changes):
@@ -187,7 +184,6 @@ def _parsed(found: bytes | None) -> SinkPosition | None:
 
 
 def _rows(changes: TableChanges) -> Iterator[KeyChange]:
-    """Yield the changes of a table. In mode upsert deletes are skipped."""
     table = changes.table
     form = table.options["form"]
     for batch in json_rows(changes):

@@ -1,13 +1,9 @@
-"""Webhook as a target: a signed POST for each change of a row, or for a batch. Options: docs/how-to/sink-webhook.md.
+"""Webhook as a target: a signed POST for each change of a row, or for a batch. See docs/how-to/sink-webhook.md.
 
-A message is `{"type": "customer_daily.insert", "timestamp", "data"}`, with data `{"id", "table", "change", "edition",
-"cut", "key", "before", "after"}`. A batch has type `changes` and an array as data. `webhook-id` is stable across
-retries, so receivers can deduplicate.
-
-Delivery is at least once: position and progress are stored in the warehouse, and an interrupted delivery repeats the
-messages of the last second. An edition has at most one change of a row. A message that is rejected (4xx), or fails in
-all attempts, is stored as undelivered, and later changes of that row wait. If the receiver accepts nothing, the
-delivery stops, and the next one resumes it.
+`webhook-id` is stable across retries, so receivers can deduplicate. Delivery is at least once: position and progress
+are stored in the warehouse, and an interrupted delivery repeats the messages of the last second. A message that is
+rejected (4xx), or fails in all attempts, is stored as undelivered, and later changes of that row wait. If the receiver
+accepts nothing, the delivery stops, and the next one resumes it.
 """
 
 from __future__ import annotations
@@ -38,7 +34,6 @@ LEAST: Final[Mapping[str, int]] = {
     "bytes": 256 << 10,
     "undelivered": 1000,
 }
-"""Options that must be at least 1, with their defaults."""
 OPTIONS: Final[Mapping[str, tuple[type, Any]]] = {
     "url": (str, None),
     "secret": (str, None),
@@ -49,7 +44,6 @@ OPTIONS: Final[Mapping[str, tuple[type, Any]]] = {
 TABLE_OPTIONS: Final[Mapping[str, tuple[type, Any]]] = {}
 KEEPS: Final = "its receiver keeps what it was sent"
 PRIVATE: Final = ("authorization", "cookie", "token", "secret", "key", "password")
-"""Parts of names of headers that are secrets."""
 
 
 def of(name: str, options: Mapping[str, Any], where: str, settings: Settings) -> Target:

@@ -90,7 +90,6 @@ class Receiver:
         return reasons
 
     def _send_in_order(self, messages: Iterable[WebhookMessage]) -> dict[str, str]:
-        """Send messages in order. The first failure stops all threads."""
         reasons = {}
         try:
             for message in messages:
@@ -177,7 +176,6 @@ class Receiver:
 
 
 def _by_key(messages: Sequence[WebhookMessage]) -> list[list[WebhookMessage]]:
-    """Group messages such that groups can be sent concurrently."""
     lane: dict[str, list[WebhookMessage]] = {}
     lanes: list[list[WebhookMessage]] = []
     for message in messages:

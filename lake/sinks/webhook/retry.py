@@ -1,8 +1,8 @@
 """Retry of messages that the receiver did not accept, with their current content; or giving up on them.
 
-A message covers the row's changes from the edition that the receiver has to the last one that changed it. It is rebuilt
-from the two editions, so no data of a person forgotten meanwhile is stored for it. If the former has expired, `before`
-is unknown. If the latter has, the row is taken from the sink's edition.
+A message is rebuilt from the edition that the receiver has of the row and the last one that changed it, so no data of a
+person forgotten meanwhile is stored for it. If the former has expired, `before` is unknown. If the latter has, the row
+is taken from the sink's edition.
 """
 
 from __future__ import annotations

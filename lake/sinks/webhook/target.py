@@ -22,7 +22,6 @@ from lake.store.ledger.sent import State, Undelivered, Underway
 WINDOW: Final = 16
 """Messages sent between two checks of the results, as a multiple of `parallel`."""
 NOTED_EVERY: Final = 1.0
-"""Most seconds between two records of the progress."""
 Row = tuple[str, str]
 
 
@@ -111,7 +110,6 @@ class WebhookTarget:
     def _window(
         self, part: Sequence[ChangeMessage], waiting: dict[Row, Undelivered], since: int | None
     ) -> list[Undelivered]:
-        """Send some changes. Return the rows that are undelivered now, and add them to `waiting`."""
         missed: dict[Row, Undelivered] = {}
         going: list[ChangeMessage] = []
         for changed in part:

@@ -35,7 +35,6 @@ FETCHING: Final[Mapping[str, Any]] = {
     "queued.max.messages.kbytes": 32 << 10,
     "max.poll.interval.ms": 86_400_000,  # a commit between two ranges may take long
 }
-"""Defaults that a source's file may change."""
 READING: Final[Mapping[str, Any]] = {
     "isolation.level": "read_committed",
     "auto.offset.reset": "error",
@@ -180,7 +179,6 @@ class Cluster:
                 raise self.unavailable(f"no records received from {_shown(wanted)} after offset {at}")
 
     def _consumed(self, wanted: Range, at: int) -> tuple[list[Message], int]:
-        """Return the next records of a range, and the consumer's position, which is after holes that follow them."""
         from confluent_kafka import TopicPartition
 
         got = self._consumer.consume(min(BATCH, wanted.end - at), POLL_SECONDS)

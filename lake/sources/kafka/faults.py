@@ -25,7 +25,6 @@ MOVING: Final = frozenset(
     {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE"}
     | {"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_NO_OFFSET"}
 )
-"""Errors of partitions that are new, or change their leader."""
 
 
 class NoLeader(Unavailable):

@@ -1,8 +1,7 @@
 """Decoders of values and keys to text: JSON unchanged, Avro as JSON.
 
 Both may use the wire format of Confluent's serializers: a zero byte and the schema's id (4 bytes), or a one and its
-GUID (16 bytes), before the value, or the id in a header (docs.confluent.io, "Wire format"). No JSON begins with these
-bytes. Schemas are requested from the registry once.
+GUID (16 bytes), before the value, or the id in a header (docs.confluent.io, "Wire format"). No JSON begins so.
 
 A value that cannot be decoded becomes a text with the reason and the bytes, which every contract rejects, so it is
 quarantined with its place. A registry that does not answer raises Unavailable.

@@ -38,7 +38,6 @@ def connect(dsn: str, name: str, where: str, **more: str) -> Connection:
 
 
 def _refused(message: str, where: str) -> LakeError:
-    """Return the LakeError for a failed connection. libpq has no error code, so English texts are matched."""
     reason = [line for line in message.strip().splitlines() if not line.startswith("\t")][-1]  # without libpq's hints
     if "password authentication failed" in message or "no password supplied" in message or "does not exist" in message:
         fix = "name a role that may log in, its password and its database"

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from lake.sources.postgres.connection import Connection
 
 ATTEMPTS: Final = 20
-"""Attempts to take a copy before it fails."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ def exporting(
     """Yield the tables of `streams` as of one position. Waits for running transactions to end.
 
     TRUNCATE and table rewrites are visible to older snapshots too (PostgreSQL's documentation, "Caveats" of concurrency
-    control). So the tables are locked against them, and if one came before the lock, another position is taken. Raises
-    Unavailable, and DeclarationError as `fitting` does.
+    control). So the tables are locked, and if one came before the lock, another position is taken. Raises Unavailable,
+    and DeclarationError as `fitting` does.
     """
     for _ in range(ATTEMPTS):
         with server.exported(options.slot) as (lsn, connection), server.translated_errors():

@@ -4,14 +4,13 @@
      "db": "shop", "schema": "public", "table": "orders", "snapshot": "false", "txId": 734, "ts_ms": …, "ts_us": …,
      "lsn": 24023128, "ordinal": 3}}
 
-`source.lsn` is the commit's LSN, which grows in the order in which changes became visible; the LSN of a change does
-not. `source.ordinal` is the change's number in its transaction, from 1. (lsn, ordinal) identifies and orders changes
-across all tables. A copied row (op r) has the copy's LSN and ordinal 0: it follows earlier commits and precedes changes
-at the same LSN. A repeated copy begins with a truncate of ordinal -1, which removes rows whose delete was missed.
+`source.lsn` is the commit's LSN, which grows in the order in which changes became visible; a change's own LSN does not.
+`source.ordinal` is the change's number in its transaction, from 1. (lsn, ordinal) identifies and orders changes across
+all tables. A copied row (op r) has the copy's LSN and ordinal 0. A repeated copy begins with a truncate of ordinal -1,
+which removes rows whose delete was missed.
 
-`source.ts_ms` and `ts_us` are the time of the commit or copy. `before` is the old row if the replica identity is full,
-else null; for a delete it has at least the identity. An update of the contract's key becomes a delete and a create. For
-values see lake.sources.postgres.values.
+`before` is the old row if the replica identity is full, else null; for a delete it has at least the identity. An update
+of the contract's key becomes a delete and a create. For values see lake.sources.postgres.values.
 """
 
 from __future__ import annotations
@@ -81,7 +80,6 @@ class Images:
 
     @classmethod
     def of(cls, relation: PgRelation, key: Mapping[str, Sequence[str]], declared: Mapping[int, PgType]) -> Images:
-        """Return the writer for `relation`; `key` has the possible column names of each key field."""
         names = [column.name for column in relation.columns]
         return cls(
             names,
@@ -115,7 +113,6 @@ def completed(new: Row, old: Row) -> Row:
 
 
 Change = tuple[str, str, str]
-"""Op of a message, and its `before` and `after` as JSON."""
 
 
 def changes(message: Insert | Update | Delete, images: Images) -> Sequence[Change]:

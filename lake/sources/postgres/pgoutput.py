@@ -13,7 +13,6 @@ from struct import error as Truncated
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 EPOCH: Final = 946_684_800_000_000
-"""2000-01-01 in microseconds since 1970."""
 
 
 class Unchanged(Enum):
@@ -224,7 +223,6 @@ def _message(data: bytes) -> tuple[LogicalMessage, int]:
 
 
 def _row(data: bytes, at: int) -> tuple[Row, int]:
-    """Decode TupleData: for each column n (null), u (unchanged), or t with length and text."""
     (count,) = _SHORT.unpack_from(data, at)
     at += 2
     row: list[Value] = []

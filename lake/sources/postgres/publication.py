@@ -14,7 +14,6 @@ from lake.sources.postgres.server import quoted_name
 
 Ask = Callable[..., list[tuple[Any, ...]]]
 COLUMN_LISTS: Final = 150_000
-"""Server version from which publications can omit columns and rows."""
 OPERATIONS: Final = ("insert", "update", "delete", "truncate")
 ARRAYS: Final = ("array<string>",)
 

@@ -1,12 +1,11 @@
 """PostgreSQL source: copies tables as of one LSN, then reads whole transactions from there on.
 
 Progress is {"system", "timeline", "era", "slot", "from", "to", "at", "tables"}: everything committed before `to` (an
-LSN) is in the logs, for `tables`, {stream: {"id", "published", "since"}}. `since` is the LSN of a table's copy, null if
-it must be copied again.
+LSN) is in the logs. `tables` is {stream: {"id", "published", "since"}}; `since` is the copy's LSN, null to copy again.
 
 The first read creates the slot, which retains the log. Then a temporary slot gives the tables as of a later LSN, where
-the changes begin. So an interrupted copy is simply repeated. A new stream is copied in the same way once the reader has
-caught up, in one delivery with all changes before that LSN.
+the changes begin. So an interrupted copy is simply repeated. A new stream is copied once the reader has caught up, in
+one delivery with all changes before that LSN.
 """
 
 from __future__ import annotations
@@ -153,7 +152,6 @@ class PostgresSource:
         return Lag(events, max(0, place.at - known.at) / 1_000_000 if behind else 0.0, retained)
 
     def _waiting(self, known: PostgresPosition, place: ServerPosition) -> int | None:
-        """Return the least number of waiting changes; None if that takes too long, or another process reads them."""
         try:
             with self._server.at_most(COUNTING):
                 return self._changes(known, place, CountingSpool(), place.flushed, COUNTED)[0].records

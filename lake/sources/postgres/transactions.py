@@ -80,7 +80,7 @@ class Transactions:
     """Messages of a slot, from the first change whose commit is not before `after`.
 
     `since` has the LSN of each stream's copy; streams not copied yet are absent. `end` is after the last whole
-    transaction, `records` counts records put, `messages` counts messages read.
+    transaction.
     """
 
     def __init__(self, reading: ChangeContext, spool: Spool, *, after: int, since: Mapping[str, int]) -> None:

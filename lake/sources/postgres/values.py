@@ -93,8 +93,6 @@ def _timestamptz(text: str) -> str:
 
 
 def _array(element: Write) -> Write:
-    """Return the writer of an array. Bounds such as [0:1]= precede its text if they do not begin at 1."""
-
     def write(text: str) -> str:
         parts = []
         for quoted, brace, plain, comma in _TOKENS.findall(text, text.index("{")):
