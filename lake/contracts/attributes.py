@@ -21,7 +21,7 @@ OURS: Final = ATTRIBUTES - {"aliases"}
 NEARLY: Final = 0.75
 
 
-def misplaced(text: str, *, file: str) -> list[DeclarationError]:
+def ineffective_attributes(text: str, *, file: str) -> list[DeclarationError]:
     """Return the attributes of the JSON schema `text` that have no effect."""
     document, lines = json.loads(text), ContractLines(text)
     faults = [

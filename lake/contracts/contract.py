@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import avro.schema
 
 from lake.config import Settings
-from lake.contracts.attributes import misplaced
+from lake.contracts.attributes import ineffective_attributes
 from lake.contracts.avro_text import ContractLines, parse_schema
 from lake.contracts.csv_options import DEFAULT_CSV, CsvOptions
 from lake.contracts.fields import Field, read_field
@@ -271,14 +271,14 @@ def _read_strictly(text: str, *, file: str) -> Contract:
         contract = read_contract(text, file=file)
     except DeclarationError as fault:
         try:
-            more = misplaced(text, file=file)
+            more = ineffective_attributes(text, file=file)
         except (ValueError, RecursionError, AttributeError):  # not JSON, or no record, which the first fault reports
             more = []
         raise (DeclarationError.all([fault, *more]) if more else fault) from None
     line = ContractLines(text).of_fact("upcast")
     wrong = wrong_expressions(contract.upcast, contract.fields)
     upcast = [DeclarationError(what, where=f"{file}:{line}", fix=fix) for what, fix in wrong]
-    if faults := [*misplaced(text, file=file), *upcast]:
+    if faults := [*ineffective_attributes(text, file=file), *upcast]:
         raise DeclarationError.all(faults)
     return contract
 

@@ -174,7 +174,7 @@ class Dialect(Protocol):
         """Return the first non-null value; each is marked with whether it is from `_extra`."""
 
 
-def reading(field: Field, places: Origins, dialect: Dialect) -> str:
+def value_sql(field: Field, places: Origins, dialect: Dialect) -> str:
     """Return SQL of the value of `field`; `places` are its `origins`."""
     plain: dict[str, None] = {}
     mixed: dict[str, list[int]] = {}

@@ -92,14 +92,14 @@ def wrong_expressions(steps: Sequence[UpcastStep], fields: Sequence[Field]) -> I
     for step in steps:
         for name, expression in step.expressions:
             what = f"upcast of {name!r} from version {step.version}: {expression!r}"
-            personal = sorted(name for name in used([expression], fields) if by_name[name].personal)
+            personal = sorted(name for name in used_fields([expression], fields) if by_name[name].personal)
             if fault := expression_fault(expression, type_of(by_name[name]), row):
                 yield f"{what} {fault[0]}", fault[1]
             elif personal and not by_name[name].personal:
                 yield f"{what} uses {personal[0]!r}, which is personal", f"use other fields, or make {name!r} personal"
 
 
-def used(expressions: Collection[str], fields: Sequence[Field]) -> set[str]:
+def used_fields(expressions: Collection[str], fields: Sequence[Field]) -> set[str]:
     """Return the fields that expressions use, case-insensitively."""
     mentioned = {word.lower() for expression in expressions for word in words(expression)}
     return {field.name for field in fields if field.name.lower() in mentioned}
@@ -114,7 +114,7 @@ def upcast_fields(steps: Sequence[UpcastStep], fields: Sequence[Field]) -> list[
 def definition(steps: Sequence[UpcastStep], fields: Sequence[Field], texts: Mapping[str, str]) -> dict[str, str]:
     """Return `texts`, the descriptions of fields, with the steps and fields that determine upcast values."""
     described = dict(texts)
-    every = used([sql for step in steps for _, sql in step.expressions], fields)
+    every = used_fields([sql for step in steps for _, sql in step.expressions], fields)
     written = ", ".join(f"{step.version}: {name} = {sql}" for step in steps for name, sql in step.expressions)
     for field in upcast_fields(steps, fields):
         others = [f"{name} {texts[name]}" for name in sorted(every - {field.name})]

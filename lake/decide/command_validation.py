@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
-from lake.decide.committed_state import Accepted, CommittedState, KeyState, folded
+from lake.decide.committed_state import Accepted, CommittedState, KeyState, fold_event
 from lake.decide.rule import CommandRule, Key
 from lake.errors import DeclarationError, Refused, StorageError
 from lake.kinds.reducer import Refusal
@@ -156,7 +156,7 @@ class CommandValidator:
         """Accept all events, whose places will be `at(number)` from 0, or none. No key may be `missing`.
 
         Raises NotAllowed, Outdated, Reused, WorkerFault if the step fails, and DeclarationError if a version is
-        expected of several keys. These depend on the group that `about` returns.
+        expected of several keys. These depend on the group that `group_of` returns.
         """
         self._make_room([self._stream_key(command) for command in commands])
         states = {self._stream_key(command): self._state(command) for command in commands}
@@ -189,7 +189,7 @@ class CommandValidator:
         places = [at(number) for number in range(len(commands))]
         return Decision(places, self._versions(commands, places), False, group)
 
-    def about(self, commands: Sequence[Command]) -> int:
+    def group_of(self, commands: Sequence[Command]) -> int:
         return max((self._state(command).group for command in commands), default=0)
 
     def _versions(self, commands: Sequence[Command], places: Sequence[str]) -> list[tuple[str, Key, str]]:
@@ -250,7 +250,7 @@ class CommandValidator:
         rule, state = self.rules[command.stream], self._state(command)
         if number > state.upto and self._id(command) not in state.ids:
             self._events += 1
-            state.state = folded(rule, state.state, command.values)
+            state.state = fold_event(rule, state.state, command.values)
             state.version, state.group = at, number
             state.ids[self._id(command)] = Accepted(at, self._content(command))
 

@@ -114,7 +114,7 @@ class CommittedState:
                 continue
             state_of_key.version = row["_source"]
             if row["_batch"] > after:
-                state_of_key.state = folded(rule, state_of_key.state, row)
+                state_of_key.state = fold_event(rule, state_of_key.state, row)
         return states
 
     def _table(self) -> tuple[int | None, int]:
@@ -147,7 +147,7 @@ class CommittedState:
         rule, scan = self.rule, Scan(log.path, bounds={"_batch": (1, head.batch)})
         stored = set(scan.schema().names)
         names = dict.fromkeys([*rule.contract.key, *rule.contract.id, *rule.columns])
-        every = dict.fromkeys([*names, *rule.compared])
+        every = dict.fromkeys([*names, *rule.compared_fields])
         columns = [name for name in (*every, *PLACE, "_version", "_extra") if name in stored]
         where = f"{REFUSAL} IS NULL" if REFUSAL in stored else "true"
         rows = scan.arrow(columns, keys=wanted, where=where).to_pylist()
@@ -170,7 +170,7 @@ class CommittedState:
             )
 
 
-def folded(rule: CommandRule, state: State | None, values: Mapping[str, Any]) -> State:
+def fold_event(rule: CommandRule, state: State | None, values: Mapping[str, Any]) -> State:
     """Return a key's state after a logged event. A rejected event only increments the counter.
 
     Raises DeclarationError if the step fails.

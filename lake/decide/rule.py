@@ -78,11 +78,11 @@ class CommandRule:
         return tuple(_canonical(values[name]) for name in self.contract.id)
 
     @cached_property
-    def compared(self) -> tuple[str, ...]:
-        return compared(self.contract)
+    def compared_fields(self) -> tuple[str, ...]:
+        return compared_fields(self.contract)
 
     def content(self, values: Mapping[str, Any]) -> bytes:
-        return content(values, self.compared)
+        return content(values, self.compared_fields)
 
     @cached_property
     def _forms(self) -> Forms:
@@ -92,7 +92,7 @@ class CommandRule:
         return self.folding.next(before, {name: values[name] for name in self.columns}, self._forms)
 
 
-def compared(contract: Contract) -> tuple[str, ...]:
+def compared_fields(contract: Contract) -> tuple[str, ...]:
     """Return the fields that must be equal in a retried record."""
     return tuple(field.name for field in contract.fields if not field.transport)
 

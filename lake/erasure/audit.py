@@ -21,7 +21,7 @@ import duckdb
 
 from lake.config import Settings, in_store
 from lake.erasure.forget import find_person
-from lake.erasure.search import decoded, searchable_values, spelling_pattern, whole_word
+from lake.erasure.search import searchable_values, spelling_pattern, unescaped_texts, whole_word
 from lake.errors import LawError
 from lake.ingest.landing import LANDED
 from lake.project import Project
@@ -192,7 +192,7 @@ def _local(settings: Settings, path: Path | str) -> Address:
 
 def _named(settings: Settings, text: re.Pattern[str]) -> Iterator[str]:
     landed = LANDED.rows(settings, "SELECT DISTINCT name FROM t ORDER BY name")
-    return (row["name"] for row in landed if any(text.search(each) for each in decoded(row["name"])))
+    return (row["name"] for row in landed if any(text.search(each) for each in unescaped_texts(row["name"])))
 
 
 def _spellings(value: str) -> Iterator[str]:
@@ -231,7 +231,7 @@ def _holds(file: Address, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> b
 
 def _escaped(file: Address, text: re.Pattern[str]) -> bool:
     texts = (chunk.decode("utf-8", "replace") for chunk in _chunks(file) if b"\\" in chunk)
-    return any(text.search(plain) for escaped in texts for plain in decoded(escaped))
+    return any(text.search(plain) for escaped in texts for plain in unescaped_texts(escaped))
 
 
 def _chunks(file: Address) -> Iterator[bytes]:
@@ -248,7 +248,7 @@ def _rows(file: Address, text: re.Pattern[str]) -> bool:
         if con.execute(f'SELECT 1 FROM "a row" WHERE regexp_matches({ROW}, $1) LIMIT 1', [text.pattern]).fetchone():
             return True
         escaped = con.execute(f"""SELECT {ROW} FROM "a row" WHERE contains({ROW}, '\\')""")
-        return any(text.search(plain) for row in _each(escaped) for plain in decoded(row))
+        return any(text.search(plain) for row in _each(escaped) for plain in unescaped_texts(row))
 
 
 def _each(answer: duckdb.DuckDBPyConnection) -> Iterator[str]:

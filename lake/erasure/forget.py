@@ -60,7 +60,7 @@ def find_person(project: Project, stream: str, subject: str) -> tuple[Contract, 
     store = open_store(project.settings, make=not Log(project.settings, stream).head().keys)
     token = store.token(stream, subject)
     has_key = token in erasures.subjects(project.settings, stream) or store.knows(stream, token)
-    if not has_key and not search.quarantined(project.settings, contract, subject, {subject}):
+    if not has_key and not search.quarantined_records(project.settings, contract, subject, {subject}):
         raise DeclarationError(
             f"{stream} has no events of a person whose {contract.subject} is {subject!r}",
             where=contract.where,
@@ -99,7 +99,7 @@ def preview(project: Project, spark: Callable[[], SparkSession], stream: str, su
     """Return what `forget` would do. Raises as `find_person` does."""
     contract, token = find_person(project, stream, subject)
     events, values = _personal_values(project, spark(), contract, subject)
-    refused = len(search.quarantined(project.settings, contract, subject, values))
+    refused = len(search.quarantined_records(project.settings, contract, subject, values))
     tables = tuple(table.name for table in project.tables.values() if stream in project.logs(table))
     expiring = tuple(edition.number for edition in kept_editions(project.settings))
     return Preview(stream, token, tuple(contract.sealed), events, refused, tables, expiring)
@@ -113,7 +113,7 @@ def forget(project: Project, spark: Callable[[], SparkSession], stream: str, sub
         before = token in erasures.subjects(settings, stream)
         events, values = (0, frozenset({subject})) if before else _personal_values(project, spark(), contract, subject)
         with lease(settings, Log(settings, stream).lease):
-            records = search.quarantined(settings, contract, subject, values)
+            records = search.quarantined_records(settings, contract, subject, values)
             if events:
                 _blank(settings, stream, records)
             number = erasures.record(settings, stream, [token], at=began, again=True)

@@ -101,14 +101,16 @@ def _significant(number: Decimal) -> str:
     return "".join(map(str, number.as_tuple().digits)).rstrip("0") or "0"
 
 
-def decoded(text: str) -> Iterator[str]:
+def unescaped_texts(text: str) -> Iterator[str]:
     """Yield `text`, then with JSON escapes decoded, repeatedly: JSON may be nested in JSON."""
     yield text
     while (plain := ESCAPES.sub(lambda escape: str(json.loads(f'"{escape[0]}"')), text)) != text:
         yield (text := plain)
 
 
-def quarantined(settings: Settings, contract: Contract, subject: str, values: Collection[str]) -> list[dict[str, Any]]:
+def quarantined_records(
+    settings: Settings, contract: Contract, subject: str, values: Collection[str]
+) -> list[dict[str, Any]]:
     """Return the quarantined records about a person or with one of their `values`.
 
     Rows of `_batch`, `_number`, `source`; `source` is empty if the file's name itself mentions them.
@@ -129,7 +131,7 @@ def quarantined(settings: Settings, contract: Contract, subject: str, values: Co
 def _word(values: Collection[str]) -> Callable[[str], bool]:
     longer = [spelling_pattern(value) for value in values if _is_long_enough(value)]
     words = re.compile(whole_word(longer)) if longer else None
-    return lambda text: words is not None and any(words.search(plain) for plain in decoded(text))
+    return lambda text: words is not None and any(words.search(plain) for plain in unescaped_texts(text))
 
 
 def _mentions(contract: Contract, subject: str, values: Collection[str]) -> Callable[[str], bool]:
@@ -140,7 +142,7 @@ def _mentions(contract: Contract, subject: str, values: Collection[str]) -> Call
     spelling_pattern = "|".join(re.escape(name) for name in sorted(names))
     broken = re.compile(f'"(?i:{spelling_pattern})"\\s*:\\s*"?{re.escape(subject)}"?\\s*(?:[,}}]|$)')
     return lambda raw: (
-        word(raw) or any(map(same, _values(raw, names))) or any(broken.search(plain) for plain in decoded(raw))
+        word(raw) or any(map(same, _values(raw, names))) or any(broken.search(plain) for plain in unescaped_texts(raw))
     )
 
 

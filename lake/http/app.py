@@ -104,7 +104,7 @@ class Intake:
 
         def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[PostedRecord]]:
             options = {"named": self.headers, **self._held_to(received)}
-            by_stream = bodies.of_several(body, request.headers, **options)
+            by_stream = bodies.records_by_stream(body, request.headers, **options)
             for stream in by_stream:
                 signed(stream)
             return by_stream
@@ -156,7 +156,7 @@ class Intake:
                 every = [(stream, each) for stream, records in by_stream.items() for each in records]
                 decided, put = None, await self.commits.put(every)
             if put is not None:
-                self.pressure.kept(len(body))
+                self.pressure.count_written(len(body))
                 return Receipt(receipt.new_receipts(by_stream, self.declared.name, put), decided)
             assert decided is not None
             return Receipt(receipt.earlier_receipts(by_stream, decided), decided)
@@ -201,7 +201,7 @@ class Intake:
         try:
             async with asyncio.timeout(self.declared.limits.body_seconds):
                 async for chunk in request.stream():
-                    parts.append(chunk if unpacking is None else bodies.unpacked(chunk, unpacking, memory.left))
+                    parts.append(chunk if unpacking is None else bodies.decompress(chunk, unpacking, memory.left))
                     memory.hold(len(parts[-1]))
         except TimeoutError:
             raise Problem("too-slow", f"the body took more than {self.declared.limits.body_seconds} s") from None
@@ -233,10 +233,10 @@ class Intake:
             "Since the start": f"{self.commits.records:,} events in {self.commits.groups:,} groups",
             "Token": f"TOKEN=$(cat {own})" if own and local else "ask whoever runs the server",
         }
-        return pages.streams(self.declared.name, self.taken, base, facts, decides=self.decides)
+        return pages.streams(self.declared.name, self.accepted_contracts, base, facts, decides=self.decides)
 
     @property
-    def taken(self) -> list[Contract]:
+    def accepted_contracts(self) -> list[Contract]:
         return [self.contracts[stream] for stream in self.declared.streams]
 
     def check_capacity(self) -> None:
@@ -249,7 +249,7 @@ class Intake:
         self.editions = Editions(self.settings, self.declared.name)
         if self.validator is not None:
             self.decisions = Decisions(self.validator, self.commits, begun=True)
-        self.pressure.seen(*await asyncio.to_thread(self.pressure.look))
+        self.pressure.update(*await asyncio.to_thread(self.pressure.look))
         looking = asyncio.create_task(self._look())
         try:
             yield
@@ -263,7 +263,7 @@ class Intake:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             with suppress(OSError):
-                self.pressure.seen(*await asyncio.to_thread(self.pressure.look))
+                self.pressure.update(*await asyncio.to_thread(self.pressure.look))
                 if self.validator is not None:
                     self.validator.taken = await asyncio.to_thread(lambda: self.declared.folder.taken)
 

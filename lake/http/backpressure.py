@@ -101,7 +101,7 @@ class Backpressure:
         status = os.statvfs(self.folder.path)
         return self.folder.waiting(self.folder.taken), float(status.f_bavail * status.f_frsize)
 
-    def seen(self, waiting: Backlog, free: float) -> None:
+    def update(self, waiting: Backlog, free: float) -> None:
         self.waiting, self.free, self.added_files, self.added_bytes = waiting, free, 0, 0
 
     @contextmanager
@@ -132,5 +132,5 @@ class Backpressure:
                 load.requests -= 1
                 load.held -= memory.size
 
-    def kept(self, size: int) -> None:
+    def count_written(self, size: int) -> None:
         self.added_files, self.added_bytes = self.added_files + 1, self.added_bytes + size

@@ -96,7 +96,7 @@ def records(  # noqa: PLR0913  a request, and what it is held to
     return _identified(parts, headers, facts)
 
 
-def of_several(  # noqa: PLR0913  a request, and what it is held to
+def records_by_stream(  # noqa: PLR0913  a request, and what it is held to
     body: bytes,
     headers: Mapping[str, str],
     *,
@@ -134,7 +134,7 @@ def of_several(  # noqa: PLR0913  a request, and what it is held to
     return by_stream
 
 
-def unpacked(chunk: bytes, stream: Any, room: int) -> bytes:
+def decompress(chunk: bytes, stream: Any, room: int) -> bytes:
     """Decompress a chunk of gzip into at most `room` + 1 bytes. `stream` is zlib.decompressobj(31).
 
     Raises Problem if it is no gzip, or if anything follows its end: a second member would be lost.

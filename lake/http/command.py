@@ -30,7 +30,7 @@ from lake.http.contract_check import check_contracts
 from lake.http.decisions import Decisions, expected_version
 from lake.http.describe import is_idempotent
 from lake.http.problems import KINDS, Problem
-from lake.http.server import address_of, must_be_installed
+from lake.http.server import address_of, check_installed
 from lake.ingest.standing import intake_writer
 from lake.project import load
 from lake.records.single_reader import SingleReader
@@ -73,7 +73,7 @@ def append_decided(settings: Settings, events: Events) -> dict[str, Any]:
     Raises Refused for a rejected event or another version, ContractError for a bad record, DeclarationError without a
     rule, Unavailable if another process has locked the folder.
     """
-    must_be_installed()
+    check_installed()
     contracts = load_contracts(settings)
     declared, ends = _deciding(settings, contracts, events.streams), time.monotonic() + PATIENCE
     while True:
@@ -105,7 +105,7 @@ def _deciding(settings: Settings, contracts: Mapping[str, Contract], streams: Se
             where=f"{settings.sources}/",
             fix=f'a source of kind http does, with decide.{streams[0]} = "a table"; see docs/how-to/commands.md',
         )
-    declared = declarations.declared(settings, contracts, source)
+    declared = declarations.find_declaration(settings, contracts, source)
     for stream in streams:
         if stream not in declared.streams:
             what = f"{source} takes no events of {stream}"
@@ -150,7 +150,7 @@ def _records_of(settings: Settings, declared: DeclaredIntake, events: Events) ->
     most, longest = declared.limits.max_records, settings.record_bytes
     if len(events.streams) > 1:
         named = dict.fromkeys(events.streams, ())
-        return bodies.of_several(
+        return bodies.records_by_stream(
             events.body, events.headers, received=received, record_bytes=longest, max_records=most, named=named
         )
     records = bodies.records(events.body, events.headers, received=received, record_bytes=longest, max_records=most)

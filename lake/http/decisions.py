@@ -79,7 +79,7 @@ class Decisions:
         try:
             outcome = self.validator.decide(commands, place_of, at.number, expected_version)
         except (Refused, DeclarationError, WorkerFault) as error:
-            await self.commits.hold(self.validator.about(commands))
+            await self.commits.hold(self.validator.group_of(commands))
             raise _problem(error) from None
         if outcome.again:
             await self.commits.hold(outcome.rests_on)

@@ -11,16 +11,16 @@ from lake.sources.declared import sound_sources
 from lake.sources.http import KIND, DeclaredIntake, HttpSource
 
 
-def declared_if_any(settings: Settings, name: str | None) -> DeclaredIntake | None:
+def find_declaration_if_any(settings: Settings, name: str | None) -> DeclaredIntake | None:
     """Return as `declared` does; None if no name is given and the project has no HTTP source."""
     contracts, _ = sound_contracts(settings)
     sources, faults = sound_sources(settings, contracts)
     if name is None and not faults and not any(source.kind == KIND for source in sources.values()):
         return None
-    return declared(settings, load_contracts(settings), name)
+    return find_declaration(settings, load_contracts(settings), name)
 
 
-def declared(settings: Settings, contracts: Mapping[str, Contract], name: str | None) -> DeclaredIntake:
+def find_declaration(settings: Settings, contracts: Mapping[str, Contract], name: str | None) -> DeclaredIntake:
     """Return the HTTP source of that name, or the only one. Raises DeclarationError if there is none."""
     sources, faults = sound_sources(settings, contracts)
     folder = f"{settings.sources}/"

@@ -40,7 +40,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
 }
 
 
-def posted(contract: Contract) -> list[Field]:
+def posted_fields(contract: Contract) -> list[Field]:
     """Return the fields that a posted record has: those that are not facts from the request."""
     return [field for field in contract.fields if not field.is_fact]
 
@@ -64,8 +64,8 @@ def is_idempotent(contract: Contract) -> bool:
 def example(contract: Contract) -> dict[str, Any]:
     """Return an example record that the contract accepts."""
     if contract.envelope:
-        return {"op": "c", "before": None, "after": {field.name: _value(field) for field in posted(contract)}}
-    return {field.name: _value(field) for field in posted(contract)}
+        return {"op": "c", "before": None, "after": {field.name: _value(field) for field in posted_fields(contract)}}
+    return {field.name: _value(field) for field in posted_fields(contract)}
 
 
 def curl(contract: Contract, base: str, *, decides: bool = False) -> str:
@@ -83,7 +83,7 @@ def openapi(
     paths.
     """
     contracts = list(contracts)
-    posted = {f"/streams/{contract.name}": {"post": _operation(contract, decides)} for contract in contracts}
+    posted_fields = {f"/streams/{contract.name}": {"post": _operation(contract, decides)} for contract in contracts}
     several = {"/streams": {"post": _to_several(contracts, decides)}} if contracts else {}
     described = "Acknowledged events are on the disk. Tables are read as of an edition, whole and checked."
     return {
@@ -91,7 +91,7 @@ def openapi(
         "info": {"title": "Headwater", "version": "1", "description": described},
         "security": [{"token": []}],
         "paths": {
-            **posted,
+            **posted_fields,
             **several,
             **(reading or {}),
             **{path: {"get": _page(path, *about)} for path, about in PAGES.items()},
@@ -107,7 +107,7 @@ def schema(contract: Contract) -> dict[str, Any]:
     """Return the JSON Schema of a record. Unknown fields are allowed: they are stored."""
     if contract.envelope:
         return {"type": "object", "description": f"A {contract.envelope} change message. {contract.doc}"}
-    fields = posted(contract)
+    fields = posted_fields(contract)
     required = [field.name for field in fields if not field.nullable and not field.has_default]
     properties = {field.name: _described(field) for field in fields}
     return {"type": "object", "description": contract.doc, "properties": properties, "required": required}

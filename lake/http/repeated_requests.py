@@ -13,7 +13,7 @@ from typing import Any
 
 from lake.contracts import evolution
 from lake.contracts.contract import Contract
-from lake.decide.rule import compared, content, undecidable
+from lake.decide.rule import compared_fields, content, undecidable
 from lake.http.bodies import PostedRecord
 from lake.project import Project
 from lake.quoting import literal
@@ -61,7 +61,7 @@ class KeptRecords:
             values = self._reader.values(record.utf8, record.facts)
         except RecordRejected:
             return record.utf8
-        return content(values, compared(self._contract))
+        return content(values, compared_fields(self._contract))
 
     def _are_logged(self, records: Mapping[int, PostedRecord]) -> bool:
         settings, source = self.project.settings, self.declared.name
@@ -85,7 +85,7 @@ class KeptRecords:
     def _rows(self, batch: int, places: Sequence[str]) -> list[dict[str, Any]]:
         scan = Scan(Log(self.project.settings, self.stream).path, bounds={"_batch": (batch, batch)})
         stored = set(scan.schema().names)
-        wanted = (*compared(self._contract), EXTRA, "_source", "_version", REFUSAL)
+        wanted = (*compared_fields(self._contract), EXTRA, "_source", "_version", REFUSAL)
         where = f"_source IN ({', '.join(map(literal, places))})"
         rows: list[dict[str, Any]] = scan.arrow([name for name in wanted if name in stored], where=where).to_pylist()
         return rows
@@ -93,7 +93,7 @@ class KeptRecords:
     def _differs(self, row: Mapping[str, Any], record: PostedRecord) -> bool:
         if row.get(REFUSAL) is not None or row["_version"] != self._version:
             return False
-        return content(row, compared(self._contract)) != self._content(record)
+        return content(row, compared_fields(self._contract)) != self._content(record)
 
     @cached_property
     def _version(self) -> int:

@@ -60,11 +60,11 @@ def serve(
     Calls `ready` once it listens. Raises DeclarationError for a wrong declaration or a missing extra, Unavailable if
     the port is in use or another process serves the source.
     """
-    must_be_installed()
+    check_installed()
     from lake.http.reading.app import ReadingApp
     from lake.http.site import Site
 
-    declared = declarations.declared_if_any(settings, source)
+    declared = declarations.find_declaration_if_any(settings, source)
     with _bound(host, port) as listening, ExitStack() as ends:
         url = f"http://{_in_url(host)}:{listening.getsockname()[1]}"
         intake = _intake(settings, declared, url, ends) if declared else None
@@ -108,7 +108,7 @@ def address_of(settings: Settings, source: str) -> Path:
     return file_modes.scratch(settings, "http") / f"{source}.address"
 
 
-def must_be_installed() -> None:
+def check_installed() -> None:
     """Raise DeclarationError if the extra `serve` is not installed."""
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
         raise DeclarationError(

@@ -35,7 +35,7 @@ class Site:
     ready: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
-        taken, decides = (self.intake.taken, self.intake.decides) if self.intake else ([], ())
+        taken, decides = (self.intake.accepted_contracts, self.intake.decides) if self.intake else ([], ())
         self.described = openapi(taken, decides, self.reading.described)
 
     @property

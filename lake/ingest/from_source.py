@@ -156,7 +156,7 @@ def _moving(settings: Settings, name: str, contracts: Mapping[str, Contract]) ->
 
 
 def _must_be_in_the_logs(settings: Settings, name: str, at: Standing) -> None:
-    if at.lacking or any(spooled.number > at.number for spooled in spool.spooled(settings, name)):
+    if at.lacking or any(spooled.number > at.number for spooled in spool.spooled_deliveries(settings, name)):
         raise DeclarationError(f"what was read of {name} is not in the logs yet", fix=f"lake ingest {name}, first")
 
 
@@ -164,7 +164,7 @@ def _is_whole(settings: Settings, name: str, at: Standing) -> bool:
     """Whether the disk has the newest delivery, with the records for all the logs that lack it."""
     return any(
         spooled.number == at.number and all(spooled.file(stream).exists() for stream in at.lacking)
-        for spooled in spool.spooled(settings, name)
+        for spooled in spool.spooled_deliveries(settings, name)
     )
 
 
@@ -174,7 +174,7 @@ def _give_up_half(settings: Settings, name: str, reader: Source, at: Standing) -
     It is put on the disk last: whoever dies before has given up nothing.
     """
     assert at.progress is not None
-    for spooled in spool.spooled(settings, name):
+    for spooled in spool.spooled_deliveries(settings, name):
         if spooled.number >= at.number:
             spool.drop(spooled)
     summary = f"delivery {at.number} of {name} is given up: its records for {', '.join(at.lacking)} are lost"
@@ -198,7 +198,7 @@ def _with_copies(settings: Settings, name: str) -> str:
 
 def _keep(settings: Settings, name: str, number: int, progress: Progress, streams: Sequence[str] = ()) -> None:
     """A delivery without records, for the next run to commit to the logs of `streams`, or of the source's first."""
-    with spool.spooling(settings, name) as writer:
+    with spool.new_spool(settings, name) as writer:
         for stream in streams:
             writer.begin(stream)
         spool.keep(settings, name, number, writer, progress)
@@ -219,7 +219,7 @@ class Delivering:
     def finish(self) -> None:
         """Commits what is on disk and not in all logs that it is for."""
         name, at = self.source.name, standing(self.settings, self.source.name, self.source.streams)
-        on_disk = spool.spooled(self.settings, name)
+        on_disk = spool.spooled_deliveries(self.settings, name)
         if at.lacking and not _is_whole(self.settings, name, at):
             raise DeclarationError(
                 f"delivery {at.number} of {name} is in the logs of some streams, not of {', '.join(at.lacking)},"
@@ -242,13 +242,13 @@ class Delivering:
     def take(self, read: Callable[[Progress | None, Spool], Progress | None]) -> bool:
         """Commits what is `read` after what was committed last, and acknowledges it; whether there was anything."""
         name, at = self.source.name, standing(self.settings, self.source.name, self.source.streams)
-        with spool.spooling(self.settings, name) as writer:
+        with spool.new_spool(self.settings, name) as writer:
             progress = read(at.progress, writer)
             if progress is None:
                 return False
             spooled = spool.keep(self.settings, name, at.number + 1, writer, progress)
         self.commit(spooled)
-        for older in spool.spooled(self.settings, name):
+        for older in spool.spooled_deliveries(self.settings, name):
             if older.number < spooled.number:
                 spool.drop(older)
         self.acknowledge(progress, spooled.streams or self.source.streams[:1])

@@ -47,7 +47,7 @@ def intake_writer(settings: Settings, source: str) -> GroupWriter:
         from lake.sources import spool
 
         progress = [standing(settings, source, tuple(streams_of(settings))).progress]
-        progress += [delivery.progress for delivery in spool.spooled(settings, source)]
+        progress += [delivery.progress for delivery in spool.spooled_deliveries(settings, source)]
         return max((int(position["upto"]) for position in progress if position), default=0)
 
     return GroupWriter(IntakeFolder.of(settings, source), logged)

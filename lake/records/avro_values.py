@@ -30,9 +30,9 @@ LONG_BITS: Final = 64
 DIGITS: Final = Context(prec=1000)
 UNITS: Final = ("millis", "micros", "nanos")
 KINDS: Final[dict[str, Callable[..., RawValue]]] = {
-    "timestamp": partial(times.counted_time, zone=UTC),
-    "local-timestamp": partial(times.counted_time, zone=None),
-    "time": times.counted_time_of_day,
+    "timestamp": partial(times.time_from_count, zone=UTC),
+    "local-timestamp": partial(times.time_from_count, zone=None),
+    "time": times.time_of_day_from_count,
 }
 CONNECT: Final = {
     "io.debezium.time.Date": "date",
@@ -124,7 +124,7 @@ def _members(fields: list[tuple[str, Decode]], data: bytes, at: int) -> tuple[Ra
 def _of_number(schema: Schema) -> Decode:
     logical = schema.get_prop("logicalType") or CONNECT.get(str(schema.get_prop("connect.name")), "")
     if logical == "date":
-        return partial(_converted, read_long, times.counted_day)
+        return partial(_converted, read_long, times.day_from_count)
     kind, _, unit = str(logical).rpartition("-")
     if kind in KINDS and unit in UNITS:
         return partial(_converted, read_long, partial(KINDS[kind], unit=unit))

@@ -16,7 +16,7 @@ from lake.contracts.written_form import NUMBERS
 from lake.records.memo import Memo
 from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, RawValue, WrongValue
 from lake.records.times import FIRST_DAY, LAST_DAY
-from lake.records.values import Reader, Value, reader, shown
+from lake.records.values import Reader, Value, excerpt, reader
 
 PLAIN: Final[Mapping[str, pa.DataType]] = {
     "boolean": pa.bool_(),
@@ -238,7 +238,7 @@ def _one_by_one(read: Reader, name: str, given: Sequence[tuple[int, RawValue]]) 
         try:
             value = read(each)
         except WrongValue as refusal:
-            value, wrong[index] = None, f"{name}: {shown(each)} {refusal}"
+            value, wrong[index] = None, f"{name}: {excerpt(each)} {refusal}"
         else:
             if type(each) is str:
                 known[each] = value

@@ -18,7 +18,7 @@ from lake.records.debezium_values import NoChange, Row, RowConverter, row_schema
 from lake.records.json_value import encode, plain
 from lake.records.raw_values import ABSENT, RawValue
 from lake.records.unknown_members import has_records, undeclared_members
-from lake.records.values import shown
+from lake.records.values import excerpt
 
 if TYPE_CHECKING:
     from lake.contracts.contract import Contract
@@ -198,7 +198,7 @@ def _change(payload: RawValue) -> tuple[str, Row]:
     if op == "m":
         raise NoChange(CONTROL, "logical message")
     if not isinstance(op, str) or op not in OPS:
-        raise NoChange(Reason.ENVELOPE, f"op {shown(op)} is none of {', '.join(OPS)}, m")
+        raise NoChange(Reason.ENVELOPE, f"op {excerpt(op)} is none of {', '.join(OPS)}, m")
     return op, change
 
 

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from lake.contracts.fields import Field
 from lake.records.raw_values import RawValue, WrongValue
-from lake.records.times import EPOCH, NANOS, counted
+from lake.records.times import EPOCH, NANOS, from_count
 
 Convert: TypeAlias = Callable[[RawValue], RawValue]
 """Converter of a value other than null. Raises WrongValue, whose text follows the value in a detail."""
@@ -87,7 +87,7 @@ def _moment(field: Field, unit: str, given: RawValue) -> RawValue:
     if count is None:
         return given
     micros = count * NANOS[unit] // 1_000
-    if counted(count, unit) is None:
+    if from_count(count, unit) is None:
         raise WrongValue(f"({unit}) is not {field.type}")
     if field.type == "date":
         return count * NANOS[unit] // NANOS["days"]

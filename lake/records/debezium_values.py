@@ -17,9 +17,9 @@ from typing import Any, Final, TypeAlias
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
 from lake.records.debezium_times import Convert, as_text, as_time, whole
-from lake.records.json_value import parsed
+from lake.records.json_value import parse_if_json
 from lake.records.raw_values import ABSENT, JsonNumber, RawValue, WrongValue
-from lake.records.values import in_base64, in_hex, shown
+from lake.records.values import excerpt, in_base64, in_hex
 
 Schema: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = dict[str, RawValue]
@@ -47,12 +47,12 @@ def converter(field: Field, schema: Schema) -> Convert | None:
     return None
 
 
-def undeclared(schema: Schema) -> Convert | None:
+def undeclared_converter(schema: Schema) -> Convert | None:
     """Return the converter of an undeclared column: decimals and times become texts."""
     return converter(_as_texts(schema), schema)
 
 
-def unscaled(text: RawValue, scale: int | None) -> str:
+def decimal_digits(text: RawValue, scale: int | None) -> str:
     """Return the digits of a decimal whose unscaled value is base64 in two's complement. Raises ValueError."""
     raw = base64.b64decode(text, validate=True) if type(text) is str else b""
     if scale is None or not 0 < len(raw) <= DIGITS // 3 or abs(scale) > DIGITS:
@@ -103,7 +103,7 @@ def _scale(schema: Schema) -> int | None:
 def _variable(given: RawValue) -> str:
     if not isinstance(given, dict):
         raise ValueError(given)
-    return unscaled(given.get("value"), whole(given.get("scale")))
+    return decimal_digits(given.get("value"), whole(given.get("scale")))
 
 
 def _decimal(kind: str, scale: int | None) -> Convert:
@@ -111,7 +111,7 @@ def _decimal(kind: str, scale: int | None) -> Convert:
         if isinstance(given, JsonNumber) or not isinstance(given, str | dict):
             return given
         try:
-            return _variable(given) if isinstance(given, dict) else unscaled(given, scale)
+            return _variable(given) if isinstance(given, dict) else decimal_digits(given, scale)
         except ValueError:
             raise WrongValue(f"(base64) is not {kind}") from None
 
@@ -140,7 +140,7 @@ def _plain_decimal(kind: str, scale: int | None, given: RawValue) -> RawValue:
     if type(given) is not str or NUMBER.fullmatch(given):
         return given
     try:
-        unscaled(given, scale)
+        decimal_digits(given, scale)
     except ValueError:
         return given
     way = '"encoding": "base64" would read it; texts of digits were taken as numbers'
@@ -171,7 +171,7 @@ def _nested(field: Field, schema: Schema) -> Convert | None:
     described = members(schema)
     if field.type.startswith("struct"):
         own = {part.name: converter(part, described.get(part.name, {})) for part in field.parts}
-        others = {name: undeclared(member) for name, member in described.items() if name not in own}
+        others = {name: undeclared_converter(member) for name, member in described.items() if name not in own}
         return _of_members(own | others)
     (part,) = field.parts
     if field.type.startswith("map") and schema.get("type") == "struct":
@@ -186,14 +186,14 @@ def _of_members(converts: Mapping[str, Convert | None]) -> Convert | None:
 
 
 def _members(parts: Mapping[str, Convert], given: RawValue) -> RawValue:
-    record = parsed(given)
+    record = parse_if_json(given)
     if not isinstance(record, dict):
         return given
     return {name: _converted(parts.get(name), value) for name, value in record.items()}
 
 
 def _items(convert: Convert, given: RawValue) -> RawValue:
-    match parsed(given):
+    match parse_if_json(given):
         case list(items):
             return [_converted(convert, item) for item in items]
         case dict(items):
@@ -221,7 +221,7 @@ class RowConverter:
         declared = {name: field for field in of_row for name in field.names}
         converts = {name: converter(field, described.get(name, {})) for name, field in declared.items()}
         self._declared = [(name, declared[name], convert) for name, convert in converts.items() if convert]
-        others = {name: undeclared(column) for name, column in described.items() if name not in declared}
+        others = {name: undeclared_converter(column) for name, column in described.items() if name not in declared}
         self._others = {name: convert for name, convert in others.items() if convert}
         at_path: dict[tuple[str, ...], Schema] = {}
         for image in ("before", "after"):
@@ -252,7 +252,7 @@ def _of_field(field: Field, convert: Convert, given: RawValue) -> RawValue:
     try:
         return convert(given)
     except WrongValue as wrong:
-        raise NoChange(Reason.WRONG_TYPE, f"{field.name}: {shown(given)} {wrong}") from None
+        raise NoChange(Reason.WRONG_TYPE, f"{field.name}: {excerpt(given)} {wrong}") from None
 
 
 def _or_unchanged(convert: Convert, given: RawValue) -> RawValue:

@@ -18,8 +18,8 @@ from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
 from lake.records import json_value
 from lake.records.columns import arrow_type, column
-from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, RawValue, listed
-from lake.records.values import given_default, shown
+from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, RawValue, as_list
+from lake.records.values import excerpt, given_default
 
 NUMBERS: Final = (JsonNumber, int, float, Decimal)
 NO_VALUE: Final = frozenset({type(None), msgspec.UnsetType})
@@ -88,7 +88,7 @@ class FieldReader:
         if len(some) < 2:
             return (some or found or [[ABSENT] * size])[0]
         merged: list[RawValue] = []
-        for index, values in enumerate(zip(*map(listed, some), strict=True)):
+        for index, values in enumerate(zip(*map(as_list, some), strict=True)):
             texts = [value for value in values if value is not None and value is not ABSENT]
             if len({json_value.encode(value) for value in texts}) > 1:
                 rejections.add(index, Reason.UNPARSEABLE, f"{self.field.name} is there under two names")
@@ -104,14 +104,14 @@ class FieldReader:
         if kinds & NO_VALUE:
             empty = lacking if self.field.nullable else sorted([*lacking, *_where(given, None)])
             values = self._filled(values, empty, rejections, optional)
-        texts = listed(given) if wrong else ()
+        texts = as_list(given) if wrong else ()
         for index, detail in wrong.items():
             if _is_no_text(texts[index]):
                 rejections.add(index, Reason.UNPARSEABLE, json_value.NOT_A_CHARACTER)
             rejections.add(index, Reason.WRONG_TYPE, _with_encodings(detail) if self._in_envelope else detail)
         if self.field.text_only:
             for index in numbers:
-                rejections.add(index, Reason.WRONG_TYPE, f"{self._shown(given, index)} {NOT_TEXT}")
+                rejections.add(index, Reason.WRONG_TYPE, f"{self._excerpt(given, index)} {NOT_TEXT}")
         self._check(values, given, rejections)
         return FieldColumn(values, lacking, numbers)
 
@@ -133,22 +133,24 @@ class FieldReader:
     def _numbers(self, given: Sequence[RawValue], kinds: set[type]) -> Sequence[int]:
         if self.field.type != "string" or not any(issubclass(kind, NUMBERS) and kind is not bool for kind in kinds):
             return ()
-        return [index for index, value in enumerate(listed(given)) if is_number(value)]
+        return [index for index, value in enumerate(as_list(given)) if is_number(value)]
 
     def _check(self, values: pa.Array, given: Sequence[RawValue], rejections: Rejections) -> None:
         if len(self._symbols):
             unknown = pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, value_set=self._symbols)))
             for index in _true(unknown):
-                rejections.add(index, Reason.NOT_IN_ENUM, f"{self._shown(given, index)} {self.not_in_enum}")
+                rejections.add(index, Reason.NOT_IN_ENUM, f"{self._excerpt(given, index)} {self.not_in_enum}")
         for bound in self.bounds:
             for index in _true(bound.outside(values)):
-                rejections.add(index, Reason.OUT_OF_BOUNDS, f"{self._shown(given, index)} {bound.words}")
+                rejections.add(index, Reason.OUT_OF_BOUNDS, f"{self._excerpt(given, index)} {bound.words}")
 
-    def shown(self, value: RawValue) -> str:
-        return f"{self.field.name}: {shown((self.field.default or '') if value is None or value is ABSENT else value)}"
+    def excerpt(self, value: RawValue) -> str:
+        return (
+            f"{self.field.name}: {excerpt((self.field.default or '') if value is None or value is ABSENT else value)}"
+        )
 
-    def _shown(self, given: Sequence[RawValue], index: int) -> str:
-        return self.shown(listed(given)[index])
+    def _excerpt(self, given: Sequence[RawValue], index: int) -> str:
+        return self.excerpt(as_list(given)[index])
 
 
 def _with_encodings(detail: str) -> str:
@@ -171,7 +173,7 @@ def _kinds(given: Sequence[RawValue]) -> set[type]:
 
 
 def _where(given: Sequence[RawValue], value: RawValue) -> list[int]:
-    return [index for index, one in enumerate(listed(given)) if one is value]
+    return [index for index, one in enumerate(as_list(given)) if one is value]
 
 
 def _true(mask: pa.Array) -> Sequence[int]:

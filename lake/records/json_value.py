@@ -43,7 +43,7 @@ def decode(text: str) -> RawValue:
     return value
 
 
-def parsed(given: RawValue) -> RawValue:
+def parse_if_json(given: RawValue) -> RawValue:
     """Return the value of a text with JSON; anything else unchanged."""
     if type(given) is not str:
         return given

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from lake.records import times
 from lake.records.json_value import plain, uuid_text
-from lake.records.raw_values import RawValue, listed
+from lake.records.raw_values import RawValue, as_list
 from lake.records.times import NANOS
 
 Values: TypeAlias = "pa.Array | list[RawValue]"
@@ -69,7 +69,7 @@ def _of_struct(kind: pa.StructType, columns: Iterator[pq.ColumnSchema], on_loss:
     parts = [converter(kind.field(i).type, columns, on_loss) for i in range(kind.num_fields)]
 
     def structs(array: pa.Array) -> list[RawValue]:
-        members = [listed(part(array.field(i))) for i, part in enumerate(parts)]
+        members = [as_list(part(array.field(i))) for i, part in enumerate(parts)]
         rows = [dict(zip(names, row, strict=True)) for row in zip(*members, strict=True)]
         return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
 
@@ -78,14 +78,14 @@ def _of_struct(kind: pa.StructType, columns: Iterator[pq.ColumnSchema], on_loss:
 
 def _lists(item: Convert, array: pa.Array) -> list[RawValue]:
     lengths = pc.list_value_length(array).to_pylist()
-    items = list(listed(item(array.flatten())))
+    items = list(as_list(item(array.flatten())))
     spans = pairwise(accumulate((length or 0 for length in lengths), initial=0))
     return [None if length is None else items[a:b] for length, (a, b) in zip(lengths, spans, strict=True)]
 
 
 def _maps(key: Convert, item: Convert, array: pa.Array) -> list[RawValue]:
     def pairs(entries: pa.Array) -> list[RawValue]:
-        keys, items = listed(key(entries.field(0))), listed(item(entries.field(1)))
+        keys, items = as_list(key(entries.field(0))), as_list(item(entries.field(1)))
         return [[plain(name), value] for name, value in zip(keys, items, strict=True)]
 
     return [_map(each) for each in _lists(pairs, _as_pairs(array))]
@@ -144,14 +144,14 @@ def _unsigned(array: pa.Array) -> Values:
 def _days(array: pa.Array) -> Values:
     days = array.cast(pa.date32()).cast(pa.int32())
     within = _is_within(days, times.FIRST_DAY, times.LAST_DAY)
-    return array.cast(pa.date32()) if within else _each(days, times.counted_day)
+    return array.cast(pa.date32()) if within else _each(days, times.day_from_count)
 
 
 def _timestamps(on_loss: Callable[[], None], array: pa.Array) -> Values:
     kind, counts = array.type, array.cast(pa.int64())
     first, last = (day * NANOS["days"] // NANOS[UNITS[kind.unit]] for day in (times.FIRST_DAY, times.LAST_DAY + 1))
     if not _is_within(counts, max(first, -MAX_INT), min(last - 1, MAX_INT)):
-        return _each(counts, partial(times.counted_time, unit=UNITS[kind.unit], zone=UTC if kind.tz else None))
+        return _each(counts, partial(times.time_from_count, unit=UNITS[kind.unit], zone=UTC if kind.tz else None))
     micros = _micros(counts, kind.unit, on_loss)
     return micros.cast(pa.timestamp("us", "UTC" if kind.tz else None))
 
@@ -171,7 +171,7 @@ def _times(on_loss: Callable[[], None], array: pa.Array) -> Values:
     counts = array.cast(pa.int32() if unit in {"s", "ms"} else pa.int64())
     if unit == "ns" and any(count % 1_000 for count in counts.to_pylist() if count):
         on_loss()
-    return _each(counts, partial(times.counted_time_of_day, unit=UNITS[unit]))
+    return _each(counts, partial(times.time_of_day_from_count, unit=UNITS[unit]))
 
 
 def _others(array: pa.Array) -> Values:

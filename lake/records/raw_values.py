@@ -55,7 +55,7 @@ class ColumnRecords:
     broken: Mapping[int, tuple[str, str]] = field(default_factory=dict)
 
 
-def listed(column: Sequence[RawValue]) -> Sequence[RawValue]:
+def as_list(column: Sequence[RawValue]) -> Sequence[RawValue]:
     """Return a column as Python values."""
     to_list = getattr(column, "to_pylist", None)  # only an Arrow array has it
     return column if to_list is None else to_list()

@@ -23,7 +23,7 @@ from lake.records.field_reader import FieldColumn, FieldReader, Rejections
 from lake.records.json_members import BLANKS, Decoder, Members, encoder
 from lake.records.json_value import NotJson, read_json
 from lake.records.missing_fields import masks
-from lake.records.raw_values import ABSENT, NO_CHARACTER, ColumnRecords, FileFault, RawValue, TextRecords, listed
+from lake.records.raw_values import ABSENT, NO_CHARACTER, ColumnRecords, FileFault, RawValue, TextRecords, as_list
 from lake.records.unknown_members import by_names, has_records, undeclared_members, unknown_members
 from lake.records.values import SHOWN
 
@@ -109,7 +109,7 @@ class RecordReader:
 
     def _of_rows(self, rows: ColumnRecords) -> Members:
         broken = {index: (str(Reason.UNPARSEABLE), detail) for index, (detail, _) in rows.broken.items()}
-        others = {name: listed(column) for name, column in rows.columns.items() if name not in self.names}
+        others = {name: as_list(column) for name, column in rows.columns.items() if name not in self.names}
         extra: list[dict[str, RawValue] | None] = [None] * len(rows.places)
         for name, column in others.items():
             for index, value in enumerate(column):
@@ -127,7 +127,7 @@ class RecordReader:
     def _extra(self, members: Members, rejections: Rejections) -> dict[int, str]:
         found = {index: others for index, others in enumerate(members.extra) if others is not None}
         for name, field in self._nested:
-            for index, value in enumerate(listed(members.columns.get(name, ()))):
+            for index, value in enumerate(as_list(members.columns.get(name, ()))):
                 if value is None or value is ABSENT or not (others := undeclared_members(field, value)):
                     continue
                 try:
@@ -181,7 +181,7 @@ class RecordReader:
         if isinstance(part, TextRecords):
             texts = ((index, part.texts[index].decode("utf-8", "surrogateescape")) for index in refused)
             return {index: _BROKEN_BYTE.sub(NO_CHARACTER, text)[: self.record_bytes] for index, text in texts}
-        columns = {name: listed(column) for name, column in part.columns.items()}
+        columns = {name: as_list(column) for name, column in part.columns.items()}
         raw = {}
         for index in refused:
             values = ((name, column[index]) for name, column in columns.items())

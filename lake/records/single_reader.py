@@ -115,19 +115,19 @@ class _Single:
             try:
                 value = self._read(given)
             except WrongValue as wrong:
-                raise RecordRejected(Reason.WRONG_TYPE, f"{self._of.shown(given)} {wrong}") from None
+                raise RecordRejected(Reason.WRONG_TYPE, f"{self._of.excerpt(given)} {wrong}") from None
             if self._field.text_only and is_number(given):
-                raise RecordRejected(Reason.WRONG_TYPE, f"{self._of.shown(given)} {NOT_TEXT}")
+                raise RecordRejected(Reason.WRONG_TYPE, f"{self._of.excerpt(given)} {NOT_TEXT}")
         if value is not None:
             self._check(value, given)
         return value
 
     def _check(self, value: Any, given: RawValue) -> None:
         if self._field.symbols and value not in self._field.symbols:
-            raise RecordRejected(Reason.NOT_IN_ENUM, f"{self._of.shown(given)} {self._of.not_in_enum}")
+            raise RecordRejected(Reason.NOT_IN_ENUM, f"{self._of.excerpt(given)} {self._of.not_in_enum}")
         for bound, limit in self._limits:
             if value < limit if bound.below else not value <= limit:  # NaN is above all numbers
-                raise RecordRejected(Reason.OUT_OF_BOUNDS, f"{self._of.shown(given)} {bound.words}")
+                raise RecordRejected(Reason.OUT_OF_BOUNDS, f"{self._of.excerpt(given)} {bound.words}")
 
 
 def _needed(contract: Contract) -> Iterator[tuple[str, Reason]]:

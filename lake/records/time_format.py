@@ -11,7 +11,7 @@ from lake.contracts.written_form import EPOCHS, PARTS, ZONES, TextForm
 from lake.records.memo import Memo
 from lake.records.numbers import exact
 from lake.records.raw_values import RawValue
-from lake.records.times import composed, counted, offset_of
+from lake.records.times import compose_time, from_count, offset_of
 
 MONTHS: Final = (
     *("january", "february", "march", "april", "may", "june"),
@@ -69,7 +69,7 @@ def _since_1970(given: RawValue, unit: str) -> datetime | None:
     number = exact(given)
     if number is None or (unit != "seconds" and number != number.to_integral_value()):
         return None
-    return counted(number, unit)
+    return from_count(number, unit)
 
 
 @Memo
@@ -110,7 +110,7 @@ def _time(match: re.Match[str], runs: tuple[str, ...], form: TextForm) -> dateti
     ymd, hour = _date(parts), _hour(parts)
     if ymd is None or hour is None:
         return None
-    local = composed(
+    local = compose_time(
         (ymd.year, ymd.month, ymd.day), (hour, parts.get("m", 0), parts.get("s", 0)), fraction, form.hour24
     )
     try:

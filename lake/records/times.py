@@ -72,7 +72,7 @@ def region(text: str) -> str:
     return parts[8] if parts and "/" in (parts[8] or "") else ""
 
 
-def counted(count: Decimal | int, unit: str) -> datetime | None:
+def from_count(count: Decimal | int, unit: str) -> datetime | None:
     """Return the time `count` units after 1970, truncated to microseconds; None outside the years 1 to 9999."""
     exact = count if isinstance(count, int) else Fraction(count)
     try:
@@ -81,22 +81,22 @@ def counted(count: Decimal | int, unit: str) -> datetime | None:
         return None
 
 
-def counted_day(count: int) -> date | str:
+def day_from_count(count: int) -> date | str:
     """Return the date `count` days after 1970-01-01; outside the calendar a text, which no field accepts."""
-    moment = counted(count, "days")
+    moment = from_count(count, "days")
     return f"{count} days since 1970" if moment is None else moment.date()
 
 
-def counted_time(count: int, unit: str, zone: tzinfo | None) -> datetime | str:
+def time_from_count(count: int, unit: str, zone: tzinfo | None) -> datetime | str:
     """Return the time in `zone` `count` units after 1970, truncated to microseconds; outside the calendar a text."""
-    moment = counted(count, unit)
+    moment = from_count(count, unit)
     return f"{count} {unit} since 1970" if moment is None else moment.replace(tzinfo=zone)
 
 
-def counted_time_of_day(count: int, unit: str) -> time | str:
+def time_of_day_from_count(count: int, unit: str) -> time | str:
     """Return the time `count` units after midnight, truncated to microseconds; beyond a day a text."""
     is_in_day = 0 <= count * NANOS[unit] < NANOS["days"]
-    moment = counted(count, unit) if is_in_day else None
+    moment = from_count(count, unit) if is_in_day else None
     return f"{count} {unit} since midnight" if moment is None else moment.time()
 
 
@@ -107,10 +107,12 @@ def regions() -> frozenset[str]:
 
 def _local(parts: re.Match[str], hour24: bool) -> datetime | None:
     year, month, day_of_month, hour, minute, second, fraction, _ = parts.groups(default="0")
-    return composed((int(year), int(month), int(day_of_month)), (int(hour), int(minute), int(second)), fraction, hour24)
+    return compose_time(
+        (int(year), int(month), int(day_of_month)), (int(hour), int(minute), int(second)), fraction, hour24
+    )
 
 
-def composed(
+def compose_time(
     ymd: tuple[int, int, int], hms: tuple[int, int, int], fraction: str = "", hour24: bool = False
 ) -> datetime | None:
     """Return the time of these numbers and fraction digits; None if it is invalid."""

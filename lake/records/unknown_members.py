@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lake.contracts.fields import Field
 from lake.records.json_members import encoder
-from lake.records.json_value import parsed
+from lake.records.json_value import parse_if_json
 from lake.records.raw_values import RawValue
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def has_records(field: Field) -> bool:
 
 def undeclared_members(field: Field, value: RawValue) -> dict[str, RawValue]:
     """Return the members that the type of `field` lacks: by index in lists, by key in maps."""
-    value = parsed(value)
+    value = parse_if_json(value)
     if isinstance(value, list):
         value = {str(index): item for index, item in enumerate(value)}
     if not field.parts or not isinstance(value, dict):
@@ -104,7 +104,7 @@ def unknown_paths(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
     return pa.array([sorted(paths) or None for paths in found], pa.list_(pa.string()))
 
 
-def undeclared(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
+def without_declared(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
     """Return each `_extra` without declared members, in canonical JSON; null if nothing is left."""
     import pyarrow as pa
 
@@ -123,5 +123,5 @@ def _rest(text: str | None, fields: Mapping[str, Field]) -> str | None:
 
 def object_of(text: str | None) -> Mapping[str, RawValue]:
     """Return the members of `_extra`; {} if it is null or encrypted."""
-    value = parsed(text)
+    value = parse_if_json(text)
     return value if isinstance(value, dict) else {}

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from lake.contracts.fields import Field
 from lake.contracts.written_form import PLAIN
 from lake.records import hints, time_format, times
-from lake.records.json_value import has_surrogates, parsed, plain
+from lake.records.json_value import has_surrogates, parse_if_json, plain
 from lake.records.memo import Memo
 from lake.records.numbers import decimal, floating, whole
 from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, RawValue, WrongValue
@@ -35,7 +35,7 @@ def given_default(field: Field) -> tuple[Field, RawValue]:
     return replace(field, form=PLAIN), JsonNumber(text) if is_count else text
 
 
-def shown(given: RawValue) -> str:
+def excerpt(given: RawValue) -> str:
     """Return the beginning of a value for a message."""
     if isinstance(given, bytes):
         return given.decode("utf-8", "backslashreplace")[:SHOWN]
@@ -147,7 +147,7 @@ def _moment(field: Field) -> Callable[[RawValue], datetime | None]:
                 return text(given, hour24=field.form.hour24)
             case _:
                 count = whole(given, "bigint")
-                value = None if count is None else times.counted(count, unit)
+                value = None if count is None else times.from_count(count, unit)
         return value.replace(tzinfo=UTC) if value is not None and zoned else value
 
     return read
@@ -172,7 +172,7 @@ def _date(moment: Callable[[RawValue], datetime | None], field: Field, given: Ra
         return times.day(given)
     if not form and not isinstance(given, date):
         days = whole(given, "bigint")
-        found = None if days is None else times.counted(days, "days")
+        found = None if days is None else times.from_count(days, "days")
     else:
         found = moment(given)
     is_written = bool(form) and not form.startswith("epoch-") and not isinstance(given, date)
@@ -183,7 +183,7 @@ def _nested(field: Field) -> Reader:
     kind, parts = field.type.partition("<")[0], [(part.name, reader(part)) for part in field.parts]
 
     def read(given: RawValue) -> Value:
-        value = parsed(given)
+        value = parse_if_json(given)
         try:
             if kind == "array" and isinstance(value, list):
                 return [parts[0][1](item) for item in value]

@@ -67,7 +67,7 @@ class MessageTemplate:
             if not known.fullmatch(place):
                 yield self._fault(f"message: {{{place}}} stands for nothing", known.pattern.replace("|", ", "))
 
-    def filled(self, values: Mapping[str, Any]) -> str:
+    def fill(self, values: Mapping[str, Any]) -> str:
         return _PLACE.sub(lambda place: self._value(place[1], values), self.text)
 
     def _value(self, place: str, values: Mapping[str, Any]) -> str:
@@ -220,7 +220,7 @@ def _faults(options: Mapping[str, Any], own: Mapping[str, Any], where: str) -> I
 def _row_body(alert: str, message: MessageTemplate, format: str, changed: Any) -> str:
     data = changed.data
     told = {**json.loads(data), "alert": alert}
-    text = message.filled(told)
+    text = message.fill(told)
     if format == "text":
         return json.dumps({"text": text}, ensure_ascii=False)
     about = json.dumps({"alert": alert, "message": text}, ensure_ascii=False)
@@ -231,7 +231,7 @@ def _row_body(alert: str, message: MessageTemplate, format: str, changed: Any) -
 def state_body(alert: StateAlert, id: str, at: str, told: Mapping[str, Any]) -> str:
     """Return the JSON body about a state that began or ended `at` a time."""
     values = {"alert": alert.name, "measure": alert.measure, "above": alert.above, **told}
-    text = alert.message.filled(values)
+    text = alert.message.fill(values)
     if alert.format == "text":
         return json.dumps({"text": text}, ensure_ascii=False)
     data = {"id": id, "message": text, **values}

@@ -145,7 +145,7 @@ class TableChanges:
                 fix="nothing was delivered: leave out the column in the sink's file, or change it in the table's job",
             )
 
-    def still_rejected(self, before: Iterable[RejectedRow]) -> Iterator[RejectedRow]:
+    def rejected_after(self, before: Iterable[RejectedRow]) -> Iterator[RejectedRow]:
         if not self.whole:
             yield from (row for row in before if row.table == self.table.name and row.key not in self._changed)
         yield from self.rejected
@@ -180,7 +180,7 @@ class SinkDelivery:
     def position(self) -> SinkPosition:
         """Return the position after the delivery. All changes must have been read."""
         before = self.expected.rejected if self.expected else ()
-        rejected = sorted(row for changes in self.tables for row in changes.still_rejected(before))
+        rejected = sorted(row for changes in self.tables for row in changes.rejected_after(before))
         at = self.published_at.astimezone(UTC).isoformat()
         tables = {one.table.name: (one.table.shape, one.table.description) for one in self.tables}
         return SinkPosition(self.edition, self.cut, at, tables, tuple(rejected))

@@ -147,7 +147,7 @@ class Comparison:
         changes.counts = {"insert": 0, "update": 0, "delete": 0}
         return changes
 
-    def repairing(self) -> str:
+    def repair_sql(self) -> str:
         rows = ", ".join(f"{literal(c)}: {quoted(c)}" for c in self.table.types)
         key = ", ".join(
             f"{literal(c)}: {quoted(c) if c in self.table.identity else f'CAST(NULL AS {kind})'}"
@@ -251,7 +251,7 @@ class _Repairs:
     comparison: Comparison
 
     def batches(self) -> pa.RecordBatchReader:
-        return self.comparison.con.sql(self.comparison.repairing()).to_arrow_reader(10_000)
+        return self.comparison.con.sql(self.comparison.repair_sql()).to_arrow_reader(10_000)
 
 
 @contextmanager

@@ -160,10 +160,10 @@ def of(
     name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str, settings: Settings
 ) -> HttpSource:
     """Return the source that a file declares. Raises one DeclarationError with all faults."""
-    return HttpSource(declared(name, options, contracts, where, settings))
+    return HttpSource(read_declaration(name, options, contracts, where, settings))
 
 
-def declared(
+def read_declaration(
     name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str, settings: Settings
 ) -> DeclaredIntake:
     """Return the declaration, as `of` reads it."""

@@ -33,7 +33,7 @@ _SCAN: Final = json.JSONDecoder(parse_int=_whole, parse_float=JsonNumber, parse_
 _LOOSE: Final = json.JSONDecoder(parse_int=_whole, parse_float=JsonNumber)
 
 
-def scanned(text: str, at: int = 0, *, loose: bool = False) -> tuple[Any, int]:
+def scan(text: str, at: int = 0, *, loose: bool = False) -> tuple[Any, int]:
     """Return the value that begins at `at`, and where it ends. Raises InvalidJson.
 
     Numbers are as `_SCAN` returns them. If `loose`, NaN and Infinity are values.
@@ -48,7 +48,7 @@ def scanned(text: str, at: int = 0, *, loose: bool = False) -> tuple[Any, int]:
 
 def whole(text: str, *, loose: bool = False) -> Any:
     """Return the value of a text without surrounding spaces, as `scanned` does. Raises InvalidJson."""
-    value, end = scanned(text, loose=loose)
+    value, end = scan(text, loose=loose)
     if end != len(text):
         raise InvalidJson(f"Extra data at character {end}")
     return value
@@ -67,9 +67,9 @@ def members(text: str) -> Iterator[tuple[str, str]]:
     """Yield name and value text of the members of an object that `whole` accepts."""
     at = _after_space(text, 1)
     while text[at] != "}":
-        name, at = scanned(text, at)
+        name, at = scan(text, at)
         at = _after_space(text, _after_space(text, at) + 1)
-        _, end = scanned(text, at, loose=True)
+        _, end = scan(text, at, loose=True)
         yield name, text[at:end]
         at = _after_space(text, end)
         if text[at] == ",":
@@ -84,7 +84,7 @@ def elements(text: str) -> Iterator[tuple[str, Any]]:
     if text[at : at + 1] == "]" and at + 1 == len(text):
         return
     while True:
-        value, end = scanned(text, at)
+        value, end = scan(text, at)
         yield text[at:end], value
         at = _after_space(text, end)
         sign, at = text[at : at + 1], _after_space(text, at + 1)

@@ -156,7 +156,7 @@ def as_texts(records: pa.RecordBatch, source: str) -> pa.RecordBatch:
 
 
 @contextmanager
-def spooling(settings: Settings, source: str) -> Iterator[SpoolWriter]:
+def new_spool(settings: Settings, source: str) -> Iterator[SpoolWriter]:
     """Yield a new spool for `source`. Remove the rest of an interrupted one."""
     new = _home(settings, source) / NEW
     shutil.rmtree(new, ignore_errors=True)
@@ -172,11 +172,11 @@ def keep(settings: Settings, source: str, number: int, writer: SpoolWriter, prog
     writer.close()
     home = _home(settings, source)
     folder = home / str(number)
-    spooled = SpooledDelivery(folder, source, number, progress, writer.streams, datetime.now(UTC))
+    spooled_deliveries = SpooledDelivery(folder, source, number, progress, writer.streams, datetime.now(UTC))
     note = {
-        **asdict(spooled),
-        "streams": list(spooled.streams),
-        "at": spooled.at.isoformat(),
+        **asdict(spooled_deliveries),
+        "streams": list(spooled_deliveries.streams),
+        "at": spooled_deliveries.at.isoformat(),
         "progress": dict(progress),
     }
     del note["folder"]
@@ -185,10 +185,10 @@ def keep(settings: Settings, source: str, number: int, writer: SpoolWriter, prog
     writer.folder.rename(folder)
     disk.flush([home])
     disk.flush_above(home)
-    return spooled
+    return spooled_deliveries
 
 
-def spooled(settings: Settings, source: str) -> list[SpooledDelivery]:
+def spooled_deliveries(settings: Settings, source: str) -> list[SpooledDelivery]:
     """Return the deliveries of `source` on disk, oldest first."""
     home = settings.path(f".lake/{FOLDER}") / source
     numbers = sorted(int(entry.name) for entry in home.iterdir() if entry.name.isdigit()) if home.is_dir() else []

@@ -14,7 +14,7 @@ from lake.contracts import encryption
 from lake.contracts.contract import Contract
 from lake.contracts.duckdb_types import type_of
 from lake.contracts.fields import Field
-from lake.contracts.origins import ExtraMember, ValueOrigin, has_grown, members, origins, reading
+from lake.contracts.origins import ExtraMember, ValueOrigin, has_grown, members, origins, value_sql
 from lake.quoting import DUCKDB, SPARK
 
 MEMBERS: Final = "_members"
@@ -192,7 +192,8 @@ def fields_sql(contracts: Sequence[Contract]) -> list[str]:
     """Spark's SQL of the fields of the newest contract, over the columns of a log and MEMBERS."""
     places, dialect = origins(contracts), Spark(members(contracts))
     return [
-        f"{reading(field, places[field.name], dialect)} AS {dialect.name(field.name)}" for field in contracts[-1].fields
+        f"{value_sql(field, places[field.name], dialect)} AS {dialect.name(field.name)}"
+        for field in contracts[-1].fields
     ]
 
 
@@ -203,5 +204,5 @@ def unchanged(contracts: Sequence[Contract]) -> set[str]:
     return {
         field.name
         for field in newest.fields
-        if field.name not in upcast and reading(field, places[field.name], dialect) == dialect.name(field.name)
+        if field.name not in upcast and value_sql(field, places[field.name], dialect) == dialect.name(field.name)
     }

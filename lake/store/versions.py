@@ -11,11 +11,11 @@ import pyarrow as pa
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import literal, quoted
 from lake.contracts.origins import members
-from lake.contracts.upcast import FAILED, UpcastStep, upcast_fields, upcast_sql, used
+from lake.contracts.upcast import FAILED, UpcastStep, upcast_fields, upcast_sql, used_fields
 from lake.kinds.grouped_map import pickled
 from lake.records.columns import arrow_type
 from lake.records.members import read_members
-from lake.records.unknown_members import by_names, undeclared
+from lake.records.unknown_members import by_names, without_declared
 from lake.store.dialects import MEMBERS
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def upcast(rows: DataFrame, contract: Contract, steps: Sequence[UpcastStep]) -> 
     if not fields:
         return rows
     expressions = [sql for step in steps for _, sql in step.expressions]
-    read = ["_version", *sorted({*used(expressions, contract.fields), *(field.name for field in fields)})]
+    read = ["_version", *sorted({*used_fields(expressions, contract.fields), *(field.name for field in fields)})]
     types = {field.name: arrow_type(field) for field in fields}
     queries = [upcast_sql(steps, contract.fields, "rows", opened=True, tried=tried) for tried in (False, True)]
     kinds = ", ".join([*(f"{quoted(field.name)}: {field.type}" for field in fields), f"{FAILED}: string"])
@@ -62,7 +62,7 @@ def with_undeclared(rows: DataFrame, contracts: Sequence[Contract]) -> DataFrame
     if len(contracts) == 1:
         return rows  # it has nothing else, and is written in one spelling
     known = by_names(field for contract in contracts for field in contract.fields)
-    return rows.withColumn("_extra", by_python("string", partial(undeclared, known), ["_extra"]))
+    return rows.withColumn("_extra", by_python("string", partial(without_declared, known), ["_extra"]))
 
 
 def _evaluated(

@@ -69,7 +69,7 @@ class Bank:
 
     @cached_property
     def source(self) -> HttpSource:
-        return HttpSource(declarations.declared(self.settings, self.project.contracts, "web"))
+        return HttpSource(declarations.find_declaration(self.settings, self.project.contracts, "web"))
 
     def decider(self, **options: Any) -> CommandValidator:
         """One that has not begun."""

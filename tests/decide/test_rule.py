@@ -37,7 +37,7 @@ def loaded(
         settings.path(name).parent.mkdir(parents=True, exist_ok=True)
         settings.path(name).write_text(text)
     project = load(settings)
-    return rules(project, declarations.declared(settings, project.contracts, "web"))
+    return rules(project, declarations.find_declaration(settings, project.contracts, "web"))
 
 
 def test_a_fold_of_a_stream_with_one_way_in_decides_on_it(tmp_path: Path) -> None:

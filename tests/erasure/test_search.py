@@ -85,7 +85,7 @@ def test_a_record_that_tells_of_somebody_is_blanked_and_was_found_before(
 ) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, '{"customer":"grace"}', raw)
-    told = search.quarantined(settings, orders, subject, {subject})
+    told = search.quarantined_records(settings, orders, subject, {subject})
     assert told == [{"_batch": 1, "_number": 2, "source": "orders/1.jsonl:2"}]
     forget._blank(settings, "orders", told)
     first, second = quarantine.rejected(settings, "orders", upto=1)
@@ -95,14 +95,14 @@ def test_a_record_that_tells_of_somebody_is_blanked_and_was_found_before(
         BLANKED,
         "orders/1.jsonl:2",
     )
-    assert search.quarantined(settings, orders, subject, {subject}) == []
+    assert search.quarantined_records(settings, orders, subject, {subject}) == []
 
 
 @pytest.mark.parametrize(("subject", "raw"), OTHERS)
 def test_a_record_that_tells_of_somebody_else_stays(tmp_path: Path, orders: Contract, subject: Any, raw: Any) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, raw)
-    assert search.quarantined(settings, orders, subject, {subject}) == []
+    assert search.quarantined_records(settings, orders, subject, {subject}) == []
 
 
 def test_a_number_is_the_same_however_it_is_written(tmp_path: Path, orders: Contract) -> None:
@@ -110,13 +110,13 @@ def test_a_number_is_the_same_however_it_is_written(tmp_path: Path, orders: Cont
     numbered = replace(orders, fields=(replace(customer, type="int"),))
     settings = Settings(project=tmp_path)
     refused(settings, '{"customer":7.0}', '{"customer":" 7"}', '{"customer":71}', '{"customer":true}')
-    assert [row["_number"] for row in search.quarantined(settings, numbered, "7", {"7"})] == [1, 2]
+    assert [row["_number"] for row in search.quarantined_records(settings, numbered, "7", {"7"})] == [1, 2]
 
 
 def test_a_file_that_is_called_like_somebody_has_its_place_blanked_too(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, '{"customer":', source="orders/margaret hamilton.jsonl")
-    [told] = search.quarantined(settings, orders, "margaret hamilton", {"margaret hamilton"})
+    [told] = search.quarantined_records(settings, orders, "margaret hamilton", {"margaret hamilton"})
     assert not told["source"]
 
 
@@ -140,7 +140,7 @@ def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, m
     def append(
         _: Settings, __: object, contract: Contract, deliver: Callable[[LogHead], Replayed], **___: object
     ) -> BatchCounts:
-        told = search.quarantined(settings, contract, "margaret hamilton", {"margaret hamilton"})
+        told = search.quarantined_records(settings, contract, "margaret hamilton", {"margaret hamilton"})
         forget._blank(settings, "orders", told)
         come.extend(row.raw for row in deliver(Log(settings, "orders").head()).rows)
         return BatchCounts(0)
@@ -158,7 +158,7 @@ def test_a_record_without_a_text_tells_of_nobody(tmp_path: Path, orders: Contrac
     small.append(
         Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, [(1, 1, "oversized", None, None, "f:1", NOW)]
     )
-    assert search.quarantined(settings, orders, "ada lovelace", {"ada lovelace"}) == []
+    assert search.quarantined_records(settings, orders, "ada lovelace", {"ada lovelace"}) == []
 
 
 @pytest.mark.slow
@@ -174,7 +174,7 @@ def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path: 
         con.execute(f"INSERT INTO t {insert}")
         write_deltalake(str(path), con.table("t").to_arrow_table(), mode="append")
     before = delta.version(path)
-    forget._blank(settings, "orders", search.quarantined(settings, orders, "ada", {"ada"}))
+    forget._blank(settings, "orders", search.quarantined_records(settings, orders, "ada", {"ada"}))
     assert delta.version(path) == before + 1
     assert small.rows(path, "SELECT count(*) AS n FROM t WHERE raw = ''") == [{"n": 50_000}]
 

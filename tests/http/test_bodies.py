@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 
 from lake.http.backpressure import Backpressure
-from lake.http.bodies import PostedRecord, of_several, records, unpacked
+from lake.http.bodies import PostedRecord, decompress, records, records_by_stream
 from lake.http.problems import Problem
 from lake.sources.http import IntakeLimits
 from lake.sources.http_files import Backlog, IntakeFolder
@@ -172,7 +172,7 @@ def test_the_id_of_a_request_is_that_of_its_record_and_numbers_several() -> None
 def test_gzip_is_unpacked_in_pieces_up_to_a_bound(content: bytes, most: int, pieces: int) -> None:
     packed, stream, found = gzip.compress(content), zlib.decompressobj(31), b""
     for at in range(0, len(packed), pieces):
-        found += unpacked(packed[at : at + pieces], stream, most - len(found))
+        found += decompress(packed[at : at + pieces], stream, most - len(found))
         if len(found) > most:
             break
     assert found == content[: most + 1]
@@ -182,7 +182,7 @@ def test_gzip_is_unpacked_in_pieces_up_to_a_bound(content: bytes, most: int, pie
 @pytest.mark.parametrize("pieces", [1, 1000])
 def test_what_follows_the_end_of_gzip_is_refused(rest: bytes, pieces: int) -> None:
     packed, stream = gzip.compress(b"{}", mtime=0) + rest, zlib.decompressobj(31)
-    parts = (unpacked(packed[at : at + pieces], stream, 1000) for at in range(0, len(packed), pieces))
+    parts = (decompress(packed[at : at + pieces], stream, 1000) for at in range(0, len(packed), pieces))
     with pytest.raises(Problem, match="more follows the end of the gzip stream"):
         b"".join(parts)
 
@@ -220,7 +220,7 @@ def test_a_cloud_event_with_two_ids_or_a_long_one_is_refused(member: str, fault:
 def test_records_of_several_streams_are_counted_together() -> None:
     body = json.dumps({"a": [{}, {}, {}], "b": [{}]}).encode()
     with pytest.raises(Problem, match="more than 3 records") as told:
-        of_several(
+        records_by_stream(
             body,
             {"content-type": "application/json"},
             received="now",
@@ -234,8 +234,8 @@ def test_records_of_several_streams_are_counted_together() -> None:
 @pytest.mark.parametrize(("free", "kept", "told"), [(100, 1 << 30, "100 bytes are free"), (0, 0, "0 bytes are free")])
 def test_a_full_disk_is_told_by_what_is_free(tmp_path: Path, free: int, kept: int, told: str) -> None:
     pressure = Backpressure(IntakeFolder(tmp_path), IntakeLimits(free_bytes=kept))
-    pressure.seen(Backlog(), free)
-    pressure.kept(0 if free else 10)
+    pressure.update(Backlog(), free)
+    pressure.count_written(0 if free else 10)
     with pytest.raises(Problem, match=f"^{told}, and {kept:,} are to be left$"), pressure.request():
         pass
 

@@ -66,7 +66,7 @@ def test_an_address_names_the_grant_and_not_the_reader(tmp_path: Path) -> None:
     tokens, links = ReaderTokens(settings), UrlSigner(b"k" * 32)
     first, _ = reader_grants.grant(settings, "r1", ["*"])
     link = FileLink("w/file", first.id, "gold", "types", 1 << 40)
-    opened = links.opened(*links.signed(link).split("?sp=r&sig="))
+    opened = links.verify(*links.sign(link).split("?sp=r&sig="))
     assert tokens.covers(opened.grant, opened.schema, opened.table)
     reader_grants.revoke(settings, "r1")
     second, _ = reader_grants.grant(settings, "r1", ["*"])
@@ -81,7 +81,7 @@ def test_an_address_signed_before_addresses_named_grants_is_refused() -> None:
     content = b'["w/file","r1","gold","types",1099511627776]'
     signature = base64.urlsafe_b64encode(hmac.new(links.key, b"file\0" + content, hashlib.sha256).digest()).decode()
     with pytest.raises(Problem, match="no address of this server"):
-        links.opened(base64.urlsafe_b64encode(content).decode().rstrip("="), signature.rstrip("="))
+        links.verify(base64.urlsafe_b64encode(content).decode().rstrip("="), signature.rstrip("="))
 
 
 @pytest.mark.http

@@ -447,7 +447,7 @@ def test_the_openapi_document_describes_every_path_that_there_is(tmp_path: Path)
 
     settings = shop(tmp_path / "shop")
     contracts = load_contracts(settings)
-    declared = declarations.declared(settings, contracts, "web")
+    declared = declarations.find_declaration(settings, contracts, "web")
     with closing(GroupWriter(declared.folder)) as writer:
         taking = Intake(settings, declared, contracts, Access.of(settings, declared), writer)
         site = Site(ReadingApp(settings), taking)

@@ -53,7 +53,7 @@ def test_oldest_answer_with_bytes_is_closed_when_all_are_over_the_limit(tmp_path
     asyncio.run(crowd())
 
 
-@pytest.mark.parametrize("wait", [sent, StoredAnswer.begun])
+@pytest.mark.parametrize("wait", [sent, StoredAnswer.wait_for_start])
 def test_client_that_waits_for_an_answer_learns_that_it_is_closed(
     tmp_path: Path, wait: Callable[[StoredAnswer], Coroutine[Any, Any, object]]
 ) -> None:

@@ -95,7 +95,7 @@ def test_the_logs_have_each_record_once_with_its_place_and_facts_and_the_source_
     assert json.loads((bank.source.project / "outside.json").read_text())["acknowledged"] == 5
     at = standing(bank.settings, "bank", STREAMS)
     assert (at.number, at.progress, at.streams, at.lacking) == (3, {"to": 5}, STREAMS, ())
-    assert [one.number for one in spool.spooled(bank.settings, "bank")] == [3]
+    assert [one.number for one in spool.spooled_deliveries(bank.settings, "bank")] == [3]
     [newest, *_] = json.loads(run(bank, spark, "log", "debits", "--json"))["batches"]
     said = {"source": "bank", "delivery": 3, "streams": [*STREAMS], "progress": {"to": 5}, "batch": 3}
     assert newest["delivery"] == said

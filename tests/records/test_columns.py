@@ -21,7 +21,7 @@ from lake.contracts.written_form import TextForm
 from lake.records import columns
 from lake.records.columns import arrow_type, column
 from lake.records.raw_values import ABSENT, JsonNumber, RawValue, WrongValue
-from lake.records.values import reader, shown
+from lake.records.values import excerpt, reader
 from tests.records import texts
 
 KINDS = (*texts.TYPES, "binary")
@@ -40,7 +40,7 @@ def one_by_one(of: Field, given: Sequence[RawValue]) -> tuple[pa.Array, dict[int
             values.append(reader(of)(each))
         except WrongValue as refusal:
             values.append(None)
-            wrong[index] = f"f: {shown(each)} {refusal}"
+            wrong[index] = f"f: {excerpt(each)} {refusal}"
     return pa.array(values, arrow_type(of)), wrong
 
 

@@ -23,7 +23,7 @@ from lake.contracts.csv_options import DEFAULT_CSV
 from lake.errors import Unavailable
 from lake.records import parquet
 from lake.records.files import read_file
-from lake.records.raw_values import ColumnRecords, FileFault, RawValue, listed
+from lake.records.raw_values import ColumnRecords, FileFault, RawValue, as_list
 from tests.bad_input import hostile
 from tests.records.reading import outcomes
 
@@ -127,7 +127,7 @@ def rows(data: bytes, *, declared: Sequence[str] = (), record_bytes: int = 1 << 
     for part in parts:
         assert isinstance(part, ColumnRecords)
         made.append(
-            ColumnRecords(part.places, {name: listed(column) for name, column in part.columns.items()}, part.broken)
+            ColumnRecords(part.places, {name: as_list(column) for name, column in part.columns.items()}, part.broken)
         )
     return made
 
@@ -167,7 +167,7 @@ def test_parquet_keeps_arrays_of_plain_types_alone() -> None:
         [part] = parquet.read(BytesIO(written(pa.table({"v": array}))), "a", record_bytes=1 << 20)
         column: Any = part.columns["v"]
         assert isinstance(column, list) or column.type in PLAIN or column.type.id == pa.decimal128(1).id
-        assert listed(column)[0] == given
+        assert as_list(column)[0] == given
 
 
 def test_parquet_gives_texts_that_are_not_utf8_as_bytes() -> None:

@@ -16,7 +16,7 @@ from lake.contracts.written_form import TextForm
 from lake.records import times as records_times
 from lake.records.json_value import DEPTH, NotJson, decode, encode
 from lake.records.raw_values import ABSENT, JsonNumber, RawValue, WrongValue
-from lake.records.values import reader, shown
+from lake.records.values import excerpt, reader
 from tests.records import stated, texts
 
 REFUSED = stated.REFUSED
@@ -265,9 +265,9 @@ def test_refusal_reports_a_machine_without_time_zones(monkeypatch: pytest.Monkey
 
 
 def test_shown_is_the_beginning_of_a_value_as_it_is_written() -> None:
-    assert shown(JsonNumber("1.10")) == "1.10"
-    assert shown(["x" * 300]) == '["' + "x" * 198
-    assert shown(b"a\xff") == "a\\xff"
+    assert excerpt(JsonNumber("1.10")) == "1.10"
+    assert excerpt(["x" * 300]) == '["' + "x" * 198
+    assert excerpt(b"a\xff") == "a\\xff"
 
 
 def test_json_keeps_digits_order_and_every_character() -> None:

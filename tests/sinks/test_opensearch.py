@@ -145,9 +145,9 @@ def test_a_server_that_is_killed_and_comes_back_has_one_edition(
     deliver(project, search)
     for number in range(2, 5):
         edition(project, number, "id", one=words.format(number, 200 + number))
-        sent = partial(sent_to_one_that_dies, bulk.OpenSearchServer._sent, count(1), number - 1, opensearch)
+        sent = partial(sent_to_one_that_dies, bulk.OpenSearchServer._send_bulk, count(1), number - 1, opensearch)
         with monkeypatch.context() as patch:
-            patch.setattr(bulk.OpenSearchServer, "_sent", lambda *given, sent=sent: sent(*given))
+            patch.setattr(bulk.OpenSearchServer, "_send_bulk", lambda *given, sent=sent: sent(*given))
             if number < 4:  # a delivery asks for two things in bulk: what is tried, and what is copied
                 with pytest.raises(Unavailable, match="does not answer"):
                     deliver(project, search)
@@ -393,8 +393,8 @@ def test_a_server_that_takes_nothing_is_quoted_and_the_delivery_tried_again(
     assert identical(project, search) == 2
     monkeypatch.setattr(bulk, "PAUSES", (0.01, 0.01))
     answers = iter([[{"status": 429, "error": {"type": "rejected"}}] * 5] * 2)
-    sent = bulk.OpenSearchServer._sent
-    monkeypatch.setattr(bulk.OpenSearchServer, "_sent", lambda *given: next(answers, None) or sent(*given))
+    sent = bulk.OpenSearchServer._send_bulk
+    monkeypatch.setattr(bulk.OpenSearchServer, "_send_bulk", lambda *given: next(answers, None) or sent(*given))
     edition(project, 3, "id", one="SELECT range AS id FROM range(5)")
     deliver(project, search)
     assert identical(project, search) == 3

@@ -206,10 +206,10 @@ def test_a_server_that_is_killed_and_comes_back_has_one_edition(
         deliver(project, cache)
         for number in range(2, 8):
             edition(project, number, "id", one=words.format(number, 200 + number))
-            dying = partial(put_and_die, staged_swap.put, count(1), number // 2, server)
+            dying = partial(put_and_die, staged_swap.set_rows, count(1), number // 2, server)
             with monkeypatch.context() as patch:
-                patch.setattr(staged_swap, "put", dying)
-                patch.setattr("lake.sinks.redis.target.put", dying)
+                patch.setattr(staged_swap, "set_rows", dying)
+                patch.setattr("lake.sinks.redis.target.set_rows", dying)
                 with pytest.raises(Unavailable, match="does not answer"):
                     deliver(project, cache)
             server.start()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lake.sources.postgres.messages import place, read_lsn, shown
+from lake.sources.postgres.messages import lsn_text, place, read_lsn
 from lake.sources.postgres.values import BYTEA, PLACEHOLDER, TIMESTAMP, TIMESTAMPTZ, PgType, codec
 
 TEXT_ARRAY, INT_ARRAY, DOMAIN, ENUM = 1009, 1007, 90_001, 90_002
@@ -92,7 +92,7 @@ def test_what_an_update_does_not_say_is_what_debezium_says() -> None:
 
 @given(st.integers(0, 2**56 - 1), st.integers(0, 2**56 - 1), st.integers(0, 100), st.integers(0, 100))
 def test_a_place_is_ordered_by_era_and_log(lsn: int, other: int, era: int, later: int) -> None:
-    assert read_lsn(shown(lsn)) == lsn
+    assert read_lsn(lsn_text(lsn)) == lsn
     assert (place(lsn, era) < place(other, later)) == ((era, lsn) < (later, other))
     assert place(lsn) == lsn
     assert place(lsn, era) < 2**63

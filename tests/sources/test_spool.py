@@ -21,7 +21,7 @@ def test_records_and_columns_are_one_file_in_their_order(
     monkeypatch.setattr(spool, "GROUP_ROWS", random.choice([1, 3, 20_000]))
     monkeypatch.setattr(spool, "GROUP_BYTES", random.choice([10, 100, 16 << 20]))
     expected: list[tuple[str, str, dict[str, str]]] = []
-    with spool.spooling(project, "shop") as writer:
+    with spool.new_spool(project, "shop") as writer:
         for _ in range(random.randint(1, 10)):
             names = random.sample(["kafka.key", "kafka.offset", "kafka.headers.a"], random.randint(0, 3))
             rows = [a_row(random, names) for _ in range(random.choice([0, 1, 2, 7]))]

@@ -18,7 +18,7 @@ from lake.http.problem_handler import handle_problems
 from lake.http.problems import Problem
 from lake.http.reading import sharing
 from lake.http.reading.describe import paths
-from lake.http.reading.faults import faulting
+from lake.http.reading.faults import report_faults
 from lake.http.reading.listing import Listing
 from lake.http.reading.queries import Queries
 from lake.http.reading.request_context import RequestContext
@@ -61,9 +61,9 @@ class ReadingApp:
             return await Queries(self.context).query(request)
 
         return [
-            Route("/tables", handle_problems(faulting(tables))),
-            Route("/tables/{table}", handle_problems(faulting(table))),
-            Route("/sql", handle_problems(faulting(query)), methods=["POST"]),
+            Route("/tables", handle_problems(report_faults(tables))),
+            Route("/tables/{table}", handle_problems(report_faults(table))),
+            Route("/sql", handle_problems(report_faults(query)), methods=["POST"]),
             *(
                 Route(path, handle_problems(self._shared(name)), methods=[method])
                 for path, name, method in sharing.ROUTES

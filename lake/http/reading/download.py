@@ -41,7 +41,7 @@ class Download:
         self.context.keep(asyncio.create_task(self._run(answer)))
         try:
             async with stop_on_disconnect(request, self.work):
-                await answer.begun(whole=whole)
+                await answer.wait_for_start(whole=whole)
             await self.context.access_log.record(self.read)
         except BaseException as error:
             answer.close()
@@ -53,7 +53,7 @@ class Download:
     async def _run(self, answer: StoredAnswer) -> None:
         serve, rows = self.context.serve, None
         task = QueryTask(self.reader, self.query, self.kind, size=serve.answers_bytes)
-        with self.context.editions.held():
+        with self.context.editions.keep_files():
             try:
                 rows = (await self.context.pool.run(self.work, task, answer.write, serve.download_seconds))["rows"]
                 answer.end()

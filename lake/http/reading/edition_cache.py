@@ -64,7 +64,7 @@ class EditionCache:
         )
 
     @contextmanager
-    def held(self, *, seconds: float = 0) -> Iterator[None]:
+    def keep_files(self, *, seconds: float = 0) -> Iterator[None]:
         """Keep the present files while the block runs, and for at least `seconds` from its start."""
         with self._lock:
             self._last = number = self._last + 1

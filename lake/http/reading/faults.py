@@ -43,7 +43,7 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
     return isinstance(error, duckdb.OutOfMemoryException | MemoryError) or "can't start new thread" in str(error)
 
 
-def faulting(answer: Endpoint) -> Endpoint:
+def report_faults(answer: Endpoint) -> Endpoint:
     """Return the endpoint such that every exception becomes a Problem."""
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect

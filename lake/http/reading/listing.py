@@ -28,7 +28,7 @@ class Listing:
 
     async def tables(self, request: Request) -> Response:
         grant = await self.context.grant(request)
-        with self.context.editions.held():
+        with self.context.editions.keep_files():
             reader = await self.context.reader(grant, edition_request(parameters(request, "edition", "cut")))
             try:
                 listed = await asyncio.to_thread(_listed, reader)

@@ -47,7 +47,7 @@ class Queries:
         given = parameters(request, "edition", "cut", "format")
         name, kind = _named(request)
         kind = negotiated_format(request, given.get("format", kind))
-        with self.context.editions.held():
+        with self.context.editions.keep_files():
             reader = await self.context.reader(grant, edition_request(given))
             table = await asyncio.to_thread(_found, reader, name)
             cut = reader.edition.cut_of(table.name)
@@ -73,7 +73,7 @@ class Queries:
             raise Problem("bad-request", f"{both[0]} is given twice, in the address and in the body")
         chosen = {**given, **told}
         kind = negotiated_format(request, chosen.get("format"))
-        with self.context.editions.held():
+        with self.context.editions.keep_files():
             reader = await self.context.reader(grant, edition_request(chosen))
             answer = self.context.answers.add(RunningQuery())
             try:

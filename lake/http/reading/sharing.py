@@ -22,7 +22,7 @@ from lake.errors import LakeError, did_you_mean
 from lake.http.problems import Problem
 from lake.http.reading.content_negotiation import json_object, parameters, whole_number
 from lake.http.reading.edition_cache import EditionRequest
-from lake.http.reading.faults import faulting, problem_of
+from lake.http.reading.faults import problem_of, report_faults
 from lake.http.reading.queries import PRIVATE, of_edition, whole_body
 from lake.http.reading.request_context import RequestContext
 from lake.http.reading.signed_urls import FileLink, UrlSigner
@@ -94,7 +94,7 @@ class Sharing:
         grant = await self.context.grant(request)
         said = json_object(await whole_body(request, BODY_BYTES) or b"{}")
         seconds = self.context.serve.link_seconds
-        with self.context.editions.held(seconds=seconds):
+        with self.context.editions.keep_files(seconds=seconds):
             reader, name = await self._found(request, await self._asked(said))
             try:
                 parts = await asyncio.to_thread(self.context.public_files.parts, reader, name)
@@ -112,7 +112,7 @@ class Sharing:
         raise Problem("not-shared", "changes are not shared: read one version, then another; or lake changes")
 
     async def file(self, request: Request) -> Response:
-        link = self.links.opened(str(request.path_params["link"]), request.query_params.get("sig", ""))
+        link = self.links.verify(str(request.path_params["link"]), request.query_params.get("sig", ""))
         if not await asyncio.to_thread(self.context.tokens.covers, link.grant, link.schema, link.table):
             raise Problem("expired", "its grant was revoked, has expired, or does not cover the table")
         path = self.context.public_files.path(link.place)
@@ -183,7 +183,7 @@ class Sharing:
             link = partial(FileLink, grant=grant.id, schema=layer, table=name, ends=ends)
             base = str(request.base_url).rstrip("/")
             for part in parts:
-                url = f"{base}{PREFIX}/files/{self.links.signed(link(place=part.place))}"
+                url = f"{base}{PREFIX}/files/{self.links.sign(link(place=part.place))}"
                 lines.append(shown.file(part, url, ends))
         headers = PRIVATE | of_edition(reader, reader.edition.cut_of(name))
         headers |= {
@@ -217,7 +217,7 @@ def _moment(text: str) -> datetime:
 async def answer(sharing: Sharing, name: str, request: Request) -> Response:
     """Run the endpoint of that name. Its problems also have the protocol's members `errorCode` and `message`."""
     try:
-        response: Response = await faulting(getattr(sharing, name))(request)
+        response: Response = await report_faults(getattr(sharing, name))(request)
     except Problem as problem:
         problem.more |= {"errorCode": problem.kind.upper().replace("-", "_"), "message": problem.detail}
         raise

@@ -50,12 +50,12 @@ class UrlSigner:
             return cls.of(scratch)
         return cls(key)
 
-    def signed(self, link: FileLink) -> str:
+    def sign(self, link: FileLink) -> str:
         """Return the last part of a file's URL. `sp` tells Delta Sharing clients that it needs no token."""
         said = json.dumps(list(asdict(link).values()), separators=(",", ":")).encode()
         return f"{_text(said)}?sp=r&sig={_text(self._signature(said))}"
 
-    def opened(self, said: str, signature: str) -> FileLink:
+    def verify(self, said: str, signature: str) -> FileLink:
         try:
             content, shown = _bytes(said), _bytes(signature)
         except ValueError:

@@ -87,7 +87,7 @@ class StoredAnswer:
             with self._lock:
                 self._file.close()
 
-    async def begun(self, *, whole: bool = False) -> None:
+    async def wait_for_start(self, *, whole: bool = False) -> None:
         await self._more(0)
         while whole and not self._is_whole:
             await self._more(self._stored)

@@ -143,7 +143,7 @@ class KafkaTarget:
             table = changes.table
             policy = KEPT if table.mode == "append" else COMPACTED
             wanted.append(TopicSpec(table.far, policy, table.options["partitions"]))
-        there = self.topics.prepared(wanted, create=self.create, replication=self.replication)
+        there = self.topics.prepare(wanted, create=self.create, replication=self.replication)
         stored = self._stored()
         for topic, id, partitions in stored.topics.values() if stored else ():
             if topic in there and there[topic].id == id and there[topic].partitions != partitions:

@@ -59,7 +59,7 @@ class Topics(Cluster):
             found[name] = str(described.topic_id), len(described.partitions)
         return found
 
-    def prepared(self, wanted: Iterable[TopicSpec], *, create: bool, replication: int) -> dict[str, TargetTopic]:
+    def prepare(self, wanted: Iterable[TopicSpec], *, create: bool, replication: int) -> dict[str, TargetTopic]:
         wanted = list(wanted)
         there = self.ids(topic.name for topic in wanted)
         if missing := [topic for topic in wanted if topic.name not in there]:

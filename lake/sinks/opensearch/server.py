@@ -74,7 +74,7 @@ class OpenSearchServer(SinkServer):
         """
         pauses, failed = iter(PAUSES), list[FailedDocument]()
         while documents:
-            answer = self._sent(alias, documents, version)
+            answer = self._send_bulk(alias, documents, version)
             if answer is None:
                 if len(documents) == 1:
                     return [*failed, FailedDocument(documents[0], {"reason": "it is larger than a request may be"})]
@@ -96,7 +96,7 @@ class OpenSearchServer(SinkServer):
                 self._pause(pauses)
         return failed
 
-    def _sent(self, alias: str, documents: Sequence[Document], version: int) -> list[Mapping[str, Any]] | None:
+    def _send_bulk(self, alias: str, documents: Sequence[Document], version: int) -> list[Mapping[str, Any]] | None:
         lines = []
         for name, text in documents:
             about = {"_id": id_of(name), "version": version, "version_type": "external_gte", "require_alias": True}
@@ -106,14 +106,14 @@ class OpenSearchServer(SinkServer):
         text = "\n".join(lines) + "\n"
         filtered = {"filter_path": "errors,items.*.status,items.*.error"}
         try:
-            answer = self.retried(lambda: self.client.bulk(body=text, index=alias, params=filtered))
+            answer = self.retry(lambda: self.client.bulk(body=text, index=alias, params=filtered))
         except exceptions.TransportError as error:
             if error.status_code == TOO_LARGE:
                 return None
             raise
         return [next(iter(item.values())) for item in answer["items"]]
 
-    def retried(self, ask: Callable[[], T]) -> T:
+    def retry(self, ask: Callable[[], T]) -> T:
         pauses = iter(PAUSES)
         while True:
             try:
@@ -169,10 +169,10 @@ class OpenSearchServer(SinkServer):
         if isinstance(error, exceptions.ConnectionError):
             return Unavailable(f"{self.place} does not answer", where=self.where, fix="try again when it does")
         if isinstance(error, exceptions.TransportError):
-            return self._answered(error)
+            return self._status_error(error)
         return LakeError(f"{self.place} failed: {type(error).__name__}", where=self.where, fix="see the server's log")
 
-    def _answered(self, error: exceptions.TransportError) -> LakeError:
+    def _status_error(self, error: exceptions.TransportError) -> LakeError:
         why, status = _reason(error), error.status_code
         if status in PASSING or BLOCKED in str(error.error):
             return Unavailable(f"{self.place} could not answer: {why}", where=self.where, fix="try again; see its log")

@@ -222,12 +222,12 @@ def pages(server: OpenSearchServer, index: str) -> Iterator[list[tuple[str, str]
     """Yield (`_id`, JSON) of an index's documents in batches, as of the start."""
     client = server.client
     body = {"size": _page(server, index), "sort": ["_doc"], "query": {"match_all": {}}}
-    found = server.retried(lambda: client.search(body=body, index=index, params=SCROLLED))
+    found = server.retry(lambda: client.search(body=body, index=index, params=SCROLLED))
     try:
         while hits := found["hits"]["hits"]:
             yield [(hit["_id"], json.dumps(hit["_source"], ensure_ascii=False)) for hit in hits]
             scroll = {"scroll_id": found["_scroll_id"], "scroll": KEPT}
-            found = server.retried(partial(client.scroll, body=scroll))
+            found = server.retry(partial(client.scroll, body=scroll))
     finally:
         with suppress(exceptions.OpenSearchException):  # the scroll expires anyway
             client.clear_scroll(body={"scroll_id": [found["_scroll_id"]]})

@@ -13,7 +13,7 @@ from lake.errors import DeclarationError
 from lake.quoting import literal, quoted
 from lake.sinks.postgres.values import JSON, pg_type, reason, text
 from lake.sinks.sink import TableChanges, TargetTable, key_of
-from lake.sources.postgres.connection import answer
+from lake.sources.postgres.connection import fetch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,7 +133,7 @@ class PgTable:
         self._run(f"ALTER TABLE {self.title} RENAME TO {quoted(name)}")
 
     def _run(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        return answer(self.connection, sql, *parameters)
+        return fetch(self.connection, sql, *parameters)
 
     def _stage(self, changes: TableChanges) -> None:
         self._run(f"CREATE TEMP TABLE lake_staged ({_columns({**self.types, CHANGE: 'text'})}) ON COMMIT DROP")
@@ -155,8 +155,8 @@ class PgTable:
         with connect() as con:
             for batch in changes.batches():
                 con.register("batch", batch)
-                con.execute(self._looked_at)
-                rejected = f"SELECT image, reason FROM looked WHERE reason IS NOT NULL AND NOT {self._goes}"
+                con.execute(self._looked_sql)
+                rejected = f"SELECT image, reason FROM looked WHERE reason IS NOT NULL AND NOT {self._is_delete}"
                 for image, why in con.sql(rejected).fetchall():
                     changes.reject(key_of(image, self.table.identity), why)
                 wanted = "key_reason" if self._by_key(changes) else "reason"
@@ -168,11 +168,11 @@ class PgTable:
         return not changes.whole and not self.appends
 
     @property
-    def _goes(self) -> str:
+    def _is_delete(self) -> str:
         return "false" if self.appends else "change = 'delete'"
 
     @property
-    def _looked_at(self) -> str:
+    def _looked_sql(self) -> str:
         table = self.table
         key = [column for column in table.columns if column.name in table.identity]
         wanted = "change <> 'delete'" if table.mode == "upsert" else "true"
@@ -183,7 +183,7 @@ class PgTable:
         )
 
     def _as_texts(self, columns: Sequence[str], edition: int) -> str:
-        gone = f"(reason IS NOT NULL OR {self._goes})"
+        gone = f"(reason IS NOT NULL OR {self._is_delete})"
         extra = {EDITION: f"'{edition}'", CHANGE: "CASE WHEN reason IS NULL THEN change ELSE 'delete' END"}
         shown = []
         for column in columns:

@@ -15,7 +15,7 @@ from lake.quoting import literal, quoted
 from lake.sinks.postgres import fingerprints, values
 from lake.sinks.postgres.tables import NAME_BYTES, PgTable
 from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, TargetTable
-from lake.sources.postgres.connection import answer, connect, failed, is_passing, unavailable
+from lake.sources.postgres.connection import connect, fetch, is_transient, server_error, unavailable
 from lake.store.snapshot import Column
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class PostgresTarget:
         return f"{quoted(self.schema)}.{quoted(table.far)}"
 
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        return answer(self.connection, sql, *parameters)
+        return fetch(self.connection, sql, *parameters)
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
@@ -237,8 +237,8 @@ class PostgresTarget:
             return Unavailable(
                 f"somebody in PostgreSQL holds a lock: {message}", where=self.where, fix="try again when it is released"
             )
-        if is_passing(error):
+        if is_transient(error):
             with suppress(psycopg.Error):
                 self.close()
             return unavailable(message, self.where)
-        return failed(f"{message}{detail}", self.where)
+        return server_error(f"{message}{detail}", self.where)

@@ -58,7 +58,7 @@ class KeyChange:
         return len(self.name) + len(self.json or "")
 
 
-def put(pipe: redis.client.Pipeline, rows: Iterable[tuple[str, KeyChange]]) -> None:
+def set_rows(pipe: redis.client.Pipeline, rows: Iterable[tuple[str, KeyChange]]) -> None:
     """Add commands to a pipeline that set rows, each at a key."""
     texts = dict[str, str]()
     for key, row in rows:
@@ -99,7 +99,7 @@ class KeyStage:
     def begin(self) -> None:
         if not self.client.eval(BEGIN, 2, self.keys.staging, self.keys.switch, self.delivery):
             raise self._overtaken()
-        for some in scanned(self.client, self.keys.all_staged):
+        for some in scan_keys(self.client, self.keys.all_staged):
             if not self.client.eval(CLEAR, 1 + len(some), self.keys.staging, *some, self.delivery):
                 raise self._overtaken()
 
@@ -108,7 +108,7 @@ class KeyStage:
             some = rows[first : first + STEP]
             pipe = self.client.pipeline(transaction=False)
             pipe.get(self.keys.staging)
-            put(pipe, ((self.keys.staged(self.delivery, r.table) + r.name, r) for r in some if r.json is not None))
+            set_rows(pipe, ((self.keys.staged(self.delivery, r.table) + r.name, r) for r in some if r.json is not None))
             if gone := {self.keys.gone(self.delivery, r.table) + r.name: "" for r in some if r.json is None}:
                 pipe.mset(gone)
             self.tables |= {row.table for row in some}
@@ -164,7 +164,7 @@ def _move(client: redis.Redis, keys: RedisKeys, switch: KeySwap, found: bytes) -
 
 def _pairs(client: redis.Redis, beginning: str, other: str) -> Iterator[list[bytes]]:
     length = len(beginning.encode())
-    for some in scanned(client, beginning):
+    for some in scan_keys(client, beginning):
         yield from ([key, other.encode() + key[length:]] for key in some)
 
 
@@ -186,7 +186,7 @@ def read(client: redis.Redis, key: str) -> bytes | None:
     return found if isinstance(found, bytes) else None
 
 
-def scanned(client: redis.Redis, beginning: str) -> Iterator[list[bytes]]:
+def scan_keys(client: redis.Redis, beginning: str) -> Iterator[list[bytes]]:
     """Yield the keys with a prefix in batches. A key may come twice."""
     cursor: Any = 0
     while True:

@@ -13,7 +13,7 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.json_rows import NULL, json_rows, named_rows
 from lake.sinks.redis.keys import RedisKeys, check_table, fields, row_of
 from lake.sinks.redis.server import RedisServer
-from lake.sinks.redis.staged_swap import KeyChange, KeyStage, clear, finish, put, read, scanned
+from lake.sinks.redis.staged_swap import KeyChange, KeyStage, clear, finish, read, scan_keys, set_rows
 from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, TargetTable
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class RedisTarget:
         return found
 
     def _must_be_free(self, table: TargetTable) -> None:
-        if some := next(scanned(self.client, self.keys.rows(table.far)), None):
+        if some := next(scan_keys(self.client, self.keys.rows(table.far)), None):
             raise DeclarationError(
                 f"there are keys such as {some[0].decode(errors='replace')!r} already, and not of this sink",
                 where=self.server.where,
@@ -115,7 +115,7 @@ class RedisTarget:
     def _stale(self, delivery: SinkDelivery) -> list[bytes] | None:
         stale = list[bytes]()
         for changes in delivery.tables:
-            for some in scanned(self.client, self.keys.rows(changes.table.far)) if changes.whole else ():
+            for some in scan_keys(self.client, self.keys.rows(changes.table.far)) if changes.whole else ():
                 stale += some
                 if len(stale) > self.at_once:
                     return None
@@ -132,7 +132,7 @@ class RedisTarget:
             for some in (stale, gone):
                 if some:
                     pipe.unlink(*some)
-            put(pipe, ((self.keys.rows(row.table) + row.name, row) for row in rows if row.json is not None))
+            set_rows(pipe, ((self.keys.rows(row.table) + row.name, row) for row in rows if row.json is not None))
             pipe.set(self.keys.position, position.to_json())
             try:
                 pipe.execute()
@@ -153,7 +153,7 @@ class RedisTarget:
         is_json = table.options["form"] == "json"
         seen = set[int]()
         with self.server.translated_errors():
-            for some in scanned(self.client, beginning):
+            for some in scan_keys(self.client, beginning):
                 new = [key for key in dict.fromkeys(some) if hash(key) not in seen]
                 seen |= set(map(hash, new))
                 pipe = self.client.pipeline(transaction=False)

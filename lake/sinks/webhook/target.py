@@ -50,7 +50,7 @@ class WebhookTarget:
 
     def deliver(self, delivery: SinkDelivery) -> SinkPosition:
         delivery.check_position(self.position())
-        state = self._begun(delivery)
+        state = self._begin(delivery)
         about = DeliveryInfo(self.name, state.number, delivery.edition, delivery.cut, delivery.published_at)
         waiting = {(row.table, row.key): row for row in sent.undelivered(self.settings, self.name)}
         self._check_undelivered(waiting)
@@ -67,12 +67,12 @@ class WebhookTarget:
             rows = changed_rows(changes, about)
             for _ in islice(rows, skipped):
                 pass
-            state = self._sent(rows, _at(state, name, skipped), waiting, since)
+            state = self._send_table(rows, _at(state, name, skipped), waiting, since)
         position = delivery.position()
         sent.note(self.settings, self.name, State(position.to_json(), state.number + 1))
         return position
 
-    def _begun(self, delivery: SinkDelivery) -> State:
+    def _begin(self, delivery: SinkDelivery) -> State:
         before = sent.state(self.settings, self.name)
         digest = _digest(delivery)
         if before.underway and before.underway.edition != delivery.edition and not delivery.anew:
@@ -87,7 +87,7 @@ class WebhookTarget:
         sent.note(self.settings, self.name, begun)
         return begun
 
-    def _sent(
+    def _send_table(
         self, rows: Iterator[ChangeMessage], state: State, waiting: dict[Row, Undelivered], since: int | None
     ) -> State:
         self._noted = time.monotonic()

@@ -15,7 +15,7 @@ from lake.errors import DeclarationError
 from lake.sources.describe import topic_of
 from lake.sources.kafka.options import FACTS, TIMESTAMP, KafkaTopic
 from lake.sources.kafka.ranges import TopicOffsets
-from lake.sources.kafka.values import Decode, UndecodableError, headers_of, of_json, of_text, refused
+from lake.sources.kafka.values import Decode, UndecodableError, headers_of, of_json, of_text, undecodable_text
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -78,11 +78,15 @@ class TopicReader:
         if value is None:
             if self.topic.envelope:
                 return CONTROL
-            return TOMBSTONE if f"{FACTS}.tombstone" in self.topic.facts else refused(UNSAID, message.key() or b"")
+            return (
+                TOMBSTONE
+                if f"{FACTS}.tombstone" in self.topic.facts
+                else undecodable_text(UNSAID, message.key() or b"")
+            )
         try:
             return self.value(value, headers_of(message))
         except UndecodableError as error:
-            return refused(error, value)
+            return undecodable_text(error, value)
 
     def _fact(self, fact: str, messages: Sequence[Message], faults: dict[int, str]) -> pa.Array:
         if fact == OFFSET:
@@ -95,7 +99,7 @@ class TopicReader:
                 texts.append(self._decoded(fact, message))
             except UndecodableError as error:
                 texts.append(None)
-                faults[row] = refused(f"{fact}: {error}", message.value() or b"")
+                faults[row] = undecodable_text(f"{fact}: {error}", message.value() or b"")
         return pa.array(texts, pa.string())
 
     def _raised(self, message: Message) -> int:

@@ -143,7 +143,7 @@ class KafkaOffsets:
         return KafkaOffsets(self.cluster, topics)
 
 
-def added(position: KafkaOffsets, here: Mapping[str, TopicState]) -> dict[str, list[int]]:
+def added_partitions(position: KafkaOffsets, here: Mapping[str, TopicState]) -> dict[str, list[int]]:
     """Return the new partitions of known topics."""
     new = {
         name: sorted(set(topic.partitions) - set(position.topics[name].ranges))
@@ -206,7 +206,7 @@ def _by_text(barrier: Barrier) -> dict[str, int]:
     return {str(partition): barrier[partition] for partition in sorted(barrier)}
 
 
-def waiting(position: KafkaOffsets, here: Mapping[str, TopicState]) -> list[Range]:
+def waiting_ranges(position: KafkaOffsets, here: Mapping[str, TopicState]) -> list[Range]:
     """Return the stable ranges not read yet, by topic and partition."""
     ranges = (
         Range(name, partition, position.first(name, partition, bounds), bounds.end)
@@ -216,17 +216,17 @@ def waiting(position: KafkaOffsets, here: Mapping[str, TopicState]) -> list[Rang
     return [each for each in ranges if each.first < each.end]
 
 
-def allowed(position: KafkaOffsets, waiting: Sequence[Range]) -> list[Range]:
+def before_barriers(position: KafkaOffsets, waiting_ranges: Sequence[Range]) -> list[Range]:
     """Return the parts of `waiting` before the first barrier not reached."""
-    limits = ((each, position.taken(each.topic).limit(each.partition)) for each in waiting)
+    limits = ((each, position.taken(each.topic).limit(each.partition)) for each in waiting_ranges)
     clipped = (each if limit is None else each._replace(end=min(each.end, limit)) for each, limit in limits)
     return [each for each in clipped if each.first < each.end]
 
 
-def planned(waiting: Sequence[Range], most: int) -> list[Range]:
+def plan_ranges(waiting_ranges: Sequence[Range], most: int) -> list[Range]:
     """Return about `most` offsets of `waiting`, shared equally between partitions; unused shares go to the others."""
-    lengths = shares([each.end - each.first for each in waiting], most)
-    return [each._replace(end=each.first + length) for each, length in zip(waiting, lengths, strict=True)]
+    lengths = shares([each.end - each.first for each in waiting_ranges], most)
+    return [each._replace(end=each.first + length) for each, length in zip(waiting_ranges, lengths, strict=True)]
 
 
 def shares(wanted: Sequence[int], most: int) -> list[int]:

@@ -49,8 +49,8 @@ class KafkaSource:
         if faults := ranges.gaps(position, cluster, here, source=self.options.name, where=self.options.where):
             raise faults[0] if len(faults) == 1 else type(faults[0]).all(faults)
         position = self._with_added(position, here)
-        waiting = ranges.waiting(position, here)
-        planned = ranges.planned(ranges.allowed(position, waiting), self.options.records)
+        waiting = ranges.waiting_ranges(position, here)
+        planned = ranges.plan_ranges(ranges.before_barriers(position, waiting), self.options.records)
         taken = self._take(planned, position, spool)
         self.more = bool(taken) and [each.end for each in taken] != [each.end for each in waiting]
         if not taken:
@@ -59,7 +59,7 @@ class KafkaSource:
         return position.behind(here, taken).progress
 
     def _with_added(self, position: KafkaOffsets, here: Mapping[str, TopicState]) -> KafkaOffsets:
-        added = ranges.added(position, here)
+        added = ranges.added_partitions(position, here)
         for topic, partitions in added.items():
             logging.getLogger("lake").warning(
                 "%s: the topic %r has new partitions (%s), which are read after what the others have by now",
@@ -109,7 +109,7 @@ class KafkaSource:
         position = self._position(after)
         if ranges.gaps(position, self.cluster.id, here, source="", where=""):
             position = ranges.without_gaps(position, self.cluster.id, here)
-        waiting = ranges.waiting(position, here)
+        waiting = ranges.waiting_ranges(position, here)
         oldest = self.cluster.oldest(waiting)
         events = sum(each.end - each.first for each in waiting)
         return Lag(events=events, seconds=None if oldest is None else max(0.0, time.time() - oldest))

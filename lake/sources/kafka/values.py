@@ -42,12 +42,12 @@ class UndecodableError(Exception):
     """Bytes that are not in the declared format."""
 
 
-def refused(why: object, value: bytes) -> str:
+def undecodable_text(why: object, value: bytes) -> str:
     """Return a text that every contract rejects: the reason, and the bytes."""
-    return f"cannot be decoded: {' '.join(str(why).split())[:300]}; its bytes: {shown(value)}"
+    return f"cannot be decoded: {' '.join(str(why).split())[:300]}; its bytes: {printable(value)}"
 
 
-def shown(value: bytes) -> str:
+def printable(value: bytes) -> str:
     """Return bytes as text, with unprintable characters escaped."""
     text = value.decode("utf-8", "backslashreplace")
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -45,13 +45,13 @@ def _refused(message: str, where: str) -> LakeError:
     return Unavailable(f"PostgreSQL does not answer: {reason}", where=where, fix="try again when it does")
 
 
-def answer(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+def fetch(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
     """Return the rows of a statement; none if it has no result."""
     cursor = connection.execute(sql.encode(), parameters or None)
     return cursor.fetchall() if cursor.description else []
 
 
-def is_passing(error: psycopg.Error) -> bool:
+def is_transient(error: psycopg.Error) -> bool:
     """Return whether a retry may succeed."""
     import psycopg
 
@@ -63,6 +63,6 @@ def unavailable(message: str, where: str) -> Unavailable:
     return Unavailable(f"PostgreSQL could not answer: {message}", where=where, fix="try again")
 
 
-def failed(message: str, where: str) -> LakeError:
+def server_error(message: str, where: str) -> LakeError:
     """Return the error for any other failure of the server."""
     return LakeError(f"PostgreSQL failed: {message}", where=where, fix="see the server's log")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError, Unavailable
 from lake.sources.postgres.options import PostgresOptions
-from lake.sources.postgres.publication import REWRITTEN, Ask, PublishedTable, faults, locking, published
+from lake.sources.postgres.publication import REWRITTEN, Ask, PublishedTable, faults, lock_sql, published_tables
 from lake.sources.postgres.server import PostgresServer
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ class ExportedTables:
             yield from copy.rows()
 
 
-def fitting(ask: Ask, options: PostgresOptions, version: int) -> Mapping[str, PublishedTable]:
+def matching_tables(ask: Ask, options: PostgresOptions, version: int) -> Mapping[str, PublishedTable]:
     """Return the published tables, queried by `ask`. Raises DeclarationError for all that does not fit the streams."""
-    tables, lacking = published(ask, options.publication, version=version, where=options.where)
+    tables, lacking = published_tables(ask, options.publication, version=version, where=options.where)
     wrong = faults(tables, lacking, options)
     if wrong:
         raise DeclarationError.all(wrong)
@@ -42,7 +42,7 @@ def fitting(ask: Ask, options: PostgresOptions, version: int) -> Mapping[str, Pu
 
 
 @contextmanager
-def exporting(
+def export_tables(
     server: PostgresServer, options: PostgresOptions, streams: Sequence[str], version: int
 ) -> Iterator[ExportedTables]:
     """Yield the tables of `streams` as of one position. Waits for running transactions to end.
@@ -52,15 +52,15 @@ def exporting(
     and DeclarationError as `fitting` does.
     """
     for _ in range(ATTEMPTS):
-        with server.exported(options.slot) as (lsn, connection), server.translated_errors():
+        with server.export_snapshot(options.slot) as (lsn, connection), server.translated_errors():
             at = server.place().at
 
             def ask(sql: str, *parameters: object, of: Connection = connection) -> list[tuple[Any, ...]]:
                 return of.execute(sql.encode(), parameters).fetchall()
 
-            export = fitting(ask, options, version)
-            connection.execute(locking([export[options.tables[stream]] for stream in streams]).encode())
-            tables = fitting(ask, options, version)
+            export = matching_tables(ask, options, version)
+            connection.execute(lock_sql([export[options.tables[stream]] for stream in streams]).encode())
+            tables = matching_tables(ask, options, version)
             if not ask(REWRITTEN, [tables[options.tables[stream]].id for stream in streams]):
                 yield ExportedTables(lsn, at, tables, connection)
                 return

@@ -34,7 +34,7 @@ def place(lsn: int, era: int = 0) -> int:
     return (era << ERA_BITS) + lsn
 
 
-def shown(lsn: int) -> str:
+def lsn_text(lsn: int) -> str:
     """Return an LSN as PostgreSQL writes it."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
@@ -103,11 +103,11 @@ class Images:
         ]
         return "{" + ",".join(parts) + "}"
 
-    def moved(self, old: Row, new: Row) -> bool:
+    def key_changed(self, old: Row, new: Row) -> bool:
         return any(old[at] != new[at] for at in self.key)
 
 
-def completed(new: Row, old: Row) -> Row:
+def fill_unchanged(new: Row, old: Row) -> Row:
     """Return `new` with UNCHANGED values taken from the whole row `old`."""
     return tuple(before if value is UNCHANGED else value for value, before in zip(new, old, strict=True))
 
@@ -125,14 +125,14 @@ def changes(message: Insert | Update | Delete, images: Images) -> Sequence[Chang
     if old is None:
         return (("u", "null", images.whole(new)),)
     if message.whole:
-        new = completed(new, old)
+        new = fill_unchanged(new, old)
     else:
         new = tuple(
             before if value is UNCHANGED and kept else value
             for value, before, kept in zip(new, old, images.of_identity, strict=True)
         )
     before = images.whole(old) if message.whole else "null"
-    if not images.moved(old, new):
+    if not images.key_changed(old, new):
         return (("u", before, images.whole(new)),)
     gone = before if message.whole else images.identity(old)
     return ("d", gone, "null"), ("c", "null", images.whole(new))

@@ -92,12 +92,12 @@ class PublishedTable:
         return f"{only}{quoted_name(self.schema)}.{quoted_name(self.name)}"
 
 
-def locking(tables: Sequence[PublishedTable]) -> str:
+def lock_sql(tables: Sequence[PublishedTable]) -> str:
     """Return SQL that locks tables against TRUNCATE and ALTER until the transaction ends; writes are allowed."""
     return f"LOCK TABLE {', '.join(table.relation for table in tables)} IN ACCESS SHARE MODE"
 
 
-def published(
+def published_tables(
     ask: Ask, publication: str, *, version: int, where: str
 ) -> tuple[Mapping[str, PublishedTable], Sequence[str]]:
     """Return the tables of a publication by "schema.table", and the operations that it omits.

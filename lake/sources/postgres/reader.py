@@ -17,13 +17,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError, Unavailable
-from lake.sources.postgres.copies import exporting, fitting
+from lake.sources.postgres.copies import export_tables, matching_tables
 from lake.sources.postgres.gaps import MissedChange, PostgresPosition, gaps, of_slot
-from lake.sources.postgres.messages import CommitMoment, read_lsn, shown
+from lake.sources.postgres.messages import CommitMoment, lsn_text, read_lsn
 from lake.sources.postgres.options import PostgresOptions
 from lake.sources.postgres.publication import PublishedTable
 from lake.sources.postgres.server import PLUGIN, PostgresServer, ReplicationSlot, ServerPosition
-from lake.sources.postgres.transactions import ChangeContext, RecordBuffer, Transactions, copied
+from lake.sources.postgres.transactions import ChangeContext, RecordBuffer, Transactions, copy_messages
 from lake.sources.source import Gap, Lag, Progress, SourceRecord, Spool
 
 if TYPE_CHECKING:
@@ -86,18 +86,18 @@ class PostgresSource:
             taken, whole = self._changes(known, place, spool, place.flushed, self.options.changes)
             if not whole:
                 self.more = True
-                return known.moved(shown(taken.end), place.at).progress
+                return known.moved(lsn_text(taken.end), place.at).progress
             upto = max(place.flushed, taken.end)
             if taken.records and not self._uncopied(known):
-                return known.moved(shown(upto), place.at).progress
+                return known.moved(lsn_text(upto), place.at).progress
         if uncopied := self._uncopied(known):
             if not self.options.snapshot:
-                entries = {stream: self._entry(stream, tables, shown(upto)) for stream in uncopied}
-                return known.with_copies(entries).moved(shown(upto), place.at).progress
-            return self._with_copies(replace(known, to=shown(upto)), known.to, place, uncopied, spool)
+                entries = {stream: self._entry(stream, tables, lsn_text(upto)) for stream in uncopied}
+                return known.with_copies(entries).moved(lsn_text(upto), place.at).progress
+            return self._with_copies(replace(known, to=lsn_text(upto)), known.to, place, uncopied, spool)
         behind, since = upto - read_lsn(known.to), timedelta(microseconds=place.at - known.at)
         moves = behind >= IDLE_BYTES or (behind > 0 and since >= IDLE)
-        return known.moved(shown(upto), place.at).progress if moves else None
+        return known.moved(lsn_text(upto), place.at).progress if moves else None
 
     def read_upto(self, after: Progress, lsn: str, spool: Spool) -> Progress:
         place, tables = self._look_up()
@@ -108,7 +108,7 @@ class PostgresSource:
                 f"{', '.join(uncopied)}: not copied yet", where=self.options.where, fix="lake ingest, and try again"
             )
         taken, _ = self._changes(known, place, spool, read_lsn(lsn), None)
-        return known.moved(shown(max(read_lsn(lsn), taken.end, read_lsn(known.to))), place.at).progress
+        return known.moved(lsn_text(max(read_lsn(lsn), taken.end, read_lsn(known.to))), place.at).progress
 
     @contextmanager
     def rows(self, stream: str, *, era: int = 0) -> Iterator[PostgresRows]:
@@ -117,12 +117,12 @@ class PostgresSource:
         Waits for running transactions to end. Raises Unavailable.
         """
         place = self._server.place()
-        with exporting(self._server, self.options, [stream], place.version) as exported:
+        with export_tables(self._server, self.options, [stream], place.version) as exported:
             table = exported.tables[self.options.tables[stream]]
             moment = CommitMoment(exported.lsn, exported.at, era)
-            pairs = copied(self._reading(place, era), table, exported.rows(table), moment, again=False)
+            pairs = copy_messages(self._reading(place, era), table, exported.rows(table), moment, again=False)
             records = (SourceRecord(text, name) for text, name in pairs)
-            yield PostgresRows(shown(exported.lsn), datetime.fromtimestamp(exported.at / 1_000_000, UTC), records)
+            yield PostgresRows(lsn_text(exported.lsn), datetime.fromtimestamp(exported.at / 1_000_000, UTC), records)
 
     def copy_again(self, after: Progress, streams: Iterable[str]) -> Progress:
         """Return a position from which the next read copies these tables again.
@@ -185,17 +185,17 @@ class PostgresSource:
             begin = self._server.create_slot(name)
         else:
             begin = max(place.flushed, slot.confirmed or 0)  # without decoding
-            self._server.advance(name, shown(begin))
+            self._server.advance(name, lsn_text(begin))
         another = (known.system, known.timeline) != (place.system, place.timeline) or place.flushed < read_lsn(known.to)
         known = replace(known, system=place.system, timeline=place.timeline, era=known.era + another)
-        return known.moved(shown(begin), place.at).progress
+        return known.moved(lsn_text(begin), place.at).progress
 
     def close(self) -> None:
         self._server.close()
 
     def _look_up(self) -> tuple[ServerPosition, Mapping[str, PublishedTable]]:
         place = self._server.place()
-        return place, fitting(self._server.rows, self.options, place.version)
+        return place, matching_tables(self._server.rows, self.options, place.version)
 
     def _known(self, after: Progress) -> PostgresPosition:
         known = PostgresPosition.of(after)
@@ -236,12 +236,12 @@ class PostgresSource:
         begin = self._server.create_slot(self.options.slot) if slot is None else slot.confirmed
         assert begin is not None
         known = PostgresPosition(
-            place.system, place.timeline, 0, self.options.slot, shown(begin), shown(begin), place.at, {}
+            place.system, place.timeline, 0, self.options.slot, lsn_text(begin), lsn_text(begin), place.at, {}
         )
         if self.options.snapshot:
             return self._with_copies(known, None, place, self.streams, spool)
         return known.with_copies(
-            {stream: self._entry(stream, tables, shown(begin)) for stream in self.streams}
+            {stream: self._entry(stream, tables, lsn_text(begin)) for stream in self.streams}
         ).progress
 
     def _check_slot(self, slot: ReplicationSlot, place: ServerPosition) -> None:
@@ -261,18 +261,20 @@ class PostgresSource:
     def _with_copies(
         self, known: PostgresPosition, begin: str | None, place: ServerPosition, uncopied: Sequence[str], spool: Spool
     ) -> Progress:
-        with exporting(self._server, self.options, uncopied, place.version) as exported:
+        with export_tables(self._server, self.options, uncopied, place.version) as exported:
             if any(entry["since"] for entry in known.tables.values()):
                 self._changes(known, place, spool, exported.lsn, None)
             reading, moment = self._reading(place, known.era), CommitMoment(exported.lsn, exported.at, known.era)
             entries, columns = {}, RecordBuffer(spool)
             for stream in uncopied:
                 table = exported.tables[self.options.tables[stream]]
-                for text, name in copied(reading, table, exported.rows(table), moment, again=stream in known.tables):
+                for text, name in copy_messages(
+                    reading, table, exported.rows(table), moment, again=stream in known.tables
+                ):
                     columns.put(stream, text, name)
                 columns.flush()
-                entries[stream] = self._entry(stream, exported.tables, shown(exported.lsn))
-        moved = known.with_copies(entries).moved(shown(exported.lsn), exported.at)
+                entries[stream] = self._entry(stream, exported.tables, lsn_text(exported.lsn))
+        moved = known.with_copies(entries).moved(lsn_text(exported.lsn), exported.at)
         return replace(moved, begin=begin or moved.to).progress
 
     def _changes(
@@ -286,7 +288,7 @@ class PostgresSource:
         since = {stream: read_lsn(entry["since"]) for stream, entry in known.tables.items() if entry["since"]}
         while True:
             taken = Transactions(self._reading(place, known.era), spool, after=read_lsn(known.to), since=since)
-            taken.take(self._server.peek(self.options.slot, self.options.publication, shown(upto), limit))
+            taken.take(self._server.peek(self.options.slot, self.options.publication, lsn_text(upto), limit))
             taken.finish()
             self._refuse([*of_slot(known, self._server.slot(self.options.slot), self.options.slot)])
             whole = limit is None or taken.messages < limit
@@ -297,7 +299,7 @@ class PostgresSource:
     def _reading(self, place: ServerPosition, era: int) -> ChangeContext:
         options = self.options
         streams = {table: (stream, options.contracts[stream]) for stream, table in options.tables.items()}
-        return ChangeContext(options.name, place.database, era, streams, self._server.declared)
+        return ChangeContext(options.name, place.database, era, streams, self._server.types)
 
     def _uncopied(self, known: PostgresPosition) -> list[str]:
         return [stream for stream in self.streams if not known.tables.get(stream, {}).get("since")]

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.sources.postgres.connection import connect, failed, is_passing, unavailable
+from lake.sources.postgres.connection import connect, is_transient, server_error, unavailable
 from lake.sources.postgres.messages import read_lsn
 from lake.sources.postgres.values import BUILT_IN, SETTINGS, PgType
 from lake.sources.source import Gap
@@ -182,7 +182,7 @@ class PostgresServer:
             if self._open is not None and not self._open.closed:
                 self.rows(limit, SESSION["statement_timeout"])
 
-    def declared(self, types: Sequence[int]) -> dict[int, PgType]:
+    def types(self, types: Sequence[int]) -> dict[int, PgType]:
         wanted = set(types) - self._types.keys() - BUILT_IN.keys()
         while wanted:
             answer = [PgType(*row) for row in self._query_aside(TYPES, sorted(wanted))]
@@ -198,7 +198,7 @@ class PostgresServer:
             return other.execute(sql, parameters).fetchall()
 
     @contextmanager
-    def exported(self, slot: str) -> Iterator[tuple[int, Connection]]:
+    def export_snapshot(self, slot: str) -> Iterator[tuple[int, Connection]]:
         """Yield an LSN, and a connection whose snapshot has exactly the transactions committed before it.
 
         A temporary slot provides both. Waits for running transactions to end. Raises Unavailable.
@@ -251,11 +251,11 @@ class PostgresServer:
         if error.sqlstate == IN_USE:
             fix = "another process reads it: end that one, or try again when it is done"
             return Unavailable(f"the slot is in use: {message}", where=self.where, fix=fix)
-        if is_passing(error):
+        if is_transient(error):
             with suppress(psycopg.Error):
                 self.close()
             return unavailable(message, self.where)
-        return failed(message, self.where)
+        return server_error(message, self.where)
 
 
 def _settle(connection: Connection) -> None:

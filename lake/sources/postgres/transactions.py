@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
-from lake.sources.postgres.messages import COPIED, DUMPED, CommitMoment, Images, changes, head, message, shown
+from lake.sources.postgres.messages import COPIED, DUMPED, CommitMoment, Images, changes, head, lsn_text, message
 from lake.sources.postgres.pgoutput import Begin, Commit, Decoded, Delete, Insert, PgRelation, Truncate, Update, decode
 from lake.sources.postgres.publication import PublishedTable
 from lake.sources.postgres.values import PgType, codec
@@ -37,7 +37,7 @@ class ChangeContext:
         return {name: contract.field(name).names for name in contract.key}
 
     def place(self, lsn: int, last: object) -> str:
-        return f"{shown(lsn)}#{last}" if not self.era else f"{self.era}:{shown(lsn)}#{last}"
+        return f"{lsn_text(lsn)}#{last}" if not self.era else f"{self.era}:{lsn_text(lsn)}#{last}"
 
 
 @dataclass
@@ -168,7 +168,7 @@ class Transactions:
         self.records += 1
 
 
-def copied(
+def copy_messages(
     reading: ChangeContext,
     table: PublishedTable,
     rows: Iterable[Sequence[str | None]],

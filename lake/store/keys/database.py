@@ -79,7 +79,7 @@ class KeyDatabase:
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
         try:
-            from lake.sources.postgres.connection import connect, is_passing, unavailable
+            from lake.sources.postgres.connection import connect, is_transient, unavailable
         except ImportError as error:
             raise DeclarationError(
                 f"keys in PostgreSQL need {error.name}", where=self.where, fix=install("postgres")
@@ -91,7 +91,7 @@ class KeyDatabase:
                 yield connection
         except psycopg.Error as error:
             reason = first_line(error)
-            if is_passing(error):
+            if is_transient(error):
                 raise unavailable(reason, self.where) from None
             fix = f"have the role own the schema {SCHEMA}, or make it; where its tables are lost, {COPY}"
             raise DeclarationError(f"the key store cannot be read: {reason}", where=self.where, fix=fix) from None
