@@ -212,6 +212,7 @@ class _Work:
             for file in stale:
                 must_hold(self.project.settings, place.lease)
                 file.delete()
+            place.path.storage.delete_empty_folders(place.path.url)
 
     def _affordable(self, due: Iterable[Part]) -> list[Part]:
         """Those of the parts that the call's bytes are enough for; the first of all in any case."""

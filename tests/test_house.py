@@ -12,12 +12,12 @@ MOST = {
     "packages on the main floor": 20,
     "files on the main floor": 28,
     "import layers": 32,
-    "modules over 400 lines": 7,
-    "functions over 40 lines": 25,
-    "functions of more than 6 parameters": 21,
-    "class names of two or more classes": 59,
-    "may_tear elsewhere": 12,
-    "by_spark elsewhere": 5,
+    "modules over 400 lines": 5,
+    "functions over 40 lines": 11,
+    "functions of more than 6 parameters": 14,
+    "class names of two or more classes": 7,
+    "may_tear elsewhere": 10,
+    "by_spark elsewhere": 0,
 }
 """Upper bounds of figures of this repository. A change may lower them, and raises none."""
 

@@ -65,7 +65,7 @@ class StagingTable:
     def delete_log(self) -> None:
         """Delete its log, which nobody needs after the commit."""
         log = self.path / "_delta_log"
-        log.storage.delete_all([(log / entry.name).url for entry in list(log.list(deep=True))])
+        log.storage.delete_folder(log.url)
 
     def _committed(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         with suppress(FileNotFoundError):

@@ -1,8 +1,8 @@
-"""Who is at work on a warehouse: each running command keeps a small file locked, which the kernel lets go at its death.
+"""List of the processes of this machine at work on a warehouse: each locks a small file, until the kernel unlocks it.
 
-`lake maintain` deletes nothing that could be read when the oldest of them began: so a query, a batch and a rebuild find
+`lake maintain` deletes nothing that could be read when the oldest of them began: a query, a batch and a rebuild find
 every file of what they started from, however long they take. Processes of other machines, which a warehouse in a bucket
-may have, are not listed: for their sake it deletes nothing there that is younger than `keep_days`.
+may have, are not listed: there it deletes nothing that was replaced within the last `keep_days`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from lake.store.warehouse import Warehouse
 _own: dict[Path, tuple[int, str]] = {}
 """This process's own file in a folder: its descriptor, which is locked, and its name."""
 _shown: dict[Path, dict[str, object]] = {}
-"""What this process says there."""
+"""Its entry there."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """A process at work since `since`: what it runs, and the edition it reads where it keeps to one.
+    """A process at work since `since`, and the edition it reads if it keeps to one.
 
-    `seen` is the newest edition that there was when it began, 0 where that is not known.
+    `seen` is the newest edition that existed when it began, 0 if that is not known.
     """
 
     pid: int
@@ -49,9 +49,10 @@ class Running:
 
 
 def begin(settings: Settings, command: str, *, edition: int | None = None) -> None:
-    """Makes this process known as one at work, from now until it ends; once is enough.
+    """List this process as one at work, from now until it ends; once is enough.
 
-    A warehouse that this process may not write to has no such list; one that is not there yet, from its first lease on.
+    It is not listed if it may not write to the warehouse. If there is no warehouse yet, it is listed from its first
+    lease on.
     """
     _shown.setdefault(_folder(settings), {"pid": os.getpid(), "command": command, "edition": edition})
     if settings.store or settings.warehouse_path.is_dir():
@@ -59,7 +60,7 @@ def begin(settings: Settings, command: str, *, edition: int | None = None) -> No
 
 
 def join(settings: Settings) -> None:
-    """Puts this process on the list of the warehouse, which is there, if it has begun and is not on it."""
+    """Add this process to the list of the warehouse, which exists, if it has begun and is not on it."""
     folder = _folder(settings)
     if folder not in _shown or folder in _own:
         return
@@ -70,21 +71,21 @@ def join(settings: Settings) -> None:
 
 @dataclass(frozen=True)
 class Moment:
-    """What there was to read at `time`, and what this process `said` of itself; `up` is by a clock nobody can set."""
+    """The moment since which this process reads: its `entry` in the list, and `up`, by a clock nobody can set."""
 
-    said: Mapping[str, object]
+    entry: Mapping[str, object]
     time: float
     up: float
 
     @property
     def text(self) -> str:
-        return json.dumps({**self.said, "up": self.up})
+        return json.dumps({**self.entry, "up": self.up})
 
 
 def moment(settings: Settings) -> Moment:
-    """What there is to read now. This process has begun."""
+    """Return the present moment. This process has begun."""
     seen = 0
-    with suppress(Exception):  # a damaged book is told by whoever reads it
+    with suppress(Exception):  # its readers report a damaged book
         book = Warehouse(settings).book("editions")
         head = delta.head(book.path, book.app)
         seen = head.data["edition"]["number"] if head else 0
@@ -92,7 +93,7 @@ def moment(settings: Settings) -> Moment:
 
 
 def _locked(folder: Path, text: str, mode: int) -> tuple[int, str]:
-    """A new file in `folder`, locked, its descriptor and its name; none is left where the disk is full."""
+    """Return the descriptor and the name of a new locked file in `folder`. It is deleted if the disk is full."""
     descriptor, name = tempfile.mkstemp(prefix=f"{os.getpid()}.", dir=folder)
     try:
         os.fchmod(descriptor, mode)
@@ -108,7 +109,7 @@ def _locked(folder: Path, text: str, mode: int) -> tuple[int, str]:
 
 @atexit.register
 def end() -> None:
-    """Takes this process off every list; what one that is killed leaves there, the next `others` removes."""
+    """Remove this process from every list. If it is killed, the next call of `others` does so."""
     _shown.clear()
     while _own:
         _, (descriptor, name) = _own.popitem()
@@ -117,7 +118,7 @@ def end() -> None:
 
 
 def renew(settings: Settings, since: Moment | None = None) -> None:
-    """Says that this process reads nothing older than what there was at a moment, by default now."""
+    """Record that this process reads nothing older than what existed at a moment, by default now."""
     folder = _folder(settings)
     if own := _own.get(folder):
         since = since or moment(settings)
@@ -144,7 +145,7 @@ def _folder(settings: Settings) -> Path:
 
 @contextmanager
 def _listed(folder: Path) -> Iterator[None]:
-    """Nobody comes or goes meanwhile: whoever is not listed yet will read what there is afterwards."""
+    """Lock the list: a process that is not on it yet will read what exists afterwards."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -154,7 +155,7 @@ def _listed(folder: Path) -> Iterator[None]:
 
 
 def _running(file: Path) -> Running | None:
-    """Whose `file` it is; None for a dead process, whose file goes."""
+    """Return the process that locks `file`; delete the file and return None if it is dead."""
     with file.open("rb") as open_file:
         try:
             fcntl.flock(open_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -162,7 +163,7 @@ def _running(file: Path) -> Running | None:
             note = json.loads(open_file.read())
             began = datetime.fromtimestamp(os.fstat(open_file.fileno()).st_mtime, UTC)
             age = timedelta(seconds=max(time.monotonic() - note.pop("up"), 0)) if "up" in note else timedelta()
-            # The earlier of both: somebody may have set the clock since.
+            # The earlier of both: the clock may have been set since.
             return Running(**note, since=min(began, datetime.now(UTC) - age))
         file.unlink()
         return None

@@ -13,6 +13,7 @@ commit is made to the version it has read or fails; before it deletes files it a
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import re
@@ -255,3 +256,6 @@ class Keeper:
         with suppress(LakeError, OSError):
             for storage, files in groupby(old, lambda file: file.storage):
                 storage.delete_all([file.url for file in files])
+
+
+atexit.register(Keeper.tidy)

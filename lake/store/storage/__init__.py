@@ -77,6 +77,14 @@ class Storage(Protocol):
     def delete_all(self, urls: Sequence[str]) -> None:
         """Deletes files, which may be gone already, in any order."""
 
+    def delete_empty_folders(self, url: str) -> None:
+        """Delete the folders below a folder that have no file, if this storage has folders."""
+        del url
+
+    def delete_folder(self, url: str) -> None:
+        """Delete a folder and all files below it."""
+        self.delete_all([f"{url}/{entry.name}" for entry in self.list(url, deep=True)])
+
     def head(self, url: str) -> Entry | None:
         """The file at `url`; None where there is none."""
 
@@ -137,6 +145,15 @@ class LocalFolder(Storage):
     def delete_all(self, urls: Sequence[str]) -> None:
         for url in urls:
             self.delete(url)
+
+    def delete_empty_folders(self, url: str) -> None:
+        for folder, _, files in os.walk(url, topdown=False):
+            if not files and folder != url:
+                with suppress(OSError):  # it has a folder with files
+                    os.rmdir(folder)
+
+    def delete_folder(self, url: str) -> None:
+        shutil.rmtree(url)
 
     def head(self, url: str) -> Entry | None:
         try:
