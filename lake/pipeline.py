@@ -18,7 +18,7 @@ from lake.alerts import tell as tell_alerts
 from lake.config import Settings
 from lake.contracts.contract import Contract, sound_contracts
 from lake.engine.advance import advance_all
-from lake.engine.write import Advanced
+from lake.engine.verbs import Advanced
 from lake.erasure import forget as erasure
 from lake.erasure.forget import ErasureResult, LostKeysResult
 from lake.erasure.purge import purge

@@ -26,8 +26,8 @@ RAISED_BY = {
     "Pattern": ("kinds/pattern", "kinds/steps", "kinds/finality"),
     "View": ("kinds/view",),
     "declarations": (
-        *("declaration", "kinds/columns", "jobfile", "job_loader", "evaluation/function_output", "evaluation/validate"),
-        *("evaluation/determinism", "evaluation/unique", "kinds/sql/rounding"),
+        *("declaration", "kinds/columns", "jobfile", "job_loader", "evaluation/function", "evaluation/faults"),
+        *("evaluation/analysis", "evaluation/compare", "kinds/sql/rounding"),
     ),
 }
 """The modules whose errors a page lists."""

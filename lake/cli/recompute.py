@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lake.engine.plan_diff import TableChange
-    from lake.engine.write import Advanced
+    from lake.engine.verbs import Advanced
     from lake.evaluation.inputs import Inputs
     from lake.project import Project
 
@@ -142,8 +142,7 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
         lambda: connect(shell),
         declared,
         declaration,
-        first,
-        last,
+        (first, last),
         dry_run=dry_run,
         tell=lambda advanced: shell.report(line(advanced)),
     )

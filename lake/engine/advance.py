@@ -8,14 +8,13 @@ from functools import partial
 
 from lake.declaration import Declaration
 from lake.engine.incremental import difference
-from lake.engine.scheduler import after_inputs
-from lake.engine.verbs import books
-from lake.engine.widening import must_have
-from lake.engine.write import Advanced, first_rows, recorded, same_definition, write, write_all, writing
+from lake.engine.table_columns import must_have
+from lake.engine.verbs import Advanced, after_inputs, books, recorded, same_definition, writing
+from lake.engine.write import first_rows, write, write_all
 from lake.evaluation.affected_keys import affected_keys
+from lake.evaluation.analysis import analyse
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
-from lake.evaluation.validate import analyse
 from lake.store import delta
 from lake.store.ledger import runs
 from lake.store.ledger.editions import EDITIONS
@@ -27,10 +26,10 @@ from lake.store.voids import ERASURES
 
 @books("advance")
 def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
-    """Brings one table to the cut in one commit; does nothing where it is there already.
+    """Bring one table to the cut in one commit; do nothing if it is there already.
 
-    Raises DeclarationError for a changed definition or an input that is not at the cut, QualityError where the gate
-    stopped the new rows, Unavailable where another writer was first.
+    Raises DeclarationError for a changed definition or an input that is not at the cut, QualityError if the gate
+    stopped the new rows, Unavailable if another writer was first.
     """
     began = time.monotonic()
     with writing(inputs, declaration) as evaluation:
@@ -49,7 +48,7 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
 
 @view()
 def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Advanced], None]) -> list[Advanced]:
-    """Brings the named tables (default: all) to the cut, as `after_inputs` orders them."""
+    """Bring the named tables (default: all) to the cut, in the order of `after_inputs`."""
     settings = inputs.project.settings
     books = (book.location(settings).path for book in (EDITIONS, ERASURES))
     logs = (Log(settings, stream).path for stream in inputs.cut.batches)
@@ -66,7 +65,7 @@ def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Ad
 
 
 def _is_current(evaluation: Evaluation) -> bool:
-    """Whether the table already follows from what its inputs are at the cut, or beyond it."""
+    """Return whether the table already follows from its inputs at the cut, or a later one."""
     inputs, head = evaluation.inputs, evaluation.since
     if head.cut != inputs.cut.number:
         return head.cut > inputs.cut.number

@@ -1,7 +1,7 @@
-"""Tables at a cut, whether or not an edition of it is kept: evaluated from the logs into a folder of their own.
+"""Tables at a cut, even if no edition of it is kept: evaluated from the logs into a folder of their own.
 
-Definitions and contracts are those of now. The cut's batches count, without what its voids take back; of people who
-were forgotten since, nothing personal is read.
+Definitions and contracts are the current ones. The batches are those of the cut, without the events that its voids take
+back. Personal fields of people who were forgotten since are not read.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from tempfile import TemporaryDirectory
 
 from lake import file_modes
 from lake.declaration import Declaration
+from lake.engine.table_columns import meanings
 from lake.engine.write import arrow_types
 from lake.errors import DeclarationError, did_you_mean
+from lake.evaluation.analysis import analyse
 from lake.evaluation.columns import recorded
+from lake.evaluation.compare import checked
+from lake.evaluation.faults import Tracing, python_faults
 from lake.evaluation.inputs import Inputs
-from lake.evaluation.meaning import meanings
-from lake.evaluation.shared import sharing
-from lake.evaluation.unique import check_unique, unique
-from lake.evaluation.validate import Tracing, analyse, python_faults
+from lake.evaluation.rows import Rows
 from lake.explain import causes
 from lake.ingest import integrity
 from lake.kinds.columns import visible
@@ -35,7 +36,7 @@ from lake.session import shares_disk
 from lake.store import commit
 from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.log import Log
-from lake.store.scan import Scan, to_arrow
+from lake.store.scan import Scan
 from lake.store.snapshot import published
 from lake.store.table_head import TableHead
 from lake.text import counted
@@ -43,7 +44,7 @@ from lake.text import counted
 
 @dataclass(frozen=True)
 class Cost:
-    """What an evaluation reads: `events` of the logs of `streams`, in files of so many `bytes`."""
+    """Data that an evaluation reads: `events` of the logs of `streams`, in files of `bytes`."""
 
     streams: tuple[str, ...]
     events: int
@@ -54,7 +55,7 @@ class Cost:
 
 
 def cost_of(inputs: Inputs, tables: Iterable[Declaration]) -> Cost:
-    """What evaluating `tables` from the logs reads."""
+    """Return how much evaluating `tables` from the logs reads."""
     settings, batches = inputs.project.settings, inputs.cut.batches
     streams = sorted({stream for table in tables for stream in inputs.project.logs(table)})
     bounds = {stream: {"_batch": (1, batches[stream])} for stream in streams if batches.get(stream)}
@@ -64,9 +65,9 @@ def cost_of(inputs: Inputs, tables: Iterable[Declaration]) -> Cost:
 
 @contextmanager
 def reading(inputs: Inputs, query: str, *, tell: Callable[[str], None]) -> Iterator[EditionReader]:
-    """What `query` may read at the cut; the tables that it names are evaluated first, into a folder that goes after.
+    """Yield a reader for `query` at the cut. The tables that it names are evaluated first, into a temporary folder.
 
-    Raises DeclarationError where it names nothing, and as `rebuild` does.
+    Raises DeclarationError if it names no table, and as `rebuild` does.
     """
     project, cut = inputs.project, inputs.cut
     settings = project.settings
@@ -86,9 +87,9 @@ def reading(inputs: Inputs, query: str, *, tell: Callable[[str], None]) -> Itera
 
 
 def build_to(inputs: Inputs, names: Iterable[str], folder: Path, *, tell: Callable[[str], None]) -> Edition:
-    """Evaluates tables into `folder`, new or empty, where they are Delta tables: `gold/carrier_daily`.
+    """Evaluate tables into `folder`, new or empty, as Delta tables: `gold/carrier_daily`.
 
-    It appears whole or not at all. Raises DeclarationError where it cannot be there, and as `rebuild` does.
+    The folder appears whole or not at all. Raises DeclarationError if it cannot be created, and as `rebuild` does.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "the folder is not empty" if folder.is_dir() else "this is not a folder"
@@ -106,7 +107,7 @@ def build_to(inputs: Inputs, names: Iterable[str], folder: Path, *, tell: Callab
 
 
 def build(inputs: Inputs, names: Iterable[str], folder: Path, *, tell: Callable[[str], None]) -> Edition:
-    """Evaluates the named tables (default: all) into `folder`, as an edition that has no number."""
+    """Evaluate the named tables (default: all) into `folder`, as an edition without a number."""
     picked, cut = inputs.project.pick(names), inputs.cut
     if not shares_disk(inputs.project.settings):
         raise DeclarationError(
@@ -119,7 +120,7 @@ def build(inputs: Inputs, names: Iterable[str], folder: Path, *, tell: Callable[
     tell(f"recomputing {what}, {how}: reads {cost_of(inputs, picked)}")
     inputs.declared |= set(inputs.project.tables)
     inputs.sound |= integrity.must_be_whole(inputs.project, picked)
-    with sharing(inputs, picked):
+    with inputs.sharing(picked):
         tables = {table.name: _built(inputs, table, folder) for table in picked}
     return Edition(0, cut.number, tables, datetime.now(UTC))
 
@@ -135,12 +136,9 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
         given = {source.name: inputs.columns(source) for source in declaration.inputs}
         columns = recorded(given, analyse(inputs, declaration))
         frame = inputs.evaluate(declaration)
-        frame = frame.select(*visible(frame.columns))
+        rows = Rows(frame).select(visible(frame.columns))
         events = sum(Log(settings, stream).head_at(cut.batches.get(stream, 0)).events for stream in streams)
-        if events <= settings.small_diff_rows:
-            check_unique(declaration, rows := to_arrow(frame))
-        else:
-            rows = unique(frame, declaration.kind.identity)
+        rows = checked(declaration, Rows(rows.arrow()) if events <= settings.small_diff_rows else rows)
         table.create(arrow_types(rows), description=declaration.doc)
         head = TableHead(
             table.standing(),
@@ -152,7 +150,7 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
             voids=cut.voids,
         )
         comments = meanings(inputs, declaration, columns)
-        position = commit.replace(table, rows, declaration.kind.identity, head.committed, meanings=comments)
+        position = commit.replace(table, rows.held, declaration.kind.identity, head.committed, meanings=comments)
         at_work.rows = table.rows(position.version)
     entry = f"{declaration.layer}/{declaration.name}"
     return EditionTable(declaration.layer, entry, position.version, head.fingerprint, at_work.rows)

@@ -1,49 +1,56 @@
-"""Backfill: evaluate the keys again that have events in a range of event time, and let derived tables follow."""
+"""Backfill: evaluate the keys again that have events in a range of event time, and advance the tables below."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from datetime import datetime
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
-from lake.declaration import Declaration
+from lake import cost
+from lake.declaration import Declaration, Input
 from lake.engine.advance import advance
 from lake.engine.incremental import difference
-from lake.engine.pending_change import of_diff
+from lake.engine.pending_change import Change, of_diff
 from lake.engine.rebuild import finish
-from lake.engine.widening import must_have
-from lake.engine.write import Advanced, same_definition, writing
+from lake.engine.table_columns import must_have
+from lake.engine.verbs import Advanced, same_definition, writing
 from lake.errors import Unavailable
+from lake.evaluation.affected_keys import ALL, NOTHING, Keys, by_inputs, reached
+from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.pruning import read_at
-from lake.evaluation.time_range import Between
+from lake.evaluation.rows import Rows
 from lake.graph import graph
 from lake.ingest import integrity
 from lake.progress import step
 from lake.project import Project
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.runs import failing
+from lake.store.scan import Span
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
 
 
-def backfill(  # noqa: PLR0913 the range of one table, and how to tell of it
+def backfill(  # noqa: PLR0913 the range of one table, and how to report on it
     connect: Callable[[], SparkSession],
     project: Project,
     declaration: Declaration,
-    start: datetime,
-    end: datetime,
+    times: tuple[datetime, datetime],
     *,
     dry_run: bool = False,
     tell: Callable[[Advanced], None],
 ) -> list[Advanced]:
-    """Makes the keys right that have an event with start <= time < end, at the table's own cut, in one commit.
+    """Correct the keys with an event at times[0] <= time < times[1], at the table's own cut, in one commit.
 
-    Tables derived from it follow at that cut, those that are there; a dry run leaves them out. Raises DeclarationError
-    where the table was never built, by another definition, or from no log with event time.
+    Built tables that are derived from it are advanced at that cut, unless it is a dry run. Raises DeclarationError if
+    the table was never built, was built by another definition, or reads no log with event time.
     """
     if not any(project.contracts[stream].time for stream in project.logs(declaration)):
         raise declaration.fault("none of its logs has event time", fix=f"lake rebuild {declaration.name}")
@@ -53,29 +60,110 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to tell of it
     if head is None:
         raise declaration.fault("has not been built yet", fix=f"lake advance {declaration.name}")
     inputs = Inputs(connect, project, get_cut(project.settings, head.cut))
-    between = Between(inputs, start, end)
-    if between.suffice(declaration):
-        integrity.must_be_whole_at(project, dict.fromkeys(project.logs(declaration), between.times))
-    else:
-        inputs.sound |= integrity.must_be_whole(project, [declaration])
+    between = Between(inputs, *times)
+    between.check_logs(declaration)
     with step("backfill", declaration.name) as work, book, writing(inputs, declaration) as evaluation:
-        if evaluation.since.cut != inputs.cut.number:
-            raise Unavailable(f"{declaration.name} is being advanced", fix="run the command again")
-        same_definition(project, declaration, evaluation.since)
-        must_have(evaluation)
-        affected = between.affected_keys(declaration)
-        if affected.rows is not None and not inputs.sound:
-            integrity.must_be_whole_at(project, read_at(inputs, declaration, affected.rows), known=between.times)
-        change = of_diff(evaluation, difference(evaluation, affected))
-        done: list[Advanced] = [finish(change, began, verb="backfill", dry_run=dry_run)]
-        work.rows = done[0].rows
-    tell(done[0])
-    if dry_run:
-        return done
-    for name in graph(project).below(declaration.name):
-        child = project.tables[name]
-        head = project.table(child).head()
+        done = finish(_change(evaluation, between), began, verb="backfill", dry_run=dry_run)
+        work.rows = done.rows
+    tell(done)
+    return [done] if dry_run else [done, *_followed(inputs, declaration, tell)]
+
+
+def _change(evaluation: Evaluation, between: Between) -> Change:
+    inputs, declaration = evaluation.inputs, evaluation.declaration
+    if evaluation.since.cut != inputs.cut.number:
+        raise Unavailable(f"{declaration.name} is being advanced", fix="run the command again")
+    same_definition(inputs.project, declaration, evaluation.since)
+    must_have(evaluation)
+    affected = between.affected_keys(declaration)
+    if affected.rows is not None and not inputs.sound:
+        read = read_at(inputs, declaration, affected.rows)
+        integrity.must_be_whole_at(inputs.project, read, known=between.times)
+    return of_diff(evaluation, difference(evaluation, affected))
+
+
+def _followed(inputs: Inputs, declaration: Declaration, tell: Callable[[Advanced], None]) -> list[Advanced]:
+    """Advance the tables derived from the declared one that are at its cut."""
+    done: list[Advanced] = []
+    for name in graph(inputs.project).below(declaration.name):
+        child = inputs.project.tables[name]
+        head = inputs.table(child).head()
         if head is not None and head.cut == inputs.cut.number:
             done.append(advance(inputs, child))
             tell(done[-1])
     return done
+
+
+@dataclass(frozen=True)
+class Between:
+    """The events with start <= time < end in the logs up to the cut of `inputs`, and the keys that they affect."""
+
+    inputs: Inputs
+    start: datetime
+    end: datetime
+
+    @property
+    def times(self) -> Span:
+        first, after = ((instant - EPOCH) // MICROSECOND for instant in (self.start, self.end))
+        return first, after - 1
+
+    def check_logs(self, declaration: Declaration) -> None:
+        """Raise LakeError if a log that the table reads is damaged: at these times if no others matter."""
+        project = self.inputs.project
+        if self._suffice(declaration):
+            integrity.must_be_whole_at(project, dict.fromkeys(project.logs(declaration), self.times))
+        else:
+            self.inputs.sound |= integrity.must_be_whole(project, [declaration])
+
+    def _suffice(self, declaration: Declaration) -> bool:
+        """Return whether events at other times have no influence on the keys that are affected.
+
+        They have if rows of an input do not name their keys, which are looked up then.
+        """
+        kind, sources = declaration.kind, declaration.inputs
+        named = not kind.row_by_row or all(kind.names_key(side) for side in range(len(sources)))
+        return named and all(source.table is None or self._suffice(source.table) for source in sources)
+
+    def affected_keys(self, declaration: Declaration) -> Keys:
+        """Return the keys to evaluate again of a table that is at the cut, through all tables between it and its logs.
+
+        Events of a log without event time affect nothing.
+        """
+        frames = [self._rows(source) for source in declaration.inputs]
+        if all(frame is None for frame in frames):
+            return NOTHING
+        table = self.inputs.table(declaration)
+        evaluation = Evaluation(self.inputs, declaration, table, table.head_at(self.inputs.cut.number))
+        if declaration.kind.row_by_row:
+            return self._by_rows(evaluation, frames)
+        return by_inputs(evaluation, frames) if evaluation.head else ALL
+
+    def _rows(self, source: Input) -> DataFrame | None:
+        """Return the rows of an input that are such events, or made from them; None if it has none."""
+        if source.table is None:
+            timed = self.inputs.project.contracts[source.name].time is not None
+            return self.inputs.whole(source, self.times) if timed else None
+        affected, rows = self.affected_keys(source.table), self.inputs.whole(source)
+        if affected.rows is None:
+            return None if affected is NOTHING else rows
+        return affected.rows.matching(rows)
+
+    def _by_rows(self, evaluation: Evaluation, frames: list[DataFrame | None]) -> Keys:
+        declaration, kind, table = evaluation.declaration, evaluation.kind, evaluation.table
+        sides = self.inputs.sides(declaration, self.inputs.filled(declaration, frames))
+        if not kind.key:
+            return NOTHING if all(rows.isEmpty() for rows in sides) else ALL
+        if kind.broadcast is not None and not sides[0].where(kind.broadcast).isEmpty():
+            return ALL
+        first, *others = [
+            Rows(rows).select(kind.key) if kind.names_key(side) else reached(evaluation, side, rows)
+            for side, rows in enumerate(sides)
+            if frames[side] is not None
+        ]
+        share = int(cost.AFFECTED_SHARE * table.rows(table.version()))
+        limit = min(share, self.inputs.project.settings.small_diff_rows)
+        affected = first.union(*others).distinct().within(limit)
+        if affected.is_empty:
+            return NOTHING
+        few = affected.in_memory is not None and affected.in_memory.num_rows <= limit
+        return Keys(affected) if few or limit < share else ALL

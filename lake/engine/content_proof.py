@@ -1,7 +1,7 @@
-"""What a commit says of the content of its table: the fingerprint of all rows, kept up from what each commit changes.
+"""Fingerprint of all rows of a table, which its commits record: each derives it from the last one and its own diff.
 
-It is found by reading the whole table where nothing says what it was: at the first build and at a rebuild. Of a
-large table that is done when it is published, and until then no commit says it.
+The first build and a rebuild read the whole table for it. A large table is read when it is published, and until then
+its commits record none.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lake import cost
 from lake.errors import DeclarationError
+from lake.evaluation.rows import Rows
 from lake.project import Project
 from lake.store import delta
 from lake.store.comparison import WAS
@@ -25,23 +26,19 @@ from lake.store.tables import Table
 from lake.store.warehouse import Warehouse
 
 
-def of_rows(table: Table, rows: pa.Table | object) -> Fingerprint | None:
-    """The fingerprint of a whole table that is about to be written; None where it is not in this process's memory."""
-    if not isinstance(rows, pa.Table):
-        return None
-    with suppress(DeclarationError):  # a key store that cannot be read is told by whoever needs it
-        return of_arrow(rows, table.content_key)
+def of_rows(table: Table, rows: Rows) -> Fingerprint | None:
+    """Return the fingerprint of a whole table that is about to be written; None if it is not in memory."""
+    with suppress(DeclarationError):  # a key store that cannot be read is reported by those that need it
+        return None if rows.in_memory is None else of_arrow(rows.in_memory, table.content_key)
     return None
 
 
-def after(
-    table: Table, head: TableHead, diff: pa.Table | object, identity: Sequence[str], *, again: bool
-) -> Fingerprint | None:
-    """The fingerprint of the table once `diff` is applied on top of `head`; None where it is not known.
+def after(table: Table, head: TableHead, diff: Rows, identity: Sequence[str], *, again: bool) -> Fingerprint | None:
+    """Return the fingerprint of the table once `diff` is applied on top of `head`; None if it is not known.
 
-    With `again` it is found anew, whatever was said of it before: the rows may be damaged, and `diff` be what fixes it.
+    With `again`, do not trust the recorded one: the rows may be damaged, and `diff` repair them.
     """
-    if not isinstance(diff, pa.Table):
+    if diff.in_memory is None:
         return None
     with suppress(DeclarationError):
         base = None if again else of_commit(table, head)
@@ -50,14 +47,14 @@ def after(
             if not again and table.rows(version) > cost.FINGERPRINTED_TABLE_ROWS:
                 return None
             base = table.content(version)
-        return base + _come(table, diff) - _gone(table, diff, identity)
+        return base + _come(table, diff) - _gone(table, diff.in_memory, identity)
     return None
 
 
 def of_commit(table: Table, head: TableHead) -> Fingerprint | None:
-    """The fingerprint of the table as `head` says it, or the edition that has it; None where none does.
+    """Return the fingerprint that `head` records, or the edition that has it; None if neither does.
 
-    None too where another tool has written to the table since.
+    Return None too if another tool has written to the table since.
     """
     if head.version != delta.version(table.path):
         return None
@@ -72,9 +69,9 @@ def of_commit(table: Table, head: TableHead) -> Fingerprint | None:
 
 
 def completed(project: Project, tables: dict[str, EditionTable]) -> dict[str, EditionTable]:
-    """The `tables` of an edition, with fingerprints also of those whose commits did not say them.
+    """Return the `tables` of an edition, with fingerprints also if their commits recorded none.
 
-    Not of what is personal: only its own commits, which go with its past, say anything about its rows.
+    Personal tables get none: only their own commits, which are deleted with their past, tell about their rows.
     """
     edition = latest_edition(project.settings)
     before = edition.tables if edition else {}
@@ -91,18 +88,18 @@ def completed(project: Project, tables: dict[str, EditionTable]) -> dict[str, Ed
     return proven
 
 
-def written(diff: pa.Table) -> pa.Table:
-    """`diff` as it is committed."""
-    return diff.drop_columns([WAS]) if WAS in diff.column_names else diff
+def written(diff: Rows) -> Rows:
+    """Return `diff` as it is committed."""
+    return diff.select([name for name in diff.columns if name != WAS])
 
 
-def _come(table: Table, diff: pa.Table) -> Fingerprint:
-    rows = written(diff.filter(pc.not_equal(diff.column(CHANGE), "delete")))
+def _come(table: Table, diff: Rows) -> Fingerprint:
+    rows = written(diff.where(CHANGE, "insert", "update")).arrow()
     return of_arrow(rows.drop_columns([CHANGE]), table.content_key)
 
 
 def _gone(table: Table, diff: pa.Table, identity: Sequence[str]) -> Fingerprint:
-    """The rows that are taken away: by the hashes that the diff has of them, else those of the table."""
+    """Return the fingerprint of the rows that are deleted: from their hashes in the diff, else from the table."""
     gone = diff.filter(pc.not_equal(diff.column(CHANGE), "insert"))
     if WAS in diff.column_names:
         return Fingerprint(gone.num_rows, sum(gone.column(WAS).to_pylist()) % MODULUS)

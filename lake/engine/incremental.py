@@ -1,6 +1,6 @@
-"""What must change in a table: its affected keys by absorption, by evaluation where that cannot be, and the diff.
+"""The diff that makes affected keys of a table right: by absorption, or by evaluation if the kind cannot absorb.
 
-What affects few keys is compared in this process; the rest by Spark.
+Few keys are compared in this process, the rest by Spark.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from lake import cost
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.evaluation.affected_keys import ALL, NOTHING, Keys, restrict
-from lake.evaluation.compare import compare, compare_local
+from lake.evaluation.compare import checked, compare, compare_local
 from lake.evaluation.evaluation import Evaluation
-from lake.evaluation.inputs import Inputs
-from lake.evaluation.unique import check_unique, unique
-from lake.kinds.columns import AGAIN, same
+from lake.evaluation.rows import Rows
+from lake.kinds.columns import AGAIN
 from lake.store.comparison import WAS
 from lake.store.proof.fingerprints import hashes
-from lake.store.scan import distinct, to_arrow, to_frame, within
+from lake.store.scan import to_arrow, to_frame
 from lake.store.table_head import CHANGE
 from lake.store.tables import Table
 
@@ -30,35 +29,66 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def difference(evaluation: Evaluation, affected: Keys) -> pa.Table | DataFrame:
-    """The rows to insert, update and delete so that the `affected` keys are right, and all rows as of the horizon."""
-    kind, table, version = evaluation.kind, evaluation.table, evaluation.table.version()
-    changed = kind.changed_by_horizon(*evaluation.horizons)
-    empty = nothing(table)
-    diffs, keys = [empty], None
+def difference(evaluation: Evaluation, affected: Keys) -> Rows:
+    """Return the rows to insert, update and delete so that the `affected` keys are right, and all rows as of the
+    horizon.
+    """
+    table, version = evaluation.table, evaluation.table.version()
+    changed = evaluation.kind.changed_by_horizon(*evaluation.horizons)
+    diffs: list[pa.Table | None] = [nothing(table)]
     if affected is not NOTHING:
-        keys = affected.rows
-        old = table.rows_of(keys, version, limit=cost.COMPARE_ROWS) if isinstance(keys, pa.Table) else None
-        if old is None or old.num_rows == cost.COMPARE_ROWS:
-            return _by_spark(evaluation, ALL if changed else affected, version)
-        rows = _rows(evaluation, affected, old)
-        if not isinstance(rows, pa.Table):  # they have turned out to be many
-            return _by_spark(evaluation, ALL if changed else affected, version)
-        _must_fit(evaluation.declaration, rows.column_names, old.column_names)
-        check_unique(evaluation.declaration, rows)
-        diffs.append(compare_local(rows, old.select(rows.column_names), kind.identity, _key(table)))
-    if changed:
-        at_horizon = _at_horizon(evaluation, changed, version, without=keys)
-        if at_horizon is None:
-            return _by_spark(evaluation, ALL, version)
-        diffs.append(at_horizon)
-    hashed = all(WAS in diff.column_names for diff in diffs)
-    wanted = pa.schema([field for field in empty.schema if hashed or field.name != WAS])
-    return pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in diffs)
+        diffs.append(_of_few(evaluation, affected, version))
+    if changed and diffs[-1] is not None:
+        diffs.append(_at_horizon(evaluation, changed, version, without=affected.rows))
+    found = [diff for diff in diffs if diff is not None]
+    if len(found) < len(diffs):
+        return _of_many(evaluation, ALL if changed else affected, version)
+    hashed = all(WAS in diff.column_names for diff in found)
+    wanted = pa.schema([field for field in nothing(table).schema if hashed or field.name != WAS])
+    return Rows(pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in found))
+
+
+def nothing(table: Table) -> pa.Table:
+    """Return a diff without rows."""
+    return table.schema().append(pa.field(CHANGE, pa.string())).append(pa.field(WAS, pa.uint64())).empty_table()
+
+
+def _of_few(evaluation: Evaluation, affected: Keys, version: int) -> pa.Table | None:
+    """Return the diff of the affected keys; None if they, or their rows, are too many for this process."""
+    keys, table = affected.rows, evaluation.table
+    if keys is None or keys.in_memory is None:
+        return None
+    old = table.rows_of(keys.in_memory, version, limit=cost.COMPARE_ROWS)
+    if old.num_rows == cost.COMPARE_ROWS:
+        return None
+    rows = _rows(evaluation, affected, Rows(old))
+    if rows.in_memory is None:
+        return None
+    _must_fit(evaluation.declaration, rows.columns, old.column_names)
+    checked(evaluation.declaration, rows)
+    return compare_local(rows.in_memory, old.select(rows.columns), evaluation.identity, _key(table))
+
+
+def _of_many(evaluation: Evaluation, affected: Keys, version: int) -> Rows:
+    """Return the diff of all keys, or of more than one process handles; in memory if it turns out small."""
+    old = evaluation.table.read(evaluation.spark, version)
+    if affected.rows is not None:
+        old = affected.rows.matching(old)
+    rows: DataFrame = _rows(evaluation, affected, Rows(old)).held
+    _must_fit(evaluation.declaration, rows.columns, old.columns)
+    narrower = {name: kind for name, kind in old.dtypes if name.startswith("_") and kind != dict(rows.dtypes)[name]}
+    rows = rows.withColumns({name: rows[name].cast(kind) for name, kind in narrower.items()}) if narrower else rows
+    rows = checked(evaluation.declaration, Rows(rows)).held
+    return gathered(evaluation, compare(rows, old, evaluation.identity))
+
+
+def gathered(evaluation: Evaluation, diff: DataFrame) -> Rows:
+    """Return `diff`, in memory if it turns out small."""
+    return Rows(diff).within(evaluation.inputs.project.settings.small_diff_rows)
 
 
 def _must_fit(declaration: Declaration, columns: Sequence[str], present: Sequence[str]) -> None:
-    """Raises DeclarationError where the rows of a table have other columns than it has itself."""
+    """Raise DeclarationError if the rows of a table have other columns than it has itself."""
     lost, new = (", ".join(sorted({*a} - {*b})) for a, b in ((present, columns), (columns, present)))
     if lost or new:
         what = " and ".join([*([f"no longer have {lost}"] if lost else []), *([f"now have {new}"] if new else [])])
@@ -66,100 +96,59 @@ def _must_fit(declaration: Declaration, columns: Sequence[str], present: Sequenc
         raise declaration.fault(f"its rows {what}, unlike its table", fix=fix)
 
 
-def nothing(table: Table) -> pa.Table:
-    """A diff without rows."""
-    return table.schema().append(pa.field(CHANGE, pa.string())).append(pa.field(WAS, pa.uint64())).empty_table()
-
-
 def _key(table: Table) -> str | None:
-    """What fingerprints of the table are keyed by, None where that cannot be known: then none is kept up."""
+    """Return the key of the table's fingerprints; None if it cannot be read: then none is kept up."""
     with suppress(DeclarationError):
         return table.content_key
     return None
 
 
-def gathered(inputs: Inputs, diff: DataFrame) -> pa.Table | DataFrame:
-    """`diff` in memory if it turns out small, else as it is."""
-    return within(diff, inputs.project.settings.small_diff_rows)
+def _rows(evaluation: Evaluation, affected: Keys, old: Rows) -> Rows:
+    """Return the rows that the affected keys should have, instead of `old`: in memory if `old` is, unless too many.
 
-
-def _rows(evaluation: Evaluation, affected: Keys, old: pa.Table | DataFrame) -> pa.Table | DataFrame:
-    """The rows that the affected keys should have, which have the rows `old`; in memory where these are, unless they
-    are too many.
-
-    The kind absorbs the changes where it may; keys that it marks as AGAIN are evaluated.
+    The kind absorbs the changes if it can. Keys that it marks as AGAIN are evaluated.
     """
-    kind, local = evaluation.kind, isinstance(old, pa.Table)
+    kind, local = evaluation.kind, old.in_memory is not None
     if affected.changes is None:
         rows = evaluation.all_rows() if affected.rows is None else evaluated(evaluation, affected.rows)
-        return _local(evaluation, rows) if local else rows
-    held = to_frame(evaluation.spark, old) if isinstance(old, pa.Table) else old
-    absorbed = evaluation.inputs.absorbed(evaluation.declaration, held, affected.changes)
-    limit = evaluation.inputs.project.settings.small_diff_rows
-    kept, again = _split(to_arrow(absorbed) if local else absorbed, kind.key, limit)
-    if isinstance(again, pa.Table) and not again.num_rows:
+        return _local(evaluation, rows) if local else Rows(rows)
+    absorbed = evaluation.inputs.absorbed(evaluation.declaration, old.frame(evaluation.spark), affected.changes)
+    kept, again = _split(Rows(to_arrow(absorbed) if local else absorbed), kind.key)
+    again = again.within(evaluation.inputs.project.settings.small_diff_rows)
+    if again.is_empty:
         return kept
     if not kind.key:
-        return evaluation.all_rows()
+        return Rows(evaluation.all_rows())
     rows = evaluated(evaluation, again)
-    if isinstance(kept, pa.Table):
-        some = _local(evaluation, rows)
-        if not isinstance(some, pa.Table):
-            return some
-        return pa.concat_tables([kept, some.select(kept.column_names)], promote_options="permissive")
-    return kept.unionByName(rows)
+    if not local:
+        return kept.union(Rows(rows))
+    some = _local(evaluation, rows)
+    return some if some.in_memory is None else kept.union(some)
 
 
-def _local(evaluation: Evaluation, rows: DataFrame) -> pa.Table | DataFrame:
-    """Rows in this process's memory, unless they turn out to be too many; no rows are of inputs that are small."""
+def _local(evaluation: Evaluation, rows: DataFrame) -> Rows:
+    """Collect rows unless they turn out to be too many; they cannot be if the inputs are small."""
     many = evaluation.inputs.rows(evaluation.declaration) > cost.COMPARE_ROWS
-    return within(rows, cost.COMPARE_ROWS) if many else to_arrow(rows)
+    return Rows(rows).within(cost.COMPARE_ROWS) if many else Rows(to_arrow(rows))
 
 
-def _split(
-    absorbed: pa.Table | DataFrame, key: Sequence[str], limit: int
-) -> tuple[pa.Table | DataFrame, pa.Table | DataFrame]:
-    """The rows that absorption made, and the keys that it marked as AGAIN; of no key, the mark.
-
-    The keys are in this process's memory where the rows are, or they are no more than `limit`.
-    """
+def _split(absorbed: Rows, key: Sequence[str]) -> tuple[Rows, Rows]:
+    """Return the rows that absorption made, and the keys that it marked as AGAIN; without a key, the mark."""
     named = list(key) or [AGAIN]  # Arrow does not count rows without columns
-    if isinstance(absorbed, pa.Table):
-        again = absorbed.column(AGAIN)
-        kept = absorbed.filter(pa.compute.invert(again)).drop_columns(AGAIN)
-        return kept, distinct(absorbed.filter(again).select(named))
-    kept = absorbed.where(f"not {AGAIN}").drop(AGAIN)
-    return kept, within(absorbed.where(AGAIN).select(*named).distinct(), limit)
+    kept = absorbed.where(AGAIN, False).select([name for name in absorbed.columns if name != AGAIN])
+    return kept, absorbed.where(AGAIN, True).select(named).distinct()
 
 
-def evaluated(evaluation: Evaluation, keys: pa.Table | DataFrame) -> DataFrame:
-    """The rows of `keys`, evaluated from the inputs restricted to them."""
+def evaluated(evaluation: Evaluation, keys: Rows) -> DataFrame:
+    """Return the rows of `keys`, evaluated from the inputs restricted to them."""
     return evaluation.rows_from(restrict(evaluation.inputs, evaluation.declaration, keys))
 
 
-def _by_spark(evaluation: Evaluation, affected: Keys, version: int) -> pa.Table | DataFrame:
-    """The diff of all keys, or of more than one process takes."""
-    identity = evaluation.identity
-    old = evaluation.table.read(evaluation.spark, version)
-    if affected.rows is not None:
-        old = _of(old, affected.rows)
-    rows: DataFrame = _rows(evaluation, affected, old)
-    _must_fit(evaluation.declaration, rows.columns, old.columns)
-    narrower = {name: kind for name, kind in old.dtypes if name.startswith("_") and kind != dict(rows.dtypes)[name]}
-    rows = rows.withColumns({name: rows[name].cast(kind) for name, kind in narrower.items()}) if narrower else rows
-    return gathered(evaluation.inputs, compare(unique(rows, identity), old, identity))
-
-
-def _of(rows: DataFrame, keys: pa.Table | DataFrame) -> DataFrame:
-    """Those of `rows` whose key columns equal one of `keys`, nulls included."""
-    wanted = to_frame(rows.sparkSession, keys) if isinstance(keys, pa.Table) else keys
-    return rows.join(wanted, same(rows, wanted, wanted.columns), "left_semi")
-
-
-def _at_horizon(evaluation: Evaluation, changed: str, version: int, *, without: pa.Table | None) -> pa.Table | None:
-    """The updates of the rows that the horizon has `changed`, but those of some keys; None where they are many."""
+def _at_horizon(evaluation: Evaluation, changed: str, version: int, *, without: Rows | None) -> pa.Table | None:
+    """Return the updates of the rows that the horizon has `changed`, but those of some keys; None if they are many."""
     table = evaluation.table
-    old = table.rows_where(changed, version, without=without, limit=cost.COMPARE_ROWS)
+    keys = without.in_memory if without is not None else None
+    old = table.rows_where(changed, version, without=keys, limit=cost.COMPARE_ROWS)
     if old.num_rows == cost.COMPARE_ROWS:
         return None
     rows = evaluation.kind.at_horizon(to_frame(evaluation.spark, old), *evaluation.horizons).select(*old.column_names)

@@ -1,91 +1,98 @@
-"""What evaluating rows of a table again would change in it: how many rows, which ones, and what to commit."""
+"""Change of a table that an evaluation would make: its rows, their counts, and columns that readers would lose."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
-from lake.engine.fingerprint import fingerprints
+from lake.contracts.evolution import is_lossless
+from lake.declaration import Declaration
 from lake.engine.incremental import gathered, nothing
 from lake.engine.write import first_rows, write, write_all
-from lake.evaluation.compare import compare, first, shown
+from lake.errors import DeclarationError
+from lake.evaluation.analysis import analyse
+from lake.evaluation.compare import compare, fingerprints, first, shown, unique
 from lake.evaluation.evaluation import Evaluation
-from lake.evaluation.unique import unique
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.rows import Rows
 from lake.kinds.columns import visible
+from lake.store import delta
+from lake.store.ledger import editions
+from lake.store.ledger.editions import EditionTable
+from lake.store.scan import Scan, to_frame
 from lake.store.table_head import CHANGE, Counts, TableHead
+from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NUMERIC: Final = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 SAMPLE: Final = 10
-"""So many rows of a diff are shown."""
+"""Rows of a diff that are shown."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What would change in a table since its head; `rows` are a diff, or with `whole` all that the table is to hold.
+    """Change of a table since its head; `rows` are a diff, or with `whole` all rows of the new table.
 
-    `sample` holds the first rows by identity, as `shown` has them; `columns` says which columns come, go, or change
-    their type: {column: what}.
+    `sample` holds the first rows by identity, as `shown` returns them; `columns` are those that are added, removed, or
+    change their type: {column: what}.
     """
 
     evaluation: Evaluation
-    rows: pa.Table | DataFrame
+    rows: Rows
     counts: Counts
     whole: bool = False
     sample: tuple[dict[str, Any], ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
 
     def commit(self, *, verb: str) -> TableHead:
-        """Makes the change in one commit, after the gate."""
+        """Make the change in one commit, if it passes the gate."""
         return (write_all if self.whole else write)(self.evaluation, self.rows, verb=verb)
 
 
 def first_build(evaluation: Evaluation) -> Change:
-    """The change that makes a table that is not there; its rows are counted where they are in memory."""
+    """Return the change that builds a table; its rows are counted if they are in memory."""
     rows = first_rows(evaluation)
-    return Change(evaluation, rows, Counts(rows.num_rows) if isinstance(rows, pa.Table) else Counts(), whole=True)
+    return Change(evaluation, rows, Counts() if rows.in_memory is None else Counts(rows.in_memory.num_rows), whole=True)
 
 
 def of_all(evaluation: Evaluation) -> Change:
-    """The change of the whole table. What differs is looked for only where fingerprints do."""
+    """Return the change of the whole table. Rows are compared only if fingerprints differ."""
     table = evaluation.table
     rows, old = evaluation.all_rows(), table.read(evaluation.spark, table.version())
     if evaluation.is_built() and not column_changes(dict(old.dtypes), dict(rows.dtypes)):
         stored, wanted = fingerprints(old, rows)
         if stored == wanted:
-            return Change(evaluation, nothing(table), Counts())
+            return Change(evaluation, Rows(nothing(table)), Counts())
     return of_rows(evaluation, rows, old)
 
 
 def of_rows(evaluation: Evaluation, rows: DataFrame, old: DataFrame) -> Change:
-    """The change from the rows `old` of the table to `rows`, whose columns may be others."""
+    """Return the change from the rows `old` of the table to `rows`, whose columns may differ."""
     identity, before = evaluation.identity, evaluation.table.rows(evaluation.table.version())
     columns = column_changes(dict(old.dtypes), dict(rows.dtypes))
     common = comparable(old, rows)
     # Without the identity, or with several rows of one, no diff could say which row is meant.
     if not set(identity) <= set(common) or not old.groupBy(*identity).count().where("count > 1").isEmpty():
-        return Change(evaluation, rows, Counts(rows.count(), 0, before), True, (), columns)
+        return Change(evaluation, Rows(rows), Counts(rows.count(), 0, before), True, (), columns)
     diff = compare(unique(rows.select(*common), identity), old.select(*common), identity)
-    small = gathered(evaluation.inputs, diff)
-    if isinstance(small, pa.Table) and not columns:
+    small = gathered(evaluation, diff)
+    if small.in_memory is not None and not columns:
         return of_diff(evaluation, small)
     counts, sample = _counted(evaluation, small)
-    return Change(evaluation, rows, counts, True, sample, columns)
+    return Change(evaluation, Rows(rows), counts, True, sample, columns)
 
 
-def of_diff(evaluation: Evaluation, diff: pa.Table | DataFrame) -> Change:
-    """The change that a diff makes."""
+def of_diff(evaluation: Evaluation, diff: Rows) -> Change:
+    """Return the change that a diff makes."""
     counts, sample = _counted(evaluation, diff)
     return Change(evaluation, diff, counts, sample=sample)
 
 
 def column_changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """Which of the columns `{name: type}` come, go, or change their type."""
+    """Return the columns `{name: type}` that are added, removed, or change their type: {name: what}."""
     gone = {name: f"removed ({kind})" for name, kind in old.items() if name not in new}
     come = {name: f"added ({kind})" for name, kind in new.items() if name not in old}
     other = {name: f"{old[name]} → {kind}" for name, kind in new.items() if old.get(name, kind) != kind}
@@ -93,7 +100,7 @@ def column_changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, 
 
 
 def comparable(old: DataFrame, new: DataFrame) -> list[str]:
-    """The columns of both whose values can be compared: of one type, or numbers."""
+    """Return the columns of both whose values can be compared: of one type, or numbers."""
     before = dict(old.dtypes)
 
     def alike(name: str, kind: str) -> bool:
@@ -102,19 +109,56 @@ def comparable(old: DataFrame, new: DataFrame) -> list[str]:
     return [name for name, kind in new.dtypes if name in before and alike(name, kind)]
 
 
-def _counted(evaluation: Evaluation, diff: pa.Table | DataFrame) -> tuple[Counts, tuple[dict[str, Any], ...]]:
-    """How many rows a diff changes, and the first ones beside what they replace."""
-    if isinstance(diff, pa.Table):
-        return Counts.of(diff), _sample(evaluation, diff)
-    kept = diff.persist()
+def _counted(evaluation: Evaluation, diff: Rows) -> tuple[Counts, tuple[dict[str, Any], ...]]:
+    """Return the counts of a diff, and its first rows beside those that they replace."""
+    if diff.in_memory is not None:
+        return Counts.of(diff.in_memory), _sample(evaluation, diff)
+    kept = diff.held.persist()
     try:
-        return Counts.of(kept), _sample(evaluation, kept)
+        return Counts.of(kept), _sample(evaluation, Rows(kept))
     finally:
         kept.unpersist()
 
 
-def _sample(evaluation: Evaluation, diff: pa.Table | DataFrame) -> tuple[dict[str, Any], ...]:
+def _sample(evaluation: Evaluation, diff: Rows) -> tuple[dict[str, Any], ...]:
     identity, table = list(evaluation.identity), evaluation.table
     few = first(diff, identity, SAMPLE)
     old = table.rows_of(few.select(identity), table.version()) if few.num_rows else few
     return shown(few.select([*visible(few.column_names), CHANGE]), old, identity)
+
+
+def must_keep(inputs: Inputs, tables: Iterable[Declaration]) -> None:
+    """Raise DeclarationError if a build of `tables` would remove columns that readers have, or narrow their types."""
+    if found := losses(inputs, tables):
+        fix = "add --yes, or make the function return them as they were"
+        raise DeclarationError.all([inputs.project.tables[name].fault(what, fix=fix) for name, what in found.items()])
+
+
+def losses(inputs: Inputs, tables: Iterable[Declaration]) -> dict[str, str]:
+    """Return by table the published columns that a build of `tables` would remove, or give a narrower type."""
+    latest = editions.latest_edition(inputs.project.settings)
+    published = latest.tables if latest else {}
+    return {
+        declaration.name: what
+        for declaration in tables
+        if declaration.name in published and (what := _loss(inputs, declaration, published[declaration.name]))
+    }
+
+
+def _loss(inputs: Inputs, declaration: Declaration, entry: EditionTable) -> str:
+    before, now = _published(inputs, entry), analyse(inputs, declaration).columns
+    lost = {
+        name: what
+        for name, what in column_changes(before, now).items()
+        if name in before and visible([name]) and not (name in now and is_lossless(before[name], now[name]))
+    }
+    changes = ", ".join(f"{name} {change}" for name, change in lost.items())
+    return f"published columns would change: {changes}" if lost else ""
+
+
+def _published(inputs: Inputs, entry: EditionTable) -> Mapping[str, str]:
+    """Return the columns of a published table with Spark's types; none if it was deleted."""
+    path = Warehouse(inputs.project.settings).root / entry.path
+    if not delta.exists(path):
+        return {}
+    return dict(to_frame(inputs.spark, Scan(path, entry.version).schema().empty_table()).dtypes)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from lake.contracts.evolution import is_lossless
 from lake.declaration import Declaration
-from lake.engine.widening import entering, known
+from lake.engine.table_columns import entering, known
 from lake.evaluation.columns import WAITING, lost
 from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites

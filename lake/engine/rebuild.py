@@ -9,16 +9,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lake.declaration import Declaration
-from lake.engine.pending_change import Change, first_build, of_all
-from lake.engine.published_columns import must_keep
-from lake.engine.scheduler import after_inputs
-from lake.engine.verbs import books
-from lake.engine.widening import is_as_built
-from lake.engine.write import Advanced, recorded, writing
+from lake.engine.pending_change import Change, first_build, must_keep, of_all
+from lake.engine.table_columns import is_as_built
+from lake.engine.verbs import Advanced, after_inputs, books, recorded, writing
+from lake.evaluation.analysis import analyse
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
-from lake.evaluation.shared import sharing
-from lake.evaluation.validate import analyse
 from lake.ingest import integrity
 from lake.session import first_line, raise_if_gone
 
@@ -27,7 +23,7 @@ DRY_RUN = "dry run"
 
 @dataclass(frozen=True)
 class Recomputed(Advanced):
-    """What evaluating rows again changed, or with the verb DRY_RUN would change: see Change."""
+    """Result of evaluating rows again; with the verb DRY_RUN, of a run that changed nothing: see Change."""
 
     sample: tuple[dict[str, Any], ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -41,10 +37,7 @@ def rebuild_all(
     yes: bool = False,
     tell: Callable[[Recomputed], None],
 ) -> list[Recomputed]:
-    """Rebuilds the named tables (default: all), as `after_inputs` orders them.
-
-    Raises LakeError where a log is damaged.
-    """
+    """Rebuild the named tables (default: all), in the order of `after_inputs`. Raises LakeError if a log is damaged."""
 
     def work(declaration: Declaration) -> Recomputed:
         done = rebuild(inputs, declaration, dry_run=dry_run, yes=yes)
@@ -53,22 +46,22 @@ def rebuild_all(
 
     picked = inputs.project.pick(names)
     inputs.sound |= integrity.must_be_whole(inputs.project, picked)
-    with sharing(inputs, picked):
+    with inputs.sharing(picked):
         return after_inputs(picked, work, workers=inputs.project.settings.tables_at_once)
 
 
 @books("rebuild")
 def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, yes: bool = False) -> Recomputed:
-    """Makes the table what its current definition says at the cut; adopts a changed definition in place.
+    """Make the table equal to its current definition at the cut; adopt a changed definition in place.
 
-    With `dry_run` it only says what it would do. Raises as `advance` does, except that a changed definition is what it
-    is for; and, without `yes`, DeclarationError where a column that readers have would go or change its type.
+    With `dry_run`, only report the change. Raises as `advance` does, but not for a changed definition; and, without
+    `yes`, DeclarationError if a column that readers have would be removed or change its type.
     """
     began = time.monotonic()
     inputs.declared.add(declaration.name)
     with writing(inputs, declaration) as evaluation:
         _must_reach(evaluation)
-        # What built the table was analysed then; looking at it again costs 0.2 s.
+        # The definition that built the table was analysed then; to analyse it again takes 0.2 s.
         if evaluation.head is None or not is_as_built(evaluation):
             analyse(inputs, declaration)
             if not (yes or dry_run):
@@ -77,7 +70,7 @@ def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, 
 
 
 def _change(evaluation: Evaluation) -> Change:
-    """What is to change in the table; all of it where the rows that are there cannot be read."""
+    """Return the change of the table: all its rows if those that are there cannot be read."""
     if evaluation.head is None:
         return first_build(evaluation)
     try:
@@ -94,7 +87,7 @@ def _change(evaluation: Evaluation) -> Change:
 
 
 def _unreadable(evaluation: Evaluation) -> str | None:
-    """Why the rows of the table cannot be read; None where they can."""
+    """Return why the rows of the table cannot be read; None if they can."""
     try:
         evaluation.table.content(evaluation.table.version())
     except Exception as error:
@@ -103,7 +96,7 @@ def _unreadable(evaluation: Evaluation) -> str | None:
 
 
 def finish(change: Change, began: float, *, verb: str, dry_run: bool) -> Recomputed:
-    """Makes the change and records the run, or only says what it would be."""
+    """Commit the change and record the run; with `dry_run` only report it."""
     evaluation, counts = change.evaluation, asdict(change.counts)
     if dry_run:
         done = Advanced(

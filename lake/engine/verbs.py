@@ -1,34 +1,65 @@
-"""Verbs about one table, each of which books why it failed."""
+"""Verbs on tables: each table's work is logged, holds its lease, and its outcome is recorded; parents come first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from contextvars import copy_context
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
+from lake.declaration import Declaration
+from lake.errors import DeclarationError
+from lake.evaluation.evaluation import Evaluation
+from lake.evaluation.faults import Tracing, python_faults
+from lake.evaluation.inputs import Inputs
+from lake.explain import causes
 from lake.progress import step
-from lake.store.ledger.runs import failing
-
-if TYPE_CHECKING:
-    from lake.declaration import Declaration
-    from lake.engine.write import Advanced
-    from lake.evaluation.inputs import Inputs
+from lake.project import Project
+from lake.store.ledger.runs import WHOLE, booked_aside, failing, record_run
+from lake.store.locks.lease import lease
+from lake.store.table_head import TableHead
+from lake.store.view import view
 
 P = ParamSpec("P")
-T = TypeVar("T", bound="Advanced")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """What a verb did to one table: the Delta `version` it left, and the rows it changed."""
+
+    table: str
+    cut: int
+    verb: str
+    version: int
+    inserted: int
+    updated: int
+    deleted: int
+    seconds: float
+
+    @property
+    def rows(self) -> int:
+        return self.inserted + self.updated + self.deleted
+
+
+D = TypeVar("D", bound=Advanced)
 
 
 def books(
     verb: str,
-) -> Callable[[Callable[Concatenate[Inputs, Declaration, P], T]], Callable[Concatenate[Inputs, Declaration, P], T]]:
-    """Tells of a verb's work on one table, and books its failures; those of a dry run are no runs."""
+) -> Callable[[Callable[Concatenate[Inputs, Declaration, P], D]], Callable[Concatenate[Inputs, Declaration, P], D]]:
+    """Log a verb's work on one table, and record its failures, unless it is a dry run."""
 
     def with_book(
-        work: Callable[Concatenate[Inputs, Declaration, P], T],
-    ) -> Callable[Concatenate[Inputs, Declaration, P], T]:
+        work: Callable[Concatenate[Inputs, Declaration, P], D],
+    ) -> Callable[Concatenate[Inputs, Declaration, P], D]:
         @wraps(work)
-        def booked(inputs: Inputs, declaration: Declaration, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        def booked(inputs: Inputs, declaration: Declaration, /, *args: P.args, **kwargs: P.kwargs) -> D:
             book = failing(inputs.project.settings, verb, declaration.name, inputs.cut.number)
             with step(verb, declaration.name) as at_work, nullcontext() if kwargs.get("dry_run") else book:
                 done = work(inputs, declaration, *args, **kwargs)
@@ -38,3 +69,64 @@ def books(
         return booked
 
     return with_book
+
+
+@contextmanager
+def writing(inputs: Inputs, declaration: Declaration) -> Iterator[Evaluation]:
+    """Hold the table's lease; errors of the job's function name its line and the events behind it."""
+    table = inputs.table(declaration)
+    with python_faults(declaration, Tracing(inputs, causes.places_behind)), lease(inputs.project.settings, table.lease):
+        yield Evaluation.of(inputs, declaration)
+
+
+def same_definition(project: Project, declaration: Declaration, head: TableHead) -> None:
+    """Raise DeclarationError if the table was built by another definition."""
+    if not project.is_built(declaration, head):
+        now = project.fingerprint(declaration, head.columns)
+        raise declaration.fault(
+            f"its definition has changed since it was built ({head.fingerprint}, now {now})",
+            fix="lake plan shows what follows from that, lake deploy builds it beside the live tables",
+        )
+
+
+def recorded(evaluation: Evaluation, head: TableHead, began: float) -> Advanced:
+    """Record the run that committed `head`, and return what it did."""
+    inputs, seconds = evaluation.inputs, round(time.monotonic() - began, 3)
+    counts = asdict(head.counts)
+    done = Advanced(evaluation.declaration.name, head.cut, head.verb, head.version, **counts, seconds=seconds)
+    record_run(
+        inputs.project.settings,
+        verb=done.verb,
+        subject=done.table,
+        cut=done.cut,
+        outcome="done",
+        counts=counts | ({"read": inputs.rows(evaluation.declaration)} if done.verb in WHOLE else {}),
+        started_at=datetime.now(UTC),
+        seconds=seconds,
+    )
+    return done
+
+
+def after_inputs(tables: Iterable[Declaration], work: Callable[[Declaration], T], *, workers: int) -> list[T]:
+    """Return the results of `work` on `tables`, which are in dependency order; `workers` of them run at a time.
+
+    If a table fails, those derived from it fail too, the others do not. Faults of declarations are raised together at
+    the end, else the first failure. One view of the tables is valid for all of it.
+    """
+    futures: dict[str, Future[T]] = {}
+
+    def wait_and_work(declaration: Declaration) -> T:
+        for source in declaration.inputs:
+            if source.name in futures and not source.is_log:
+                futures[source.name].result()
+        return work(declaration)
+
+    # Tables are submitted in dependency order, so a thread that waits for a parent waits for a running one.
+    with view(), booked_aside(), ThreadPoolExecutor(max_workers=workers, thread_name_prefix="tables") as pool:
+        for declaration in tables:
+            futures[declaration.name] = pool.submit(copy_context().run, wait_and_work, declaration)
+    failures = [error for future in futures.values() if (error := future.exception()) is not None]
+    faults = [error for error in dict.fromkeys(failures) if isinstance(error, DeclarationError)]
+    if failures:
+        raise DeclarationError.all(faults) if len(faults) == len(set(failures)) else failures[0]
+    return [future.result() for future in futures.values()]

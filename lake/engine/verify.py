@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lake.declaration import Declaration
-from lake.engine.fingerprint import fingerprints
 from lake.engine.pending_change import SAMPLE, column_changes
-from lake.engine.scheduler import after_inputs
+from lake.engine.verbs import after_inputs
 from lake.errors import LakeError, Unavailable
-from lake.evaluation.compare import compare, first, shown
+from lake.evaluation.compare import compare, fingerprints, first, shown, unique
+from lake.evaluation.faults import python_faults
 from lake.evaluation.inputs import Inputs
-from lake.evaluation.unique import unique
-from lake.evaluation.validate import python_faults
+from lake.evaluation.rows import Rows
 from lake.ingest import integrity
 from lake.progress import step
 from lake.project import Project
@@ -184,7 +183,7 @@ def first_differences(
     """How many rows differ, and the first ones."""
     kept = diff.persist()
     try:
-        differing, few = kept.count(), first(kept, identity, SAMPLE)
+        differing, few = kept.count(), first(Rows(kept), identity, SAMPLE)
     finally:
         kept.unpersist()
     rows = shown(few, table.rows_of(few.select(list(identity)), version), identity)

@@ -1,10 +1,9 @@
-"""Which keys of a table the changes of its inputs affect, and the inputs restricted to them."""
+"""Keys of a table that the changes of its inputs affect, and the inputs restricted to them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -14,27 +13,28 @@ from lake.declaration import Declaration, Input
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.pruning import with_keys
-from lake.kinds.columns import ORDER, same
+from lake.evaluation.rows import Rows
+from lake.kinds.columns import ORDER
 from lake.quoting import DUCKDB, SPARK, quoted
 from lake.store.log import BROADCAST
-from lake.store.scan import distinct, to_arrow, to_frame, within
+from lake.store.scan import to_arrow, to_frame
 from lake.store.tables import FeedGap
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Whether a changed row is of a broadcast event that the kind heeds.
 MARKED: Final = "_broadcast"
+"""The column that marks changed rows of broadcast events that the kind heeds."""
 
 
 @dataclass(frozen=True)
 class Keys:
     """Keys of a table: NOTHING, ALL, or those of `rows`, whose columns are the key's, or some of them.
 
-    `changes`, where the kind can absorb them: the signed rows of the first input, prepared, then all of the others'.
+    If the kind can absorb `changes`, these are the signed rows of the first input, prepared, then all of the others'.
     """
 
-    rows: pa.Table | DataFrame | None
+    rows: Rows | None
     changes: tuple[DataFrame, ...] | None = None
 
 
@@ -43,7 +43,7 @@ ALL: Final = Keys(None)
 
 
 def affected_keys(evaluation: Evaluation) -> Keys:
-    """The keys that the changes of the inputs since the table's head affect."""
+    """Return the keys that the changes of the inputs since the table's head affect."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     try:
         changed = [inputs.changes(source, evaluation.since) for source in declaration.inputs]
@@ -56,26 +56,17 @@ def affected_keys(evaluation: Evaluation) -> Keys:
         return ALL
 
 
-def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFrame) -> tuple[DataFrame, ...]:
-    """The function's rows, prepared, over its inputs restricted to `keys`; broadcast events are always there."""
-    from pyspark.sql import functions as F
-
-    wanted = to_frame(inputs.spark, keys) if isinstance(keys, pa.Table) else keys
-    hint = F.broadcast(wanted) if isinstance(keys, pa.Table) else wanted
-    kind = declaration.kind
+def restrict(inputs: Inputs, declaration: Declaration, keys: Rows) -> tuple[DataFrame, ...]:
+    """Return the function's rows, prepared, over its inputs restricted to `keys`. All broadcast events stay."""
+    wanted, kind = Rows(keys.join_frame(inputs.spark)), declaration.kind
     if not kind.row_by_row:
-        frames = [inputs.whole(source) for source in declaration.inputs]
-        names = [kind.key_of(s.name, f.columns) for s, f in zip(declaration.inputs, frames, strict=True)]
-        frames = [
-            _narrowed(inputs, source, frame, {k: sql for k, sql in by.items() if k in wanted.columns}, hint)
-            for source, frame, by in zip(declaration.inputs, frames, names, strict=True)
-        ]
+        frames = [_narrowed(inputs, declaration, source, wanted.held) for source in declaration.inputs]
         [rows] = inputs.sides(declaration, frames)
-        return (rows.join(hint, same(rows, hint, wanted.columns), "left_semi"),)
+        return (wanted.matching(rows),)
 
     def restricted(frames: Sequence[DataFrame]) -> Iterator[DataFrame]:
         for side, rows in enumerate(inputs.sides(declaration, frames)):
-            some = rows.join(hint, same(rows, hint, wanted.columns), "left_semi") if kind.names_key(side) else rows
+            some = wanted.matching(rows) if kind.names_key(side) else rows
             yield some if kind.broadcast is None else some.unionByName(_broadcasts(inputs, declaration))
 
     def made(frames: Sequence[DataFrame]) -> DataFrame:
@@ -84,10 +75,13 @@ def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFram
     return tuple(restricted(with_keys(inputs, declaration, keys, made)))
 
 
-def _narrowed(inputs: Inputs, source: Input, frame: DataFrame, names: dict[str, str], wanted: DataFrame) -> DataFrame:
-    """The rows of an input that name one of the keys, and those that name none at all."""
+def _narrowed(inputs: Inputs, declaration: Declaration, source: Input, wanted: DataFrame) -> DataFrame:
+    """Return the rows of an input that name one of the keys, and those that name none at all."""
     from pyspark.sql import functions as F
 
+    frame = inputs.whole(source)
+    names = declaration.kind.key_of(source.name, frame.columns)
+    names = {key: sql for key, sql in names.items() if key in wanted.columns}
     if not names:
         return frame
     keys = wanted.select(*[F.col(key).alias(f"_affected_{key}") for key in names]).distinct()
@@ -100,7 +94,7 @@ def _narrowed(inputs: Inputs, source: Input, frame: DataFrame, names: dict[str, 
 
 
 def _broadcasts(inputs: Inputs, declaration: Declaration) -> DataFrame:
-    """All broadcast rows that the kind heeds, prepared."""
+    """Return all broadcast rows that the kind heeds, prepared."""
     (source,) = declaration.inputs
     frame = inputs.broadcasts(source)
     [rows] = inputs.sides(declaration, [inputs.whole(source) if frame is None else frame])
@@ -108,17 +102,13 @@ def _broadcasts(inputs: Inputs, declaration: Declaration) -> DataFrame:
 
 
 def _by_rows(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Keys:
-    """Of a row-by-row kind: its function over the signed changes."""
+    """Return the affected keys of a row-by-row kind: its function maps the signed changes to them."""
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
-    frames = [
-        inputs.nothing(source) if frame is None else frame
-        for source, frame in zip(declaration.inputs, changed, strict=True)
-    ]
-    sides = inputs.sides(declaration, frames)
+    sides = inputs.sides(declaration, inputs.filled(declaration, changed))
     if _many(evaluation):
         if len(sides) > 1 or kind.broadcast is not None or not (kind.absorbs and kind.key):
             return ALL
-        return Keys(sides[0].select(*kind.key).distinct(), sides)
+        return Keys(Rows(sides[0]).select(kind.key).distinct(), sides)
     marked = [rows.selectExpr("*", f"coalesce({kind.broadcast or 'false'}, false) as {MARKED}") for rows in sides]
     local = [None if frame is None else to_arrow(rows) for rows, frame in zip(marked, changed, strict=True)]
     if any(rows is not None and pa.compute.any(rows.column(MARKED)).as_py() for rows in local):
@@ -132,58 +122,47 @@ def _by_rows(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Key
 
 
 def _few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa.Table | None]) -> Keys:
-    """What changes that are in this process affect: `frames` and `local` are the same rows, a pair an input."""
+    """Return the keys that few changes affect: `frames` and `local` are the same rows, a pair for each input."""
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
-    keys, table = _keys(evaluation, frames, local), evaluation.table
-    if isinstance(keys, pa.Table) and not keys.num_rows:
+    keys = _keys(evaluation, frames, local) if kind.key else None
+    if keys is not None and keys.is_empty:
         return NOTHING
     if kind.absorbs:
         first = frames[0] if kind.broadcast is None else frames[0].unionByName(_broadcasts(inputs, declaration))
         wholes = [inputs.whole(source) for source in declaration.inputs] if len(frames) > 1 else []
         return Keys(keys, (first, *(inputs.sides(declaration, wholes)[1:] if wholes else ())))
-    if keys is None:
-        return Keys(None)
-    few = isinstance(keys, pa.Table) and keys.num_rows <= cost.AFFECTED_SHARE * table.rows(table.version())
-    return Keys(keys) if few else ALL
+    return ALL if keys is None else _unless_many(evaluation, keys)
+
+
+def _unless_many(evaluation: Evaluation, keys: Rows) -> Keys:
+    """Return `keys` if they are in memory, and few beside the rows of the table; else ALL."""
+    if keys.is_empty:
+        return NOTHING
+    most = cost.AFFECTED_SHARE * evaluation.table.rows(evaluation.since.version)
+    return Keys(keys) if keys.in_memory is not None and keys.in_memory.num_rows <= most else ALL
 
 
 def _many(evaluation: Evaluation) -> bool:
-    """Whether more rows of an input came or went than one process takes."""
+    """Return whether an input has more changes than this process handles."""
     inputs, sources = evaluation.inputs, evaluation.declaration.inputs
     limit = inputs.project.settings.small_diff_rows
     return any(inputs.size_of_changes(source, evaluation.since) > limit for source in sources)
 
 
-def _keys(
-    evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa.Table | None]
-) -> pa.Table | DataFrame | None:
-    kind, key = evaluation.kind, list(evaluation.kind.key)
-    if not key:
-        return None
-    parts: list[pa.Table | DataFrame] = []
+def _keys(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa.Table | None]) -> Rows:
+    parts = []
     for side, (frame, rows) in enumerate(zip(frames, local, strict=True)):
-        if rows is not None and kind.names_key(side):
-            parts.append(rows.select(key))
+        if rows is not None and evaluation.kind.names_key(side):
+            parts.append(Rows(rows).select(evaluation.kind.key))
         elif rows is not None and rows.num_rows:
             parts.append(reached(evaluation, side, frame))
-    return _together(evaluation, parts)
+    return parts[0].union(*parts[1:]).distinct()
 
 
-def _together(evaluation: Evaluation, parts: Sequence[pa.Table | DataFrame]) -> pa.Table | DataFrame:
-    """Keys of several inputs, distinct; in this process's memory where all of them are."""
-    if few := [part for part in parts if isinstance(part, pa.Table)]:
-        local = distinct(pa.concat_tables(few, promote_options="permissive"))
-        if len(few) == len(parts):
-            return local
-        parts = [to_frame(evaluation.spark, local), *(part for part in parts if not isinstance(part, pa.Table))]
-    first, *others = parts
-    return reduce(lambda a, b: a.unionByName(b), others, first).distinct()
+def reached(evaluation: Evaluation, side: int, changes: DataFrame) -> Rows:
+    """Return the keys that signed `changes` of input number `side` reach if its rows do not name them.
 
-
-def reached(evaluation: Evaluation, side: int, changes: DataFrame) -> pa.Table | DataFrame:
-    """The keys that signed `changes` of input number `side` reach, whose rows do not name them.
-
-    In this process's memory where they are no more than `small_diff_rows`.
+    They are in memory if they are at most `small_diff_rows`.
     """
     from pyspark.sql import functions as F
 
@@ -194,19 +173,22 @@ def reached(evaluation: Evaluation, side: int, changes: DataFrame) -> pa.Table |
         version, others = table.version(), to_arrow(reaching)
         keys = table.keys_where(kind.key, others, kind.reaches(side, DUCKDB), version, limit=limit)
         if keys is not None:
-            return keys
+            return Rows(keys)
         first, reaching = table.read(evaluation.spark, version), to_frame(evaluation.spark, others)
     else:
         first, *_ = inputs.sides(declaration, [inputs.whole(source) for source in declaration.inputs])
     rows = first.alias("t").join(F.broadcast(reaching).alias("k"), F.expr(kind.reaches(side, SPARK)), "left_semi")
-    some = rows.select(*kind.key).distinct()
+    some = Rows(rows).select(kind.key).distinct()
     if kind.absorbs:
         return some
-    return to_arrow(some) if inputs.size(declaration.inputs[0]) <= limit else within(some, limit)
+    return Rows(some.arrow()) if inputs.size(declaration.inputs[0]) <= limit else some.within(limit)
 
 
 def by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Keys:
-    """Of a kind that sees whole inputs: the keys that the changed rows name, by the part that all of them name."""
+    """Return the keys that changed rows name, for a kind that sees whole inputs: by the columns that all inputs name.
+
+    The keys are ALL if there is no such column, or a broadcast event has changed.
+    """
     from pyspark.sql import functions as F
 
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
@@ -216,16 +198,10 @@ def by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Ke
     if not common:
         return ALL
     many = _many(evaluation)
-    parts: list[pa.Table | DataFrame] = []
+    parts = []
     for (source, frame), names in zip(sources, maps, strict=True):
         if inputs.has_broadcasts(source) and not frame.where(F.col(f"{ORDER}._bucket") == BROADCAST).isEmpty():
             return ALL
-        some = frame.selectExpr(*[f"{names[k]} as {quoted(k, SPARK)}" for k in common]).distinct()
-        parts.append(within(some, inputs.project.settings.small_diff_rows) if many else to_arrow(some))
-    keys = _together(evaluation, parts)
-    if not isinstance(keys, pa.Table):
-        return ALL
-    if not keys.num_rows:
-        return NOTHING
-    large = keys.num_rows > cost.AFFECTED_SHARE * evaluation.table.rows(evaluation.since.version)
-    return ALL if large else Keys(keys)
+        some = Rows(frame.selectExpr(*[f"{names[k]} as {quoted(k, SPARK)}" for k in common])).distinct()
+        parts.append(some.within(inputs.project.settings.small_diff_rows) if many else Rows(some.arrow()))
+    return _unless_many(evaluation, parts[0].union(*parts[1:]).distinct())

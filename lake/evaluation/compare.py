@@ -1,12 +1,21 @@
-"""What differs between a table's rows and the rows it should have: one query, run by Spark or in this process."""
+"""Comparison of a table's rows with the rows it should have: by fingerprint, and by a diff that Spark or DuckDB makes.
+
+Rows are told apart by their identity. Two rows of one identity would be one to a MERGE, and no later change could name
+either, so a table that would get two is rejected.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from lake.declaration import Declaration
+from lake.errors import LakeError
+from lake.evaluation.rows import Rows
+from lake.kinds.raised import causes, raised, raising
 from lake.quoting import DUCKDB, SPARK, literal, quoted
 from lake.store.comparison import WAS, images, match, pairs, was
 from lake.store.proof.fingerprints import duck_hash, fields_of
@@ -17,9 +26,12 @@ from lake.store.table_head import CHANGE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+HALF: Final = 32
+_TWICE: Final = "several rows of one identity: "
+
 
 def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFrame:
-    """The rows to insert, update and delete so that `old` becomes `rows`: the columns of `rows`, and CHANGE.
+    """Return the rows to insert, update and delete so that `old` becomes `rows`: the columns of `rows`, and CHANGE.
 
     Both sides have the same columns and at most one row per `identity`. A deleted row shows its old values.
     """
@@ -34,7 +46,7 @@ def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFra
 
 
 def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str], key: str | None = None) -> pa.Table:
-    """As `compare`, for rows in this process's memory. With a `key`, WAS too: the hash of the row that was there."""
+    """As `compare`, for rows in this process's memory. With a `key`, add WAS: the hash of the row that was there."""
     columns = rows.column_names
     with connection() as con:
         con.register("rows", rows)
@@ -48,8 +60,9 @@ def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str], key: s
 
 
 def shown(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """Rows of a diff for a person, `old` being those they replace: the identity, `change`, and for an update `columns`:
-    {column: [old value, new value]}.
+    """Return rows of a diff as JSON: the identity, `change`, and for an update `columns`: {column: [old, new value]}.
+
+    `old` are the rows that they replace.
     """
     replaced = {repr([row[k] for k in identity]): row for row in old.to_pylist()}
     changes = []
@@ -65,9 +78,104 @@ def shown(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tuple[dict[
     return tuple(changes)
 
 
-def first(diff: pa.Table | DataFrame, identity: Sequence[str], count: int) -> pa.Table:
-    """The first `count` rows of a diff, in the order of their identity."""
-    if isinstance(diff, pa.Table):
-        sortable = [(c, "ascending") for c in identity if not pa.types.is_nested(diff.schema.field(c).type)]
-        return diff.sort_by(sortable).slice(0, count) if sortable else diff.slice(0, count)
-    return to_arrow(diff.orderBy(*identity).limit(count))
+def first(diff: Rows, identity: Sequence[str], count: int) -> pa.Table:
+    """Return the first `count` rows of a diff, in the order of their identity."""
+    if diff.in_memory is None:
+        return to_arrow(diff.held.orderBy(*identity).limit(count))
+    sortable = [(c, "ascending") for c in identity if not pa.types.is_nested(diff.in_memory.schema.field(c).type)]
+    return diff.in_memory.sort_by(sortable).slice(0, count) if sortable else diff.in_memory.slice(0, count)
+
+
+def checked(declaration: Declaration, rows: Rows) -> Rows:
+    """Return `rows`, which are all that some keys of the table should have, with one row per identity.
+
+    Raises Twice if rows in memory have two. Rows of Spark fail when they are read: see `unique`.
+    """
+    if rows.in_memory is None:
+        return Rows(unique(rows.held, declaration.kind.identity))
+    _check_unique(declaration, rows.in_memory)
+    return rows
+
+
+def _check_unique(declaration: Declaration, rows: pa.Table) -> None:
+    identity = list(declaration.kind.identity)
+    if rows.num_rows < 2:
+        return
+    names = ", ".join(map(quoted, identity))
+    flat = not any(pa.types.is_nested(rows.schema.field(name).type) for name in identity)  # what Arrow groups by
+    if flat and rows.select(identity).group_by(identity).aggregate([]).num_rows == rows.num_rows:
+        return
+    with connection() as con:
+        con.register("rows", rows)
+        query = f"SELECT {names} FROM rows GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT 1"
+        if twice := con.sql(query).to_arrow_table().to_pylist():
+            raise Twice(declaration, twice[0])
+
+
+def unique(rows: DataFrame, identity: Sequence[str]) -> DataFrame:
+    """Return `rows`, such that reading them fails if two have one identity: see `fault_of`."""
+    from pyspark.sql import functions as F
+
+    by = [quoted(name, SPARK) for name in identity]
+    several = F.expr(f"count(*) over (partition by {', '.join(by)})")
+    counted = rows.withColumn("_rows_of_identity", several)
+    return counted.where(f"if(_rows_of_identity > 1, {raising(_TWICE, identity)}, true)").drop("_rows_of_identity")
+
+
+class Twice(LakeError):
+    """Error: several rows have one `identity`."""
+
+    def __init__(self, declaration: Declaration, identity: Mapping[str, Any]) -> None:
+        what = ", ".join(f"{name}={'null' if value is None else value}" for name, value in identity.items())
+        super().__init__(
+            f"{declaration.name}: several rows have the identity {what}: nothing was committed",
+            where=declaration.where,
+            fix="extend the kind's identity or id until it is unique, return only one of them, or void their events",
+        )
+        self.identity = identity
+
+
+def fault_of(declaration: Declaration, error: Exception) -> Twice | None:
+    """Return the fault that `error`, raised by reading a `unique` frame, stands for; None if it is another error."""
+    if twice := next((cause for cause in causes(error) if isinstance(cause, Twice)), None):
+        return twice
+    identity = raised(_TWICE, error)
+    return Twice(declaration, identity[1]) if identity else None
+
+
+def fingerprints(*frames: DataFrame) -> list[str]:
+    """Return the fingerprints of `frames`, which have the same columns in any order. Runs one job.
+
+    A fingerprint is the number of rows and the sum of their 64-bit hashes (xxHash64, as Spark has it), so it is equal
+    for equal rows in any order. Two halves of the hash are summed apart, so that no sum overflows below 2^31 rows.
+    """
+    columns = frames[0].columns
+    sums = [_sums(frame, columns, number) for number, frame in enumerate(frames)]
+    summed = {row["number"]: row for row in reduce(lambda a, b: a.union(b), sums).collect()}
+    return [_text(summed[number].asDict()) for number in range(len(frames))]
+
+
+def _sums(rows: DataFrame, columns: Sequence[str], number: int) -> DataFrame:
+    return rows.selectExpr(f"{_hash(rows, columns)} as _hash").selectExpr(
+        f"{number} as number",
+        "count(*) as rows",
+        f"coalesce(sum(shiftrightunsigned(_hash, {HALF})), 0) as high",
+        f"coalesce(sum(_hash & {2**HALF - 1}), 0) as low",
+    )
+
+
+def _hash(rows: DataFrame, columns: Sequence[str]) -> str:
+    """Return SQL of a row's hash. Spark's hash skips nulls, so their places are hashed too; nested values as text."""
+    types = dict(rows.dtypes)
+    parts = []
+    for column in sorted(columns):
+        nested = types[column].startswith(("array", "struct", "map"))
+        name = quoted(column, SPARK)
+        texts = [f"cast({name} as string)", f"to_json({name})"]  # each tells apart what the other does not
+        parts += [*(texts if nested else [name]), f"isnull({name})"]
+    return f"xxhash64({', '.join(parts)})"
+
+
+def _text(sums: dict[str, int]) -> str:
+    total = (sums["high"] << HALF) + sums["low"]
+    return f"{sums['rows']}-{total % 2**64:016x}"

@@ -1,4 +1,4 @@
-"""One table and what it is to be made of: the noun that every verb works on."""
+"""Evaluation of one table: the object that every verb works on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A declared table at the cut of its `inputs`; `head` is what its newest commit says, None before it was built."""
+    """A declared table at the cut of its `inputs`; `head` is that of its newest commit, None before it was built."""
 
     inputs: Inputs
     declaration: Declaration
@@ -29,7 +29,6 @@ class Evaluation:
 
     @classmethod
     def of(cls, inputs: Inputs, declaration: Declaration) -> Evaluation:
-        """The evaluation of a table from where it stands now."""
         table = inputs.table(declaration)
         return cls(inputs, declaration, table, table.head())
 
@@ -53,20 +52,17 @@ class Evaluation:
 
     @property
     def horizons(self) -> tuple[datetime | None, ...]:
-        """Of each input of the table the greatest event time of the log at the cut; none where its kind does not go by
-        them.
-        """
         return self.inputs.horizons(self.declaration)
 
     def all_rows(self) -> DataFrame:
-        """The whole table at the cut, state columns included. Raises LakeError where a log that it reads is damaged."""
+        """Return the whole table at the cut, state columns included. Raises LakeError if a log is damaged."""
         self.inputs.must_be_whole(self.declaration)
         return self.inputs.evaluate(self.declaration)
 
     def rows_from(self, sides: Sequence[DataFrame]) -> DataFrame:
-        """What the kind makes of `sides`, the function's rows for each input, as of the cut."""
+        """Return what the kind makes of `sides`, the function's rows for each input, as of the cut."""
         return self.inputs.evaluated(self.declaration, sides)
 
     def is_built(self) -> bool:
-        """Whether the table was built by its definition as it is now."""
+        """Return whether the table was built by its current definition."""
         return self.head is not None and self.inputs.project.is_built(self.declaration, self.head)

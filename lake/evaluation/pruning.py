@@ -19,12 +19,13 @@ import pyarrow.compute as pc
 from lake import cost
 from lake.contracts.contract import Contract
 from lake.declaration import Declaration, Input
+from lake.evaluation.analysis import physical_plan, unions
 from lake.evaluation.columns import read_of, tagged, tags
-from lake.evaluation.determinism import physical, unions
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Values
+from lake.evaluation.rows import Rows
 from lake.quoting import SPARK, quoted
-from lake.store.scan import Span, to_arrow
+from lake.store.scan import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -37,7 +38,7 @@ INSTANT: Final = pa.timestamp("us", "UTC")
 
 
 def with_keys(
-    inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFrame, made: Callable[[list[DataFrame]], DataFrame]
+    inputs: Inputs, declaration: Declaration, keys: Rows, made: Callable[[list[DataFrame]], DataFrame]
 ) -> list[DataFrame]:
     """The inputs of a row-by-row kind, at least the rows that go into one of `keys`; large logs narrowed to them.
 
@@ -48,10 +49,10 @@ def with_keys(
         return [inputs.whole(source) for source in sources]
     names = handed_on(inputs, declaration)
     times = {side: _times(inputs, declaration, side, names[side], keys) for side in large}
-    if not isinstance(keys, pa.Table) or keys.num_rows > cost.PRUNED_KEYS:
+    if keys.in_memory is None or keys.in_memory.num_rows > cost.PRUNED_KEYS:
         return [inputs.whole(source, times.get(side)) for side, source in enumerate(sources)]
     # Only of what is handed on: a window may begin before the years of Python.
-    wanted = {side: keys.select([c for c in keys.column_names if c in names[side]]).to_pylist() for side in large}
+    wanted = {side: keys.in_memory.select([c for c in keys.columns if c in names[side]]).to_pylist() for side in large}
     wide = max(large.values()) > cost.SOUGHT_ROWS and inputs.file_size(declaration) > cost.PICKED_BYTES
     only = read_of_files(inputs, declaration, made) if wide else {}
     return [
@@ -66,15 +67,16 @@ def read_of_files(
     inputs: Inputs, declaration: Declaration, made: Callable[[list[DataFrame]], DataFrame]
 ) -> dict[str, frozenset[str]]:
     """Which columns of the files of each log are read where rows of the table are `made` of the inputs."""
-    frames, names = zip(*(inputs.stored(source, side) for side, source in enumerate(declaration.inputs)), strict=True)
+    blank = [inputs.blank_files(source, side) for side, source in enumerate(declaration.inputs)]
+    frames, names = zip(*blank, strict=True)
     read: dict[str, frozenset[str]] = {}
-    for source, columns in zip(declaration.inputs, read_of(physical(made([*frames])), names), strict=True):
+    for source, columns in zip(declaration.inputs, read_of(physical_plan(made([*frames])), names), strict=True):
         if source.is_log:
             read[source.name] = read.get(source.name, frozenset()) | columns
     return read
 
 
-def read_at(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFrame) -> dict[str, Span | None]:
+def read_at(inputs: Inputs, declaration: Declaration, keys: Rows) -> dict[str, Span | None]:
     """At which times the events are that `with_keys` reads of each log, None for all of them."""
     streams = {source.name: side for side, source in enumerate(declaration.inputs) if source.is_log}
     large = _large(inputs, declaration) if declaration.kind.row_by_row else {}
@@ -95,9 +97,7 @@ def _large(inputs: Inputs, declaration: Declaration) -> dict[int, int]:
     return {side: rows for side, rows in sizes.items() if rows > cost.PRUNED_LOG_ROWS}
 
 
-def _times(
-    inputs: Inputs, declaration: Declaration, side: int, names: Mapping[str, str], keys: pa.Table | DataFrame
-) -> Span | None:
+def _times(inputs: Inputs, declaration: Declaration, side: int, names: Mapping[str, str], keys: Rows) -> Span | None:
     """At which times all events of `keys` are in the log that is input number `side`; None where that is not told.
 
     `names` are its columns by their name in the function's rows.
@@ -108,7 +108,7 @@ def _times(
         return None
     near = {column: near for column, near in declaration.kind.near.items() if names.get(near.on) == time}
     spans = []
-    for column, (first, last) in _ranges(keys, [column for column in near if column in _columns(keys)]):
+    for column, (first, last) in _ranges(keys, [column for column in near if column in keys.columns]):
         before, after = near[column].before // MICROSECOND, near[column].after // MICROSECOND
         spans.append((first - before, last + after))
     if not spans:
@@ -122,18 +122,13 @@ def event_time(contract: Contract) -> str | None:
     return contract.time if contract.clock is None and fields.get(contract.time or "") in TIMES else None
 
 
-def _columns(keys: pa.Table | DataFrame) -> Sequence[str]:
-    return keys.column_names if isinstance(keys, pa.Table) else keys.columns
-
-
-def _ranges(keys: pa.Table | DataFrame, columns: Sequence[str]) -> Iterator[tuple[str, Span]]:
-    """The least and the greatest instant of each of some `columns` of keys, where none of them is null."""
+def _ranges(keys: Rows, columns: Sequence[str]) -> Iterator[tuple[str, Span]]:
+    """Yield the least and the greatest instant of each of some `columns` of keys, unless one of them is null."""
     if not columns:
         return
-    if not isinstance(keys, pa.Table):
-        keys = _extremes(keys, columns)
+    ends_of = _extremes(keys.held, columns) if keys.in_memory is None else keys.in_memory
     for column in columns:
-        values = keys.column(column)
+        values = ends_of.column(column)
         if values.null_count or not len(values) or not pa.types.is_temporal(values.type):
             continue
         ends = pc.min_max(values.cast(INSTANT).cast(pa.int64())).as_py()
@@ -148,7 +143,7 @@ def _extremes(keys: DataFrame, columns: Sequence[str]) -> pa.Table:
         return F.expr(f"if(count(*) = count({quoted(column, SPARK)}), {of}({quoted(column, SPARK)}), null)")
 
     ends = keys.agg(*[F.struct(*[whole(c, of).alias(c) for c in columns]).alias(of) for of in ("min", "max")])
-    return to_arrow(ends.selectExpr("inline(array(min, max))"))
+    return Rows(ends.selectExpr("inline(array(min, max))")).arrow()
 
 
 def handed_on(inputs: Inputs, declaration: Declaration) -> list[dict[str, str]]:

@@ -13,6 +13,7 @@ from lake.errors import DeclarationError
 from lake.evaluation.affected_keys import restrict
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Few, Finding, Found, Values
+from lake.evaluation.rows import Rows
 from lake.explain.lineage import trace
 from lake.explain.selector import head_at, parse_key, rows_of, schema_at
 from lake.ingest.events import Event, events_at
@@ -153,7 +154,7 @@ def _explain_from_logs(inputs: Inputs, declaration: Declaration, texts: Sequence
 def _evaluate_rows(inputs: Inputs, declaration: Declaration, wanted: pa.Table) -> list[Values]:
     kind = declaration.kind
     if kind.key:
-        rows = inputs.evaluated(declaration, restrict(inputs, declaration, wanted.select(list(kind.key))))
+        rows = inputs.evaluated(declaration, restrict(inputs, declaration, Rows(wanted.select(list(kind.key)))))
     else:
         rows = inputs.evaluate(declaration)
     keys = to_frame(inputs.spark, wanted)

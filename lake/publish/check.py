@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from lake.errors import DeclarationError, QualityError
-from lake.evaluation.behind import not_at
+from lake.evaluation.catalog import not_at
 from lake.evaluation.inputs import Inputs
 from lake.explain import causes
 from lake.gate import gate, rejection_limits

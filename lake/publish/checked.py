@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from lake.engine.write import same_definition
+from lake.engine.verbs import same_definition
 from lake.errors import DeclarationError
-from lake.evaluation.behind import not_at
+from lake.evaluation.catalog import not_at
 from lake.gate import failures
 from lake.project import Project
 from lake.publish.check import check

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from lake.declaration import Declaration
 from lake.engine.advance import advance
 from lake.engine.content_proof import completed
+from lake.engine.pending_change import losses, must_keep
 from lake.engine.plan import stale
-from lake.engine.published_columns import losses, must_keep
 from lake.engine.rebuild import rebuild
-from lake.engine.scheduler import after_inputs
-from lake.engine.write import Advanced
+from lake.engine.verbs import Advanced, after_inputs
 from lake.errors import Unavailable
 from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites

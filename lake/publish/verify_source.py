@@ -21,11 +21,11 @@ from lake.contracts.contract import Contract, known_stream
 from lake.contracts.fields import Field
 from lake.declaration import Declaration
 from lake.engine.advance import advance
-from lake.engine.fingerprint import fingerprints
 from lake.engine.verify import Verdict, first_differences
 from lake.errors import DeclarationError
-from lake.evaluation.compare import compare
-from lake.evaluation.inputs import HIDDEN, Inputs, event_order
+from lake.evaluation.compare import compare, fingerprints
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.stored_rows import HIDDEN, event_order
 from lake.ingest import record_frames
 from lake.ingest.event_columns import with_event_columns
 from lake.ingest.from_source import delivering

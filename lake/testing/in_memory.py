@@ -51,7 +51,7 @@ class LogsInMemory(Inputs):
         """Return False: kinds recognize broadcast events by their columns."""
         return False
 
-    def _refusals(self, source: Input) -> DataFrame | None:
+    def refusals(self, source: Input) -> DataFrame | None:
         return None
 
     def horizon(self, source: Input) -> datetime | None:

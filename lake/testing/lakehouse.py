@@ -21,6 +21,7 @@ from lake.errors import LakeError, LawError, QualityError
 from lake.evaluation.affected_keys import restrict
 from lake.evaluation.compare import compare
 from lake.evaluation.inputs import Inputs
+from lake.evaluation.rows import Rows
 from lake.kinds.columns import ORDER, visible
 from lake.pipeline import run
 from lake.project import Project, load
@@ -175,7 +176,7 @@ def _check_locality(inputs: Inputs, declaration: Declaration, whole: DataFrame) 
     if not kind.key:
         return
     half = whole.where(F.pmod(F.xxhash64(*[F.col(k).cast("string") for k in kind.key]), F.lit(2)) == 0)
-    keys = to_arrow(half.select(*kind.key).distinct())
+    keys = Rows(to_arrow(half.select(*kind.key).distinct()))
     alone = inputs.evaluated(declaration, restrict(inputs, declaration, keys))
     differing = compare(alone, half, kind.identity)
     if not differing.isEmpty():

@@ -48,7 +48,7 @@ def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
     table = TableInMemory(settings, "silver", name, name, content=sliced.evaluated(1))
     for number in range(2, len(parts) + 1):
         evaluation = Evaluation(sliced.inputs(number), sliced.declaration, table, sliced.head(number - 1))
-        table = table.after(difference(evaluation, affected_keys(evaluation)), kind.identity)
+        table = table.after(difference(evaluation, affected_keys(evaluation)).arrow(), kind.identity)
     return to_frame(sliced.spark, table.content)
 
 

@@ -12,9 +12,11 @@ from pyspark.sql import SparkSession
 
 from lake.declaration import Declaration
 from lake.engine.rebuild import rebuild
-from lake.engine.write import recorded, write
+from lake.engine.verbs import recorded
+from lake.engine.write import write
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
+from lake.evaluation.rows import Rows
 from lake.project import Project
 from lake.publish.cut import cut
 from lake.publish.publish import publish
@@ -51,7 +53,7 @@ def forward(project: Project, stream: str, spark: Callable[[], SparkSession], *,
         inputs = Inputs(spark, project, cut(project))
         for declaration in project.tables.values():
             evaluation, began = Evaluation.of(inputs, declaration), time.monotonic()
-            recorded(evaluation, write(evaluation, diffs[declaration.name], verb="advance"), began)
+            recorded(evaluation, write(evaluation, Rows(diffs[declaration.name]), verb="advance"), began)
         publish(project, inputs.cut, spark, lambda _: None)
     for declaration in project.tables.values():
         rebuild(inputs, declaration)

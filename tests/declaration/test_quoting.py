@@ -18,9 +18,9 @@ from lake.cli.recompute import _instant
 from lake.config import Settings, load_settings
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
+from lake.evaluation.analysis import analyse
 from lake.evaluation.compare import compare, compare_local
 from lake.evaluation.inputs import Inputs
-from lake.evaluation.validate import analyse
 from lake.explain.selector import parse_key, schema_at
 from lake.ingest.void import void
 from lake.project import load

@@ -25,6 +25,7 @@ from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError, LawError
 from lake.evaluation import inputs as run_inputs
+from lake.evaluation import stored_rows
 from lake.evaluation.inputs import Inputs
 from lake.ingest import fsck as log_run
 from lake.kinds.columns import ORDER, SIGN
@@ -215,7 +216,8 @@ def test_the_laws_see_a_table_that_goes_by_buckets(
     def by_bucket(rows: DataFrame, *, sign: int = 1) -> DataFrame:
         return rows.withColumns({ORDER: F.struct("_batch", "_bucket", "_offset"), SIGN: F.lit(sign)})
 
-    monkeypatch.setattr(run_inputs, "event_order", by_bucket)
+    for module in (stored_rows, run_inputs):
+        monkeypatch.setattr(module, "event_order", by_bucket)
     house = taken_in(tmp_path / "home", declared, records, files=1, runs=1)
     with pytest.raises(LawError, match="first differs when its events come in 6 micro-batches and other files"):
         house.check_laws(slices=6)

@@ -22,6 +22,7 @@ from lake.errors import StorageError
 from lake.evaluation.affected_keys import restrict
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.pruning import read_at
+from lake.evaluation.rows import Rows
 from lake.ingest.ingest import ingest
 from lake.ingest.void import void
 from lake.kinds.windows.hopping import Cumulative, Hopping
@@ -94,7 +95,7 @@ def taken_in(shop: Lakehouse) -> None:
 
 
 def rows_of(inputs: Inputs, declaration: Declaration, keys: pa.Table) -> list[str]:
-    alone = inputs.evaluated(declaration, restrict(inputs, declaration, keys))
+    alone = inputs.evaluated(declaration, restrict(inputs, declaration, Rows(keys)))
     return sorted(map(str, listed(to_arrow(alone))))
 
 
@@ -131,10 +132,10 @@ def test_keys_are_the_same_evaluated_from_the_part_of_the_log_that_has_their_tim
             for limit in ("SCAN_ROWS", "HANDED_ROWS"):
                 monkeypatch.setattr(cost, limit, number * 1000)  # read by Spark, and in this process
             assert rows_of(inputs, declaration, keys) == expected, name
-            times = read_at(inputs, declaration, keys)["readings"]
+            times = read_at(inputs, declaration, Rows(keys))["readings"]
             assert (times is not None) == (name in NARROWED), name
             if name == "hour":  # as of more keys than one process takes
-                assert read_at(inputs, declaration, to_frame(spark, keys))["readings"] == times
+                assert read_at(inputs, declaration, Rows(to_frame(spark, keys)))["readings"] == times
             if times and len(Scan(log.path, times=times).files()) < len(Scan(log.path).files()):
                 less.add(name)
     assert less  # of which, goes by what the files happen to have: their events are of any time
@@ -195,14 +196,14 @@ def test_a_backfill_mends_its_range_reads_little_else_and_copies_no_damage_of_it
     for file in unread:  # what is not read may be damaged
         Path(file).write_bytes(Path(file).read_bytes()[:-30] + bytes(30))
 
-    [mended] = backfill(lambda: spark, shop.project, table, start, end, tell=lambda _: None)
+    [mended] = backfill(lambda: spark, shop.project, table, (start, end), tell=lambda _: None)
     assert (mended.inserted, mended.updated, mended.deleted) == (0, 4, 0)
     sound = {row["day"]: row["n"] for row in shop.table("day")}
     assert {n for day, n in sound.items() if start.date() <= day < end.date()} == {1}
     assert {n for day, n in sound.items() if not start.date() <= day < end.date()} == {2}
     with pytest.raises(StorageError, match="damaged"):
-        backfill(lambda: spark, shop.project, table, year[0], year[-1], tell=lambda _: None)
+        backfill(lambda: spark, shop.project, table, (year[0], year[-1]), tell=lambda _: None)
     for file in few:
         Path(file).write_bytes(Path(file).read_bytes()[:-30] + bytes(30))
     with pytest.raises(StorageError, match="damaged"):
-        backfill(lambda: spark, shop.project, table, start, end, tell=lambda _: None)
+        backfill(lambda: spark, shop.project, table, (start, end), tell=lambda _: None)

@@ -23,6 +23,7 @@ from lake.engine.write import write
 from lake.errors import LawError, Unavailable
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
+from lake.evaluation.rows import Rows
 from lake.ingest.ingest import ingest
 from lake.ingest.void import void
 from lake.publish.cut import cut
@@ -149,7 +150,7 @@ def test_the_state_of_a_lost_race_is_left_alone(sliced: Lakehouse) -> None:
     table = inputs.table(declaration)
     stale = Evaluation(inputs, declaration, table, table.head_at(1))
     with pytest.raises(Unavailable, match="another writer"):
-        write(stale, nothing(table), verb="advance")
+        write(stale, Rows(nothing(table)), verb="advance")
 
 
 def test_verify_finds_rows_that_were_tampered_with_and_rebuild_mends_them(sliced: Lakehouse) -> None:

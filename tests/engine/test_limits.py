@@ -134,11 +134,11 @@ def beyond(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     counted(Table, "_changes_by_spark", lambda _: True)
     counted(Search, "verdict", lambda rows: isinstance(rows, DataFrame))
-    counted(affected_keys, "reached", lambda keys: isinstance(keys, DataFrame))
+    counted(affected_keys, "reached", lambda keys: keys.in_memory is None)
     counted(affected_keys, "_many", bool)
-    counted(incremental, "_local", lambda rows: isinstance(rows, DataFrame))
+    counted(incremental, "_local", lambda rows: rows.in_memory is None)
     counted(incremental, "_at_horizon", lambda rows: rows is None)
-    counted(incremental, "_by_spark", lambda _: True)
+    counted(incremental, "_of_many", lambda _: True)
     return met
 
 
@@ -174,7 +174,7 @@ def test_tables_are_the_same_within_limits_and_beyond_them(
             land(lake, number, size, random.Random(number), so_far)
         before = beyond.copy()
         lakes[0].run()
-        assert not {where for where in beyond if beyond[where] > before[where]} - {"_by_spark"}
+        assert not {where for where in beyond if beyond[where] > before[where]} - {"_of_many"}
         with few(monkeypatch):
             limited.run()
         for table in tables:
@@ -182,4 +182,4 @@ def test_tables_are_the_same_within_limits_and_beyond_them(
         assert beside(limited) == beside(lakes[0])
     verdicts = verify_all(lambda: spark, limited.project, tell=lambda _: None)
     assert {verdict.verdict for verdict in verdicts} == {"identical"}
-    assert {"verdict", "_by_spark", "_many", "_changes_by_spark"} <= set(+beyond), beyond
+    assert {"verdict", "_of_many", "_many", "_changes_by_spark"} <= set(+beyond), beyond

@@ -17,8 +17,8 @@ from lake.engine.backfill import backfill
 from lake.engine.plan import plan
 from lake.engine.plan_diff import table_change
 from lake.engine.rebuild import rebuild, rebuild_all
+from lake.engine.verbs import Advanced
 from lake.engine.verify import verify, verify_all
-from lake.engine.write import Advanced
 from lake.errors import DeclarationError, QualityError
 from lake.evaluation.inputs import Inputs
 from lake.ingest.ingest import ingest
@@ -255,12 +255,12 @@ def test_what_was_tampered_with_is_found_shown_and_mended_in_the_range_that_is_a
     assert DeltaTable(path).version() == version
 
     april, may = datetime(2024, 4, 1, tzinfo=UTC), datetime(2024, 5, 1, tzinfo=UTC)
-    done = backfill(lambda: shop.spark, shop.project, orders, april, may, tell=lambda _: None)
+    done = backfill(lambda: shop.spark, shop.project, orders, (april, may), tell=lambda _: None)
     assert [each.table for each in done] == ["current_order", "customer_daily"]
     assert (done[0].verb, done[0].inserted, done[0].updated) == ("backfill", 0, 1)
     assert DeltaTable(path).version() == version + 1
     march = datetime(2024, 3, 1, tzinfo=UTC)
-    [done_daily] = backfill(lambda: shop.spark, shop.project, daily, march, april, dry_run=True, tell=lambda _: None)
+    [done_daily] = backfill(lambda: shop.spark, shop.project, daily, (march, april), dry_run=True, tell=lambda _: None)
     assert (done_daily.verb, done_daily.inserted, done_daily.updated) == ("dry run", 0, 0)
 
     done_again = rebuild(inputs_of(shop), orders)

@@ -320,7 +320,7 @@ def rebuilt(lakehouse: Lakehouse, *names: str) -> list[Recomputed]:
 def backfilled(lakehouse: Lakehouse, name: str) -> list[Any]:
     start, end = datetime(2024, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC)
     declaration = lakehouse.project.tables[name]
-    return backfill(lambda: lakehouse.spark, lakehouse.project, declaration, start, end, tell=lambda _: None)
+    return backfill(lambda: lakehouse.spark, lakehouse.project, declaration, (start, end), tell=lambda _: None)
 
 
 def changed(done: Collection[Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from lake.engine.verify import verify_all
 from lake.erasure.forget import forget
 from lake.evaluation.affected_keys import restrict
 from lake.evaluation.inputs import Inputs
+from lake.evaluation.rows import Rows
 from lake.ingest.void import void
 from lake.publish.cut import cut
 from lake.store import scan
@@ -157,7 +158,7 @@ def same_alone(inputs: Inputs, declaration: Declaration, first: float) -> bool:
     """Whether the keys of three rows of a table, from a place between 0 and 1 on, have the same rows alone."""
     whole = to_arrow(inputs.evaluate(declaration))
     keys = whole.select(list(declaration.kind.key)).slice(int(first * whole.num_rows), 3)
-    some = to_arrow(inputs.evaluated(declaration, restrict(inputs, declaration, keys)))
+    some = to_arrow(inputs.evaluated(declaration, restrict(inputs, declaration, Rows(keys))))
     wanted = keys.to_pylist()
     expected = [row for row in whole.to_pylist() if {c: row[c] for c in keys.column_names} in wanted]
     return bool(expected) and sorted(map(str, some.to_pylist())) == sorted(map(str, expected))

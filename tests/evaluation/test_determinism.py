@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from lake import Aggregate, Avg, Count, Latest, Max, Sum, View
 from lake.declaration import Declaration, log
 from lake.errors import DeclarationError
-from lake.evaluation import determinism
-from lake.evaluation.carrying_frame import CarryingFrame, plain
+from lake.evaluation import analysis
+from lake.evaluation.function import CarryingFrame, plain
 from lake.kinds.columns import CARRIED, ORDER, SIGN
 from lake.kinds.kind import Kind
 
@@ -29,7 +29,7 @@ def checked(spark: SparkSession, kind: Kind, function: Callable[[DataFrame], Dat
     declaration = Declaration("t", kind, (log("things"),), function)
     frame = events(spark)
     rows = plain(function(CarryingFrame(frame))) if kind.row_by_row else function(frame.drop(*CARRIED))
-    determinism.check(declaration, rows, [frame])
+    analysis.check_deterministic(declaration, rows, [frame])
     return rows
 
 

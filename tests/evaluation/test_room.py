@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from lake import cost
 from lake.config import Settings, SparkSettings
-from lake.evaluation import room
+from lake.evaluation.catalog import warn_of_spill
 from lake.session import local_dir
 from tests.shop import new_shop, order
 
@@ -47,7 +47,7 @@ def test_who_lacks_room_is_told_where_and_how_much(
 
     monkeypatch.setattr(shutil, "disk_usage", disk_usage)
     monkeypatch.setattr(cost, "SPILLED_SHARE", 2.0)
-    room.tell(settings, "day_total", lambda: 5 << 30)
+    warn_of_spill(settings, "day_total", lambda: 5 << 30)
     assert bool(caplog.messages) == told
     if told:
         [message] = caplog.messages

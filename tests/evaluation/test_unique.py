@@ -14,8 +14,8 @@ from lake.engine.advance import advance
 from lake.engine.plan import plan
 from lake.engine.rebuild import rebuild
 from lake.errors import LakeError
+from lake.evaluation.compare import fault_of
 from lake.evaluation.inputs import Inputs
-from lake.evaluation.unique import fault_of
 from lake.ingest.ingest import ingest
 from lake.kinds import history
 from lake.project import load

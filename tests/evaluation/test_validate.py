@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.engine.advance import advance_all
 from lake.errors import DeclarationError
+from lake.evaluation.analysis import analyse
 from lake.evaluation.inputs import Inputs
-from lake.evaluation.validate import analyse
 from lake.project import load
 from lake.publish.cut import cut
 from lake.testing import Lakehouse

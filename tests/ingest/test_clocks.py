@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from lake.contracts.contract import load_contract
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
-from lake.evaluation import validate
+from lake.evaluation import analysis
+from lake.evaluation.analysis import analyse
 from lake.evaluation.inputs import Inputs
-from lake.evaluation.validate import analyse
 from lake.ingest.fsck import check
 from lake.ingest.replay import waiting
 from lake.store import small
@@ -143,7 +143,7 @@ def test_a_table_by_uncorrected_times_that_is_there_is_advanced_no_further(
     jobs = {"hourly": job("hourly", HOURLY, ONE[0], returns="rows.selectExpr('device', 'taken as at')")}
     house = declare(empty(tmp_path / "p"), reading, jobs=jobs)
     with monkeypatch.context() as before:
-        before.setattr(validate, "check_clocks", lambda *_: None)
+        before.setattr(analysis, "check_clocks", lambda *_: None)
         house.land("reading", record("a", datetime(1970, 1, 1, tzinfo=UTC), NOON, NOON)).run()
     house.land("reading", record("b", NOON, NOON, NOON))
     with pytest.raises(DeclarationError, match="made of 'taken'"):

@@ -9,8 +9,8 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from lake.engine.advance import advance_all
+from lake.engine.verbs import Advanced
 from lake.engine.verify import verify_all
-from lake.engine.write import Advanced
 from lake.errors import DeclarationError, LawError
 from lake.evaluation.inputs import Inputs
 from lake.ingest.fsck import check

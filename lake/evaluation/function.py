@@ -1,39 +1,48 @@
-"""What a job's function gave back: frames, with the columns that its kind needs; told where it did not."""
+"""A job's function: it is called with frames that keep the engine's columns, and its result is checked.
+
+A row-by-row function gets an ordinary DataFrame whose `select` keeps the carried columns. So it may return
+`flights.select("tailnum", "carrier")`, and its kind still knows each row's place in the log.
+"""
 
 from __future__ import annotations
 
 import re
 import string
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
-from lake.evaluation.carrying_frame import plain
 from lake.kinds.columns import CARRIED, ORDER, SIGN, digest, visible
+from lake.kinds.floats import with_one_zero
 from lake.kinds.ordering import in_log_order
 from lake.quality import in_spark
 from lake.quality.parking import BY, PLACE, ROW
 from lake.quoting import literal
-from lake.session import first_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from lake.session import first_line, raise_if_gone
 
 BRACES: Final = "pass it by name, as in spark.sql('… {rows} …', rows=rows); write braces that are text as {{ and }}"
 PYSPARK: Final = "pyspark"
 _UNKNOWN: Final = re.compile(r"UNRESOLVED_COLUMN.* name `(?:\w+`\.`)?(\w+)`")
 
 
-def frames(declaration: Declaration, result: Any, inputs: int) -> list[DataFrame]:
-    """The frames that the function returned: one for each of its `inputs`, or the one of a View.
+def call(declaration: Declaration, inputs: Sequence[DataFrame]) -> list[DataFrame]:
+    """Call the function with frames of its `inputs`; return a frame for each of them, or the one of a View.
 
-    Raises DeclarationError where it returned something else.
+    Raises DeclarationError if it fails or returns something else.
     """
     kind = declaration.kind
+    try:
+        result = declaration(*(CarryingFrame(f) if kind.row_by_row else f.drop(*CARRIED) for f in inputs))
+    except Exception as error:
+        raise_if_gone(error)
+        columns = [column for frame in inputs for column in frame.columns]
+        raise fault(declaration, error, columns, of="the function") from error
     sides = list(result) if isinstance(result, tuple) else [result]
     for side in sides:
         if not isinstance(side, DataFrame):
@@ -41,17 +50,89 @@ def frames(declaration: Declaration, result: Any, inputs: int) -> list[DataFrame
                 f"the function returns {side!r}, not a DataFrame",
                 fix="return its_input.select(…), or the result of spark.sql",
             )
-    if len(sides) != (inputs if kind.row_by_row else 1):
+    if len(sides) != (len(inputs) if kind.row_by_row else 1):
         raise declaration.fault(
-            f"the function returns {len(sides)} frames, but its {kind.name} has {inputs} inputs",
+            f"the function returns {len(sides)} frames, but its {kind.name} has {len(inputs)} inputs",
             fix="return one frame for each input, in their order",
         )
     return [plain(side) for side in sides]
 
 
-def complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
-    """`rows`, checked to have what the kind needs of input number `side`; of those that a table parks, what it is to
-    have.
+def prepared(declaration: Declaration, sides: Sequence[DataFrame]) -> list[DataFrame]:
+    """Return the rows that the function returned, checked and prepared for the kind."""
+    try:
+        return [
+            declaration.kind.prepare(with_one_zero(_complete(declaration, rows, side)), side)
+            for side, rows in enumerate(sides)
+        ]
+    except DeclarationError as fault:
+        raise fault if fault.where else declaration.fault(fault.what, fix=fault.fix) from fault
+
+
+class CarryingFrame(DataFrame):
+    """DataFrame that delegates to `frame`, as do the frames it returns. Works for embedded and Connect frames alike."""
+
+    def __new__(cls, _: DataFrame) -> CarryingFrame:
+        return object.__new__(cls)
+
+    def __init__(self, frame: DataFrame) -> None:
+        object.__setattr__(self, "_frame", frame)
+
+    def __getattribute__(self, name: str) -> Any:
+        frame: DataFrame = object.__getattribute__(self, "_frame")
+        if name in ("select", "selectExpr"):
+            return _keeping(frame, name)
+        value = getattr(frame, name)
+        if isinstance(value, DataFrame):
+            return CarryingFrame(value)
+        return _carrying(value) if callable(value) and not name.startswith("_") else value
+
+    def __getitem__(self, item: Any) -> Any:
+        return plain(self)[item]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(plain(self), name)
+
+    def __dir__(self) -> list[str]:
+        return dir(plain(self))
+
+
+def plain(frame: DataFrame) -> DataFrame:
+    """Return the DataFrame behind a carrying one, or any other unchanged."""
+    if isinstance(frame, CarryingFrame):
+        inner: DataFrame = object.__getattribute__(frame, "_frame")
+        return inner
+    return frame
+
+
+def _keeping(frame: DataFrame, method: str) -> Callable[..., DataFrame]:
+    def select(*columns: Any) -> DataFrame:
+        chosen = getattr(frame, method)(*columns)
+        missing = [c for c in CARRIED if c in frame.columns and c not in set(chosen.columns)]
+        if not missing:
+            return CarryingFrame(chosen)
+        given = columns[0] if len(columns) == 1 and isinstance(columns[0], list) else columns
+        return CarryingFrame(getattr(frame, method)(*given, *missing))
+
+    return select
+
+
+def _carrying(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = method(
+            *(plain(a) if isinstance(a, DataFrame) else a for a in args),
+            **{k: plain(a) if isinstance(a, DataFrame) else a for k, a in kwargs.items()},
+        )
+        return CarryingFrame(result) if isinstance(result, DataFrame) else result
+
+    return call
+
+
+def _complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
+    """Return `rows` after checking that they have what the kind needs of input number `side`.
+
+    If the table parks rows, return only its own share of them.
     """
     kind = (declaration.parked_of or declaration).kind
     if twice := [name for name, count in Counter(visible(rows.columns)).items() if count > 1]:
@@ -71,9 +152,9 @@ def complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
 
 
 def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (), *, of: str) -> DeclarationError:
-    """What made `of` (the function, or the kind) fail, with the line of the job where there is one.
+    """Return why `of` (the function, or the kind) failed, with the line of the job if it was there.
 
-    `columns` are those that it may have meant where it named one that is not there.
+    `columns` are those that it may have meant if it named an unknown one.
     """
     frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename == str(declaration.file)]
     unknown = _UNKNOWN.search(str(error))
@@ -90,7 +171,7 @@ def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (
 
 
 def _is_of_braces(error: Exception) -> bool:
-    """Whether Python could not fill in the braces of an SQL text, as spark.sql has it do where arguments are given."""
+    """Return whether Python failed to fill in the braces of an SQL text, as spark.sql does if it gets arguments."""
     if not isinstance(error, KeyError | IndexError | ValueError | AttributeError | TypeError):
         return False
     frames = extract_tb(error.__traceback__)
@@ -111,7 +192,7 @@ def _fault_of_braces(error: Exception) -> str:
 
 
 def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
-    """Of the function's `rows` those that the table takes; of a table of parked rows the others."""
+    """Return those of the function's `rows` that the table takes; the others for a table of parked rows."""
     from pyspark.sql import functions as F
 
     for rule in declaration.parking:

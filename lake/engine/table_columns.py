@@ -1,0 +1,131 @@
+"""Columns of a derived table: what its head records of them after each verb, and what they mean.
+
+Columns that come to an input wait for the next deploy. The meaning of a column is the first of these:
+
+1. a line `column: meaning` in the docstring of the table's job;
+2. the meaning of the column of an input that it is: by the contract of a log, or of another table as here, through any
+   number of tables. Only a column that is handed on unchanged has it: see `columns`;
+3. that of the kind, for a column that the kind makes.
+
+A unit is always that of the contract's field that a column is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lake.declaration import Declaration
+from lake.errors import DeclarationError
+from lake.evaluation.analysis import analyse, check_clocks
+from lake.evaluation.columns import IGNORED, WAITING, given, lost, recorded
+from lake.evaluation.evaluation import Evaluation
+from lake.evaluation.inputs import Inputs
+from lake.quality.parking import COLUMN_COMMENTS
+from lake.store.table_head import COMMENT, HANDED_ON, UNIT, Columns, Meanings
+
+
+def built(evaluation: Evaluation) -> Columns:
+    """Return what the head of a table records that is built now."""
+    inputs, declaration = evaluation.inputs, evaluation.declaration
+    if evaluation.head is None or not is_as_built(evaluation):
+        current = {source.name: inputs.columns(source) for source in declaration.inputs}
+        return recorded(current, analyse(inputs, declaration))
+    return evaluation.since.columns
+
+
+def is_as_built(evaluation: Evaluation) -> bool:
+    """Return whether the table was built by its current definition, from inputs with their current columns."""
+    inputs, declaration = evaluation.inputs, evaluation.declaration
+    columns = evaluation.since.columns
+    if not evaluation.is_built():
+        return False
+    current, was = {source.name: inputs.columns(source) for source in declaration.inputs}, given(columns)
+    return all(
+        set(types) == was[name] and columns[name]["read"].items() <= types.items() for name, types in current.items()
+    )
+
+
+def must_have(evaluation: Evaluation) -> None:
+    """Raise DeclarationError if an input table has lost a column that is read, or a time is of a field that a clock
+    corrects.
+    """
+    inputs, declaration = evaluation.inputs, evaluation.declaration
+    check_clocks(inputs, declaration)
+    columns = evaluation.since.columns
+    current = {s.name: inputs.columns(s) for s in declaration.inputs if not s.is_log and s.name in columns}
+    if gone := list(lost(columns, current)):
+        raise declaration.fault(
+            f"what it reads has changed since it was built: {', '.join(gone)}",
+            fix="lake plan shows what follows from that, lake deploy builds it beside the live tables",
+        )
+
+
+def followed(evaluation: Evaluation) -> Columns:
+    """Return what the head of a table records that follows its inputs: the columns that came to them since it was
+    built.
+    """
+    inputs, declaration = evaluation.inputs, evaluation.declaration
+    columns = evaluation.since.columns
+    held = inputs.withheld.get(declaration.name, {})
+    if all(set(some) <= known(columns[name]) for name, some in held.items()):
+        return columns
+    waiting = entering(inputs, declaration, held)
+    return {
+        name: {
+            **of_input,
+            WAITING: waiting.get(name, []),
+            IGNORED: [column for column in held.get(name, []) if column not in waiting[name]],
+        }
+        for name, of_input in columns.items()
+    }
+
+
+def known(columns: Mapping[str, Any]) -> set[str]:
+    """Return the new columns of an input that a head has listed as waiting or ignored."""
+    return {*columns.get(WAITING, ()), *columns.get(IGNORED, ())}
+
+
+def entering(inputs: Inputs, declaration: Declaration, held: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return those of the columns `held` back from a function, {input: columns}, that it would read.
+
+    Return all of them if the function fails with them: then a build reports why.
+    """
+    try:
+        read = analyse(inputs, declaration).read
+    except DeclarationError:
+        return {name: list(columns) for name, columns in held.items()}
+    return {name: [column for column in columns if column in read[name]] for name, columns in held.items()}
+
+
+def meanings(inputs: Inputs, declaration: Declaration, columns: Columns) -> Meanings:
+    """Return the meanings of a table's columns; `columns` are what its head records of its inputs."""
+    lines = declaration.comments
+    handed_on = _handed_on(inputs, declaration, columns)
+    of_kind = COLUMN_COMMENTS if declaration.parked_of is not None else declaration.kind.meanings
+    texts = {name: {COMMENT: text} for name, text in {**of_kind, **lines}.items()}
+    for name, meaning in handed_on.items():
+        texts[name] = {**meaning, **({COMMENT: lines[name]} if name in lines else {})}
+    return {name: meaning for name, meaning in texts.items() if meaning}
+
+
+def _handed_on(inputs: Inputs, declaration: Declaration, columns: Columns) -> dict[str, Mapping[str, str]]:
+    handed: dict[str, Mapping[str, str]] = {}
+    for source in declaration.inputs:
+        theirs = _of_log(inputs, source.name) if source.table is None else _of_table(inputs, source.table)
+        for column, its in columns.get(source.name, {}).get(HANDED_ON, {}).items():
+            handed[column] = theirs.get(its, {})
+    return handed
+
+
+def _of_log(inputs: Inputs, stream: str) -> Meanings:
+    fields = inputs.project.contracts[stream].fields
+    documented = {field.name: {COMMENT: field.doc, UNIT: field.unit} for field in fields}
+    return {name: {key: text for key, text in meaning.items() if text} for name, meaning in documented.items()}
+
+
+def _of_table(inputs: Inputs, declaration: Declaration) -> Meanings:
+    if declaration.name not in inputs.meanings:
+        head = inputs.table(declaration).head()
+        inputs.meanings[declaration.name] = meanings(inputs, declaration, head.columns if head else {})
+    return inputs.meanings[declaration.name]

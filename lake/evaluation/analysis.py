@@ -1,0 +1,245 @@
+"""Analysis of a declaration by the plans of its function, before any data is read.
+
+Spark's plan shows the columns that are read, and functions that are not functions of the log. It is read as text
+(`explain`), the one form of it that an embedded session and a Connect server both return.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Final
+
+from lake import quoting
+from lake.declaration import Declaration
+from lake.errors import DeclarationError
+from lake.evaluation import function
+from lake.evaluation.columns import Analysed, read_of, tags
+from lake.evaluation.inputs import Inputs
+from lake.jobfile import NONDETERMINISTIC
+from lake.kinds.columns import DELIVERED, TIME, visible
+from lake.session import raise_if_gone
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from lake.kinds.kind import Kind
+
+MANY_ROWS: Final = re.compile(
+    r"^[\s:+\-]*(Aggregate|Window|Deduplicate|Distinct|Sort|GlobalLimit|LocalLimit|Sample|Join|Offset)\b", re.MULTILINE
+)
+"""Operators that look at more than one row."""
+RECURSION: Final = re.compile(r"\bUnionLoop\b")
+UNION: Final = re.compile(r"^[\s:+\-]*Union", re.MULTILINE)
+LIMIT: Final = re.compile(r"^[\s:+\-]*(GlobalLimit|Sample|Offset|Tail)\b", re.MULTILINE)
+VIEW: Final = re.compile(r"^[\s:+\-]*View \(`spark_catalog`\.(`[^,]+`),", re.MULTILINE)
+"""A view of a server's catalogue; those of frames that spark.sql gets have no database."""
+ADDING: Final = re.compile(
+    r"\b(sum|avg|mean|stddev\w*|var\w*|std|corr|covar\w*|skewness|kurtosis|regr_\w+)\((?:distinct )?([^()]*)",
+    re.IGNORECASE,
+)
+CALLED: Final = re.compile(r"\b([a-z_]+)\(", re.IGNORECASE)
+FLOATS: Final = ("float", "double")
+DECIMALS: Final = "add decimals: cast(… as decimal(18, 2))"
+
+# `explain` can only print, and there is one stdout for the tables that are evaluated side by side.
+_PRINTING: Final = threading.Lock()
+
+
+def analyse(inputs: Inputs, declaration: Declaration) -> Analysed:
+    """Evaluate the declaration over inputs without rows; once for these inputs.
+
+    Raises DeclarationError for unknown columns, wrong types, invalid names, and results that could differ next time.
+    """
+    if declaration.name not in inputs.analysed:
+        inputs.analysed[declaration.name] = _analysed(inputs, declaration)
+    return inputs.analysed[declaration.name]
+
+
+def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
+    kind = declaration.kind
+    frames = [inputs.blank(source, side) for side, source in enumerate(declaration.inputs)]
+    sides: tuple[DataFrame, ...] = ()
+    try:
+        sides = inputs.called(declaration, frames)
+        check_clocks(inputs, declaration)
+        for side, rows in enumerate(sides):
+            quoting.check(rows.columns)
+            check_deterministic(declaration, rows, [frames[side]] if kind.row_by_row else frames)
+        check_together(declaration, sides)
+        evaluated = inputs.evaluated(declaration, sides)
+        columns = evaluated.columns
+        quoting.check(columns)
+    except DeclarationError as fault:
+        raise fault if fault.where else declaration.fault(fault.what, fix=fault.fix) from fault
+    except Exception as error:
+        raise_if_gone(error)
+        columns = [column for rows in sides for column in rows.columns]
+        raise function.fault(declaration, error, columns, of=f"its {kind.name}") from error
+    lost = [column for column in kind.identity if column not in columns]
+    if lost:
+        raise declaration.fault(f"its rows have no column {lost[0]!r}", fix="it is part of their identity: return it")
+    read: dict[str, frozenset[str]] = {}
+    scanned = read_of(physical_plan(evaluated), [frame.columns for frame in frames])
+    for source, names in zip(declaration.inputs, scanned, strict=True):
+        read[source.name] = read.get(source.name, frozenset()) | frozenset(visible(names))
+    return Analysed(read, dict(evaluated.dtypes), _handed_on(declaration, sides, evaluated))
+
+
+def check_clocks(inputs: Inputs, declaration: Declaration) -> None:
+    """Raise DeclarationError if a time that the kind compares is made of a field that a clock corrects.
+
+    Reads only plans, and those only over logs with a clock.
+    """
+    kind, corrected = declaration.kind, _corrected_fields(inputs, declaration)
+    if not corrected:
+        return
+    frames = [inputs.blank(source, side) for side, source in enumerate(declaration.inputs)]
+    sides = function.call(declaration, frames)
+    for side, fields in corrected.items():
+        for column in kind.compared_times(side):
+            wrong = fields & _columns_behind(sides[side], column, frames, side) if column in sides[side].columns else ()
+            for field in sorted(wrong):
+                stream = declaration.inputs[side].name
+                raise declaration.fault(
+                    f"its {kind.name} goes by {column!r}, which is made of {field!r} as the producer told it, and the"
+                    f" contract of {stream} has a clock that corrects it",
+                    fix=f"return the corrected event time: {TIME} as {column}",
+                )
+
+
+def _corrected_fields(inputs: Inputs, declaration: Declaration) -> dict[int, frozenset[str]]:
+    """Return the fields of event times that a clock corrects, for each input whose times are compared."""
+    corrected = {}
+    for side, source in enumerate(declaration.inputs):
+        contract = inputs.project.contracts[source.name] if source.is_log else None
+        if contract is not None and contract.clock is not None and declaration.kind.compared_times(side):
+            words = {*re.findall(r"\w+", contract.time or "")}
+            corrected[side] = frozenset(field.name for field in contract.fields if field.name in words)
+    return corrected
+
+
+def _columns_behind(rows: DataFrame, column: str, frames: list[DataFrame], side: int) -> frozenset[str]:
+    """Return the columns of input number `side` that `column` is made of.
+
+    A column that filters of `rows` read too counts only if `column` is not made of the event time.
+    """
+    from pyspark.sql import functions as F
+
+    def read(selected: Column) -> frozenset[str]:
+        return read_of(physical_plan(rows.select(selected)), [frame.columns for frame in frames])[side]
+
+    of_column, of_filters = read(F.col(f"`{column}`")), read(F.lit(1))
+    return of_column - of_filters if TIME in of_column else of_column
+
+
+def _handed_on(declaration: Declaration, sides: Sequence[DataFrame], evaluated: DataFrame) -> dict[str, dict[str, str]]:
+    """Return the visible columns of the `evaluated` table that are columns of an input, {input: {column: its column}}.
+
+    A union has the tags of its first part alone, so it hands on nothing.
+    """
+    kind, made = declaration.kind, visible(evaluated.columns)
+    of_sides = [tags(rows.schema) for rows in sides]
+    origins: dict[str, tuple[int, str]] = {}
+    for column in made:
+        if kind.chooses or (column in kind.key and len(sides) == 1):
+            of_side = next((of for of, rows in zip(of_sides, sides, strict=True) if column in rows.columns), {})
+            origins |= {column: of_side[column]} if column in of_side else {}
+    origins |= {column: tag for column, tag in tags(evaluated.schema).items() if column in made}
+    # The rejections of a log are a union with a side that has DELIVERED, and have no other column.
+    mixed = [side for side, rows in enumerate(sides) if unions(rows) > (DELIVERED in rows.columns)]
+    unsure = {number for side in mixed for number in (side, *(number for number, _ in of_sides[side].values()))}
+    if mixed and not kind.row_by_row:
+        return {}
+    handed_on: dict[str, dict[str, str]] = {}
+    for column, (number, its) in origins.items():
+        if number not in unsure:
+            handed_on.setdefault(declaration.inputs[number].name, {})[column] = its
+    return handed_on
+
+
+def check_deterministic(declaration: Declaration, rows: DataFrame, inputs: list[DataFrame]) -> None:
+    """Raise DeclarationError if `rows`, the function's result over `inputs`, could differ between two runs."""
+    text = logical_plan(rows)
+    faults = [
+        declaration.fault(f"{called} is not deterministic", fix="derive it from the event")
+        for called in sorted({match[1].lower() for match in CALLED.finditer(text)} & NONDETERMINISTIC)
+    ]
+    faults += [
+        declaration.fault(
+            f"reads {view.replace('`', '')}, which is not one of its inputs",
+            fix="import its function and name it as an input: @table(…, carrier_daily)",
+        )
+        for view in sorted(set(VIEW.findall(text)))
+    ]
+    if declaration.kind.row_by_row:
+        faults += [
+            declaration.fault(
+                f"the function of a {declaration.kind.name} must map each row on its own, found {operator}",
+                fix="aggregate with the kind, or declare a View",
+            )
+            for operator in sorted({match[1] for match in MANY_ROWS.finditer(text)})
+        ]
+    else:
+        faults += [declaration.fault(what, fix=fix) for what, fix in _not_local(declaration.kind, text)]
+        faults += [declaration.fault(what, fix=DECIMALS) for what in _float_sums([rows, *inputs], text)]
+    if len(declaration.inputs) == 1 or not declaration.kind.row_by_row:
+        faults += _of_kind(declaration, [rows])
+    if faults:
+        raise DeclarationError.all(faults)
+
+
+def check_together(declaration: Declaration, sides: Sequence[DataFrame]) -> None:
+    """As `check_deterministic`, for what only the function's rows for several inputs show together."""
+    if len(sides) > 1 and (faults := _of_kind(declaration, sides)):
+        raise DeclarationError.all(faults)
+
+
+def _of_kind(declaration: Declaration, sides: Sequence[DataFrame]) -> list[DeclarationError]:
+    return [declaration.fault(fault.what, fix=fault.fix) for fault in declaration.kind.faults(*sides)]
+
+
+def _not_local(kind: Kind, text: str) -> Iterator[tuple[str, str]]:
+    """Yield the parts of a plan that make rows of a key depend on other keys, as (what, fix)."""
+    if not kind.may_recurse and RECURSION.search(text):
+        what = "the query is recursive, so its rows do not depend on one key"
+        yield what, 'View(key=(), identity="…", recursive=True)'
+    limit = LIMIT.search(text)
+    if kind.key and limit:
+        yield f"{limit[1]} depends on the rows of all keys", 'View(key=(), identity="…"), or a row_number() by key'
+
+
+def logical_plan(frame: DataFrame) -> str:
+    """Return the analysed logical plan of `frame`."""
+    return _plans(frame).partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
+
+
+def unions(frame: DataFrame) -> int:
+    """Count the unions in the plan of `frame`; a recursive query has one too."""
+    return len(UNION.findall(logical_plan(frame)))
+
+
+def physical_plan(frame: DataFrame) -> str:
+    """Return the physical plan of `frame`."""
+    return _plans(frame).partition("== Physical Plan ==")[2]
+
+
+def _plans(frame: DataFrame) -> str:
+    with _PRINTING, redirect_stdout(io.StringIO()) as out:
+        frame.explain(extended=True)
+    return out.getvalue()
+
+
+def _float_sums(frames: Iterable[DataFrame], text: str) -> Iterable[str]:
+    """Return the sums and averages of floats in a plan, with the names of their columns of `frames`; each once."""
+    floats = {name for frame in frames for name, type_ in frame.dtypes if type_ in FLOATS}
+    sums = []
+    for line in text.splitlines():
+        for match in ADDING.finditer(line):
+            alias = re.match(r"[^,]*? AS (\w+)#", line[match.end() :])
+            names = set(re.findall(r"(\w+)#", match[2])) | ({alias[1]} if alias else set())
+            sums += [f"{match[1]} of floats ({name})" for name in sorted(names & floats)]
+    return dict.fromkeys(sums)

@@ -1,0 +1,180 @@
+"""Rows of logs and tables at a cut as DataFrames, as they are stored, and what changed in them since a head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from lake.contracts.encryption import KEY, SUBJECT
+from lake.declaration import Declaration, Input
+from lake.evaluation.catalog import Catalog
+from lake.evaluation.columns import leaf, no_files
+from lake.ingest import refusals
+from lake.kinds.columns import ORDER, SIGN, visible
+from lake.store import erasures, log
+from lake.store.log import Log
+from lake.store.recovery import had, has_void
+from lake.store.scan import Span, to_frame
+from lake.store.table_head import TableHead
+from lake.store.tables import FeedGap
+from lake.store.voids import Void, taken_back, voided
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+HIDDEN = ("_ingested_at",)
+
+
+class StoredRows(Catalog):
+    """Reader of logs and tables, through the session that `connect` returns when one is needed."""
+
+    connect: Callable[[], SparkSession]
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        return self.connect()
+
+    @property
+    def connected(self) -> bool:
+        """Whether a session has been needed so far."""
+        return "spark" in vars(self)
+
+    def stored(self, source: Input, times: Span | None = None) -> DataFrame:
+        """Return all rows of `source` at the cut, each with its order and the sign +1; those of a log at `times`."""
+        if source.table is None:
+            return self._events(source.name, after=0, times=times)
+        rows = self.table(source.table).read(self.spark, self.version(source))
+        return ordered(rows.select(*visible(rows.columns)), source.table)
+
+    def narrowed(
+        self,
+        source: Input,
+        keys: Sequence[Mapping[str, Any]],
+        times: Span | None = None,
+        only: Collection[str] | None = None,
+    ) -> DataFrame:
+        """As `stored`, at least the rows that equal one of `keys` in its `searchable` columns, nulls included.
+
+        Values of a log that are made of other columns of its files than `only` may be null.
+        """
+        scan = self.scan(source)
+        if source.table is None:
+            return self._events(source.name, after=0, keys=scan.keys(keys), times=times, only=only)
+        rows = scan.near(self.spark, scan.keys(keys))
+        return ordered(rows.select(*visible(rows.columns)), source.table)
+
+    def broadcasts(self, source: Input) -> DataFrame | None:
+        """Return all broadcast events of a log up to the cut; None if its contract has none."""
+        return self._events(source.name, after=0, bucket=log.BROADCAST) if self.has_broadcasts(source) else None
+
+    def refusals(self, source: Input) -> DataFrame | None:
+        """Return what a log has recorded of rejected records up to the cut; None if nothing."""
+        settings, upto = self.project.settings, self.cut.batches.get(source.name, 0)
+        if source.table is not None or not Log(settings, source.name).has_refusals(upto=upto):
+            return None
+        contract = self.project.contracts[source.name]
+        rows = Log(settings, source.name).read(
+            self.spark, contract, upto=upto, bucket=log.BROADCAST, voids=self.cut.voids, refusals=True
+        )
+        return refusals.without_fields(event_order(rows.drop(*HIDDEN)), contract)
+
+    def changes(self, source: Input, head: TableHead) -> DataFrame | None:
+        """Return the rows that came to `source` (+1) and went from it (-1) since `head`; None if there are none.
+
+        Raises FeedGap if that cannot be told.
+        """
+        settings, before = self.project.settings, head.inputs[source.name]
+        if source.table is not None:
+            return self._changes_of_table(source.table, head)
+        after, voids = self.cut.batches.get(source.name, 0), head.voids
+        if voids and not has_void(settings, voids):
+            raise FeedGap(f"void {voids}, which was applied then, was lost")
+        if erasures.erased(settings, source.name, voids, self.cut.voids):
+            raise FeedGap(f"people of {source.name} were forgotten since")
+        voided = self.voided_since(source, head)
+        frames = [self._events(source.name, after=before)] if after > before else []
+        frames += [self._voided(source.name, before, voids, voided)] if voided else []
+        return frames[0].unionByName(frames[1]) if len(frames) == 2 else next(iter(frames), None)
+
+    def _changes_of_table(self, declaration: Declaration, head: TableHead) -> DataFrame | None:
+        name, table, now = declaration.name, self.table(declaration), self.at_cut(declaration)
+        if head.physical.get(name) != table.home:
+            raise FeedGap(f"{name} was another Delta table then")
+        if not had(table.heads(), head.inputs[name], head.cut):
+            raise FeedGap(f"{name} has lost versions that were read then")
+        if now.origin == head.inputs[name]:
+            return None
+        return ordered(table.changes(self.spark, after=head.inputs[name], upto=now.version), declaration)
+
+    def voided(self, source: Input) -> DataFrame | None:
+        """Return the events of a log up to the cut that are voided there, each with the sign -1; None if there are
+        none.
+        """
+        if source.table is not None:
+            return None
+        upto = self.version(source)
+        voids = voided(self.project.settings, source.name, 0, self.cut.voids)
+        return self._voided(source.name, upto, 0, voids) if voids else None
+
+    def files_of_log(self, source: Input, side: int) -> tuple[DataFrame, list[str]]:
+        """Return no rows of a log, from a leaf with the columns of its files, and the names of these.
+
+        A plan then shows which columns of the files it reads.
+        """
+        types = dict(to_frame(self.spark, self.scan(source).schema().empty_table()).dtypes)
+        log, contract = Log(self.project.settings, source.name), self.project.contracts[source.name]
+        keys = no_files(self.spark, {SUBJECT: "string", KEY: "binary"})
+        rows = log.events_of(leaf(self.spark, types, side), contract, keys, voids=self.cut.voids)
+        return event_order(rows.drop(*HIDDEN)), [*types]
+
+    def _events(  # noqa: PLR0913 which part of a log, by name
+        self,
+        stream: str,
+        *,
+        after: int,
+        bucket: int | None = None,
+        keys: pa.Table | None = None,
+        times: Span | None = None,
+        only: Collection[str] | None = None,
+    ) -> DataFrame:
+        rows = Log(self.project.settings, stream).read(
+            self.spark,
+            self.project.contracts[stream],
+            upto=self.cut.batches.get(stream, 0),
+            after=after,
+            bucket=bucket,
+            keys=keys,
+            only=only,
+            times=times,
+            voids=self.cut.voids,
+        )
+        return event_order(rows.drop(*HIDDEN))
+
+    def _voided(self, stream: str, upto: int, applied: int, voids: Sequence[Void]) -> DataFrame:
+        """Return the events up to batch `upto` that counted at void number `applied`, and `voids` took back, as -1."""
+        first = 1 if any(void.source is not None for void in voids) else min(void.batch for void in voids)
+        rows = Log(self.project.settings, stream).read(
+            self.spark,
+            self.project.contracts[stream],
+            upto=min(upto, max(void.batch for void in voids)),
+            after=first - 1,
+            voids=applied,
+        )
+        return event_order(taken_back(rows, voids).drop(*HIDDEN), sign=-1)
+
+
+def event_order(rows: DataFrame, *, sign: int | Column = 1) -> DataFrame:
+    """Add the order of events of a log: how they came, and their place."""
+    from pyspark.sql import functions as F
+
+    return rows.withColumns({ORDER: F.struct("_batch", "_arrival", "_bucket", "_offset"), SIGN: F.lit(sign)})
+
+
+def ordered(rows: DataFrame, table: Declaration) -> DataFrame:
+    """Add the order of rows of a table, their identity, and the sign +1 unless they have one."""
+    from pyspark.sql import functions as F
+
+    sign = F.col(SIGN) if SIGN in rows.columns else F.lit(1)
+    return rows.withColumns({ORDER: F.struct(*table.kind.identity), SIGN: sign})
