@@ -18,6 +18,7 @@ MOST = {
     "class names of two or more classes": 7,
     "may_tear elsewhere": 11,
     "by_spark elsewhere": 0,
+    "isinstance(…, pa.Table) elsewhere": 17,
 }
 """Upper bounds of figures of this repository. A change may lower them, and raises none."""
 

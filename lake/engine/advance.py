@@ -1,4 +1,4 @@
-"""Advance a table to a cut: the rows of the affected keys, what differs in them, one commit."""
+"""Advance a table to a cut: the affected keys, the diff of their rows, one commit."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from lake.store.voids import ERASURES
 def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     """Bring one table to the cut in one commit; do nothing if it is there already.
 
-    Raises DeclarationError for a changed definition or an input that is not at the cut, QualityError if the gate
-    stopped the new rows, Unavailable if another writer was first.
+    Raises DeclarationError for a changed definition or an input behind the cut, QualityError if the gate stopped the
+    rows, Unavailable if another writer was first.
     """
     began = time.monotonic()
     with writing(inputs, declaration) as evaluation:
@@ -65,7 +65,6 @@ def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Ad
 
 
 def _is_current(evaluation: Evaluation) -> bool:
-    """Return whether the table already follows from its inputs at the cut, or a later one."""
     inputs, head = evaluation.inputs, evaluation.since
     if head.cut != inputs.cut.number:
         return head.cut > inputs.cut.number

@@ -1,7 +1,6 @@
-"""Tables at a cut, even if no edition of it is kept: evaluated from the logs into a folder of their own.
+"""Tables at a cut, evaluated from the logs into a folder of their own, even if no edition of it is kept.
 
-Definitions and contracts are the current ones. The batches are those of the cut, without the events that its voids take
-back. Personal fields of people who were forgotten since are not read.
+Definitions and contracts are the current ones. Personal fields of people forgotten since are not read.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from lake.text import counted
 
 @dataclass(frozen=True)
 class Cost:
-    """Data that an evaluation reads: `events` of the logs of `streams`, in files of `bytes`."""
+    """Amount that an evaluation reads."""
 
     streams: tuple[str, ...]
     events: int
@@ -65,7 +64,7 @@ def cost_of(inputs: Inputs, tables: Iterable[Declaration]) -> Cost:
 
 @contextmanager
 def reading(inputs: Inputs, query: str, *, tell: Callable[[str], None]) -> Iterator[EditionReader]:
-    """Yield a reader for `query` at the cut. The tables that it names are evaluated first, into a temporary folder.
+    """Yield a reader for `query` at the cut; its tables are evaluated into a temporary folder.
 
     Raises DeclarationError if it names no table, and as `rebuild` does.
     """
@@ -89,7 +88,7 @@ def reading(inputs: Inputs, query: str, *, tell: Callable[[str], None]) -> Itera
 def build_to(inputs: Inputs, names: Iterable[str], folder: Path, *, tell: Callable[[str], None]) -> Edition:
     """Evaluate tables into `folder`, new or empty, as Delta tables: `gold/carrier_daily`.
 
-    The folder appears whole or not at all. Raises DeclarationError if it cannot be created, and as `rebuild` does.
+    The folder appears whole or not at all. Raises DeclarationError if it cannot, and as `rebuild` does.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "the folder is not empty" if folder.is_dir() else "this is not a folder"

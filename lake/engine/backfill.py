@@ -1,4 +1,4 @@
-"""Backfill: evaluate the keys again that have events in a range of event time, and advance the tables below."""
+"""Backfill: evaluate the keys again that have events in a range of event time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lake import cost
 from lake.declaration import Declaration, Input
 from lake.engine.advance import advance
 from lake.engine.incremental import difference
-from lake.engine.pending_change import Change, of_diff
+from lake.engine.pending_change import PendingChange, of_diff
 from lake.engine.rebuild import finish
 from lake.engine.table_columns import must_have
 from lake.engine.verbs import Advanced, same_definition, writing
 from lake.errors import Unavailable
-from lake.evaluation.affected_keys import ALL, NOTHING, Keys, by_inputs, reached
+from lake.evaluation.affected_keys import ALL, NOTHING, AffectedKeys, by_inputs, reached
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.pruning import read_at
@@ -49,8 +49,8 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to report on it
 ) -> list[Advanced]:
     """Correct the keys with an event at times[0] <= time < times[1], at the table's own cut, in one commit.
 
-    Built tables that are derived from it are advanced at that cut, unless it is a dry run. Raises DeclarationError if
-    the table was never built, was built by another definition, or reads no log with event time.
+    Tables below are advanced at that cut. Raises DeclarationError if the table was never built, was built by another
+    definition, or reads no log with event time.
     """
     if not any(project.contracts[stream].time for stream in project.logs(declaration)):
         raise declaration.fault("none of its logs has event time", fix=f"lake rebuild {declaration.name}")
@@ -69,7 +69,7 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to report on it
     return [done] if dry_run else [done, *_followed(inputs, declaration, tell)]
 
 
-def _change(evaluation: Evaluation, between: Between) -> Change:
+def _change(evaluation: Evaluation, between: Between) -> PendingChange:
     inputs, declaration = evaluation.inputs, evaluation.declaration
     if evaluation.since.cut != inputs.cut.number:
         raise Unavailable(f"{declaration.name} is being advanced", fix="run the command again")
@@ -83,7 +83,6 @@ def _change(evaluation: Evaluation, between: Between) -> Change:
 
 
 def _followed(inputs: Inputs, declaration: Declaration, tell: Callable[[Advanced], None]) -> list[Advanced]:
-    """Advance the tables derived from the declared one that are at its cut."""
     done: list[Advanced] = []
     for name in graph(inputs.project).below(declaration.name):
         child = inputs.project.tables[name]
@@ -96,7 +95,7 @@ def _followed(inputs: Inputs, declaration: Declaration, tell: Callable[[Advanced
 
 @dataclass(frozen=True)
 class Between:
-    """The events with start <= time < end in the logs up to the cut of `inputs`, and the keys that they affect."""
+    """Events with start <= time < end in the logs up to the cut, and the keys that they affect."""
 
     inputs: Inputs
     start: datetime
@@ -108,7 +107,7 @@ class Between:
         return first, after - 1
 
     def check_logs(self, declaration: Declaration) -> None:
-        """Raise LakeError if a log that the table reads is damaged: at these times if no others matter."""
+        """Raise LakeError if a log is damaged: at these times if no others matter."""
         project = self.inputs.project
         if self._suffice(declaration):
             integrity.must_be_whole_at(project, dict.fromkeys(project.logs(declaration), self.times))
@@ -116,19 +115,13 @@ class Between:
             self.inputs.sound |= integrity.must_be_whole(project, [declaration])
 
     def _suffice(self, declaration: Declaration) -> bool:
-        """Return whether events at other times have no influence on the keys that are affected.
-
-        They have if rows of an input do not name their keys, which are looked up then.
-        """
+        """Return whether events at other times affect no keys: all rows of the inputs name theirs."""
         kind, sources = declaration.kind, declaration.inputs
         named = not kind.row_by_row or all(kind.names_key(side) for side in range(len(sources)))
         return named and all(source.table is None or self._suffice(source.table) for source in sources)
 
-    def affected_keys(self, declaration: Declaration) -> Keys:
-        """Return the keys to evaluate again of a table that is at the cut, through all tables between it and its logs.
-
-        Events of a log without event time affect nothing.
-        """
+    def affected_keys(self, declaration: Declaration) -> AffectedKeys:
+        """Return the keys to evaluate again."""
         frames = [self._rows(source) for source in declaration.inputs]
         if all(frame is None for frame in frames):
             return NOTHING
@@ -139,7 +132,7 @@ class Between:
         return by_inputs(evaluation, frames) if evaluation.head else ALL
 
     def _rows(self, source: Input) -> DataFrame | None:
-        """Return the rows of an input that are such events, or made from them; None if it has none."""
+        """Return the rows of an input that are, or came from, such events; None if there can be none."""
         if source.table is None:
             timed = self.inputs.project.contracts[source.name].time is not None
             return self.inputs.whole(source, self.times) if timed else None
@@ -148,7 +141,7 @@ class Between:
             return None if affected is NOTHING else rows
         return affected.rows.matching(rows)
 
-    def _by_rows(self, evaluation: Evaluation, frames: list[DataFrame | None]) -> Keys:
+    def _by_rows(self, evaluation: Evaluation, frames: list[DataFrame | None]) -> AffectedKeys:
         declaration, kind, table = evaluation.declaration, evaluation.kind, evaluation.table
         sides = self.inputs.sides(declaration, self.inputs.filled(declaration, frames))
         if not kind.key:
@@ -166,4 +159,4 @@ class Between:
         if affected.is_empty:
             return NOTHING
         few = affected.in_memory is not None and affected.in_memory.num_rows <= limit
-        return Keys(affected) if few or limit < share else ALL
+        return AffectedKeys(affected) if few or limit < share else ALL

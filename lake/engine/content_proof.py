@@ -1,7 +1,6 @@
-"""Fingerprint of all rows of a table, which its commits record: each derives it from the last one and its own diff.
+"""Fingerprint of all rows of a table, which its commits record: that of the last commit, and the diff.
 
-The first build and a rebuild read the whole table for it. A large table is read when it is published, and until then
-its commits record none.
+The first build and a rebuild read the whole table for it, publication does so for a large table.
 """
 
 from __future__ import annotations
@@ -27,17 +26,14 @@ from lake.store.warehouse import Warehouse
 
 
 def of_rows(table: Table, rows: Rows) -> Fingerprint | None:
-    """Return the fingerprint of a whole table that is about to be written; None if it is not in memory."""
+    """Return the fingerprint of a whole table that is about to be written; None if Spark has its rows."""
     with suppress(DeclarationError):  # a key store that cannot be read is reported by those that need it
         return None if rows.in_memory is None else of_arrow(rows.in_memory, table.content_key)
     return None
 
 
 def after(table: Table, head: TableHead, diff: Rows, identity: Sequence[str], *, again: bool) -> Fingerprint | None:
-    """Return the fingerprint of the table once `diff` is applied on top of `head`; None if it is not known.
-
-    With `again`, do not trust the recorded one: the rows may be damaged, and `diff` repair them.
-    """
+    """Return the fingerprint of the table with `diff` on top of `head`; None if unknown. `again` reads the table."""
     if diff.in_memory is None:
         return None
     with suppress(DeclarationError):
@@ -52,10 +48,7 @@ def after(table: Table, head: TableHead, diff: Rows, identity: Sequence[str], *,
 
 
 def of_commit(table: Table, head: TableHead) -> Fingerprint | None:
-    """Return the fingerprint that `head` records, or the edition that has it; None if neither does.
-
-    Return None too if another tool has written to the table since.
-    """
+    """Return the fingerprint that `head` or an edition records; None if another tool has written since."""
     if head.version != delta.version(table.path):
         return None
     if content := head.content:
@@ -69,10 +62,7 @@ def of_commit(table: Table, head: TableHead) -> Fingerprint | None:
 
 
 def completed(project: Project, tables: dict[str, EditionTable]) -> dict[str, EditionTable]:
-    """Return the `tables` of an edition, with fingerprints also if their commits recorded none.
-
-    Personal tables get none: only their own commits, which are deleted with their past, tell about their rows.
-    """
+    """Return the `tables` of an edition with all fingerprints but those of personal tables."""
     edition = latest_edition(project.settings)
     before = edition.tables if edition else {}
     proven = {}
@@ -99,7 +89,6 @@ def _come(table: Table, diff: Rows) -> Fingerprint:
 
 
 def _gone(table: Table, diff: pa.Table, identity: Sequence[str]) -> Fingerprint:
-    """Return the fingerprint of the rows that are deleted: from their hashes in the diff, else from the table."""
     gone = diff.filter(pc.not_equal(diff.column(CHANGE), "insert"))
     if WAS in diff.column_names:
         return Fingerprint(gone.num_rows, sum(gone.column(WAS).to_pylist()) % MODULUS)

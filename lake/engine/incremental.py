@@ -1,4 +1,4 @@
-"""The diff that makes affected keys of a table right: by absorption, or by evaluation if the kind cannot absorb.
+"""Diff that makes affected keys of a table right: by absorption, or by evaluation if the kind cannot absorb.
 
 Few keys are compared in this process, the rest by Spark.
 """
@@ -14,7 +14,7 @@ import pyarrow as pa
 from lake import cost
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
-from lake.evaluation.affected_keys import ALL, NOTHING, Keys, restrict
+from lake.evaluation.affected_keys import ALL, NOTHING, AffectedKeys, restrict
 from lake.evaluation.compare import checked, compare, compare_local
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.rows import Rows
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def difference(evaluation: Evaluation, affected: Keys) -> Rows:
-    """Return the rows to insert, update and delete so that the `affected` keys are right, and all rows as of the
-    horizon.
-    """
+def difference(evaluation: Evaluation, affected: AffectedKeys) -> Rows:
+    """Return the diff that makes the `affected` keys right, and all rows as of the horizon."""
     table, version = evaluation.table, evaluation.table.version()
     changed = evaluation.kind.changed_by_horizon(*evaluation.horizons)
     diffs: list[pa.Table | None] = [nothing(table)]
@@ -53,8 +51,8 @@ def nothing(table: Table) -> pa.Table:
     return table.schema().append(pa.field(CHANGE, pa.string())).append(pa.field(WAS, pa.uint64())).empty_table()
 
 
-def _of_few(evaluation: Evaluation, affected: Keys, version: int) -> pa.Table | None:
-    """Return the diff of the affected keys; None if they, or their rows, are too many for this process."""
+def _of_few(evaluation: Evaluation, affected: AffectedKeys, version: int) -> pa.Table | None:
+    """Return the diff of the affected keys; None if there are too many rows for this process."""
     keys, table = affected.rows, evaluation.table
     if keys is None or keys.in_memory is None:
         return None
@@ -69,8 +67,7 @@ def _of_few(evaluation: Evaluation, affected: Keys, version: int) -> pa.Table | 
     return compare_local(rows.in_memory, old.select(rows.columns), evaluation.identity, _key(table))
 
 
-def _of_many(evaluation: Evaluation, affected: Keys, version: int) -> Rows:
-    """Return the diff of all keys, or of more than one process handles; in memory if it turns out small."""
+def _of_many(evaluation: Evaluation, affected: AffectedKeys, version: int) -> Rows:
     old = evaluation.table.read(evaluation.spark, version)
     if affected.rows is not None:
         old = affected.rows.matching(old)
@@ -83,12 +80,11 @@ def _of_many(evaluation: Evaluation, affected: Keys, version: int) -> Rows:
 
 
 def gathered(evaluation: Evaluation, diff: DataFrame) -> Rows:
-    """Return `diff`, in memory if it turns out small."""
+    """Return `diff`, in this process if it turns out small."""
     return Rows(diff).within(evaluation.inputs.project.settings.small_diff_rows)
 
 
 def _must_fit(declaration: Declaration, columns: Sequence[str], present: Sequence[str]) -> None:
-    """Raise DeclarationError if the rows of a table have other columns than it has itself."""
     lost, new = (", ".join(sorted({*a} - {*b})) for a, b in ((present, columns), (columns, present)))
     if lost or new:
         what = " and ".join([*([f"no longer have {lost}"] if lost else []), *([f"now have {new}"] if new else [])])
@@ -97,16 +93,16 @@ def _must_fit(declaration: Declaration, columns: Sequence[str], present: Sequenc
 
 
 def _key(table: Table) -> str | None:
-    """Return the key of the table's fingerprints; None if it cannot be read: then none is kept up."""
+    """Return the key of the table's fingerprints; None if it cannot be read."""
     with suppress(DeclarationError):
         return table.content_key
     return None
 
 
-def _rows(evaluation: Evaluation, affected: Keys, old: Rows) -> Rows:
-    """Return the rows that the affected keys should have, instead of `old`: in memory if `old` is, unless too many.
+def _rows(evaluation: Evaluation, affected: AffectedKeys, old: Rows) -> Rows:
+    """Return the rows that the keys should have, held like `old` unless too many.
 
-    The kind absorbs the changes if it can. Keys that it marks as AGAIN are evaluated.
+    The kind absorbs the changes if it can; keys that it marks as AGAIN are evaluated.
     """
     kind, local = evaluation.kind, old.in_memory is not None
     if affected.changes is None:
@@ -127,13 +123,13 @@ def _rows(evaluation: Evaluation, affected: Keys, old: Rows) -> Rows:
 
 
 def _local(evaluation: Evaluation, rows: DataFrame) -> Rows:
-    """Collect rows unless they turn out to be too many; they cannot be if the inputs are small."""
+    """Collect rows unless they turn out to be too many."""
     many = evaluation.inputs.rows(evaluation.declaration) > cost.COMPARE_ROWS
     return Rows(rows).within(cost.COMPARE_ROWS) if many else Rows(to_arrow(rows))
 
 
 def _split(absorbed: Rows, key: Sequence[str]) -> tuple[Rows, Rows]:
-    """Return the rows that absorption made, and the keys that it marked as AGAIN; without a key, the mark."""
+    """Return the rows that absorption made, and the keys marked as AGAIN; without a key, the mark."""
     named = list(key) or [AGAIN]  # Arrow does not count rows without columns
     kept = absorbed.where(AGAIN, False).select([name for name in absorbed.columns if name != AGAIN])
     return kept, absorbed.where(AGAIN, True).select(named).distinct()
@@ -145,7 +141,7 @@ def evaluated(evaluation: Evaluation, keys: Rows) -> DataFrame:
 
 
 def _at_horizon(evaluation: Evaluation, changed: str, version: int, *, without: Rows | None) -> pa.Table | None:
-    """Return the updates of the rows that the horizon has `changed`, but those of some keys; None if they are many."""
+    """Return the updates of the rows that the horizon has `changed`; None if they are many."""
     table = evaluation.table
     keys = without.in_memory if without is not None else None
     old = table.rows_where(changed, version, without=keys, limit=cost.COMPARE_ROWS)

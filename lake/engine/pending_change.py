@@ -1,4 +1,4 @@
-"""Change of a table that an evaluation would make: its rows, their counts, and columns that readers would lose."""
+"""Pending change of a table: its rows, their counts, and columns that readers would lose."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ SAMPLE: Final = 10
 
 
 @dataclass(frozen=True)
-class Change:
-    """Change of a table since its head; `rows` are a diff, or with `whole` all rows of the new table.
+class PendingChange:
+    """Change that an evaluation would make; `rows` are a diff, or with `whole` all rows of the new table.
 
-    `sample` holds the first rows by identity, as `shown` returns them; `columns` are those that are added, removed, or
-    change their type: {column: what}.
+    `sample` holds the first rows as `shown` returns them, `columns` the changes of columns: {column: what}.
     """
 
     evaluation: Evaluation
@@ -48,51 +47,52 @@ class Change:
     columns: Mapping[str, str] = field(default_factory=dict)
 
     def commit(self, *, verb: str) -> TableHead:
-        """Make the change in one commit, if it passes the gate."""
         return (write_all if self.whole else write)(self.evaluation, self.rows, verb=verb)
 
 
-def first_build(evaluation: Evaluation) -> Change:
-    """Return the change that builds a table; its rows are counted if they are in memory."""
+def first_build(evaluation: Evaluation) -> PendingChange:
+    """Return the change that builds a table."""
     rows = first_rows(evaluation)
-    return Change(evaluation, rows, Counts() if rows.in_memory is None else Counts(rows.in_memory.num_rows), whole=True)
+    return PendingChange(
+        evaluation, rows, Counts() if rows.in_memory is None else Counts(rows.in_memory.num_rows), whole=True
+    )
 
 
-def of_all(evaluation: Evaluation) -> Change:
+def of_all(evaluation: Evaluation) -> PendingChange:
     """Return the change of the whole table. Rows are compared only if fingerprints differ."""
     table = evaluation.table
     rows, old = evaluation.all_rows(), table.read(evaluation.spark, table.version())
     if evaluation.is_built() and not column_changes(dict(old.dtypes), dict(rows.dtypes)):
         stored, wanted = fingerprints(old, rows)
         if stored == wanted:
-            return Change(evaluation, Rows(nothing(table)), Counts())
+            return PendingChange(evaluation, Rows(nothing(table)), Counts())
     return of_rows(evaluation, rows, old)
 
 
-def of_rows(evaluation: Evaluation, rows: DataFrame, old: DataFrame) -> Change:
-    """Return the change from the rows `old` of the table to `rows`, whose columns may differ."""
+def of_rows(evaluation: Evaluation, rows: DataFrame, old: DataFrame) -> PendingChange:
+    """Return the change from the rows `old` to `rows`, whose columns may differ."""
     identity, before = evaluation.identity, evaluation.table.rows(evaluation.table.version())
     columns = column_changes(dict(old.dtypes), dict(rows.dtypes))
     common = comparable(old, rows)
     # Without the identity, or with several rows of one, no diff could say which row is meant.
     if not set(identity) <= set(common) or not old.groupBy(*identity).count().where("count > 1").isEmpty():
-        return Change(evaluation, Rows(rows), Counts(rows.count(), 0, before), True, (), columns)
+        return PendingChange(evaluation, Rows(rows), Counts(rows.count(), 0, before), True, (), columns)
     diff = compare(unique(rows.select(*common), identity), old.select(*common), identity)
     small = gathered(evaluation, diff)
     if small.in_memory is not None and not columns:
         return of_diff(evaluation, small)
     counts, sample = _counted(evaluation, small)
-    return Change(evaluation, Rows(rows), counts, True, sample, columns)
+    return PendingChange(evaluation, Rows(rows), counts, True, sample, columns)
 
 
-def of_diff(evaluation: Evaluation, diff: Rows) -> Change:
+def of_diff(evaluation: Evaluation, diff: Rows) -> PendingChange:
     """Return the change that a diff makes."""
     counts, sample = _counted(evaluation, diff)
-    return Change(evaluation, diff, counts, sample=sample)
+    return PendingChange(evaluation, diff, counts, sample=sample)
 
 
 def column_changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns `{name: type}` that are added, removed, or change their type: {name: what}."""
+    """Return the columns that are added, removed, or change their type: {name: what}."""
     gone = {name: f"removed ({kind})" for name, kind in old.items() if name not in new}
     come = {name: f"added ({kind})" for name, kind in new.items() if name not in old}
     other = {name: f"{old[name]} → {kind}" for name, kind in new.items() if old.get(name, kind) != kind}
@@ -110,7 +110,6 @@ def comparable(old: DataFrame, new: DataFrame) -> list[str]:
 
 
 def _counted(evaluation: Evaluation, diff: Rows) -> tuple[Counts, tuple[dict[str, Any], ...]]:
-    """Return the counts of a diff, and its first rows beside those that they replace."""
     if diff.in_memory is not None:
         return Counts.of(diff.in_memory), _sample(evaluation, diff)
     kept = diff.held.persist()
@@ -128,14 +127,14 @@ def _sample(evaluation: Evaluation, diff: Rows) -> tuple[dict[str, Any], ...]:
 
 
 def must_keep(inputs: Inputs, tables: Iterable[Declaration]) -> None:
-    """Raise DeclarationError if a build of `tables` would remove columns that readers have, or narrow their types."""
+    """Raise DeclarationError if a build of `tables` would remove published columns, or narrow their types."""
     if found := losses(inputs, tables):
         fix = "add --yes, or make the function return them as they were"
         raise DeclarationError.all([inputs.project.tables[name].fault(what, fix=fix) for name, what in found.items()])
 
 
 def losses(inputs: Inputs, tables: Iterable[Declaration]) -> dict[str, str]:
-    """Return by table the published columns that a build of `tables` would remove, or give a narrower type."""
+    """Return by table the published columns that a build would remove or narrow."""
     latest = editions.latest_edition(inputs.project.settings)
     published = latest.tables if latest else {}
     return {
@@ -157,7 +156,6 @@ def _loss(inputs: Inputs, declaration: Declaration, entry: EditionTable) -> str:
 
 
 def _published(inputs: Inputs, entry: EditionTable) -> Mapping[str, str]:
-    """Return the columns of a published table with Spark's types; none if it was deleted."""
     path = Warehouse(inputs.project.settings).root / entry.path
     if not delta.exists(path):
         return {}

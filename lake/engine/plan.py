@@ -1,4 +1,4 @@
-"""Plan: what has changed in the declarations since their tables were built, what it would cost and what follows."""
+"""Plan: changes of declarations since their tables were built, the tables that follow, and the cost."""
 
 from __future__ import annotations
 
@@ -40,10 +40,8 @@ State = Literal["unchanged", "changed", "wider", "follows", "new", "removed"]
 class Planned:
     """One table beside what it was built with.
 
-    `changes` says what is other than it was, `text` how the job file differs from the one that built the table, as a
-    unified diff, empty where that was not recorded yet. `follows` names the tables derived from one to be built.
-    `rows` is how many rows its evaluation reads; `seconds` what that would take at the `rate` (rows a second) at which
-    it, or else the whole project, was last evaluated. Both are None of tables that stay as they are.
+    `text` is the unified diff of the job file; `follows` names the tables below one to be built, whose evaluation reads
+    `rows` and takes `seconds` at the `rate` (rows a second) of its last one, or else of the project's.
     """
 
     table: str
@@ -59,10 +57,10 @@ class Planned:
 def plan(
     project: Project, names: Iterable[str] = (), connect: Callable[[], SparkSession] | None = None
 ) -> list[Planned]:
-    """The named tables (default: all) in dependency order, then those whose jobs are gone.
+    """Return the named tables (default: all) in dependency order, then those whose jobs are gone.
 
-    A table follows where its own definition is unchanged and that of a table it is derived from is not. A session, by
-    `connect` or else the process's own, is asked for only where an input has got columns since a table's last commit.
+    A table follows if only a table above it has changed. A session (default: the process's) is needed only if an input
+    has new columns.
     """
     names = list(names)
     planning = _Planning(project, connect or (lambda: start(project.settings)))
@@ -75,15 +73,13 @@ def plan(
 
 
 def stale(project: Project, connect: Callable[[], SparkSession]) -> set[str]:
-    """The tables that were built, and by another definition than now, of their own or of one they are derived from, or
-    without columns that have come to their inputs and would enter them.
-    """
+    """Return the built tables that have changed, are derived from one that has, or would get new columns."""
     planning = _Planning(project, connect)
     return {name for name in planning.stale if planning.heads[name] is not None}
 
 
 def _field(recorded: str) -> str:
-    """Return a field for a person; a definition records it with its default as text of Python."""
+    """Return a field for display; a definition records its default as text of Python."""
     match = DEFAULT.fullmatch(recorded)
     if match is None:
         return recorded
@@ -93,14 +89,13 @@ def _field(recorded: str) -> str:
 
 @dataclass(frozen=True)
 class _Planning:
-    """A project beside what its books say of its tables."""
+    """Project beside the heads of its tables."""
 
     project: Project
     connect: Callable[[], SparkSession]
 
     @cached_property
     def inputs(self) -> Inputs | None:
-        """The inputs at the newest cut; None before the first."""
         newest = cuts.latest_cut(self.project.settings)
         return Inputs(self.connect, self.project, newest) if newest else None
 
@@ -114,7 +109,7 @@ class _Planning:
 
     @cached_property
     def changed(self) -> set[str]:
-        """The tables that were built, and by another definition, or of an input that has lost a column they read."""
+        """Tables with another definition, or an input that has lost a column they read."""
         return {
             name
             for name, head in self.heads.items()
@@ -126,19 +121,18 @@ class _Planning:
 
     @cached_property
     def wider(self) -> dict[str, dict[str, list[str]]]:
-        """The columns that would enter tables, which are otherwise unchanged: {table: {input: columns}}."""
+        """Columns that would enter otherwise unchanged tables: {table: {input: columns}}."""
         return {
             name: entering for name in self.heads if name not in self.changed and (entering := self._entering(name))
         }
 
     @cached_property
     def stale(self) -> set[str]:
-        """The changed and the wider tables, and all that are derived from them."""
         own = {*self.changed, *self.wider}
         return {*own, *self.graph.below(*own)}
 
     def lost(self, declaration: Declaration) -> Iterator[str]:
-        """What a table has read of the tables it is derived from, and is no longer there as it was."""
+        """Yield the changes of columns that a table reads of other tables."""
         head = self.heads[declaration.name]
         columns = head.columns if head else {}
         current = {
@@ -149,7 +143,6 @@ class _Planning:
         yield from lost(columns, current)
 
     def _entering(self, name: str) -> dict[str, list[str]]:
-        """Which columns would enter a table that are not in its inputs' as it was built with them."""
         declaration, head = self.project.tables[name], self.heads[name]
         if head is None or self.inputs is None:
             return {}
@@ -182,7 +175,7 @@ class _Planning:
 
     @cached_property
     def rates(self) -> Mapping[str, float]:
-        """Rows a second by table, as its last evaluation of everything read them; "" is the rate of all together."""
+        """Rows a second of each table's last evaluation; "" is the rate of all."""
         built = {
             name: run
             for name, run in runs.last_runs(self.project.settings, *runs.WHOLE, outcome="done").items()
@@ -193,7 +186,6 @@ class _Planning:
         return rates | ({"": sum(run.counts["read"] for run in built.values()) / seconds} if seconds else {})
 
     def planned(self, declaration: Declaration) -> Planned:
-        """What is to be done about one table."""
         name = declaration.name
         state: State
         if self.heads[name] is None:
@@ -220,13 +212,12 @@ class _Planning:
         )
 
     def _new(self, name: str) -> Iterator[str]:
-        """The columns that wait, each with where it came."""
         for source, columns in self.wider[name].items():
             for column in columns:
                 yield f"column {source}.{column} is new: the table goes on without it until lake deploy"
 
     def _parts(self, declaration: Declaration) -> Iterator[str]:
-        """What of the definition is other than when the table was last evaluated whole."""
+        """Yield the changes of the definition since the table was last evaluated whole."""
         yield from self.lost(declaration)
         table, head = self.project.table(declaration), self.heads[declaration.name]
         if head is not None and self.project.is_built(declaration, head):
@@ -251,7 +242,6 @@ class _Planning:
             yield from self._retyped(declaration, columns)
 
     def _retyped(self, declaration: Declaration, columns: Columns) -> Iterator[str]:
-        """Which columns that are fields of a log, {input: what is said of it}, get the field's new type."""
         for source in (source for source in declaration.inputs if source.is_log):
             recorded, fields = columns.get(source.name, {}), self.project.fields(source.name)
             for column, field in recorded.get(HANDED_ON, {}).items():
@@ -261,7 +251,6 @@ class _Planning:
                     yield f"column {column}: {was} → {now}; {loss}"
 
     def _text(self, declaration: Declaration) -> Iterator[str]:
-        """How the job file differs from the one that built the table, line by line."""
         built = (head.definition for head in self.project.table(declaration).heads() if head.definition)
         then, file = next(built, {}).get(SOURCE), self.project.files[declaration.name]
         if then is not None:
@@ -275,7 +264,6 @@ class _Planning:
             yield "expectations changed: they are checked again, nothing is evaluated"
 
     def _rows(self, declaration: Declaration) -> int:
-        """How many rows the inputs have now."""
         paths = [
             Log(self.project.settings, source.name).path
             if source.table is None

@@ -1,4 +1,4 @@
-"""What a changed definition would change in a table's numbers, column by column, before anything changes."""
+"""Changes of a table's numbers by a changed definition, column by column."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnChange:
-    """A column: how many rows of both sides have another value in it; of numbers, the sums `before` and `after`.
+    """Change of a column: rows with another value, and for numbers the sums `before` and `after`, of all rows.
 
-    Sums are over all rows, exact to six decimals; None where a column is on one side only or its sum is out of range.
+    Sums are exact to six decimals; None if one side lacks the column, or the sum is out of range.
     """
 
     column: str
@@ -42,7 +42,7 @@ class ColumnChange:
 
 @dataclass(frozen=True)
 class TableChange:
-    """What the declared definition would make of a table at its own `cut`, beside what it holds."""
+    """Change of a table at its own `cut` by the declared definition."""
 
     table: str
     cut: int
@@ -52,10 +52,9 @@ class TableChange:
 
 
 def table_change(connect: Callable[[], SparkSession], project: Project, declaration: Declaration) -> TableChange:
-    """Evaluates the declared definition at the table's cut and compares; commits nothing.
+    """Evaluate the declared definition at the table's cut, with changed tables above, and compare.
 
-    Tables it is derived from are evaluated by their definitions too, where these have changed.
-    Raises DeclarationError where the table was never built.
+    Raises DeclarationError if the table was never built.
     """
     table = project.table(declaration)
     head = table.head()
@@ -98,7 +97,6 @@ def _columns(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> tuple[
 
 
 def _differing(rows: DataFrame, old: DataFrame, identity: Sequence[str], names: Sequence[str]) -> dict[str, int]:
-    """How many rows that are on both sides differ in each column."""
     from pyspark.sql import functions as F
 
     before = old.select(*[F.col(name).alias(f"_was_{name}") for name in names])

@@ -1,4 +1,4 @@
-"""Rebuild: evaluate a table from its inputs at a cut beside the live one, and commit only what differs."""
+"""Rebuild: evaluate a table from its inputs at a cut, and commit only the difference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lake.declaration import Declaration
-from lake.engine.pending_change import Change, first_build, must_keep, of_all
+from lake.engine.pending_change import PendingChange, first_build, must_keep, of_all
 from lake.engine.table_columns import is_as_built
 from lake.engine.verbs import Advanced, after_inputs, books, recorded, writing
 from lake.evaluation.analysis import analyse
@@ -23,7 +23,7 @@ DRY_RUN = "dry run"
 
 @dataclass(frozen=True)
 class Recomputed(Advanced):
-    """Result of evaluating rows again; with the verb DRY_RUN, of a run that changed nothing: see Change."""
+    """Result of evaluating rows again; with the verb DRY_RUN nothing was committed."""
 
     sample: tuple[dict[str, Any], ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -54,8 +54,8 @@ def rebuild_all(
 def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, yes: bool = False) -> Recomputed:
     """Make the table equal to its current definition at the cut; adopt a changed definition in place.
 
-    With `dry_run`, only report the change. Raises as `advance` does, but not for a changed definition; and, without
-    `yes`, DeclarationError if a column that readers have would be removed or change its type.
+    Raises as `advance` does, but not for a changed definition; without `yes` and `dry_run`, DeclarationError if a
+    column that readers have would be removed or change its type.
     """
     began = time.monotonic()
     inputs.declared.add(declaration.name)
@@ -69,8 +69,8 @@ def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, 
         return finish(_change(evaluation), began, verb="rebuild", dry_run=dry_run)
 
 
-def _change(evaluation: Evaluation) -> Change:
-    """Return the change of the table: all its rows if those that are there cannot be read."""
+def _change(evaluation: Evaluation) -> PendingChange:
+    """Return the change of the table: all its rows if the present ones cannot be read."""
     if evaluation.head is None:
         return first_build(evaluation)
     try:
@@ -87,7 +87,6 @@ def _change(evaluation: Evaluation) -> Change:
 
 
 def _unreadable(evaluation: Evaluation) -> str | None:
-    """Return why the rows of the table cannot be read; None if they can."""
     try:
         evaluation.table.content(evaluation.table.version())
     except Exception as error:
@@ -95,7 +94,7 @@ def _unreadable(evaluation: Evaluation) -> str | None:
     return None
 
 
-def finish(change: Change, began: float, *, verb: str, dry_run: bool) -> Recomputed:
+def finish(change: PendingChange, began: float, *, verb: str, dry_run: bool) -> Recomputed:
     """Commit the change and record the run; with `dry_run` only report it."""
     evaluation, counts = change.evaluation, asdict(change.counts)
     if dry_run:

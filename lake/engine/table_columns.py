@@ -1,13 +1,10 @@
-"""Columns of a derived table: what its head records of them after each verb, and what they mean.
+"""Columns of a derived table: what its head records of them, and what they mean.
 
-Columns that come to an input wait for the next deploy. The meaning of a column is the first of these:
+The meaning of a column is the first of these; its unit is always that of the contract's field that it is:
 
 1. a line `column: meaning` in the docstring of the table's job;
-2. the meaning of the column of an input that it is: by the contract of a log, or of another table as here, through any
-   number of tables. Only a column that is handed on unchanged has it: see `columns`;
+2. the meaning of the input's column that is handed on as this one: by a contract, or by another table;
 3. that of the kind, for a column that the kind makes.
-
-A unit is always that of the contract's field that a column is.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ def built(evaluation: Evaluation) -> Columns:
 
 
 def is_as_built(evaluation: Evaluation) -> bool:
-    """Return whether the table was built by its current definition, from inputs with their current columns."""
+    """Return whether the table is built by its current definition, from the current columns."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     columns = evaluation.since.columns
     if not evaluation.is_built():
@@ -47,9 +44,7 @@ def is_as_built(evaluation: Evaluation) -> bool:
 
 
 def must_have(evaluation: Evaluation) -> None:
-    """Raise DeclarationError if an input table has lost a column that is read, or a time is of a field that a clock
-    corrects.
-    """
+    """Raise DeclarationError if an input table has lost a column that is read, or as `check_clocks` does."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     check_clocks(inputs, declaration)
     columns = evaluation.since.columns
@@ -62,9 +57,7 @@ def must_have(evaluation: Evaluation) -> None:
 
 
 def followed(evaluation: Evaluation) -> Columns:
-    """Return what the head of a table records that follows its inputs: the columns that came to them since it was
-    built.
-    """
+    """Return what the head of a table records that follows its inputs."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     columns = evaluation.since.columns
     held = inputs.withheld.get(declaration.name, {})
@@ -82,15 +75,12 @@ def followed(evaluation: Evaluation) -> Columns:
 
 
 def known(columns: Mapping[str, Any]) -> set[str]:
-    """Return the new columns of an input that a head has listed as waiting or ignored."""
+    """Return the new columns of an input that a head lists."""
     return {*columns.get(WAITING, ()), *columns.get(IGNORED, ())}
 
 
 def entering(inputs: Inputs, declaration: Declaration, held: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return those of the columns `held` back from a function, {input: columns}, that it would read.
-
-    Return all of them if the function fails with them: then a build reports why.
-    """
+    """Return those of the columns `held` back, {input: columns}, that a function would read; all if it fails."""
     try:
         read = analyse(inputs, declaration).read
     except DeclarationError:
@@ -99,7 +89,7 @@ def entering(inputs: Inputs, declaration: Declaration, held: Mapping[str, Sequen
 
 
 def meanings(inputs: Inputs, declaration: Declaration, columns: Columns) -> Meanings:
-    """Return the meanings of a table's columns; `columns` are what its head records of its inputs."""
+    """Return the meanings of a table's columns; `columns` are those that its head records."""
     lines = declaration.comments
     handed_on = _handed_on(inputs, declaration, columns)
     of_kind = COLUMN_COMMENTS if declaration.parked_of is not None else declaration.kind.meanings

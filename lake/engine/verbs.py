@@ -1,4 +1,4 @@
-"""Verbs on tables: each table's work is logged, holds its lease, and its outcome is recorded; parents come first."""
+"""Verbs on tables: logged, recorded, under the table's lease, and after those of its inputs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Advanced:
-    """What a verb did to one table: the Delta `version` it left, and the rows it changed."""
+    """Result of a verb on one table: the Delta `version` it left, and the rows it changed."""
 
     table: str
     cut: int
@@ -73,7 +73,7 @@ def books(
 
 @contextmanager
 def writing(inputs: Inputs, declaration: Declaration) -> Iterator[Evaluation]:
-    """Hold the table's lease; errors of the job's function name its line and the events behind it."""
+    """Hold the table's lease; errors name the line of the job's function and the events behind it."""
     table = inputs.table(declaration)
     with python_faults(declaration, Tracing(inputs, causes.places_behind)), lease(inputs.project.settings, table.lease):
         yield Evaluation.of(inputs, declaration)
@@ -90,7 +90,7 @@ def same_definition(project: Project, declaration: Declaration, head: TableHead)
 
 
 def recorded(evaluation: Evaluation, head: TableHead, began: float) -> Advanced:
-    """Record the run that committed `head`, and return what it did."""
+    """Record the run that committed `head`."""
     inputs, seconds = evaluation.inputs, round(time.monotonic() - began, 3)
     counts = asdict(head.counts)
     done = Advanced(evaluation.declaration.name, head.cut, head.verb, head.version, **counts, seconds=seconds)
@@ -108,10 +108,10 @@ def recorded(evaluation: Evaluation, head: TableHead, began: float) -> Advanced:
 
 
 def after_inputs(tables: Iterable[Declaration], work: Callable[[Declaration], T], *, workers: int) -> list[T]:
-    """Return the results of `work` on `tables`, which are in dependency order; `workers` of them run at a time.
+    """Return the results of `work` on `tables`, in dependency order; `workers` run at a time.
 
-    If a table fails, those derived from it fail too, the others do not. Faults of declarations are raised together at
-    the end, else the first failure. One view of the tables is valid for all of it.
+    Tables derived from one that fails fail too. Faults of declarations are raised together at the end, else the first
+    failure.
     """
     futures: dict[str, Future[T]] = {}
 

@@ -1,4 +1,4 @@
-"""Verify: the promise, proved. A table beside its recomputation from the first event of every log."""
+"""Verify: a table beside its recomputation from the first event of every log."""
 
 from __future__ import annotations
 
@@ -34,12 +34,10 @@ FOUND: Final = {"insert": "missing", "delete": "extra", "update": "differs"}
 
 @dataclass(frozen=True)
 class Verdict:
-    """What verifying one table at its cut found; `unknown` says `why` nothing can be told, `identical` where a column
-    has come to an input since the table was built.
+    """Result of verifying one table at its cut; `unknown` has a `why`, `identical` if new input columns are left out.
 
-    `fingerprint` is that of the table's rows, state columns included. `differences` holds the first rows that differ:
-    the identity, `change` (missing: the table lacks the row; extra: the table alone has it; differs) and, for
-    `differs`, `columns`: {column: [table's value, recomputed value]}. `fix` is there where it is not the table's fault.
+    `differences` holds the first rows that differ: the identity, `change` (missing: only the recomputation has the row;
+    extra: only the table; differs) and, for `differs`, `columns`: {column: [table's value, recomputed value]}.
     """
 
     table: str
@@ -61,10 +59,9 @@ def verify_all(
     shallow: bool = False,
     tell: Callable[[Verdict], None],
 ) -> list[Verdict]:
-    """The verdicts on the named tables (default: all), as `after_inputs` orders them.
+    """Return the verdicts on the named tables (default: all), in the order of `after_inputs`.
 
-    A table that is found identical need not be evaluated again for those derived from it. Each reads the logs for
-    itself: what a rebuild prepares for several tables at once proves nothing.
+    Logs are not cached for several tables: that would prove nothing.
     """
     picked, proved = project.pick(names), dict[str, int]()
     damaged = integrity.faults(project, picked)
@@ -101,10 +98,9 @@ def _book(project: Project, verdict: Verdict, began: datetime) -> None:
 
 
 def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
-    """Compares the table with its recomputation at the cut of `inputs`, which is the table's own; writes nothing.
+    """Compare the table with its recomputation at the cut of `inputs`, its own; write nothing.
 
-    With `inputs.recompute` its parents are recomputed too, so that a wrong parent cannot make its child look right; but
-    not those versions that are `inputs.proved`, to which this one is added if it is identical.
+    With `inputs.recompute` its inputs are recomputed too, unless `inputs.proved`; an identical table is added to these.
     """
     table, cut = inputs.table(declaration), inputs.cut.number
     version = table.version() if table.exists() else 0
@@ -137,7 +133,6 @@ def _unknown(declaration: Declaration, cut: int, error: LakeError) -> Verdict:
 
 
 def _without(inputs: Inputs, table: str) -> str:
-    """Which columns have come to the table's inputs since it was built, and were left out."""
     held = [f"{name}.{column}" for name, some in inputs.withheld.get(table, {}).items() for column in some]
     return f"as it was built, without {', '.join(held)}: see lake plan" if held else ""
 
@@ -167,7 +162,7 @@ def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int
 
 
 def _otherwise(table: Table, version: int) -> str:
-    """How the content of a version is not what its commit says, where that says anything."""
+    """Return how the content of a version differs from what its commit recorded."""
     recorded = delta.metadata(table.path, version).get("content")
     actual = str(table.content(version)) if recorded else recorded
     return (
@@ -180,7 +175,7 @@ def _otherwise(table: Table, version: int) -> str:
 def first_differences(
     table: Table, version: int, diff: DataFrame, identity: tuple[str, ...]
 ) -> tuple[int, tuple[dict[str, Any], ...]]:
-    """How many rows differ, and the first ones."""
+    """Return the number of rows that differ, and the first ones."""
     kept = diff.persist()
     try:
         differing, few = kept.count(), first(Rows(kept), identity, SAMPLE)

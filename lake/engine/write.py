@@ -1,4 +1,4 @@
-"""Writing a table: rows that the gate has passed, and the head that describes them, in one commit."""
+"""Writing a table: rows that the gate has passed and the new head, in one commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lake.store.upkeep.compaction import pack_table
 
 
 def first_rows(evaluation: Evaluation) -> Rows:
-    """Return the whole table at the cut, in memory if it cannot be large."""
+    """Return the whole table at the cut, in this process if it cannot be large."""
     inputs, rows = evaluation.inputs, Rows(evaluation.all_rows())
     largest = max(inputs.size(source) for source in evaluation.declaration.inputs)
     return Rows(rows.arrow()) if largest <= inputs.project.settings.small_diff_rows else rows
@@ -59,9 +59,9 @@ def write(evaluation: Evaluation, diff: Rows, *, verb: str) -> TableHead:
 
 
 def judge(evaluation: Evaluation, rows: Rows) -> str | None:
-    """Check rows that are about to be written by the row-local expectations: return the suite that they meet.
+    """Check rows by the row-local expectations, and return the hash of the suite that they meet.
 
-    Raises QualityError, with places of the events behind the rows, if one of severity stop fails: see `judge_diff`.
+    Raises QualityError with the events behind the rows.
     """
     if CHANGE in rows.columns:
         rows = rows.where(CHANGE, "insert", "update")
@@ -81,7 +81,6 @@ def arrow_types(rows: Rows) -> pa.Schema:
 def _next(
     evaluation: Evaluation, verb: str, counts: Counts, suite_passed: str | None, content: Fingerprint | None
 ) -> TableHead:
-    """Return the head of the next commit."""
     inputs, declaration, project = evaluation.inputs, evaluation.declaration, evaluation.inputs.project
     # The parts of the definition are recorded when they may have changed, not in every micro-batch.
     whole = verb in WHOLE

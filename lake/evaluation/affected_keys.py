@@ -28,22 +28,22 @@ MARKED: Final = "_broadcast"
 
 
 @dataclass(frozen=True)
-class Keys:
-    """Keys of a table: NOTHING, ALL, or those of `rows`, whose columns are the key's, or some of them.
+class AffectedKeys:
+    """Keys of a table: NOTHING, ALL, or those of `rows`, by some columns of the key at least.
 
-    If the kind can absorb `changes`, these are the signed rows of the first input, prepared, then all of the others'.
+    `changes` that the kind can absorb are the signed rows of the first input, prepared, then all rows of the others.
     """
 
     rows: Rows | None
     changes: tuple[DataFrame, ...] | None = None
 
 
-NOTHING: Final = Keys(None, ())
-ALL: Final = Keys(None)
+NOTHING: Final = AffectedKeys(None, ())
+ALL: Final = AffectedKeys(None)
 
 
-def affected_keys(evaluation: Evaluation) -> Keys:
-    """Return the keys that the changes of the inputs since the table's head affect."""
+def affected_keys(evaluation: Evaluation) -> AffectedKeys:
+    """Return the keys that the changes since the table's head affect."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     try:
         changed = [inputs.changes(source, evaluation.since) for source in declaration.inputs]
@@ -57,7 +57,7 @@ def affected_keys(evaluation: Evaluation) -> Keys:
 
 
 def restrict(inputs: Inputs, declaration: Declaration, keys: Rows) -> tuple[DataFrame, ...]:
-    """Return the function's rows, prepared, over its inputs restricted to `keys`. All broadcast events stay."""
+    """Return the function's rows, prepared, for `keys` and broadcast events alone."""
     wanted, kind = Rows(keys.join_frame(inputs.spark)), declaration.kind
     if not kind.row_by_row:
         frames = [_narrowed(inputs, declaration, source, wanted.held) for source in declaration.inputs]
@@ -76,7 +76,6 @@ def restrict(inputs: Inputs, declaration: Declaration, keys: Rows) -> tuple[Data
 
 
 def _narrowed(inputs: Inputs, declaration: Declaration, source: Input, wanted: DataFrame) -> DataFrame:
-    """Return the rows of an input that name one of the keys, and those that name none at all."""
     from pyspark.sql import functions as F
 
     frame = inputs.whole(source)
@@ -94,21 +93,19 @@ def _narrowed(inputs: Inputs, declaration: Declaration, source: Input, wanted: D
 
 
 def _broadcasts(inputs: Inputs, declaration: Declaration) -> DataFrame:
-    """Return all broadcast rows that the kind heeds, prepared."""
     (source,) = declaration.inputs
     frame = inputs.broadcasts(source)
     [rows] = inputs.sides(declaration, [inputs.whole(source) if frame is None else frame])
     return rows.where(declaration.kind.broadcast or "false")
 
 
-def _by_rows(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Keys:
-    """Return the affected keys of a row-by-row kind: its function maps the signed changes to them."""
+def _by_rows(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> AffectedKeys:
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
     sides = inputs.sides(declaration, inputs.filled(declaration, changed))
     if _many(evaluation):
         if len(sides) > 1 or kind.broadcast is not None or not (kind.absorbs and kind.key):
             return ALL
-        return Keys(Rows(sides[0]).select(kind.key).distinct(), sides)
+        return AffectedKeys(Rows(sides[0]).select(kind.key).distinct(), sides)
     marked = [rows.selectExpr("*", f"coalesce({kind.broadcast or 'false'}, false) as {MARKED}") for rows in sides]
     local = [None if frame is None else to_arrow(rows) for rows, frame in zip(marked, changed, strict=True)]
     if any(rows is not None and pa.compute.any(rows.column(MARKED)).as_py() for rows in local):
@@ -121,8 +118,8 @@ def _by_rows(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Key
     return _few(evaluation, few, local)
 
 
-def _few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa.Table | None]) -> Keys:
-    """Return the keys that few changes affect: `frames` and `local` are the same rows, a pair for each input."""
+def _few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa.Table | None]) -> AffectedKeys:
+    """Return the keys of few changes; `frames` and `local` are the same rows."""
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
     keys = _keys(evaluation, frames, local) if kind.key else None
     if keys is not None and keys.is_empty:
@@ -130,20 +127,19 @@ def _few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa
     if kind.absorbs:
         first = frames[0] if kind.broadcast is None else frames[0].unionByName(_broadcasts(inputs, declaration))
         wholes = [inputs.whole(source) for source in declaration.inputs] if len(frames) > 1 else []
-        return Keys(keys, (first, *(inputs.sides(declaration, wholes)[1:] if wholes else ())))
+        return AffectedKeys(keys, (first, *(inputs.sides(declaration, wholes)[1:] if wholes else ())))
     return ALL if keys is None else _unless_many(evaluation, keys)
 
 
-def _unless_many(evaluation: Evaluation, keys: Rows) -> Keys:
-    """Return `keys` if they are in memory, and few beside the rows of the table; else ALL."""
+def _unless_many(evaluation: Evaluation, keys: Rows) -> AffectedKeys:
+    """Return `keys` if they are in this process and few beside the table's rows, else ALL."""
     if keys.is_empty:
         return NOTHING
     most = cost.AFFECTED_SHARE * evaluation.table.rows(evaluation.since.version)
-    return Keys(keys) if keys.in_memory is not None and keys.in_memory.num_rows <= most else ALL
+    return AffectedKeys(keys) if keys.in_memory is not None and keys.in_memory.num_rows <= most else ALL
 
 
 def _many(evaluation: Evaluation) -> bool:
-    """Return whether an input has more changes than this process handles."""
     inputs, sources = evaluation.inputs, evaluation.declaration.inputs
     limit = inputs.project.settings.small_diff_rows
     return any(inputs.size_of_changes(source, evaluation.since) > limit for source in sources)
@@ -160,10 +156,7 @@ def _keys(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[p
 
 
 def reached(evaluation: Evaluation, side: int, changes: DataFrame) -> Rows:
-    """Return the keys that signed `changes` of input number `side` reach if its rows do not name them.
-
-    They are in memory if they are at most `small_diff_rows`.
-    """
+    """Return the keys that signed `changes` of input number `side` reach without naming them."""
     from pyspark.sql import functions as F
 
     inputs, declaration, table = evaluation.inputs, evaluation.declaration, evaluation.table
@@ -184,11 +177,8 @@ def reached(evaluation: Evaluation, side: int, changes: DataFrame) -> Rows:
     return Rows(some.arrow()) if inputs.size(declaration.inputs[0]) <= limit else some.within(limit)
 
 
-def by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Keys:
-    """Return the keys that changed rows name, for a kind that sees whole inputs: by the columns that all inputs name.
-
-    The keys are ALL if there is no such column, or a broadcast event has changed.
-    """
+def by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> AffectedKeys:
+    """Return the keys that changed rows name, by the columns that all inputs name, or ALL."""
     from pyspark.sql import functions as F
 
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind

@@ -1,7 +1,6 @@
 """Analysis of a declaration by the plans of its function, before any data is read.
 
-Spark's plan shows the columns that are read, and functions that are not functions of the log. It is read as text
-(`explain`), the one form of it that an embedded session and a Connect server both return.
+Plans are read as text (`explain`): embedded sessions and Connect servers both return it.
 """
 
 from __future__ import annotations
@@ -90,10 +89,7 @@ def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
 
 
 def check_clocks(inputs: Inputs, declaration: Declaration) -> None:
-    """Raise DeclarationError if a time that the kind compares is made of a field that a clock corrects.
-
-    Reads only plans, and those only over logs with a clock.
-    """
+    """Raise DeclarationError if a time that the kind compares is made of a field that a clock corrects."""
     kind, corrected = declaration.kind, _corrected_fields(inputs, declaration)
     if not corrected:
         return
@@ -112,7 +108,6 @@ def check_clocks(inputs: Inputs, declaration: Declaration) -> None:
 
 
 def _corrected_fields(inputs: Inputs, declaration: Declaration) -> dict[int, frozenset[str]]:
-    """Return the fields of event times that a clock corrects, for each input whose times are compared."""
     corrected = {}
     for side, source in enumerate(declaration.inputs):
         contract = inputs.project.contracts[source.name] if source.is_log else None
@@ -125,7 +120,7 @@ def _corrected_fields(inputs: Inputs, declaration: Declaration) -> dict[int, fro
 def _columns_behind(rows: DataFrame, column: str, frames: list[DataFrame], side: int) -> frozenset[str]:
     """Return the columns of input number `side` that `column` is made of.
 
-    A column that filters of `rows` read too counts only if `column` is not made of the event time.
+    Columns that only filters read count unless `column` is made of the event time.
     """
     from pyspark.sql import functions as F
 
@@ -137,7 +132,7 @@ def _columns_behind(rows: DataFrame, column: str, frames: list[DataFrame], side:
 
 
 def _handed_on(declaration: Declaration, sides: Sequence[DataFrame], evaluated: DataFrame) -> dict[str, dict[str, str]]:
-    """Return the visible columns of the `evaluated` table that are columns of an input, {input: {column: its column}}.
+    """Return the columns of the `evaluated` table that are columns of an input: {input: {column: its column}}.
 
     A union has the tags of its first part alone, so it hands on nothing.
     """
@@ -193,7 +188,7 @@ def check_deterministic(declaration: Declaration, rows: DataFrame, inputs: list[
 
 
 def check_together(declaration: Declaration, sides: Sequence[DataFrame]) -> None:
-    """As `check_deterministic`, for what only the function's rows for several inputs show together."""
+    """As `check_deterministic`, for what only several inputs show together."""
     if len(sides) > 1 and (faults := _of_kind(declaration, sides)):
         raise DeclarationError.all(faults)
 
@@ -203,7 +198,7 @@ def _of_kind(declaration: Declaration, sides: Sequence[DataFrame]) -> list[Decla
 
 
 def _not_local(kind: Kind, text: str) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a plan that make rows of a key depend on other keys, as (what, fix)."""
+    """Yield parts of a plan by which rows depend on other keys: (what, fix)."""
     if not kind.may_recurse and RECURSION.search(text):
         what = "the query is recursive, so its rows do not depend on one key"
         yield what, 'View(key=(), identity="…", recursive=True)'
@@ -234,7 +229,7 @@ def _plans(frame: DataFrame) -> str:
 
 
 def _float_sums(frames: Iterable[DataFrame], text: str) -> Iterable[str]:
-    """Return the sums and averages of floats in a plan, with the names of their columns of `frames`; each once."""
+    """Return the sums and averages of floats in a plan, each once."""
     floats = {name for frame in frames for name, type_ in frame.dtypes if type_ in FLOATS}
     sums = []
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""Logs and tables at a cut: their versions, columns and horizons, and how much there is to read, without a session."""
+"""Logs and tables at a cut: versions, columns, horizons, and how much there is to read; no session is needed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GB = 1 << 30
 
 
 class Catalog:
-    """Facts about the inputs of a project's tables at `cut`; with `recompute`, tables that are inputs are not read."""
+    """Facts about the inputs of a project's tables at `cut`; with `recompute`, input tables are not read."""
 
     project: Project
     cut: Cut
@@ -41,44 +41,40 @@ class Catalog:
         return self.project.table(declaration)
 
     def has(self, declaration: Declaration) -> bool:
-        """Return whether a table is at the cut."""
         return self.table(declaration).head_at(self.cut.number) is not None
 
     def at_cut(self, declaration: Declaration) -> TableHead:
-        """Return the head of a table at the cut. Raises DeclarationError if the table has not reached it."""
+        """Return the head of a table at the cut. Raises DeclarationError if there is none."""
         head = self.table(declaration).head_at(self.cut.number)
         if head is None:
             raise not_at(self.project, declaration, self.cut.number)
         return head
 
     def version(self, source: Input) -> int:
-        """Return the last batch of a log, or the Delta version of a table, at the cut. Raises as `at_cut` does."""
+        """Return the last batch of a log, or the Delta version of a table. Raises as `at_cut` does."""
         if source.table is None:
             return self.cut.batches.get(source.name, 0)
         return self.at_cut(source.table).version
 
     def versions(self, declaration: Declaration) -> dict[str, int]:
-        """Return what the table is derived from at this cut: {stream: last batch, table: Delta version}.
-
-        A version that compaction made counts as the one whose rows it has.
-        """
+        """Return {stream: last batch, table: Delta version before compactions} of the inputs."""
         return {
             source.name: self.version(source) if source.table is None else self.at_cut(source.table).origin
             for source in declaration.inputs
         }
 
     def homes(self, declaration: Declaration) -> dict[str, str]:
-        """Return the Delta tables that these versions are of: {table: its home}."""
+        """Return {table: its home} of the inputs."""
         return {s.name: self.table(s.table).home for s in declaration.inputs if s.table is not None}
 
     def columns(self, source: Input) -> dict[str, str]:
-        """Return the columns, with types, that functions may get of a log now, or of a table at the cut."""
+        """Return the columns of a log now, or of a table at the cut."""
         if source.table is None:
             return self.project.fields(source.name)
         return self.table(source.table).columns(self.version(source))
 
     def searchable(self, source: Input) -> set[str]:
-        """Return the columns that the files of `source` store unchanged, and by which rows of a key are found."""
+        """Return the columns that the files of `source` store unchanged."""
         if source.table is not None:
             return set(visible(self.scan(source).schema().names)) if self.has(source.table) else set()
         if self.has_broadcasts(source):
@@ -88,50 +84,47 @@ class Catalog:
         return unchanged(evolution.with_current(stored, contract))
 
     def has_broadcasts(self, source: Input) -> bool:
-        """Return whether `source` is a log whose contract declares broadcast events."""
         return source.table is None and self.project.contracts[source.name].broadcast is not None
 
     def horizons(self, declaration: Declaration) -> tuple[datetime | None, ...]:
-        """Return the `horizon` of each input of the table; an empty tuple if its kind does not need them."""
+        """Return the `horizon` of each input; none if the table's kind does not need them."""
         return tuple(map(self.horizon, declaration.inputs)) if declaration.kind.needs_time else ()
 
     def horizon(self, source: Input) -> datetime | None:
-        """Return the watermark of a log at the cut: None without events, ALL_FINAL if all its producers are closed."""
+        """Return the watermark of a log: None without events, ALL_FINAL if all its producers are closed."""
         head = Log(self.project.settings, source.name).head_at(self.version(source))
         return ALL_FINAL if head.is_ended else head.watermark
 
     def voided_since(self, source: Input, head: TableHead) -> list[Void]:
-        """Return the voids since `head` of events that the table had read from a log."""
+        """Return the voids since `head` of events that the table had read."""
         before = head.inputs[source.name]
         voids = voided(self.project.settings, source.name, head.voids, self.cut.voids)
         return [void for void in voids if void.batch <= before or void.source is not None]
 
     def scan(self, source: Input) -> Scan:
-        """Return the scan of all that is stored of a log, or of a table at the cut."""
         if source.table is None:
             return Scan(Log(self.project.settings, source.name).path)
         return Scan(self.table(source.table).path, self.version(source))
 
     def rows(self, declaration: Declaration) -> int:
-        """Return how many rows an evaluation of the whole table reads."""
+        """Return the rows that an evaluation of the table reads."""
         return sum(self.size(source) for source in declaration.inputs)
 
     def size(self, source: Input, *, after: int = 0) -> int:
-        """Return how many rows there are to read at most: all, or those of a log after batch `after`."""
+        """Return the rows to read at most: all, or those of a log after batch `after`."""
         if source.table is None:
             path, upto = Log(self.project.settings, source.name).path, self.version(source)
             return Scan(path, bounds={"_batch": (after + 1, upto)}).rows() if upto else 0
         return self.scan(source).rows()
 
     def size_of_changes(self, source: Input, head: TableHead) -> int:
-        """Return how many rows of `source` were inserted, changed or deleted since `head`, at most."""
+        """Return the rows that changed since `head`, at most."""
         before = head.inputs[source.name]
         if source.table is None:
             return self.size(source, after=before) + self.size_of_voided(source, head)
         return self.table(source.table).changed(after=before, upto=self.at_cut(source.table).version)
 
     def size_of_voided(self, source: Input, head: TableHead) -> int:
-        """Return how many events have been voided since `head`, at most."""
         path, voids = Log(self.project.settings, source.name).path, self.voided_since(source, head)
         batches = [void.batch for void in voids if void.whole and void.source is None]
         if any(void.source is not None for void in voids):
@@ -139,16 +132,13 @@ class Catalog:
         return len(voids) + sum(Scan(path, bounds={"_batch": (batch, batch)}).rows() for batch in batches)
 
     def file_size(self, declaration: Declaration) -> int:
-        """Return the bytes of the files that evaluating the table reads first."""
+        """Return the bytes of the files that an evaluation of the table reads first."""
         read = [source for source in declaration.inputs if source.is_log or not self.recompute]
         return sum(self.scan(source).size() for source in read if not source.is_log or self.version(source))
 
 
 def warn_of_spill(settings: Settings, table: str, size_of: Callable[[], int]) -> None:
-    """Warn if Spark may need more disk to evaluate `table` from files of `size_of()` bytes than is free.
-
-    A session elsewhere is not checked: the disks of its workers are not known here.
-    """
+    """Warn if Spark, on this machine, may need more disk to evaluate `size_of()` bytes than is free."""
     if not is_here(settings):
         return
     folder, size = local_dir(settings), size_of()
@@ -162,11 +152,7 @@ def warn_of_spill(settings: Settings, table: str, size_of: Callable[[], int]) ->
 
 
 def not_at(project: Project, declaration: Declaration, cut: int) -> DeclarationError:
-    """Return the error that a table is not at a cut.
-
-    If a gate stops the table there, or one that it is derived from, advancing it would be stopped again: the fix is
-    that of the gate.
-    """
+    """Return the error that a table is not at a cut; the fix is that of a gate that stopped it."""
     stopped = _stopped(project, declaration, cut)
     if stopped is None:
         return declaration.fault(
@@ -178,7 +164,6 @@ def not_at(project: Project, declaration: Declaration, cut: int) -> DeclarationE
 
 
 def _stopped(project: Project, declaration: Declaration, cut: int) -> Check | None:
-    """Return the check that keeps a table, or one that it is derived from, from a cut."""
     newest, waiting, seen = checks.last_checks(project.settings, "diff"), [declaration], set[str]()
     while waiting:
         table = waiting.pop()

@@ -1,13 +1,9 @@
-"""Which columns of its inputs a table depends on, as Spark's plan says it, and where that is kept.
+"""Input columns that a table depends on, as Spark's plan shows them and its head records them.
 
-A table's head says of each input, in `columns`: {input: {"read": {column: type}, "unread": [column …]}}, what its
-function was given when it was built, and what of that decides its rows. Until it is built anew the function is given
-just these columns, so that one that hands all of them on goes on making the table's columns, whatever comes to the
-input. What came since, and looks of use to the function, is `waiting` for `lake deploy`; the rest is `ignored`.
-
-`handed_on` says which of the table's columns are columns of the input: {column of the table: column of the input}.
-Spark itself tells: a column's metadata go with it as long as it is only selected or renamed, alone or within a struct,
-and are lost to any expression over it.
+A head records in `columns` {input: {"read": {column: type}, "unread": [column …]}}: the columns that the function got
+when the table was built, and gets until the next build. New columns that it would read are `waiting` for `lake deploy`,
+the others `ignored`. `handed_on` maps columns of the table to the input's columns that they are: Spark keeps the
+metadata of a column that is only selected or renamed, and any expression drops them.
 """
 
 from __future__ import annotations
@@ -38,9 +34,7 @@ PLACE: Final = re.compile(r"\b_(\d+)_(\d+)#\d+")
 
 @dataclass(frozen=True)
 class Analysed:
-    """What the plan of a declaration shows: what it reads of each input, the columns it makes, {column: type}, and
-    which of these are columns of an input, {input: {column: column of the input}}.
-    """
+    """Columns read of each input, made, {column: type}, and handed on: {input: {column: column of the input}}."""
 
     read: Given
     columns: Mapping[str, str]
@@ -48,10 +42,9 @@ class Analysed:
 
 
 def leaf(spark: SparkSession, types: Mapping[str, str], side: int) -> DataFrame:
-    """A frame without rows, with columns of these `types`, of which a plan shows the ones that are read.
+    """Return a frame without rows whose plan shows the columns that are read, tagged with `side`.
 
-    It is a scan of no files: of a frame that Spark knows to be empty, it reads no column. Its visible columns are
-    tagged as those of input number `side`.
+    It scans no files: Spark reads no column of a frame that it knows to be empty.
     """
     from pyspark.sql import functions as F
 
@@ -60,13 +53,13 @@ def leaf(spark: SparkSession, types: Mapping[str, str], side: int) -> DataFrame:
 
 
 def no_files(spark: SparkSession, types: Mapping[str, str]) -> DataFrame:
-    """A frame of these columns that has no rows, which Spark does not know as long as it only plans."""
+    """Return a frame without rows that Spark does not know to be empty."""
     placed = ", ".join(f"{quoted(name, SPARK)} {type_}" for name, type_ in types.items())
     return spark.read.schema(placed).format("json").load([])
 
 
 def tagged(rows: DataFrame, side: int) -> DataFrame:
-    """`rows` of input number `side`, whose visible columns say which they are."""
+    """Tag the visible columns of input number `side` in their metadata."""
     from pyspark.sql import functions as F
 
     shown = set(visible(rows.columns))
@@ -76,19 +69,15 @@ def tagged(rows: DataFrame, side: int) -> DataFrame:
 
 
 def tags(schema: StructType) -> dict[str, tuple[int, str]]:
-    """Which columns of a frame of this `schema` are columns of tagged inputs: {column: (input number, its column)}.
-
-    Of a union, the tags are those of its first part alone.
+    """Return the tagged columns of a `schema`, {column: (input number, its column)}: of a union those of its first
+    part.
     """
     by_name = {field.name: field.metadata[TAG] for field in schema if TAG in field.metadata}
     return {name: (int(side), column) for name, (side, column) in by_name.items()}
 
 
 def read_of(plan: str, sides: Sequence[Sequence[str]]) -> list[frozenset[str]]:
-    """Which columns of its leaves a physical plan scans; `sides` are the names of each leaf's columns.
-
-    All of them where the plan does not show it.
-    """
+    """Return the columns of its leaves, named by `sides`, that a physical plan scans; all if it does not show them."""
     scans = [line for line in plan.splitlines() if SCAN in line]
     if not scans or any(CUT_SHORT.search(line) for line in scans):
         return [frozenset(names) for names in sides]
@@ -100,12 +89,12 @@ def read_of(plan: str, sides: Sequence[Sequence[str]]) -> list[frozenset[str]]:
 
 
 def given(columns: Columns) -> Given:
-    """What a function was given when its table was built."""
+    """Return the columns that a function got when its table was built."""
     return {name: frozenset({*types["read"], *types["unread"]}) for name, types in columns.items()}
 
 
 def lost(columns: Columns, now: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """What a table reads of inputs, and is not `now` as it was: {input: {column: type}}."""
+    """Yield the columns that a table reads and that are missing `now`, {input: {column: type}}, or changed."""
     for name, types in now.items():
         for column, type_ in columns[name]["read"].items():
             if types.get(column) != type_:
@@ -113,7 +102,7 @@ def lost(columns: Columns, now: Mapping[str, Mapping[str, str]]) -> Iterator[str
 
 
 def withheld(declaration: Declaration, frames: Sequence[DataFrame], columns: Given) -> dict[str, list[str]]:
-    """What a function that is given `columns` is not given of `frames`: {input: columns}."""
+    """Return the columns of `frames` that are not among `columns`: {input: columns}."""
     return {
         source.name: [
             name for name in visible(frame.columns) if source.name in columns and name not in columns[source.name]
@@ -125,7 +114,7 @@ def withheld(declaration: Declaration, frames: Sequence[DataFrame], columns: Giv
 def without(
     declaration: Declaration, frames: Sequence[DataFrame], held: Mapping[str, Sequence[str]]
 ) -> list[DataFrame]:
-    """`frames` without the columns that are `held` back."""
+    """Drop the columns `held` back."""
     return [
         frame.drop(*held[source.name]) if held[source.name] else frame
         for source, frame in zip(declaration.inputs, frames, strict=True)
@@ -133,7 +122,7 @@ def without(
 
 
 def recorded(given: Mapping[str, Mapping[str, str]], shown: Analysed) -> dict[str, dict[str, Any]]:
-    """What a head says where a function is `given` these columns, {input: {column: type}}, and its plan shows this."""
+    """Return what a head records of inputs with these columns, {input: {column: type}}."""
     return {
         name: {
             "read": {column: type_ for column, type_ in types.items() if column in shown.read[name]},

@@ -1,7 +1,6 @@
-"""Comparison of a table's rows with the rows it should have: by fingerprint, and by a diff that Spark or DuckDB makes.
+"""Comparison of a table's rows with the rows it should have: by fingerprint, or by a diff of Spark or DuckDB.
 
-Rows are told apart by their identity. Two rows of one identity would be one to a MERGE, and no later change could name
-either, so a table that would get two is rejected.
+A table gets at most one row of an identity: a MERGE takes two for one, and no later change could name either.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ _TWICE: Final = "several rows of one identity: "
 
 
 def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFrame:
-    """Return the rows to insert, update and delete so that `old` becomes `rows`: the columns of `rows`, and CHANGE.
+    """Return the rows to insert, update and delete so that `old` becomes `rows`: their columns, and CHANGE.
 
-    Both sides have the same columns and at most one row per `identity`. A deleted row shows its old values.
+    Both have the same columns and one row per `identity`. A deleted row shows its old values.
     """
     from pyspark.sql import functions as F
 
@@ -46,7 +45,7 @@ def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFra
 
 
 def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str], key: str | None = None) -> pa.Table:
-    """As `compare`, for rows in this process's memory. With a `key`, add WAS: the hash of the row that was there."""
+    """As `compare`, in this process. With a `key`, add WAS: the hash of the old row."""
     columns = rows.column_names
     with connection() as con:
         con.register("rows", rows)
@@ -60,10 +59,7 @@ def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str], key: s
 
 
 def shown(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """Return rows of a diff as JSON: the identity, `change`, and for an update `columns`: {column: [old, new value]}.
-
-    `old` are the rows that they replace.
-    """
+    """Return rows of a diff as JSON: identity, `change`, and for an update `columns`: {column: [old, new value]}."""
     replaced = {repr([row[k] for k in identity]): row for row in old.to_pylist()}
     changes = []
     for row in diff.to_pylist():
@@ -79,7 +75,7 @@ def shown(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tuple[dict[
 
 
 def first(diff: Rows, identity: Sequence[str], count: int) -> pa.Table:
-    """Return the first `count` rows of a diff, in the order of their identity."""
+    """Return the first `count` rows of a diff by identity."""
     if diff.in_memory is None:
         return to_arrow(diff.held.orderBy(*identity).limit(count))
     sortable = [(c, "ascending") for c in identity if not pa.types.is_nested(diff.in_memory.schema.field(c).type)]
@@ -87,9 +83,9 @@ def first(diff: Rows, identity: Sequence[str], count: int) -> pa.Table:
 
 
 def checked(declaration: Declaration, rows: Rows) -> Rows:
-    """Return `rows`, which are all that some keys of the table should have, with one row per identity.
+    """Check that `rows`, all that some keys should have, have one row per identity.
 
-    Raises Twice if rows in memory have two. Rows of Spark fail when they are read: see `unique`.
+    Raises DuplicateIdentity; for rows of Spark when they are read: see `unique`.
     """
     if rows.in_memory is None:
         return Rows(unique(rows.held, declaration.kind.identity))
@@ -109,11 +105,11 @@ def _check_unique(declaration: Declaration, rows: pa.Table) -> None:
         con.register("rows", rows)
         query = f"SELECT {names} FROM rows GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT 1"
         if twice := con.sql(query).to_arrow_table().to_pylist():
-            raise Twice(declaration, twice[0])
+            raise DuplicateIdentity(declaration, twice[0])
 
 
 def unique(rows: DataFrame, identity: Sequence[str]) -> DataFrame:
-    """Return `rows`, such that reading them fails if two have one identity: see `fault_of`."""
+    """Return `rows`, such that reading them fails if two have one identity."""
     from pyspark.sql import functions as F
 
     by = [quoted(name, SPARK) for name in identity]
@@ -122,8 +118,8 @@ def unique(rows: DataFrame, identity: Sequence[str]) -> DataFrame:
     return counted.where(f"if(_rows_of_identity > 1, {raising(_TWICE, identity)}, true)").drop("_rows_of_identity")
 
 
-class Twice(LakeError):
-    """Error: several rows have one `identity`."""
+class DuplicateIdentity(LakeError):
+    """Several rows have one `identity`."""
 
     def __init__(self, declaration: Declaration, identity: Mapping[str, Any]) -> None:
         what = ", ".join(f"{name}={'null' if value is None else value}" for name, value in identity.items())
@@ -135,19 +131,19 @@ class Twice(LakeError):
         self.identity = identity
 
 
-def fault_of(declaration: Declaration, error: Exception) -> Twice | None:
-    """Return the fault that `error`, raised by reading a `unique` frame, stands for; None if it is another error."""
-    if twice := next((cause for cause in causes(error) if isinstance(cause, Twice)), None):
+def fault_of(declaration: Declaration, error: Exception) -> DuplicateIdentity | None:
+    """Return the error of a `unique` frame that `error` comes from, or None."""
+    if twice := next((cause for cause in causes(error) if isinstance(cause, DuplicateIdentity)), None):
         return twice
     identity = raised(_TWICE, error)
-    return Twice(declaration, identity[1]) if identity else None
+    return DuplicateIdentity(declaration, identity[1]) if identity else None
 
 
 def fingerprints(*frames: DataFrame) -> list[str]:
-    """Return the fingerprints of `frames`, which have the same columns in any order. Runs one job.
+    """Return the fingerprints of `frames` with the same columns, from one job.
 
-    A fingerprint is the number of rows and the sum of their 64-bit hashes (xxHash64, as Spark has it), so it is equal
-    for equal rows in any order. Two halves of the hash are summed apart, so that no sum overflows below 2^31 rows.
+    A fingerprint is the number of rows and the sum of their xxHash64, equal for rows in any order. The halves of the
+    hash are summed apart, so that no sum overflows below 2^31 rows.
     """
     columns = frames[0].columns
     sums = [_sums(frame, columns, number) for number, frame in enumerate(frames)]
@@ -165,7 +161,7 @@ def _sums(rows: DataFrame, columns: Sequence[str], number: int) -> DataFrame:
 
 
 def _hash(rows: DataFrame, columns: Sequence[str]) -> str:
-    """Return SQL of a row's hash. Spark's hash skips nulls, so their places are hashed too; nested values as text."""
+    """Spark's hash skips nulls, so their places are hashed too."""
     types = dict(rows.dtypes)
     parts = []
     for column in sorted(columns):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A declared table at the cut of its `inputs`; `head` is that of its newest commit, None before it was built."""
+    """Declared table at the cut of its `inputs`; `head` is None before it was built."""
 
     inputs: Inputs
     declaration: Declaration
@@ -34,7 +34,6 @@ class Evaluation:
 
     @property
     def since(self) -> TableHead:
-        """The head of a table that was built."""
         assert self.head is not None, self.declaration.name
         return self.head
 
@@ -55,14 +54,13 @@ class Evaluation:
         return self.inputs.horizons(self.declaration)
 
     def all_rows(self) -> DataFrame:
-        """Return the whole table at the cut, state columns included. Raises LakeError if a log is damaged."""
+        """Return the whole table at the cut. Raises LakeError if a log is damaged."""
         self.inputs.must_be_whole(self.declaration)
         return self.inputs.evaluate(self.declaration)
 
     def rows_from(self, sides: Sequence[DataFrame]) -> DataFrame:
-        """Return what the kind makes of `sides`, the function's rows for each input, as of the cut."""
         return self.inputs.evaluated(self.declaration, sides)
 
     def is_built(self) -> bool:
-        """Return whether the table was built by its current definition."""
+        """Return whether the current definition has built the table."""
         return self.head is not None and self.inputs.project.is_built(self.declaration, self.head)

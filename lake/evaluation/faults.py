@@ -1,7 +1,6 @@
-"""Errors of a declaration's rows: each is reported in one line, with the events behind it.
+"""Errors about a declaration's rows, each in one line with the events behind it.
 
-Spark's error about a failing expression names no row. So the input is bisected: of a prefix that fails and a shorter
-one that does not, the half between is tried, until one row is left.
+Spark names no row, so prefixes of the input are bisected until one row is left.
 """
 
 from __future__ import annotations
@@ -33,9 +32,7 @@ VALUES: Final = "make its function tolerate such values (try_cast, nullif, where
 
 @dataclass(frozen=True)
 class Tracing:
-    """Search for the events behind a fault: the `inputs` that rows were made of, and `places`, which returns the places
-    of the events behind a row of a table at their cut, `orders 12:3:4711 (orders/a.jsonl:7)`.
-    """
+    """Search for events behind a fault: `places` returns those of a row, `orders 12:3:4711 (orders/a.jsonl:7)`."""
 
     inputs: Inputs
     places: Callable[[Inputs, Declaration, Values], Sequence[str]]
@@ -43,10 +40,7 @@ class Tracing:
 
 @contextmanager
 def python_faults(declaration: Declaration, tracing: Tracing | None = None) -> Iterator[None]:
-    """Raise errors about rows that Spark could not make in one line, with the place in the job.
-
-    With `tracing`, name the events behind them if they can be found.
-    """
+    """Raise errors about rows in one line, with the place in the job and, with `tracing`, the events behind them."""
     try:
         yield
     except Exception as error:
@@ -81,7 +75,7 @@ def _no_room(declaration: Declaration, number: NoRoom) -> LakeError:
 
 
 def _traced(tracing: Tracing | None, find: Callable[[Tracing], Sequence[str]]) -> Sequence[str]:
-    """Return the events found; none if the search fails, as the fault itself has to be reported."""
+    """Return no events if the search fails: the fault itself has to be reported."""
     try:
         return find(tracing) if tracing else ()
     except Exception as error:
@@ -90,7 +84,7 @@ def _traced(tracing: Tracing | None, find: Callable[[Tracing], Sequence[str]]) -
 
 
 def _with_events(what: str, events: Sequence[str]) -> tuple[str, str]:
-    """Return `what` went wrong with the `events` behind it, and the command that voids the first of them, or ""."""
+    """Return `what` with its `events`, and the command that voids the first of them."""
     if not events:
         return what, ""
     stream, place = events[0].split(" ")[:2]
@@ -99,7 +93,6 @@ def _with_events(what: str, events: Sequence[str]) -> tuple[str, str]:
 
 
 def _events_at(tracing: Tracing, source: Input, place: Place) -> Sequence[str]:
-    """Return the event of a log at a `place` from `fault_of`, or the events behind a table's row."""
     if not place:
         return ()
     if not isinstance(place, str):
@@ -127,10 +120,7 @@ def _about_rows(error: Exception) -> bool:
 def row_behind(
     inputs: Inputs, declaration: Declaration, same: Callable[[Exception], bool]
 ) -> tuple[Input, Place] | None:
-    """Return the input and the place of the row that causes a fault of the kind `same`; None if it cannot be found.
-
-    Logs are searched before tables.
-    """
+    """Return the input and place of the row behind a fault of the kind `same`, or None."""
     if len({source.name for source in declaration.inputs}) != len(declaration.inputs):
         return None
     if inputs.rows(declaration) > cost.BLAMED_ROWS:
@@ -152,7 +142,6 @@ class _Search:
     same: Callable[[Exception], bool]
 
     def place(self) -> Place:
-        """Return the place of the last row of the shortest prefix that fails."""
         return self._of_event() if self.source.is_log else self._of_row()
 
     def _of_row(self) -> Place:
@@ -169,7 +158,7 @@ class _Search:
         return f"{event['_batch']}:{event['_bucket']}:{event['_offset']}"
 
     def _first(self, count: int, prefix: Callable[[int], Prefix]) -> int:
-        """Return the number of the first of `count` growing prefixes that fails; the last one does."""
+        """Return the first of `count` growing prefixes that fails."""
         sound, failing = -1, count - 1
         while failing - sound > 1:
             middle = (sound + failing) // 2
@@ -180,7 +169,6 @@ class _Search:
         return failing
 
     def fails(self, prefix: Prefix) -> bool:
-        """Return whether the table cannot be made of a `prefix` of the input."""
         frames = [
             prefix(self.inputs.whole(source)) if source == self.source else self.inputs.whole(source)
             for source in self.declaration.inputs

@@ -1,4 +1,4 @@
-"""A job's function: it is called with frames that keep the engine's columns, and its result is checked.
+"""Call of a job's function, with checks of what it returns.
 
 A row-by-row function gets an ordinary DataFrame whose `select` keeps the carried columns. So it may return
 `flights.select("tailnum", "carrier")`, and its kind still knows each row's place in the log.
@@ -32,10 +32,7 @@ _UNKNOWN: Final = re.compile(r"UNRESOLVED_COLUMN.* name `(?:\w+`\.`)?(\w+)`")
 
 
 def call(declaration: Declaration, inputs: Sequence[DataFrame]) -> list[DataFrame]:
-    """Call the function with frames of its `inputs`; return a frame for each of them, or the one of a View.
-
-    Raises DeclarationError if it fails or returns something else.
-    """
+    """Call the function with its `inputs`; return a frame for each, or the one of a View. Raises DeclarationError."""
     kind = declaration.kind
     try:
         result = declaration(*(CarryingFrame(f) if kind.row_by_row else f.drop(*CARRIED) for f in inputs))
@@ -59,7 +56,7 @@ def call(declaration: Declaration, inputs: Sequence[DataFrame]) -> list[DataFram
 
 
 def prepared(declaration: Declaration, sides: Sequence[DataFrame]) -> list[DataFrame]:
-    """Return the rows that the function returned, checked and prepared for the kind."""
+    """Return the function's rows, checked and prepared for the kind."""
     try:
         return [
             declaration.kind.prepare(with_one_zero(_complete(declaration, rows, side)), side)
@@ -70,7 +67,7 @@ def prepared(declaration: Declaration, sides: Sequence[DataFrame]) -> list[DataF
 
 
 class CarryingFrame(DataFrame):
-    """DataFrame that delegates to `frame`, as do the frames it returns. Works for embedded and Connect frames alike."""
+    """DataFrame that delegates to `frame`, as do the frames it returns."""
 
     def __new__(cls, _: DataFrame) -> CarryingFrame:
         return object.__new__(cls)
@@ -130,10 +127,7 @@ def _carrying(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
-    """Return `rows` after checking that they have what the kind needs of input number `side`.
-
-    If the table parks rows, return only its own share of them.
-    """
+    """Check that `rows` have what the kind needs, and part them by the parking rules."""
     kind = (declaration.parked_of or declaration).kind
     if twice := [name for name, count in Counter(visible(rows.columns)).items() if count > 1]:
         raise declaration.fault(f"the function returns two columns {twice[0]!r}", fix="leave one out, or rename it")
@@ -152,9 +146,9 @@ def _complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame
 
 
 def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (), *, of: str) -> DeclarationError:
-    """Return why `of` (the function, or the kind) failed, with the line of the job if it was there.
+    """Return why `of` (the function, or the kind) failed, with the line of the job.
 
-    `columns` are those that it may have meant if it named an unknown one.
+    `columns` are those that it may have meant by an unknown one.
     """
     frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename == str(declaration.file)]
     unknown = _UNKNOWN.search(str(error))
@@ -171,7 +165,7 @@ def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (
 
 
 def _is_of_braces(error: Exception) -> bool:
-    """Return whether Python failed to fill in the braces of an SQL text, as spark.sql does if it gets arguments."""
+    """Return whether spark.sql failed to fill in the braces of an SQL text."""
     if not isinstance(error, KeyError | IndexError | ValueError | AttributeError | TypeError):
         return False
     frames = extract_tb(error.__traceback__)
@@ -192,7 +186,7 @@ def _fault_of_braces(error: Exception) -> str:
 
 
 def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
-    """Return those of the function's `rows` that the table takes; the others for a table of parked rows."""
+    """Return the rows that the table takes: those that pass its parking rules, or those that do not."""
     from pyspark.sql import functions as F
 
     for rule in declaration.parking:

@@ -34,12 +34,11 @@ UNITS: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 @dataclass
 class Inputs(StoredRows):
-    """The inputs of a project's tables at `cut`, and the tables evaluated from them.
+    """Inputs of a project's tables at `cut`, and the tables evaluated from them.
 
-    With `recompute`, a table that is an input is evaluated from the logs instead of read, unless its version is one of
-    those `proved` to equal the evaluation. `kept` are logs that Spark caches while several tables read them.
-    The tables `declared` are evaluated as they are declared now. Any other gets the columns that it was built with,
-    and the columns `withheld` from it are recorded: {table: {input: columns}}. `sound` are logs found undamaged.
+    With `recompute`, input tables are evaluated from the logs, unless `proved` at their version. `kept` are logs that
+    Spark caches. Tables `declared` are evaluated by their current definition; others get the columns that they were
+    built with, and those `withheld` are recorded, {table: {input: columns}}. `sound` are logs without damage.
     """
 
     connect: Callable[[], SparkSession]
@@ -59,7 +58,7 @@ class Inputs(StoredRows):
     _looking: Lock = field(default_factory=Lock)
 
     def must_be_whole(self, declaration: Declaration) -> None:
-        """Raise LakeError if a log that the table reads is damaged; each log is checked once."""
+        """Raise LakeError if a log that the table reads is damaged; check each log once."""
         with self._looking:  # other tables that read the log wait for the result
             streams = {source.name for source in declaration.inputs if source.is_log} - self.sound
             if fault := integrity.of_inputs(self.project, streams):
@@ -67,7 +66,7 @@ class Inputs(StoredRows):
             self.sound |= streams
 
     def whole(self, source: Input, times: Span | None = None) -> DataFrame:
-        """Return all rows of `source` at the cut, each with its order and the sign +1; those of a log at `times`."""
+        """As `stored`, from Spark's cache or evaluated if the input is recomputed."""
         if times is None and source.name in self.kept and source.table is None:
             return self.kept[source.name]
         if source.table is not None and self.recompute and not self._is_proved(source.table):
@@ -81,7 +80,7 @@ class Inputs(StoredRows):
 
     @contextmanager
     def sharing(self, tables: Iterable[Declaration]) -> Iterator[None]:
-        """Cache the logs that several of `tables` read in Spark while the block runs, as far as memory allows."""
+        """Cache the logs that several of `tables` read while the block runs, as far as memory allows."""
         readers = Counter(
             name for table in tables for name in {source.name for source in table.inputs if source.is_log}
         )
@@ -102,7 +101,7 @@ class Inputs(StoredRows):
                 rows.unpersist()
 
     def nothing(self, source: Input) -> DataFrame:
-        """As `whole`, without its rows and without reading any."""
+        """As `whole`, without reading rows."""
         if source.name not in self._nothing:
             self._nothing[source.name] = self._without_rows(source)
         return self._nothing[source.name]
@@ -121,7 +120,7 @@ class Inputs(StoredRows):
         return [self.nothing(source) if frame is None else frame for source, frame in both]
 
     def empty(self, source: Input) -> DataFrame:
-        """As `nothing`, with the schema of the table if it is at the cut."""
+        """As `nothing`, with the schema of the stored table if it is at the cut."""
         if source.table is None or not self.has(source.table):
             return self.nothing(source)
         schema = self.scan(source).schema()
@@ -129,7 +128,7 @@ class Inputs(StoredRows):
         return ordered(to_frame(self.spark, rows), source.table)
 
     def blank(self, source: Input, side: int) -> DataFrame:
-        """As `nothing`, as a leaf of plans that show the columns that are read of input number `side`."""
+        """As `nothing`, as a leaf whose plan shows the columns that are read."""
         if source.table is None:
             types = log.types(self.project.contracts[source.name])
             return event_order(leaf(self.spark, {c: t for c, t in types.items() if c not in HIDDEN}, side))
@@ -137,7 +136,7 @@ class Inputs(StoredRows):
         return ordered(leaf(self.spark, types, side), source.table)
 
     def blank_files(self, source: Input, side: int) -> tuple[DataFrame, list[str]]:
-        """As `blank`, with the names of the leaf's columns; the leaf of a log has the columns of its files."""
+        """As `blank`, with the names of the leaf's columns; those of a log are its files'."""
         if source.table is None:
             return self.files_of_log(source, side)
         types = dict(self.empty(source).drop(ORDER, SIGN).dtypes)
@@ -152,18 +151,18 @@ class Inputs(StoredRows):
         return self._evaluated[declaration.name]
 
     def evaluated(self, declaration: Declaration, sides: Sequence[DataFrame]) -> DataFrame:
-        """Return what the declaration's kind makes of `sides`, as of the cut."""
+        """Return what the kind makes of `sides`."""
         return self._finished(declaration, declaration.kind.evaluate(*sides))
 
     def absorbed(self, declaration: Declaration, old: DataFrame, changes: Sequence[DataFrame]) -> DataFrame:
-        """Return what the declaration's kind makes of its rows `old` and of `changes`, as of the cut."""
+        """Return what the kind makes of its rows `old` and of `changes`."""
         return self._finished(declaration, declaration.kind.absorb(old, *changes))
 
     def _finished(self, declaration: Declaration, rows: DataFrame) -> DataFrame:
         return with_one_zero(declaration.kind.at_horizon(rows, *self.horizons(declaration)))
 
     def sides(self, declaration: Declaration, frames: Sequence[DataFrame]) -> tuple[DataFrame, ...]:
-        """As `called`, with the columns of `frames` that the table was built with."""
+        """As `called`, with the columns that the table was built with."""
         held = withheld(declaration, frames, self.given(declaration))
         if any(held.values()):
             self.withheld[declaration.name] = held
@@ -172,10 +171,9 @@ class Inputs(StoredRows):
     def called(
         self, declaration: Declaration, frames: Sequence[DataFrame], held: Mapping[str, Sequence[str]] | None = None
     ) -> tuple[DataFrame, ...]:
-        """Call the declared function with `frames`, without the columns `held` back of each input.
+        """Return the function's rows for `frames`, prepared for the kind, without columns `held` back.
 
-        Return the rows ready for the kind: a frame per input, or the one of a View. Raises DeclarationError if the
-        function fails or loses columns that its kind needs.
+        Raises DeclarationError if the function fails or loses columns that its kind needs.
         """
         kind, sources = declaration.kind, declaration.inputs
         refused = [self.refusals(source) if kind.heeds_refusals else None for source in sources]
@@ -194,13 +192,13 @@ class Inputs(StoredRows):
         return tuple(rows if r is None else rows.unionByName(r, allowMissingColumns=True) for rows, r in both)
 
     def _keyed(self, source: Input, rows: DataFrame) -> DataFrame:
-        """Return the rows that have a key: a kind that heeds no broadcast events never sees one."""
+        """Drop broadcast events: a kind that does not heed them never sees one."""
         if not self.has_broadcasts(source) or ORDER not in rows.columns:
             return rows
         return rows.where(f"{ORDER}._bucket <> {log.BROADCAST}")
 
     def given(self, declaration: Declaration) -> Given:
-        """Return the columns that the function gets of each input; all columns of an input that is not named."""
+        """Return the columns that the function gets of each input; missing inputs are given whole."""
         name = declaration.name
         if name in self.declared:
             return {}
@@ -209,7 +207,6 @@ class Inputs(StoredRows):
         return self._given[name]
 
     def _built_with(self, declaration: Declaration) -> Given:
-        """Return the columns that the function got when its table was built; none if that was another function."""
         table = self.table(declaration)
         head = table.head()
         if head is not None and head.cut > self.cut.number:

@@ -1,4 +1,4 @@
-"""Looking up rows of an input for some rows of a table: how many there are for each, and some of them."""
+"""Lookup of the rows of an input that belong to rows of a table: their number, and some of them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    """A row of an input: where it is (an event's place, or the identity of a table's row), its visible columns, and
-    its role, null where it cannot be told. It is number `nth` of those that were found for the same row.
-    """
+    """Row of an input: place or identity, visible columns, role, and number among those found for the same row."""
 
     order: Values
     values: Values
@@ -33,7 +31,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found for one row: how many rows, and those to be shown, in their order."""
+    """Rows found for one row: their number, and those to show, in order."""
 
     count: int = 0
     shown: tuple[Found, ...] = ()
@@ -45,7 +43,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Few:
-    """How many rows of each finding to show: the first, and the last."""
+    """Number of rows of each finding to show: the first, and the last."""
 
     first: int
     last: int
@@ -55,18 +53,17 @@ class Few:
         return cls(limit - limit // 2, limit // 2)
 
     def fewer(self) -> Few:
-        """Half as many, for what is further away."""
         return Few(max(1, self.first // 2), self.last // 2)
 
     def shows(self, nth: int, of: int) -> bool:
-        """Whether number `nth` of so many is shown."""
         return nth <= self.first or nth > of - self.last
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """Of `rows`, which have ORDER, SIGN and ROLE, those for each of `wanted`: the values that they have in
-    `columns`, {name: SQL}, nulls being equal. None: no row is wanted. What is `broadcast` (SQL) is found for all.
+    """Lookup in `rows`, which have ORDER, SIGN and ROLE, by the values in `columns`, {name: SQL}, of each of `wanted`.
+
+    Nulls are equal; None finds nothing. `broadcast` rows (SQL) are found for all.
     """
 
     rows: DataFrame
@@ -75,7 +72,7 @@ class Lookup:
     broadcast: str = "false"
 
     def matching(self) -> DataFrame:
-        """The rows that are found for any."""
+        """Return the rows that are found for any."""
         from pyspark.sql import functions as F
 
         test: Column = F.expr(self.broadcast)
@@ -85,7 +82,7 @@ class Lookup:
         return self.rows.where(test)
 
     def findings(self, few: Few) -> list[Finding]:
-        """What is found for each of `wanted`, in the order of a kind's places where rows have one, or else of ORDER."""
+        """Return the finding for each of `wanted`, in the order of a kind's places, else of ORDER."""
         if all(values is None for values in self.wanted):
             return [Finding() for _ in self.wanted]
         described = self._described()
@@ -101,7 +98,6 @@ class Lookup:
         return [self._finding(rows, values, few) for values in self.wanted]
 
     def _described(self) -> DataFrame:
-        """What is shown of each row, and the `group` that it is counted in."""
         from pyspark.sql import functions as F
 
         rows = self.matching()
@@ -115,14 +111,12 @@ class Lookup:
         )
 
     def _finding(self, rows: Sequence[Values], wanted: Values | None, few: Few) -> Finding:
-        """What was wanted, then what is found for all."""
         if wanted is None:
             return Finding()
         return _group(rows, {"_broadcast": False, **wanted}, few) + _group(rows, {"_broadcast": True}, few)
 
 
 def _equal(values: Mapping[str, Any]) -> Column:
-    """Whether each SQL has its value."""
     from pyspark.sql import functions as F
 
     test: Column = F.lit(True)
@@ -132,7 +126,7 @@ def _equal(values: Mapping[str, Any]) -> Column:
 
 
 def _group(rows: Sequence[Values], wanted: Values, few: Few) -> Finding:
-    """The rows of one group, in their order; numbered here, unless Spark has done it."""
+    """Return the rows of one group, numbered here unless Spark has numbered them."""
     group = [row for row in rows if {column: row["group"][column] for column in wanted} == wanted]
     if not group:
         return Finding()
@@ -148,7 +142,6 @@ def _group(rows: Sequence[Values], wanted: Values, few: Few) -> Finding:
 
 
 def _sortable(place: Any) -> Any:
-    """A place as Python orders it: nulls first, and structs by their fields."""
     if isinstance(place, Mapping):
         return tuple(map(_sortable, place.values()))
     return (place is not None, place)

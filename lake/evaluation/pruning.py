@@ -1,10 +1,7 @@
-"""The inputs of a table, narrowed to what may concern some keys before Spark sees them.
+"""Inputs of a table, narrowed to the rows that may concern some keys before Spark reads them.
 
-A function mostly hands the key's columns on as they are. Then the rows that have a key are found in the files of its
-input in a tenth of the time that a Spark scan takes. Which columns it hands on, Spark itself tells: see `columns.tags`.
-
-Where a column of the key is the event time, or the window that it is in, keys also tell at which times their events
-are. Files of a log that have none then are not read, nor are parts of the others.
+A function mostly hands the key's columns on, see `columns.tags`: the rows of a key are found in the input's files in a
+tenth of the time of a Spark scan. Keys that tell the event time also tell which files and parts of files to skip.
 """
 
 from __future__ import annotations
@@ -40,9 +37,9 @@ INSTANT: Final = pa.timestamp("us", "UTC")
 def with_keys(
     inputs: Inputs, declaration: Declaration, keys: Rows, made: Callable[[list[DataFrame]], DataFrame]
 ) -> list[DataFrame]:
-    """The inputs of a row-by-row kind, at least the rows that go into one of `keys`; large logs narrowed to them.
+    """Return the inputs of a row-by-row kind with at least the rows of `keys`; large logs are narrowed.
 
-    Of a large log what is not read of it may be null, where rows of the table are `made` of the inputs.
+    In a large log, columns that are not read when rows are `made` may be null.
     """
     sources, large = declaration.inputs, _large(inputs, declaration)
     if not large:
@@ -66,7 +63,7 @@ def with_keys(
 def read_of_files(
     inputs: Inputs, declaration: Declaration, made: Callable[[list[DataFrame]], DataFrame]
 ) -> dict[str, frozenset[str]]:
-    """Which columns of the files of each log are read where rows of the table are `made` of the inputs."""
+    """Return the columns of the files of each log that are read when rows are `made`."""
     blank = [inputs.blank_files(source, side) for side, source in enumerate(declaration.inputs)]
     frames, names = zip(*blank, strict=True)
     read: dict[str, frozenset[str]] = {}
@@ -77,7 +74,7 @@ def read_of_files(
 
 
 def read_at(inputs: Inputs, declaration: Declaration, keys: Rows) -> dict[str, Span | None]:
-    """At which times the events are that `with_keys` reads of each log, None for all of them."""
+    """Return the times of the events that `with_keys` reads of each log, None for all."""
     streams = {source.name: side for side, source in enumerate(declaration.inputs) if source.is_log}
     large = _large(inputs, declaration) if declaration.kind.row_by_row else {}
     names = handed_on(inputs, declaration) if large else []
@@ -88,7 +85,7 @@ def read_at(inputs: Inputs, declaration: Declaration, keys: Rows) -> dict[str, S
 
 
 def _large(inputs: Inputs, declaration: Declaration) -> dict[int, int]:
-    """How many rows the inputs have, by their numbers, that are logs worth narrowing, and whose rows name the key."""
+    """Return the sizes of the logs worth narrowing: {input number: rows}."""
     sizes = {
         side: inputs.size(source)
         for side, source in enumerate(declaration.inputs)
@@ -98,10 +95,7 @@ def _large(inputs: Inputs, declaration: Declaration) -> dict[int, int]:
 
 
 def _times(inputs: Inputs, declaration: Declaration, side: int, names: Mapping[str, str], keys: Rows) -> Span | None:
-    """At which times all events of `keys` are in the log that is input number `side`; None where that is not told.
-
-    `names` are its columns by their name in the function's rows.
-    """
+    """Return the times of all events of `keys` in the log that is input number `side`; None if unknown."""
     source = declaration.inputs[side]
     time = event_time(inputs.project.contracts[source.name])
     if time is None or time not in inputs.searchable(source):
@@ -117,13 +111,13 @@ def _times(inputs: Inputs, declaration: Declaration, side: int, names: Mapping[s
 
 
 def event_time(contract: Contract) -> str | None:
-    """The field that is the event time as it stands; None where that is worked out, or there is none."""
+    """Return the field that is the event time unchanged, or None."""
     fields = {field.name: field.type for field in contract.fields}
     return contract.time if contract.clock is None and fields.get(contract.time or "") in TIMES else None
 
 
 def _ranges(keys: Rows, columns: Sequence[str]) -> Iterator[tuple[str, Span]]:
-    """Yield the least and the greatest instant of each of some `columns` of keys, unless one of them is null."""
+    """Yield the least and greatest instant of the `columns` of keys without nulls."""
     if not columns:
         return
     ends_of = _extremes(keys.held, columns) if keys.in_memory is None else keys.in_memory
@@ -136,7 +130,6 @@ def _ranges(keys: Rows, columns: Sequence[str]) -> Iterator[tuple[str, Span]]:
 
 
 def _extremes(keys: DataFrame, columns: Sequence[str]) -> pa.Table:
-    """The least and the greatest value of each column, in two rows; null where one is null."""
     from pyspark.sql import functions as F
 
     def whole(column: str, of: str) -> Column:
@@ -147,7 +140,7 @@ def _extremes(keys: DataFrame, columns: Sequence[str]) -> pa.Table:
 
 
 def handed_on(inputs: Inputs, declaration: Declaration) -> list[dict[str, str]]:
-    """For each input of a row-by-row kind, {column of the function's rows: column of that input that it is}."""
+    """Return for each input {column of the function's rows: column of that input}."""
     frames = [tagged(inputs.empty(source), side) for side, source in enumerate(declaration.inputs)]
     names = []
     for side, rows in enumerate(inputs.sides(declaration, frames)):
@@ -164,10 +157,9 @@ def narrowed(  # noqa: PLR0913, PLR0917 which rows of which input
     times: Span | None = None,
     only: Collection[str] | None = None,
 ) -> DataFrame:
-    """The rows of `source`, at least those that have what is `wanted`, of a log at `times`.
+    """Return at least the rows of `source` with the `wanted` values, of a log at `times`.
 
-    `names` are its columns by their name there. Of a log what is made of other columns of its files than `only` may be
-    null.
+    `names` are its columns by their name in `wanted`; those not made of `only` may be null.
     """
     columns = {name: names[name] for values in wanted if values is not None for name in values if name in names}
     usable = {name: column for name, column in columns.items() if column in inputs.searchable(source)}

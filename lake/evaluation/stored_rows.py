@@ -1,4 +1,4 @@
-"""Rows of logs and tables at a cut as DataFrames, as they are stored, and what changed in them since a head."""
+"""Stored rows of logs and tables at a cut as DataFrames, and their changes since a head."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HIDDEN = ("_ingested_at",)
 
 
 class StoredRows(Catalog):
-    """Reader of logs and tables, through the session that `connect` returns when one is needed."""
+    """Reader of logs and tables, in the session that `connect` returns when one is needed."""
 
     connect: Callable[[], SparkSession]
 
@@ -38,11 +38,10 @@ class StoredRows(Catalog):
 
     @property
     def connected(self) -> bool:
-        """Whether a session has been needed so far."""
         return "spark" in vars(self)
 
     def stored(self, source: Input, times: Span | None = None) -> DataFrame:
-        """Return all rows of `source` at the cut, each with its order and the sign +1; those of a log at `times`."""
+        """Return all rows of `source` with their order and the sign +1; those of a log at `times`."""
         if source.table is None:
             return self._events(source.name, after=0, times=times)
         rows = self.table(source.table).read(self.spark, self.version(source))
@@ -55,9 +54,9 @@ class StoredRows(Catalog):
         times: Span | None = None,
         only: Collection[str] | None = None,
     ) -> DataFrame:
-        """As `stored`, at least the rows that equal one of `keys` in its `searchable` columns, nulls included.
+        """As `stored`, at least the rows that equal one of `keys`, nulls included.
 
-        Values of a log that are made of other columns of its files than `only` may be null.
+        Columns of a log that are not made of `only` may be null.
         """
         scan = self.scan(source)
         if source.table is None:
@@ -66,11 +65,11 @@ class StoredRows(Catalog):
         return ordered(rows.select(*visible(rows.columns)), source.table)
 
     def broadcasts(self, source: Input) -> DataFrame | None:
-        """Return all broadcast events of a log up to the cut; None if its contract has none."""
+        """Return all broadcast events of a log; None if its contract has none."""
         return self._events(source.name, after=0, bucket=log.BROADCAST) if self.has_broadcasts(source) else None
 
     def refusals(self, source: Input) -> DataFrame | None:
-        """Return what a log has recorded of rejected records up to the cut; None if nothing."""
+        """Return the rejected records of a log, or None."""
         settings, upto = self.project.settings, self.cut.batches.get(source.name, 0)
         if source.table is not None or not Log(settings, source.name).has_refusals(upto=upto):
             return None
@@ -81,10 +80,7 @@ class StoredRows(Catalog):
         return refusals.without_fields(event_order(rows.drop(*HIDDEN)), contract)
 
     def changes(self, source: Input, head: TableHead) -> DataFrame | None:
-        """Return the rows that came to `source` (+1) and went from it (-1) since `head`; None if there are none.
-
-        Raises FeedGap if that cannot be told.
-        """
+        """Return the rows added (+1) and removed (-1) since `head`, or None. Raises FeedGap."""
         settings, before = self.project.settings, head.inputs[source.name]
         if source.table is not None:
             return self._changes_of_table(source.table, head)
@@ -109,9 +105,7 @@ class StoredRows(Catalog):
         return ordered(table.changes(self.spark, after=head.inputs[name], upto=now.version), declaration)
 
     def voided(self, source: Input) -> DataFrame | None:
-        """Return the events of a log up to the cut that are voided there, each with the sign -1; None if there are
-        none.
-        """
+        """Return the voided events of a log, each with the sign -1, or None."""
         if source.table is not None:
             return None
         upto = self.version(source)
@@ -119,10 +113,7 @@ class StoredRows(Catalog):
         return self._voided(source.name, upto, 0, voids) if voids else None
 
     def files_of_log(self, source: Input, side: int) -> tuple[DataFrame, list[str]]:
-        """Return no rows of a log, from a leaf with the columns of its files, and the names of these.
-
-        A plan then shows which columns of the files it reads.
-        """
+        """Return a log without rows, as a leaf with the columns of its files, and their names."""
         types = dict(to_frame(self.spark, self.scan(source).schema().empty_table()).dtypes)
         log, contract = Log(self.project.settings, source.name), self.project.contracts[source.name]
         keys = no_files(self.spark, {SUBJECT: "string", KEY: "binary"})
@@ -153,7 +144,6 @@ class StoredRows(Catalog):
         return event_order(rows.drop(*HIDDEN))
 
     def _voided(self, stream: str, upto: int, applied: int, voids: Sequence[Void]) -> DataFrame:
-        """Return the events up to batch `upto` that counted at void number `applied`, and `voids` took back, as -1."""
         first = 1 if any(void.source is not None for void in voids) else min(void.batch for void in voids)
         rows = Log(self.project.settings, stream).read(
             self.spark,
@@ -166,7 +156,7 @@ class StoredRows(Catalog):
 
 
 def event_order(rows: DataFrame, *, sign: int | Column = 1) -> DataFrame:
-    """Add the order of events of a log: how they came, and their place."""
+    """Add the order of events of a log, and their sign."""
     from pyspark.sql import functions as F
 
     return rows.withColumns({ORDER: F.struct("_batch", "_arrival", "_bucket", "_offset"), SIGN: F.lit(sign)})
