@@ -13,8 +13,7 @@ from lake.engine.verbs import Advanced, after_inputs, books, recorded, same_defi
 from lake.engine.write import first_rows, write, write_all
 from lake.evaluation.affected_keys import affected_keys
 from lake.evaluation.analysis import analyse
-from lake.evaluation.evaluation import Evaluation
-from lake.evaluation.inputs import Inputs
+from lake.evaluation.inputs import Evaluation, Inputs
 from lake.store import delta
 from lake.store.ledger import runs
 from lake.store.ledger.editions import EDITIONS

@@ -19,8 +19,7 @@ from lake.engine.table_columns import must_have
 from lake.engine.verbs import Advanced, same_definition, writing
 from lake.errors import Unavailable
 from lake.evaluation.affected_keys import ALL, NOTHING, AffectedKeys, by_inputs, reached
-from lake.evaluation.evaluation import Evaluation
-from lake.evaluation.inputs import Inputs
+from lake.evaluation.inputs import Evaluation, Inputs
 from lake.evaluation.pruning import read_at
 from lake.evaluation.rows import Rows
 from lake.graph import graph

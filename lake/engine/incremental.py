@@ -16,7 +16,7 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.evaluation.affected_keys import ALL, NOTHING, AffectedKeys, restrict
 from lake.evaluation.compare import checked, compare, compare_local
-from lake.evaluation.evaluation import Evaluation
+from lake.evaluation.inputs import Evaluation
 from lake.evaluation.rows import Rows
 from lake.kinds.columns import AGAIN
 from lake.store.comparison import WAS

@@ -13,8 +13,7 @@ from lake.engine.write import first_rows, write, write_all
 from lake.errors import DeclarationError
 from lake.evaluation.analysis import analyse
 from lake.evaluation.compare import compare, fingerprints, first, shown, unique
-from lake.evaluation.evaluation import Evaluation
-from lake.evaluation.inputs import Inputs
+from lake.evaluation.inputs import Evaluation, Inputs
 from lake.evaluation.rows import Rows
 from lake.kinds.columns import visible
 from lake.store import delta

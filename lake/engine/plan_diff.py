@@ -11,9 +11,8 @@ from lake.declaration import Declaration
 from lake.engine.pending_change import NUMERIC, column_changes, comparable, of_rows
 from lake.engine.plan import stale
 from lake.evaluation.analysis import analyse
-from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.faults import python_faults
-from lake.evaluation.inputs import Inputs
+from lake.evaluation.inputs import Evaluation, Inputs
 from lake.kinds.columns import visible
 from lake.project import Project
 from lake.quoting import SPARK, quoted

@@ -13,8 +13,7 @@ from lake.engine.pending_change import PendingChange, first_build, must_keep, of
 from lake.engine.table_columns import is_as_built
 from lake.engine.verbs import Advanced, after_inputs, books, recorded, writing
 from lake.evaluation.analysis import analyse
-from lake.evaluation.evaluation import Evaluation
-from lake.evaluation.inputs import Inputs
+from lake.evaluation.inputs import Evaluation, Inputs
 from lake.ingest import integrity
 from lake.session import first_line, raise_if_gone
 

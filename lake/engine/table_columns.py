@@ -16,8 +16,7 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.evaluation.analysis import analyse, check_clocks
 from lake.evaluation.columns import IGNORED, WAITING, given, lost, recorded
-from lake.evaluation.evaluation import Evaluation
-from lake.evaluation.inputs import Inputs
+from lake.evaluation.inputs import Evaluation, Inputs
 from lake.quality.parking import COLUMN_COMMENTS
 from lake.store.table_head import COMMENT, HANDED_ON, UNIT, Columns, Meanings
 

@@ -14,9 +14,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
-from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.faults import Tracing, python_faults
-from lake.evaluation.inputs import Inputs
+from lake.evaluation.inputs import Evaluation, Inputs
 from lake.explain import causes
 from lake.progress import step
 from lake.project import Project

@@ -9,7 +9,7 @@ import pyarrow as pa
 from lake.engine import content_proof
 from lake.engine.table_columns import built, followed, meanings
 from lake.evaluation.compare import checked
-from lake.evaluation.evaluation import Evaluation
+from lake.evaluation.inputs import Evaluation
 from lake.evaluation.rows import Rows
 from lake.explain import causes
 from lake.gate import gate

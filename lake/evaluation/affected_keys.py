@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from lake import cost
 from lake.declaration import Declaration, Input
-from lake.evaluation.evaluation import Evaluation
-from lake.evaluation.inputs import Inputs
+from lake.evaluation.inputs import Evaluation, Inputs
 from lake.evaluation.pruning import with_keys
 from lake.evaluation.rows import Rows
 from lake.kinds.columns import ORDER

@@ -18,7 +18,7 @@ from lake.config import Settings
 from lake.declaration import Declaration, Input
 from lake.engine.incremental import difference
 from lake.evaluation.affected_keys import affected_keys
-from lake.evaluation.evaluation import Evaluation
+from lake.evaluation.inputs import Evaluation
 from lake.kinds.kind import Kind
 from lake.project import Project
 from lake.store.delta import Position

@@ -14,8 +14,7 @@ from lake.declaration import Declaration
 from lake.engine.rebuild import rebuild
 from lake.engine.verbs import recorded
 from lake.engine.write import write
-from lake.evaluation.evaluation import Evaluation
-from lake.evaluation.inputs import Inputs
+from lake.evaluation.inputs import Evaluation, Inputs
 from lake.evaluation.rows import Rows
 from lake.project import Project
 from lake.publish.cut import cut

@@ -21,8 +21,7 @@ from lake.engine.rebuild import rebuild
 from lake.engine.verify import verify
 from lake.engine.write import write
 from lake.errors import LawError, Unavailable
-from lake.evaluation.evaluation import Evaluation
-from lake.evaluation.inputs import Inputs
+from lake.evaluation.inputs import Evaluation, Inputs
 from lake.evaluation.rows import Rows
 from lake.ingest.ingest import ingest
 from lake.ingest.void import void

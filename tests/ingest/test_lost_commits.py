@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 from lake.config import load_settings
 from lake.engine.advance import _is_current
 from lake.errors import DeclarationError, LakeError, StorageError
-from lake.evaluation.evaluation import Evaluation
-from lake.evaluation.inputs import Inputs
+from lake.evaluation.inputs import Evaluation, Inputs
 from lake.gate import gate
 from lake.ingest import landing
 from lake.ingest.append import append
