@@ -1,4 +1,4 @@
-"""`lake archive`: the batches of a log up to one go to a colder place, and are read with it as one: lake.store.cold.
+"""`lake archive`: moves the batches of a log up to a given one to colder storage (lake.store.archive_tier).
 
 1. Each part is written to a folder that is named after its stream and the digest of its last batch: whoever comes after
    a crash goes on with it, and no two logs have one in common.
@@ -24,16 +24,16 @@ from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, LakeError, StorageError, Unavailable, full
 from lake.progress import step
 from lake.session import first_line
-from lake.store import cold, delta, durable
-from lake.store.cold import Part
+from lake.store import archive_tier, delta, durable
+from lake.store.archive_tier import ArchivedPart
 from lake.store.ledger.runs import recording
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead, ranged
 from lake.store.recovery import put_aside
 from lake.store.storage import Address
-from lake.store.upkeep import cold_parts
-from lake.store.upkeep.cold_parts import Writer
+from lake.store.upkeep import archive_parts
+from lake.store.upkeep.archive_parts import PartWriter
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ class Archived:
 
     stream: str
     through: int
-    parts: list[Part]
-    moved: list[Part]
+    parts: list[ArchivedPart]
+    moved: list[ArchivedPart]
     files: int
     bytes: int
     unnamed: list[str]
@@ -85,17 +85,17 @@ def archive(  # noqa: PLR0913  which batches, and who does it
             fix='cold = "/mnt/cold/lake", or "s3://BUCKET/PREFIX" for a warehouse in a bucket',
         )
     log = Log(settings, stream)
-    writer = Writer(spark, ranged(contract) or ["_offset"])
+    writer = PartWriter(spark, ranged(contract) or ["_offset"])
     activity.join(settings)
     recorded = recording(settings, "archive", stream, dry_run=dry_run, but=DeclarationError)
     with recorded as counts, lease(settings, f"archive.{stream}", commits=not dry_run):
         heads = _heads(log, through)
-        now = cold.parts_of(log.path)
+        now = archive_tier.parts_of(log.path)
         wanted = _wanted(place / stream, now, heads, through)
-        cold.must_be_there(log.path, [part for part in wanted if part in now and part.first <= through])
+        archive_tier.check_parts(log.path, [part for part in wanted if part in now and part.first <= through])
         moved = [part for part in wanted if part not in now]
         counts["rows"] = sum(part.rows for part in moved)
-        files, size = cold_parts.archived(log.location, through) if moved else (0, 0)
+        files, size = archive_parts.archived(log.location, through) if moved else (0, 0)
         unnamed = _unnamed(place / stream, wanted)
         if dry_run or not moved:
             return Archived(stream, through, wanted, moved, files, size, unnamed, dry_run)
@@ -108,18 +108,18 @@ def archive(  # noqa: PLR0913  which batches, and who does it
                     wanted[number] = _proved(writer, log, part, batches)
                     work.rows = part.rows
         with lease(settings, log.lease):
-            if cold.parts_of(log.path) != now or log.head_at(through).content != heads[0].content:
+            if archive_tier.parts_of(log.path) != now or log.head_at(through).content != heads[0].content:
                 raise Unavailable(
                     f"the log of {stream} was archived, or made again, by another meanwhile",
                     where=str(log.path),
                     fix="try again: nothing was archived",
                 )
-            cold_parts.commit(log.location, wanted, writer)
+            archive_parts.commit(log.location, wanted, writer)
     moved = [part for part in wanted if part not in now]
     return Archived(stream, through, wanted, moved, files, size, unnamed, dry_run)
 
 
-def _unnamed(folder: Address, parts: Sequence[Part]) -> list[str]:
+def _unnamed(folder: Address, parts: Sequence[ArchivedPart]) -> list[str]:
     """The folders in `folder` that none of the `parts` is in. Raises Unavailable where there is no such bucket."""
     named, there = {part.place for part in parts}, list[str]()
     with suppress(OSError):  # nothing is there yet; or nothing can be, which is told where it is to be made
@@ -141,7 +141,7 @@ def _heads(log: Log, through: int) -> list[LogHead]:
     return [head for head in heads if head.batch <= through]
 
 
-def _wanted(folder: Address, now: Sequence[Part], heads: Sequence[LogHead], through: int) -> list[Part]:
+def _wanted(folder: Address, now: Sequence[ArchivedPart], heads: Sequence[LogHead], through: int) -> list[ArchivedPart]:
     """The parts that the log is to name: those that it has, in the `folder`, and one of what none of them has.
 
     A version of -1 is that of a part that has yet to be proved.
@@ -150,8 +150,8 @@ def _wanted(folder: Address, now: Sequence[Part], heads: Sequence[LogHead], thro
     last = max((part.through for part in now), default=0)
     wanted = list(now)
     if through > last:
-        rows = cold_parts.rows_of(head for head in heads if head.batch > last)
-        wanted.append(Part(last + 1, through, "", -1, rows))
+        rows = archive_parts.rows_of(head for head in heads if head.batch > last)
+        wanted.append(ArchivedPart(last + 1, through, "", -1, rows))
     places = [str(folder / digests[part.through]) if part.through in digests else part.place for part in wanted]
     return [
         part if part.place == at else replace(part, place=at, version=-1)
@@ -169,16 +169,16 @@ def _make_folder(settings: Settings, place: Address, stream: str) -> None:
             ) from None
 
 
-def _proved(writer: Writer, log: Log, part: Part, heads: Sequence[LogHead]) -> Part:
+def _proved(writer: PartWriter, log: Log, part: ArchivedPart, heads: Sequence[LogHead]) -> ArchivedPart:
     """The part, as it is there, with all rows of its batches `heads`: by the `writer` unless it is there already.
 
     A commit of it that was cut short is put aside, as in a log.
     """
     at = part.path(log.path)
     put_aside(at)
-    if not delta.exists(at) or cold_parts.faults(at, heads):
+    if not delta.exists(at) or archive_parts.faults(at, heads):
         _write(writer, log, part, at)
-        if faults := cold_parts.faults(at, heads):
+        if faults := archive_parts.faults(at, heads):
             raise StorageError(
                 f"what was archived of {log.stream} is not what its log recorded, and does not count: {faults[0]}",
                 where=at.url,
@@ -188,7 +188,7 @@ def _proved(writer: Writer, log: Log, part: Part, heads: Sequence[LogHead]) -> P
     return replace(part, version=delta.version(at))
 
 
-def _write(writer: Writer, log: Log, part: Part, at: Address) -> None:
+def _write(writer: PartWriter, log: Log, part: ArchivedPart, at: Address) -> None:
     try:
         writer.write(log.path, (part.first, part.through), at)
     except LakeError:

@@ -21,7 +21,7 @@ from lake.errors import Unavailable
 from lake.ingest.integrity import content_fault
 from lake.project import Project
 from lake.publish.retention import FOR_EVER, Needed, retired, tables
-from lake.store import delta, durable, log, put_up
+from lake.store import delta, durable, log, staging_upload
 from lake.store.damage import damage
 from lake.store.delta import Position
 from lake.store.ledger import consumers, editions
@@ -33,8 +33,8 @@ from lake.store.locks.epochs import must_hold
 from lake.store.storage import disk
 from lake.store.table_logs import invalidate
 from lake.store.tables import Table
-from lake.store.upkeep import compaction, leftovers, vacuum
-from lake.store.upkeep.compaction import Compacted, Part
+from lake.store.upkeep import compaction, temp_cleanup, vacuum
+from lake.store.upkeep.compaction import Compacted, FileGroup
 from lake.store.warehouse import Location
 
 if TYPE_CHECKING:
@@ -185,11 +185,11 @@ class _Work:
         self._vacuum(kept)
         return kept
 
-    def _due(self, place: Location, table: Table | None, position: Position | None) -> list[Part]:
+    def _due(self, place: Location, table: Table | None, position: Position | None) -> list[FileGroup]:
         """What is to be compacted at `place`: nothing that is not live, damaged, or written to by another tool."""
         live = {"log": place.name in self.project.contracts, "table": table is not None}.get(place.kind, True)
         timed = live and place.kind == "log" and self.project.contracts[place.name].time is not None
-        due = [part for part in compaction.parts(place.path, timed=timed) if part.due] if live else []
+        due = [part for part in compaction.file_groups(place.path, timed=timed) if part.due] if live else []
         if due and position and position.version != delta.version(place.path):
             self.tell(f"skip    {place}: another tool has written to it; lake verify or lake log --check shows what")
             return []
@@ -214,7 +214,7 @@ class _Work:
                 file.delete()
             place.path.storage.delete_empty_folders(place.path.url)
 
-    def _affordable(self, due: Iterable[Part]) -> list[Part]:
+    def _affordable(self, due: Iterable[FileGroup]) -> list[FileGroup]:
         """Those of the parts that the call's bytes are enough for; the first of all in any case."""
         chosen = []
         for part in due:
@@ -224,7 +224,7 @@ class _Work:
         return chosen
 
     def _compact(
-        self, place: Location, table: Table | None, position: Position | None, chosen: Sequence[Part]
+        self, place: Location, table: Table | None, position: Position | None, chosen: Sequence[FileGroup]
     ) -> Compacted:
         if place.kind == "log" and position is not None:
             contract = self.project.contracts[place.name]
@@ -233,7 +233,7 @@ class _Work:
             return compaction.compact_by_spark(self.spark(), place.path, position, buckets, by, target=target)
         identity = self.project.tables[table.name].kind.identity if table else ()
         if table and position is not None and sum(part.size for part in chosen) > cost.ORDERED_BYTES:
-            by = compaction.flat(place.path, identity)
+            by = compaction.sortable_columns(place.path, identity)
             return compaction.compact_by_spark(self.spark(), place.path, position, key=by)
         return compaction.compact_table(place.path, position, identity)
 
@@ -246,8 +246,8 @@ class _Work:
 
 def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:
     oldest = min([datetime.now(UTC) - STAGED, *(each.since for each in running)])
-    left, staged = leftovers.left_behind(settings, oldest), put_up.left(settings, oldest)
+    left, staged = temp_cleanup.leftover_files(settings, oldest), staging_upload.abandoned_uploads(settings, oldest)
     if not dry_run:
-        leftovers.clear(left, as_far_as_possible=True)
-        put_up.take_down(staged)
+        temp_cleanup.delete(left, as_far_as_possible=True)
+        staging_upload.remove(staged)
     return [str(path) for path in (*left, *staged, *lease.forget_the_dead(settings, dry_run=dry_run))]

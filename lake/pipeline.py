@@ -32,8 +32,8 @@ from lake.ingest.unordered import unordered
 from lake.maintenance import Policy, maintain
 from lake.process import fault_of
 from lake.project import Project, load
+from lake.publish.blocked_groups import BlockedGroups, failure_of, raise_block
 from lake.publish.cut import cut
-from lake.publish.held import Held, failure_of, stop
 from lake.publish.publish import publish
 from lake.session import expect_little, first_line, let_go, started
 from lake.sinks.alerts import sound_alerts
@@ -71,7 +71,7 @@ class Cycle:
     edition: Edition | None
     failures: dict[str, LakeError]
     more: list[str]
-    held: Held | None = None
+    held: BlockedGroups | None = None
     undelivered: Mapping[str, LakeError] = field(default_factory=dict)
 
 
@@ -113,7 +113,7 @@ def run(
     streams, failures = _taken_in(settings, session, project.contracts, tell, more.append, batches, now)
     for warning in unordered(project, [stream for stream, counts in streams.items() if counts.accepted]):
         tell(f"warning {warning}")
-    held: list[Held] = []
+    held: list[BlockedGroups] = []
     undelivered: dict[str, LakeError] = {}
     at, advanced, edition = catch_up(project, spark, tell, on_held=held.append, on_undelivered=undelivered.__setitem__)
     return Cycle(at.number, streams, advanced, edition, failures, more, next(iter(held), None), undelivered)
@@ -152,7 +152,7 @@ def catch_up(
     spark: Callable[[], SparkSession],
     tell: Tell,
     *,
-    on_held: Callable[[Held], None] = stop,
+    on_held: Callable[[BlockedGroups], None] = raise_block,
     on_undelivered: Callable[[str, LakeError], None] = lambda _, __: None,
 ) -> tuple[Cut, list[Advanced], Edition | None]:
     """Brings tables and readers to where the logs are; what people who were forgotten have left behind is purged.
@@ -164,7 +164,7 @@ def catch_up(
     """
     now = cut(project)
     tell(f"cut     {now.number}")
-    advanced, held = list[Advanced](), list[Held]()
+    advanced, held = list[Advanced](), list[BlockedGroups]()
 
     def note(done: Advanced) -> None:
         advanced.append(done)

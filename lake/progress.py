@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 @dataclass(eq=False)
-class Step:
+class ProgressStep:
     """A verb's work on one subject: a table, a stream, the session.
 
     Of `total` bytes, where it is known how many there are to read, so many are `done`. `rows` is how many it
@@ -40,20 +40,20 @@ class Step:
 class Watcher(Protocol):
     """Who is told; from several threads, as tables are worked on side by side."""
 
-    def begun(self, step: Step) -> None:
+    def begun(self, step: ProgressStep) -> None:
         """`step` begins."""
 
-    def advanced(self, step: Step) -> None:
+    def advanced(self, step: ProgressStep) -> None:
         """More of `step` is done."""
 
-    def ended(self, step: Step) -> None:
+    def ended(self, step: ProgressStep) -> None:
         """`step` has ended."""
 
 
 class Nobody:
     """Is told, and tells no one."""
 
-    def begun(self, step: Step) -> None:
+    def begun(self, step: ProgressStep) -> None:
         """Does nothing."""
 
     advanced = ended = begun
@@ -69,9 +69,9 @@ def watch(watcher: Watcher) -> None:
 
 
 @contextmanager
-def step(verb: str, subject: str) -> Iterator[Step]:
+def step(verb: str, subject: str) -> Iterator[ProgressStep]:
     """The block is work of `verb` on `subject`."""
-    work = Step(verb, subject)
+    work = ProgressStep(verb, subject)
     _Watching.by.begun(work)
     try:
         yield work

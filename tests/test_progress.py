@@ -22,7 +22,7 @@ from lake import cli, progress
 from lake.cli.progress import SHOWN_AT_ONCE, JsonProgress, LineProgress, LiveProgress, coloured, remaining_note
 from lake.config import Settings
 from lake.ingest import integrity
-from lake.progress import Nobody, Step, step
+from lake.progress import Nobody, ProgressStep, step
 from lake.scaffold import init
 from lake.testing import Commands
 from tests.processes import free_port
@@ -187,7 +187,7 @@ def test_a_terminal_shows_what_lasts_and_keeps_only_what_was_said(monkeypatch: p
 def test_what_remains_is_told_where_it_is_known(
     total: int | None, done: int, elapsed: float, usual: float | None, said: str
 ) -> None:
-    assert remaining_note(Step("ingest", "s", total, done), elapsed, usual) == said
+    assert remaining_note(ProgressStep("ingest", "s", total, done), elapsed, usual) == said
 
 
 def coming(terminal: int) -> Iterator[str]:

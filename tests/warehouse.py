@@ -17,7 +17,7 @@ from deltalake import write_deltalake
 from lake.config import Settings, load_settings
 from lake.project import Project, load
 from lake.scaffold import init
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.delta import Position
 from lake.store.ledger import contract_versions, cuts, editions
 from lake.store.log import Log
@@ -66,7 +66,7 @@ def write(
 
 def commit(path: Address, query: str, position: Position | None = None, **options: Any) -> None:
     """Appends what a DuckDB `query` answers to the table at `path`, in one commit with a position."""
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         rows = arro3.core.Table.from_arrow(con.sql(query))
     about = position.commit_properties if position else None
     write_deltalake(str(path), rows, commit_properties=about, **{"mode": "append", **options})
@@ -137,7 +137,7 @@ def _append(settings: Settings, batch: int, events: int, *, again: int = 0, **sa
     said |= {"counts": counts, "files": [], "contract": 1, "at": "2024-03-31T00:00:00+00:00"}
     query = f"SELECT * EXCLUDE (changed) REPLACE ({again or batch} AS _batch) FROM ({EVENTS}) WHERE _batch = {batch}"
     head = Log(settings, "orders").head()
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         prints = chain.of_batch(con.sql(query).to_arrow_table())
     position = head.next(**said, content=chain.entry(head.content, head.batch + 1, prints, []))
     commit(Warehouse(settings).log("orders").path, query, position, partition_by=["_bucket"])

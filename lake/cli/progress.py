@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from lake.progress import Step
+from lake.progress import ProgressStep
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,14 +49,14 @@ class LineProgress:
     def report_warning(self, line: str) -> None:
         self.report(line)
 
-    def begun(self, step: Step) -> None:
+    def begun(self, step: ProgressStep) -> None:
         if step.verb in SHOWN_AT_ONCE:
             self.report(f"{step.verb:<7} {step.subject}")
 
-    def advanced(self, step: Step) -> None:
+    def advanced(self, step: ProgressStep) -> None:
         """Print nothing."""
 
-    def ended(self, step: Step) -> None:
+    def ended(self, step: ProgressStep) -> None:
         if step.verb in REPORTED_HERE and not step.failed:
             rows = "" if step.rows is None else f"{step.rows} rows "
             self.report(f"{step.verb:<7} {step.subject}: {rows}in {step.seconds:.1f} s")
@@ -78,13 +78,13 @@ class JsonProgress(LineProgress):
     def report_warning(self, line: str) -> None:
         self.record("warning", text=line)
 
-    def begun(self, step: Step) -> None:
+    def begun(self, step: ProgressStep) -> None:
         self.record("begin", verb=step.verb, subject=step.subject)
 
-    def advanced(self, step: Step) -> None:
+    def advanced(self, step: ProgressStep) -> None:
         self.record("progress", verb=step.verb, subject=step.subject, bytes=step.done, of=step.total)
 
-    def ended(self, step: Step) -> None:
+    def ended(self, step: ProgressStep) -> None:
         outcome = "failed" if step.failed else "done"
         seconds = round(step.seconds, 3)
         self.record("end", verb=step.verb, subject=step.subject, outcome=outcome, seconds=seconds, rows=step.rows)
@@ -98,7 +98,7 @@ class LiveProgress(LineProgress):
         self._known: dict[str, Mapping[str, float]] = {}
         self._console = console
         self._progress: Progress | None = None
-        self._tasks: dict[Step, TaskID] = {}
+        self._tasks: dict[ProgressStep, TaskID] = {}
 
     def report(self, line: str) -> None:
         if self._progress is None:
@@ -108,7 +108,7 @@ class LiveProgress(LineProgress):
 
             self._progress.console.print(Text.from_ansi(coloured(line)), soft_wrap=True)
 
-    def begun(self, step: Step) -> None:
+    def begun(self, step: ProgressStep) -> None:
         progress = self._begin()
         if step.verb not in self._known:
             self._known[step.verb] = {} if step.verb in SHOWN_AT_ONCE else self.usual(step.verb)
@@ -116,7 +116,7 @@ class LiveProgress(LineProgress):
         visible = step.verb in SHOWN_AT_ONCE
         self._tasks[step] = progress.add_task(step.subject, total=None, visible=visible, step=step, usual=seconds)
 
-    def ended(self, step: Step) -> None:
+    def ended(self, step: ProgressStep) -> None:
         task = self._tasks.pop(step, None)
         if self._progress is not None and task is not None:
             self._progress.remove_task(task)
@@ -134,7 +134,7 @@ class LiveProgress(LineProgress):
         return self._progress
 
 
-def remaining_note(step: Step, elapsed: float, usual: float | None) -> str:
+def remaining_note(step: ProgressStep, elapsed: float, usual: float | None) -> str:
     """Return a step's progress and its estimated remaining time."""
     if step.total:
         from rich.filesize import decimal
@@ -162,7 +162,7 @@ def _progress(console: Console | None) -> Progress:
 
     class Line(ProgressColumn):
         def render(self, task: Task) -> Text:
-            step: Step = task.fields["step"]
+            step: ProgressStep = task.fields["step"]
             elapsed = time.monotonic() - step.began
             remark = remaining_note(step, elapsed, task.fields["usual"])
             shown = "".join(c if c.isprintable() else "?" for c in step.subject)

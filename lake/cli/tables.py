@@ -13,7 +13,7 @@ from lake.cli.recompute import ADVANCED, CUT, TABLES, inputs_at
 from lake.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from lake.publish.held import Held
+    from lake.publish.blocked_groups import BlockedGroups
 
 
 @click.command()
@@ -99,7 +99,7 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     lake publish --resume
     """
     to_newest = edition is None and not resume
-    held: list[Held] = []
+    held: list[BlockedGroups] = []
     if to_newest:
         shell.load()
     from lake.project import load
@@ -188,11 +188,11 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
         raise failure
 
 
-def _held_data(held: Held | None = None) -> dict[str, Any]:
+def _held_data(held: BlockedGroups | None = None) -> dict[str, Any]:
     return {} if held is None else {"held": dict(held.groups)}
 
 
-def _published_note(held: Held | None = None) -> str:
+def _published_note(held: BlockedGroups | None = None) -> str:
     return "" if held is None else f"; published: {held}"
 
 

@@ -27,7 +27,7 @@ from lake.ingest.landing import LANDED
 from lake.project import Project
 from lake.sinks.alerts import row_sinks
 from lake.sinks.declared import DeclaredSink, sound_sinks
-from lake.store import cold, erasures, small
+from lake.store import archive_tier, duckdb_tables, erasures
 from lake.store.ledger import consumers
 from lake.store.storage import Address, object_store
 from lake.store.warehouse import Warehouse
@@ -170,8 +170,8 @@ def _inside(settings: Settings) -> Files:
     warehouse = Warehouse(settings)
     yield from _files(warehouse.root)
     for log in warehouse.folders("log"):
-        for part in cold.parts_of(log.path):
-            cold.must_be_there(log.path, [part])
+        for part in archive_tier.parts_of(log.path):
+            archive_tier.check_parts(log.path, [part])
             at = part.path(log.path)
             yield from () if at.url.startswith(f"{warehouse.root}/") else _files(at)
     yield from (each for each in _files(_local(settings, ".lake")) if not f"{each[0]}/".startswith(owners))
@@ -243,7 +243,7 @@ def _chunks(file: Address) -> Iterator[bytes]:
 
 
 def _rows(file: Address, text: re.Pattern[str]) -> bool:
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         con.register("a row", con.read_parquet(file.url))
         if con.execute(f'SELECT 1 FROM "a row" WHERE regexp_matches({ROW}, $1) LIMIT 1', [text.pattern]).fetchone():
             return True

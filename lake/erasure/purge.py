@@ -21,7 +21,7 @@ from typing import Final
 from lake.config import Settings
 from lake.erasure.forget import destroy_keys
 from lake.project import Project
-from lake.publish.checked import at_cut
+from lake.publish.checked_tables import tables_at_cut
 from lake.publish.retention import retired
 from lake.store import delta, erasures
 from lake.store.ledger import consumers, editions
@@ -34,7 +34,7 @@ from lake.store.log import Log
 from lake.store.snapshot import note
 from lake.store.storage import disk
 from lake.store.table_logs import invalidate
-from lake.store.upkeep import leftovers, truncation
+from lake.store.upkeep import temp_cleanup, truncation
 from lake.store.view import view
 from lake.store.warehouse import Warehouse
 from lake.text import moment
@@ -99,7 +99,7 @@ def _end_quarantine(settings: Settings, stream: str) -> None:
 
 def _clear_left(settings: Settings) -> None:
     oldest = min((other.since for other in activity.others(settings)), default=datetime.now(UTC))
-    leftovers.clear(leftovers.left_behind(settings, oldest))
+    temp_cleanup.delete(temp_cleanup.leftover_files(settings, oldest))
     for log in settings.path(".lake/spark").glob("*.log"):
         os.truncate(log, 0)  # its writer appends
 
@@ -133,7 +133,7 @@ def _as_they_are(project: Project, edition: Edition) -> dict[str, EditionTable]:
     for cut in {edition.cut_of(name) for name in project.tables}:
         names = [name for name in project.tables if edition.cut_of(name) == cut]
         behind = None if cut == edition.cut else cut
-        entries = at_cut(project, get_cut(project.settings, cut), names)
+        entries = tables_at_cut(project, get_cut(project.settings, cut), names)
         tables |= {name: replace(entry, cut=behind) for name, entry in entries.items()}
     return tables
 

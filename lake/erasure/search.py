@@ -18,8 +18,8 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.ingest.personal import BLANKED
-from lake.store import small
-from lake.store.side_tables import LAST_BATCH, counts
+from lake.store import duckdb_tables
+from lake.store.rejected_and_duplicates import LAST_BATCH, counts
 from lake.store.warehouse import Warehouse
 
 SHORTEST: Final = 4
@@ -120,7 +120,7 @@ def quarantined_records(
     word = _word(values)
     records = []
     for batch in counts(Warehouse(settings).quarantine(contract.name), upto=LAST_BATCH):
-        for row in small.rows(path, f"SELECT _batch, _number, {texts} FROM t WHERE _batch = $1", batch):
+        for row in duckdb_tables.rows(path, f"SELECT _batch, _number, {texts} FROM t WHERE _batch = $1", batch):
             raw, detail, source = row.pop("raw"), row.pop("detail"), row["source"]
             named = word(source)
             if named or tells(raw) or (detail != BLANKED and word(detail)):

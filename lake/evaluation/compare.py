@@ -17,9 +17,9 @@ from lake.evaluation.rows import Rows
 from lake.kinds.raised import causes, raised, raising
 from lake.quoting import DUCKDB, SPARK, literal, quoted
 from lake.store.comparison import WAS, images, match, pairs, was
+from lake.store.duckdb_tables import connection
 from lake.store.proof.fingerprints import duck_hash, fields_of
 from lake.store.scan import to_arrow
-from lake.store.small import connection
 from lake.store.table_head import CHANGE
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from lake.kinds.columns import ORDER
 from lake.kinds.grouped_map import Place, fault_of, place_of
 from lake.kinds.raised import NoRoom, no_room
 from lake.session import first_line, raise_if_gone
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _events_at(tracing: Tracing, source: Input, place: Place) -> Sequence[str]:
     if bucket:
         return (f"{source.name} {place}",)
     query = "SELECT _bucket, _offset FROM t WHERE _batch = $1 AND _arrival = $2"
-    rows = small.rows(Log(tracing.inputs.project.settings, source.name).path, query, int(batch), int(last))
+    rows = duckdb_tables.rows(Log(tracing.inputs.project.settings, source.name).path, query, int(batch), int(last))
     return [f"{source.name} {batch}:{row['_bucket']}:{row['_offset']}" for row in rows[:1]]
 
 

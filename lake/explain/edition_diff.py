@@ -16,7 +16,7 @@ from lake.explain.blame import find_causes
 from lake.explain.explain import InputCauses
 from lake.project import Project
 from lake.read.sql import select
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.comparison import changed_pairs
 from lake.store.ledger.editions import Edition, EditionTable, get_edition
 from lake.store.snapshot import Published, published
@@ -142,7 +142,7 @@ def _entry(edition: Edition, name: str) -> EditionTable:
 def _compare(pair: TableVersions, identity: Sequence[str], limit: int) -> tuple[Counts, list[RowChange]]:
     order = ", ".join(f'coalesce(after, before)."{column}"' for column in identity)
     nth = f"row_number() OVER (PARTITION BY {CHANGE} ORDER BY {order})"
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         for view, table in (("old", pair.before), ("rows", pair.after)):
             con.execute(f"CREATE TEMP VIEW {view} AS {select(con, pair.narrowed(table))}")
         con.execute(f"CREATE TEMP TABLE changed AS {changed_pairs(pair.common, identity)}")

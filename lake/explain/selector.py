@@ -12,7 +12,7 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.evaluation.lookup import Values
 from lake.quoting import quoted
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.ledger.cuts import get_cut
 from lake.store.scan import Scan
 from lake.store.table_head import TableHead
@@ -78,7 +78,7 @@ def parse_key(declaration: Declaration, schema: pa.Schema, texts: Sequence[str])
 
 def _parsed(declaration: Declaration, schema: pa.Schema, values: Mapping[str, str]) -> pa.Table:
     columns = pa.schema([schema.field(column) for column in values])
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         types = con.from_arrow(columns.empty_table()).types
         casts = ", ".join(f"TRY_CAST(? AS {kind}) AS {quoted(name)}" for name, kind in zip(values, types, strict=True))
         texts = [None if text == NULL else text for text in values.values()]

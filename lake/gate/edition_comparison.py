@@ -17,7 +17,7 @@ from lake.quality import expectation_types
 from lake.quality.columns import ExpectationColumn, Key, display, exact
 from lake.quality.statistics import ColumnValues
 from lake.quoting import quoted
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.ledger.editions import latest_edition
 from lake.store.scan import Scan
 from lake.store.warehouse import Warehouse
@@ -42,7 +42,7 @@ class EditionComparison:
     current: str
 
     def ask(self, query: str) -> list[dict[str, Any]]:
-        with small.connection() as con, ExitStack() as stack:
+        with duckdb_tables.connection() as con, ExitStack() as stack:
             for name, scan in (("had", self.had), ("now", self.now)):
                 stack.enter_context(scan.registered(con, name, self.columns, self.current))
             rows: list[dict[str, Any]] = con.sql(query).to_arrow_table().to_pylist()
@@ -74,7 +74,7 @@ class EditionComparison:
         sums = []
         for table, scan in (("had", self.had), ("now", self.now)):
             with (
-                small.connection() as con,
+                duckdb_tables.connection() as con,
                 scan.registered(con, table, [name], self.current),
                 expectation.convert_errors(),
             ):

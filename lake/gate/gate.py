@@ -25,7 +25,7 @@ from lake.quality import in_spark
 from lake.quality.row_conditions import ExpectationTerms, expectation_columns, failure_sql
 from lake.quality.suite import Expectation, Suite, load_suite
 from lake.quoting import SPARK, quoted
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.ledger import checks
 from lake.store.scan import Scan, to_arrow
 
@@ -170,7 +170,7 @@ def _judge_version(
     _check_suite(suite, schema, kind.zone)
     if not expectations:
         return []
-    with small.connection() as con, scan.registered(con, "stored", schema.names, "true"):
+    with duckdb_tables.connection() as con, scan.registered(con, "stored", schema.names, "true"):
         con.register("types", schema.empty_table())  # a column that no file has yet is null, and of no type
         con.execute("CREATE TEMP VIEW rows AS FROM types UNION ALL BY NAME FROM stored")
         return judge(expectations, CheckedRows(con, "rows", expectation_columns(schema, kind.zone), kind.identity))
@@ -182,7 +182,7 @@ def _judge_invariants(table: Table, declaration: Declaration, version: int) -> l
     findings = []
     for name, sql in declaration.kind.invariants.items():
         broken = f"SELECT {identity}, count(*) OVER () AS _failed FROM ({sql.format(table='t')})"
-        rows = small.rows(table.path, f"{broken} ORDER BY {identity} LIMIT {EXAMPLES}", version=version)
+        rows = duckdb_tables.rows(table.path, f"{broken} ORDER BY {identity} LIMIT {EXAMPLES}", version=version)
         failed = rows[0]["_failed"] if rows else 0
         examples = [{column: value for column, value in row.items() if column != "_failed"} for row in rows]
         expectation = Expectation(name, {}, "stop", f"holds of every {declaration.kind.name}", declaration.where)

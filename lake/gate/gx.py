@@ -21,7 +21,7 @@ from lake.errors import DeclarationError
 from lake.gate.row_tests import QUANTILES, CheckedRows, FailureCounts, exact_bounds, register_rows
 from lake.quality.statistics import JUDGED_BY
 from lake.quality.suite import Expectation
-from lake.store import small
+from lake.store import duckdb_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +72,7 @@ def judge_rows(
     expectations: Sequence[Expectation], rows: pa.Table, identity: Sequence[str], *, zone: str | None = None
 ) -> list[ExpectationResult]:
     """Judge rows in memory; times without an offset are in `zone`."""
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         return judge(expectations, register_rows(con, rows, zone, identity))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake import groups
 from lake.errors import QualityError
-from lake.store import log, quarantine, small, voids
+from lake.store import duckdb_tables, log, quarantine, voids
 from lake.store.ledger.cuts import Cut, get_cut
 from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
@@ -74,7 +74,7 @@ def find_excess(project: Project, stream: str, cut: Cut, tables: Iterable[str]) 
         return None
     repaired = {file["path"] for head in heads for file in head.files}
     query = """SELECT _batch, _number, reason, source FROM t WHERE _batch > $1 AND _batch <= $2"""
-    rows = small.rows(Warehouse(settings).quarantine(stream).path, query, since, upto)
+    rows = duckdb_tables.rows(Warehouse(settings).quarantine(stream).path, query, since, upto)
     reasons = Counter(
         row["reason"]
         for row in rows

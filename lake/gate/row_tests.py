@@ -20,7 +20,7 @@ from lake.quality.expectation_types import SUM_CHANGED, UNIQUE
 from lake.quality.row_conditions import ROW_CONDITIONS, ExpectationTerms, bounds_sql, expectation_columns, failure_sql
 from lake.quality.statistics import COUNTS, JUDGED_BY, KINDS, METRICS, ColumnValues
 from lake.quoting import quoted
-from lake.store import small
+from lake.store import duckdb_tables
 
 if TYPE_CHECKING:
     from lake.quality.suite import Expectation
@@ -190,7 +190,7 @@ def find_unsuitable(
     expectations: Iterable[Expectation], schema: pa.Schema, zone: str | None
 ) -> Iterator[DeclarationError]:
     """Yield a fault for each expectation that cannot be evaluated."""
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         rows = register_rows(con, schema.empty_table(), zone)
         for expectation in expectations:
             try:

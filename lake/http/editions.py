@@ -11,9 +11,9 @@ from typing import Final
 from lake.config import Settings
 from lake.read.visible_batches import visible_batches
 from lake.store import delta
-from lake.store.delivered import by_source
 from lake.store.ledger import editions
 from lake.store.log import Log
+from lake.store.source_offsets import by_source
 
 POLL_SECONDS: Final = 0.2
 

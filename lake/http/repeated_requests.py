@@ -20,7 +20,7 @@ from lake.quoting import literal
 from lake.read.wait import BatchToken, RecordToken
 from lake.records.single_reader import EXTRA, RecordRejected, SingleReader
 from lake.sources.http import DeclaredIntake, place
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import REFUSAL, Log
 from lake.store.scan import Scan
 from lake.store.warehouse import Warehouse
@@ -74,7 +74,7 @@ class KeptRecords:
             return False
         query = "SELECT * FROM t WHERE _batch = $1 AND list_contains($2, source)"
         quarantine, redeliveries = (
-            small.rows(path.path, query, token.batch, [*kept])
+            duckdb_tables.rows(path.path, query, token.batch, [*kept])
             for path in (Warehouse(settings).quarantine(self.stream), Warehouse(settings).redeliveries(self.stream))
         )
         if can_differ and any(row["raw"] not in {"", kept[row["source"]].text} for row in quarantine):

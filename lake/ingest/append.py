@@ -32,14 +32,14 @@ from lake.ingest.files import Mark, noted
 from lake.ingest.personal import sealed_with
 from lake.ingest.reading import reading
 from lake.sources.declared import decided_by
-from lake.store import delta, quarantine, side_tables
-from lake.store.delivered import Delivered
+from lake.store import delta, quarantine, rejected_and_duplicates
 from lake.store.ledger import contract_versions, runs
 from lake.store.locks.epochs import must_hold
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
 from lake.store.recovery import check_complete, clear_above
+from lake.store.source_offsets import SourceDelivery
 from lake.store.table_logs import invalidate
 from lake.store.upkeep import compaction
 from lake.store.voids import BOOKS
@@ -191,7 +191,7 @@ def _put_beside(batch: Batch) -> BatchCounts:
         if counts.quarantined > put:
             quarantine.put(settings, stream, batch.rejects(), count=counts.quarantined - put)
     for again in batch.verdict.again():
-        side_tables.put_redeliveries(settings, stream, batch.number, again)
+        rejected_and_duplicates.put_redeliveries(settings, stream, batch.number, again)
     return counts
 
 
@@ -238,7 +238,7 @@ def _carried_on(batch: Batch) -> dict[str, Any]:
     sources = batch.head.sources
     if isinstance(batch.delivery, Fetched):
         new = batch.delivery.spooled
-        sources[new.source] = Delivered(new.source, new.number, new.streams, new.progress, batch.number)
+        sources[new.source] = SourceDelivery(new.source, new.number, new.streams, new.progress, batch.number)
     carried = {
         "refusals": batch.refusals,
         "accepted": accepted,

@@ -16,7 +16,7 @@ from lake.contracts import evolution, origins
 from lake.contracts.contract import Completeness, Contract
 from lake.ingest import event_times
 from lake.quoting import SPARK, literal, quoted
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.log import Log
 from lake.text import counted, moment
 
@@ -105,7 +105,7 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[Numbers]:
         yield from _between(runs)
         return
     producers, first, last = zip(*runs, strict=True) if runs else ((), (), ())
-    for row in small.rows(log.path, query, [*producers], [*map(str, first)], [*map(str, last)]):
+    for row in duckdb_tables.rows(log.path, query, [*producers], [*map(str, first)], [*map(str, last)]):
         yield Numbers(row["producer"], int(row["first"]), int(row["last"]))
 
 

@@ -24,7 +24,7 @@ from lake.contracts import encryption
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import content, literal
 from lake.kinds.floats import with_one_zero
-from lake.store import cold, delta, log, small
+from lake.store import archive_tier, delta, duckdb_tables, log
 from lake.store.log import Log
 from lake.store.scan import arrow_schema, as_frame, to_arrow, to_frame, within
 from lake.store.storage import Address
@@ -171,7 +171,7 @@ class Search:
         few, known = self._local(batch), self._local(origins)
         if not (isinstance(few, pa.Table) and isinstance(known, pa.Table)):
             return self.spark.sql(VERDICT, batch=batch, known=origins)
-        with small.connection() as con:
+        with duckdb_tables.connection() as con:
             con.register("batch", few)
             con.register("known", known)
             return con.sql(VERDICT.format(batch="batch", known="known")).to_arrow_table().cast(VERDICT_SCHEMA)
@@ -215,7 +215,7 @@ class Search:
         return self.events.selectExpr("_bucket", "cast(NULL AS timestamp) AS hour").distinct().toArrow()
 
     def _ask(self, query: str) -> pa.Table:
-        with small.connection() as con:
+        with duckdb_tables.connection() as con:
             con.register("narrow", self._narrow)
             return con.sql(query).to_arrow_table()
 
@@ -225,7 +225,7 @@ class Search:
         if not delta.exists(path):
             return None
         hours = self._hours()
-        with delta.opened(path) as table, cold.whole(path, table) as tables:
+        with delta.opened(path) as table, archive_tier.opened_parts(path, table) as tables:
             stored = arrow_schema(table)
             listed = ((at, pa.table(each.get_add_actions(flatten=True))) for at, each in tables)
             files = pa.concat_tables([meeting(at, each, hours) for at, each in listed])
@@ -253,7 +253,7 @@ class Search:
         paths = list(map(unquote, files["path"].to_pylist()))
         same = f"""_batch < {self.before}
             AND EXISTS (SELECT 1 FROM narrow b WHERE b._bucket = t._bucket AND b._id = t._id)"""
-        with delta.opened(path) as table, small.reading(path, table, paths) as (con, _):
+        with delta.opened(path) as table, duckdb_tables.open_files(path, table, paths) as (con, _):
             con.register("narrow", self._narrow)
             [[count]] = con.sql(f"SELECT count(*) FROM t WHERE {same}").fetchall()
             share = count / (sum(files["num_records"].to_pylist()) or 1)
@@ -263,12 +263,12 @@ class Search:
 
     def _narrowed(self, files: pa.Table) -> DataFrame:
         """The log, with bounds by which Delta passes over the files that are not among `files`."""
-        with small.connection() as con:
+        with duckdb_tables.connection() as con:
             con.register("meeting", files)
             [[least, greatest]] = con.sql("SELECT min(least)::VARCHAR, max(greatest)::VARCHAR FROM meeting").fetchall()
         path = Log(self.settings, self.contract.name).path
         with delta.opened(path) as table:
-            rows = cold.frame(self.spark, path, table)
+            rows = archive_tier.frame(self.spark, path, table)
         buckets = sorted(set(files["bucket"].to_pylist()))
         rows = rows.where(f"_bucket IN ({', '.join(map(str, buckets))}) AND _batch < {self.before}")
         if least is None:
@@ -282,7 +282,7 @@ def meeting(path: Address, files: pa.Table, hours: pa.Table) -> pa.Table:
     These are (`_bucket`, `hour`); of each file: its address, range, rows, size.
     """
     timed = "min._time" in files.column_names
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         con.register("files", files)
         con.register("hours", hours)
         least, greatest = (

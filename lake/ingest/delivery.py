@@ -29,7 +29,7 @@ from lake.records.reader import RecordReader
 from lake.session import shares_disk
 from lake.sources import spool
 from lake.sources.spool import SpooledDelivery
-from lake.store import put_up
+from lake.store import staging_upload
 from lake.store.log import ACCEPTED, REFUSED, REPAIRED
 from lake.store.quarantine import Rejected, mark
 from lake.store.scan import to_frame
@@ -105,7 +105,7 @@ class Delivery:
 
     def close(self) -> None:
         """Remove what was put aside to read it: what was never read has put nothing up."""
-        put_up.take_down(self.__dict__.get("_up", {}).values())
+        staging_upload.remove(self.__dict__.get("_up", {}).values())
 
     def parts(self) -> Iterable[Delivery]:
         """Yield each of its files as a delivery of its own, if it has several."""
@@ -320,7 +320,7 @@ class Fetched(Delivery):
 
     @cached_property
     def _up(self) -> Mapping[Path, Address]:
-        return put_up.put_up(self.settings, [self._file])
+        return staging_upload.upload(self.settings, [self._file])
 
     def marks(self, refused: set[int]) -> list[Mark]:
         size = self._file.stat().st_size if self._file.exists() else 0

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 from lake import file_modes
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.log import Log, LogHead
 from lake.store.scan import Scan
 from lake.store.storage import Address
@@ -63,7 +63,7 @@ def _numbers(log: Log, after: int, upto: int, every: timedelta) -> list[int]:
         files = Scan(log.path, table.version(), {"_batch": (after + 1, upto)}).files()
         if not files:
             return []
-        with small.reading(log.path, table, files) as (con, _):
+        with duckdb_tables.open_files(log.path, table, files) as (con, _):
             numbers = con.execute(f"SELECT DISTINCT ({begin}) // {length} FROM t WHERE {newer}").fetchall()
     return [number for (number,) in numbers]
 

@@ -12,8 +12,8 @@ from lake.config import Settings
 from lake.store import voids
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
+from lake.store.rejected_and_duplicates import redeliveries
 from lake.store.scan import Scan
-from lake.store.side_tables import redeliveries
 
 Place = tuple[int, int, int]
 

@@ -12,7 +12,7 @@ from lake.config import Settings
 from lake.ingest.files import Content
 from lake.ingest.record_frames import Place
 from lake.session import shares_disk
-from lake.store import put_up
+from lake.store import staging_upload
 from lake.store.storage import Address, objects
 from lake.store.storage.objects import Object
 
@@ -31,7 +31,9 @@ class FileCopies:
         """
         new = [file for file in files if file not in self._places]
         if not shares_disk(settings):
-            self._places.update(put_up.put_up(settings, [file for file in new if isinstance(file, Path)]).items())
+            self._places.update(
+                staging_upload.upload(settings, [file for file in new if isinstance(file, Path)]).items()
+            )
         elif of_bucket := [file for file in new if isinstance(file, Object)]:
             staging = file_modes.scratch(settings, "staging")
             folder = TemporaryDirectory(prefix="objects-", dir=staging, ignore_cleanup_errors=True)
@@ -40,7 +42,7 @@ class FileCopies:
         return {file: self._places.get(file, file) for file in files}
 
     def delete(self) -> None:
-        put_up.take_down(place for place in self._places.values() if isinstance(place, Address))
+        staging_upload.remove(place for place in self._places.values() if isinstance(place, Address))
         self._places.clear()
         while self._folders:
             self._folders.pop().cleanup()

@@ -15,8 +15,8 @@ from lake.ingest.delivery import Closing
 from lake.ingest.files import mark_of
 from lake.ingest.horizon import Horizon
 from lake.sources.describe import describe
-from lake.store import cold, delta, log, side_tables, small, voids
-from lake.store.cold import Part
+from lake.store import archive_tier, delta, duckdb_tables, log, rejected_and_duplicates, voids
+from lake.store.archive_tier import ArchivedPart
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
 from lake.store.recovery import lost_batches
@@ -71,7 +71,7 @@ class LogReport:
     batches: list[LogHead]
     voids: list[Void]
     producers: list[dict[str, Any]]
-    archived: list[Part]
+    archived: list[ArchivedPart]
 
     @property
     def head(self) -> LogHead | None:
@@ -95,7 +95,9 @@ def report(settings: Settings, stream: str) -> LogReport:
     standing = Horizon.of(heads[0], contract).producers if heads and contract.horizon else {}
     producers = [{"producer": name, "latest": one.latest, "heard": one.heard} for name, one in standing.items()]
     producers.sort(key=lambda one: (one["latest"], one["producer"]))
-    return LogReport(stream, heads, voids.all_voids(settings, stream), producers, cold.parts_of(stored_log.path))
+    return LogReport(
+        stream, heads, voids.all_voids(settings, stream), producers, archive_tier.parts_of(stored_log.path)
+    )
 
 
 @dataclass(frozen=True)
@@ -172,22 +174,22 @@ def _since(heads: Sequence[LogHead], since: str) -> tuple[int | None, list[str]]
 def _numbers(settings: Settings, log_report: LogReport) -> list[str]:
     path = Log(settings, log_report.stream).path
     upto = log_report.head.batch if log_report.head else 0
-    buckets = small.rows(path, HOLES)
+    buckets = duckdb_tables.rows(path, HOLES)
     events = (
         f"WHERE {log.REFUSAL} IS NULL" if Log(settings, log_report.stream).has_refusals(upto=upto) else "WHERE true"
     )
-    batches = {row["batch"]: row for row in small.rows(path, BATCHES.format(events=events))}
+    batches = {row["batch"]: row for row in duckdb_tables.rows(path, BATCHES.format(events=events))}
     faults = [*_offsets(log_report.head, buckets), *_batches(log_report.batches, batches)]
     faults += _watermarks(settings, log_report.batches[::-1], batches, events)
     faults += [
         f"id {row['id']} occurs {row['times']} times in bucket {row['bucket']}"
         for row in _twice(path, buckets, kept_sql(log_report.voids))
     ]
-    back = small.rows(path, DISORDER)
+    back = duckdb_tables.rows(path, DISORDER)
     faults += [f"bucket {row['bucket']}: offset {row['offset']} came before its predecessor" for row in back]
     faults += [
         f"batch {row['batch']}: {row['events']} events, {row['arrivals']} arrivals"
-        for row in small.rows(path, TOGETHER)
+        for row in duckdb_tables.rows(path, TOGETHER)
     ]
     return [*faults, *_rows_beside(settings, log_report.stream, log_report.batches[::-1])]
 
@@ -195,7 +197,7 @@ def _numbers(settings: Settings, log_report: LogReport) -> list[str]:
 def _rows_beside(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterator[str]:
     """Yield how the quarantine and the re-deliveries differ from the counts of the batches, oldest first."""
     upto = heads[-1].batch if heads else 0
-    refused, again = (side_tables.counts(at, upto=upto) for at in Warehouse(settings).beside(stream))
+    refused, again = (rejected_and_duplicates.counts(at, upto=upto) for at in Warehouse(settings).beside(stream))
     for head in heads:
         counted, stored = head.counts["quarantined"], refused.get(head.batch, 0)
         if counted != stored:
@@ -208,7 +210,7 @@ def _rows_beside(settings: Settings, stream: str, heads: Sequence[LogHead]) -> I
 def _twice(path: Address, buckets: list[dict[str, Any]], kept: str) -> Iterator[dict[str, Any]]:
     """Ids that several events of a bucket have; those of a large log bucket by bucket, and part by part."""
     if sum(row["events"] for row in buckets) <= IDS_AT_ONCE:
-        yield from small.rows(path, TWICE.format(kept=kept, parts=1, part=0))
+        yield from duckdb_tables.rows(path, TWICE.format(kept=kept, parts=1, part=0))
         return
     for row in buckets:
         parts, scan = 1 + row["events"] // IDS_AT_ONCE, Scan(path, bounds={"_bucket": (row["bucket"],) * 2})
@@ -293,6 +295,6 @@ def _with_producers(
             asked = [head for head in part if head.horizon.get("producer") == name]
             producer = stored(contracts[: asked[-1].contract], name, {*delta.columns(path)})
             query = PRODUCERS.format(producer=producer, events=events)
-            for row in small.rows(path, query, asked[0].batch, asked[-1].batch):
+            for row in duckdb_tables.rows(path, query, asked[0].batch, asked[-1].batch):
                 times[row["batch"]][row["producer"]] = row["latest"]
         yield from ((head, times[head.batch]) for head in part)

@@ -18,12 +18,12 @@ from lake import file_modes
 from lake.config import Settings, in_store
 from lake.ingest.files import File, Mark, archived, folders_in, in_bucket, in_folder, in_range, mark_of, move, printable
 from lake.store import delta
-from lake.store.book import Book
+from lake.store.ledger_table import LedgerTable
 from lake.store.log import Log
 from lake.store.storage import Address
 from lake.store.storage.objects import Object
 
-LANDED: Final = Book(
+LANDED: Final = LedgerTable(
     "landed",
     {
         "stream": "VARCHAR",

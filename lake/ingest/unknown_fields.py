@@ -18,7 +18,7 @@ from lake.contracts.attributes import nearly
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
 from lake.records.unknown_members import UnknownMember, by_names, unknown_members
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 
 TYPES: Final = {"BIGINT": "long", "UBIGINT": "long", "DOUBLE": "double", "BOOLEAN": "boolean", "VARCHAR": "string"}
@@ -53,7 +53,7 @@ def unknown_fields(settings: Settings, contract: Contract) -> list[UnknownField]
     events: Counter[str] = Counter()
     kinds: dict[str, set[str]] = {}
     found: dict[str, UnknownMember] = {}
-    for row in small.rows(Log(settings, contract.name).path, QUERY):
+    for row in duckdb_tables.rows(Log(settings, contract.name).path, QUERY):
         unknown = {each.path: each for each in unknown_members(json.loads(row["shape"]), known)}
         found |= unknown
         events.update(dict.fromkeys(unknown, row["events"]))
@@ -82,7 +82,7 @@ def sealed_events(settings: Settings, contract: Contract) -> int:
     """How many events carry something that the contract of then did not know, sealed with what is personal of them."""
     if not contract.sealed:
         return 0
-    [counted] = small.rows(Log(settings, contract.name).path, SEALED) or [{"events": 0}]
+    [counted] = duckdb_tables.rows(Log(settings, contract.name).path, SEALED) or [{"events": 0}]
     events: int = counted["events"]
     return events
 

@@ -15,7 +15,7 @@ from lake.errors import DeclarationError
 from lake.ingest.events import PLACE
 from lake.ingest.standing import intake_writer
 from lake.sources.declared import decided_by
-from lake.store import delta, small, voids
+from lake.store import delta, duckdb_tables, voids
 from lake.store.ledger import runs
 from lake.store.log import Log
 from lake.store.scan import Scan
@@ -103,7 +103,7 @@ def _source(settings: Settings, stream: str, source: str) -> str:
     """The name of a file as the log has it: with or without the landing folder of the stream before it."""
     query = f"SELECT count(*) AS events FROM t WHERE regexp_replace(_source, '{LINE}', '') = $1"
     for name in (source, f"{stream}/{source}"):
-        if any(row["events"] for row in small.rows(Log(settings, stream).path, query, name)):
+        if any(row["events"] for row in duckdb_tables.rows(Log(settings, stream).path, query, name)):
             return name
     raise DeclarationError(
         f"no event of {stream} came from {source!r}", fix=f"lake log {stream} names the files of each batch"

@@ -17,9 +17,9 @@ from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites
 from lake.ingest import integrity
 from lake.project import Project
+from lake.publish.blocked_groups import failure_of, tables_by_group
 from lake.publish.cut import pick_cut
-from lake.publish.held import by_groups, failure_of
-from lake.publish.settle import settle
+from lake.publish.deploy_finish import finish_deploy
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import latest_cut
 from lake.store.ledger.editions import Edition, latest_edition, pinned, record_edition
@@ -85,7 +85,7 @@ def _deploy(
         cut = pick_cut(staged, None)
         inputs = Inputs(connect, staged, cut, sound=sound)
         failure = failure_of(staged, build_all)
-        tables, held = by_groups(staged, cut, latest_edition(staged.settings), connect, warn)
+        tables, held = tables_by_group(staged, cut, latest_edition(staged.settings), connect, warn)
         if held is not None and staged.staged.keys() & held.tables(staged):
             raise failure or held.error
         if latest_cut(staged.settings) == cut:  # else micro-batches went on meanwhile
@@ -95,7 +95,7 @@ def _deploy(
     if (pin := pinned(project.settings)) is not None:
         warn(f"readers are pinned to edition {pin} until `lake publish --resume`")
     try:
-        edition = settle(project, edition, connect) if held is None else edition
+        edition = finish_deploy(project, edition, connect) if held is None else edition
     except Unavailable as error:
         how = "run `lake publish` to move its tables to their usual paths"
         warn(f"edition {edition.number} is published; {how}: {error}")

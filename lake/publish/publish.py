@@ -10,8 +10,8 @@ from lake.config import Settings
 from lake.engine.content_proof import completed
 from lake.errors import DeclarationError
 from lake.project import Project
-from lake.publish.held import Held, by_groups, stop
-from lake.publish.settle import settle
+from lake.publish.blocked_groups import BlockedGroups, raise_block, tables_by_group
+from lake.publish.deploy_finish import finish_deploy
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import (
@@ -36,7 +36,7 @@ def publish(
     spark: Callable[[], SparkSession],
     tell: Callable[[str], None],
     *,
-    on_held: Callable[[Held], None] = stop,
+    on_held: Callable[[BlockedGroups], None] = raise_block,
 ) -> Edition:
     """Publishes every table at `cut` as one edition; the edition it already is in, where nothing has changed.
 
@@ -54,7 +54,7 @@ def publish(
 
 def _publish(
     project: Project, cut: Cut, spark: Callable[[], SparkSession], tell: Callable[[str], None], began: datetime
-) -> tuple[Edition, Held | None]:
+) -> tuple[Edition, BlockedGroups | None]:
     settings = project.settings
     pin = pinned(settings)
     if pin is not None:
@@ -65,7 +65,7 @@ def _publish(
             f"edition {latest.number} is of cut {latest.cut}, later than cut {cut.number}",
             fix="lake publish --edition N goes back to an older edition",
         )
-    tables, held = by_groups(project, cut, latest, spark, tell)
+    tables, held = tables_by_group(project, cut, latest, spark, tell)
     if latest is not None and latest.cut == cut.number and dict(latest.tables) == tables:
         edition = latest
         if held is None:
@@ -75,7 +75,7 @@ def _publish(
         note(settings, edition)
         runs.note(settings, "publish", runs.EDITION, cut.number, began, edition=edition.number)
     if held is None:
-        return settle(project, edition, spark), None
+        return finish_deploy(project, edition, spark), None
     # What settles is told what it was derived from: that is so where all tables are at one cut.
     runs.note(settings, "publish", runs.EDITION, cut.number, began, error=runs.reason(held.error))
     return edition, held

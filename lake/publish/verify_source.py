@@ -36,7 +36,7 @@ from lake.records.reader import RecordReader
 from lake.sources import spool
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import SnapshotSource, SourceRecord
-from lake.store import log, put_up
+from lake.store import log, staging_upload
 from lake.store.table_head import HANDED_ON
 
 if TYPE_CHECKING:
@@ -123,11 +123,11 @@ def _kept(settings: Settings, stream: str, records: Iterable[SourceRecord]) -> I
             writer.put(stream, record)
         writer.close()
         file = Path(folder) / f"{stream}{spool.SUFFIX}"
-        up = put_up.put_up(settings, [file] if file.exists() else [])
+        up = staging_upload.upload(settings, [file] if file.exists() else [])
         try:
             yield str(up.get(file, file)) if file.exists() else ""
         finally:
-            put_up.take_down(up.values())
+            staging_upload.remove(up.values())
 
 
 def _events(spark: SparkSession, settings: Settings, contract: Contract, file: str) -> DataFrame:

@@ -15,9 +15,9 @@ from lake.ingest import landing
 from lake.quoting import literal, quoted
 from lake.read.relation import SystemRelation, rows_sql, stored_files
 from lake.store import quarantine
-from lake.store.book import Book
 from lake.store.ledger import checks, cuts, editions, reads, runs, sent
 from lake.store.ledger.cuts import Cut
+from lake.store.ledger_table import LedgerTable
 from lake.store.log import Log
 from lake.store.snapshot import Column
 from lake.store.warehouse import Warehouse
@@ -236,7 +236,7 @@ def _undelivered(settings: Settings, _: Cut) -> tuple[list[str], str]:
     )
 
 
-def _book(settings: Settings, book: Book) -> tuple[list[str], str]:
+def _book(settings: Settings, book: LedgerTable) -> tuple[list[str], str]:
     files = stored_files(book.location(settings).path)
     return files, rows_sql(files, book.columns)
 

@@ -25,11 +25,11 @@ from lake.duck import connect
 from lake.errors import Unavailable
 from lake.quoting import literal
 from lake.read.sql import EditionReader, select, spill
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.ledger.editions import EditionTable, kept_editions
 from lake.store.snapshot import Published
 from lake.store.storage import Address
-from lake.store.upkeep.leftovers import clear
+from lake.store.upkeep.temp_cleanup import delete
 from lake.store.warehouse import Warehouse
 
 FILE_BYTES: Final = 256 << 20
@@ -91,7 +91,7 @@ class PublicFiles:
                 del self._own[key]
                 self._locks.pop(key, None)
         old = [copy for copy in _copies(self._settings) if copy.name.rpartition(".")[0] not in kept]
-        clear([copy for copy in old if copy.stat().st_mtime < before.timestamp()], as_far_as_possible=True)
+        delete([copy for copy in old if copy.stat().st_mtime < before.timestamp()], as_far_as_possible=True)
 
     def path(self, place: str) -> Path:
         root, _, within = place.partition("/")
@@ -104,7 +104,7 @@ class PublicFiles:
         if self._settings.store:
             return None
         parts = []
-        with small.connection() as con:
+        with duckdb_tables.connection() as con:
             for file in table.files:
                 source = f"read_parquet([{literal(file)}], hive_partitioning = false)"
                 found = con.execute(f"DESCRIBE FROM {source}").fetchall()
@@ -128,7 +128,7 @@ class PublicFiles:
             finally:
                 shutil.rmtree(new, ignore_errors=True)
         os.utime(folder)
-        with small.connection() as con:
+        with duckdb_tables.connection() as con:
             return [
                 PublicFile(f"c/{key}/{file.name}", file.stat().st_size, rows)
                 for file in sorted(folder.iterdir())
@@ -145,7 +145,7 @@ class PublicFiles:
             if sum(taken.values()) + needed <= most:
                 break
             if copy.name != but and copy.stat().st_mtime < in_use_since:
-                clear([copy], as_far_as_possible=True)
+                delete([copy], as_far_as_possible=True)
                 del taken[copy]
         if sum(taken.values()) + needed > most:
             raise Unavailable(

@@ -19,7 +19,7 @@ import duckdb
 
 from lake.errors import DeclarationError
 from lake.read.sql import SCHEMAS, EditionReader, as_of
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.warehouse import LAYERS
 
 NODES: Final = re.findall(
@@ -99,7 +99,7 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _parsed(reader: EditionReader, query: str) -> dict[str, Any]:
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         row = con.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [query]).fetchone()
     tree: dict[str, Any] = json.loads(row[0]) if row else {}
     if tree.get("error", True) or len(tree["statements"]) != 1:
@@ -166,7 +166,7 @@ def without_values(tree: dict[str, Any]) -> str:
     Constants are replaced in the tree; what DuckDB's tokenizer still finds (sample size, type parameters) in the text.
     Struct keys are replaced too: `{'ada': 1}` becomes `struct_pack("?" := '?')`.
     """
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         try:
             row = con.execute("SELECT json_deserialize_sql(CAST(? AS JSON))", [json.dumps(_masked(tree))]).fetchone()
         except duckdb.Error:

@@ -23,10 +23,10 @@ from lake.errors import LakeError
 from lake.file_modes import free, nearest
 from lake.remote import server, shown
 from lake.session import DELTA, EXTENSIONS, first_line, is_local, start
-from lake.store import cold
+from lake.store import archive_tier
 from lake.store.damage import damage
 from lake.store.storage import Address, object_store
-from lake.store.storage.race import ROUNDS, WRITERS, lost_races
+from lake.store.storage.conditional_put_check import ROUNDS, WRITERS, lost_races
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _logs(settings: Settings) -> Iterator[Diagnosis]:
             if damaged := damage(location.path, quickly=True):
                 yield Diagnosis(str(location), f"{damaged.found} ({damaged.file})", damaged.fault.fix)
             else:
-                parts += len(cold.parts_of(location.path))
+                parts += len(archive_tier.parts_of(location.path))
     except LakeError as fault:
         yield Diagnosis("logs", f"{fault.what} ({fault.where})", fault.fix)
         return

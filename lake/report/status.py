@@ -34,7 +34,7 @@ from lake.report.status_records import (
     TableStatus,
 )
 from lake.session import first_line
-from lake.store import delta, quarantine, recovery, small
+from lake.store import delta, duckdb_tables, quarantine, recovery
 from lake.store.damage import Damage, damage, damages
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.ledger.episodes import Episode
@@ -222,7 +222,7 @@ def _stream_status(project: Project, log: _LogHeads, cut: cuts.Cut | None, run: 
     held = rejection_limits.find_excess(project, log.stream, cut, readers) if cut else None
     marks = landing.landed(Log(settings, log.stream))
     query = "SELECT reason, _batch, _number FROM t WHERE _batch <= $1 ORDER BY reason"
-    rows = small.rows(Warehouse(settings).quarantine(log.stream).path, query, head.batch)
+    rows = duckdb_tables.rows(Warehouse(settings).quarantine(log.stream).path, query, head.batch)
     taken = {name for name, *_ in marks}
     refused = [row for row in rows if quarantine.mark(row["_batch"], row["_number"]) not in taken]
     return StreamStatus(

@@ -27,7 +27,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from lake.store import view
 from lake.store.storage import Address, Entry
 from lake.store.table_log import TableLog, TableState, delta_table
-from lake.store.torn import COMMIT, commit_file
+from lake.store.truncated_commit import COMMIT, commit_file
 
 if TYPE_CHECKING:
     from arro3.core import Table

@@ -18,7 +18,7 @@ from lake.errors import Unavailable
 from lake.quoting import SPARK, quoted
 from lake.store import delta
 from lake.store.delta import Position
-from lake.store.numbered import commit_actions, commit_staged, only_writer, proven
+from lake.store.positioned_commit import commit_actions, commit_staged, confirm, only_writer
 from lake.store.scan import arrow_schema
 from lake.store.staging_table import StagingTable, removed, stage
 from lake.store.table_head import CHANGE, COMMENT, UNIT, Counts, Meanings
@@ -41,7 +41,7 @@ def commit(
             _commit_arrow(table, diff, counts, identity, position)
         else:
             commit_staged(_staged(table, diff, counts, identity), position)
-    return proven(table.location, position, _outrun(table))
+    return confirm(table.location, position, _outrun(table))
 
 
 def replace(
@@ -62,7 +62,7 @@ def replace(
             delta.write(table.path, laid_out, position, mode="overwrite", schema_mode="overwrite")
         else:
             _overwrite(table, rows, position, meanings)
-    return proven(table.location, position, _outrun(table))
+    return confirm(table.location, position, _outrun(table))
 
 
 def describe(table: Table, description: str, meanings: Meanings) -> None:

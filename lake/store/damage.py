@@ -17,9 +17,9 @@ from deltalake.exceptions import TableNotFoundError
 from lake.config import Settings
 from lake.errors import LakeError, StorageError
 from lake.session import first_line
-from lake.store import cold, delta
+from lake.store import archive_tier, delta
 from lake.store.storage import Address
-from lake.store.torn import COMMIT, commit_file, torn
+from lake.store.truncated_commit import COMMIT, commit_file, truncated_version
 from lake.store.warehouse import KINDS, LAYERS, Warehouse
 
 FOLDERS: Final = {
@@ -110,7 +110,7 @@ def _of_log(path: Address) -> Damage | None:
     for before, after in pairwise([max([-1, *(n for n in checkpoints if n < numbers[0])]), *numbers]):
         if after != before + 1 and not any(before < number <= after for number in checkpoints):
             return Damage(path, commit_file(path, before + 1).url, "a commit is missing")
-    cut_short = torn(path)
+    cut_short = truncated_version(path)
     for name, number in zip(commits, numbers, strict=True):
         if number != cut_short and not _is_commit(log / name):
             return Damage(path, f"{log}/{name}", "a commit cannot be read")
@@ -128,9 +128,9 @@ def _is_commit(file: Address) -> bool:
 def _of_files(path: Address, *, within: bool) -> Damage | None:
     try:
         with delta.opened(path) as table:
-            files = cold.files(path, table)
+            files = archive_tier.files(path, table)
     except TableNotFoundError:
-        if torn(path) == 0:
+        if truncated_version(path) == 0:
             return None
         raise
     if gone := delta.missing(path, files):

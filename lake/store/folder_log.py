@@ -14,7 +14,7 @@ from lake.errors import StorageError
 from lake.store import view
 from lake.store.storage import Entry
 from lake.store.table_log import TableLog, TableState, delta_table
-from lake.store.torn import COMMIT, commit_file, is_complete
+from lake.store.truncated_commit import COMMIT, commit_file, is_complete
 
 
 @dataclass

@@ -28,13 +28,13 @@ from lake.contracts import encryption, evolution, origins
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.quoting import SPARK, quoted
-from lake.store import delta, durable, erasures, recovery, small
-from lake.store.delivered import Delivered, by_source
+from lake.store import delta, duckdb_tables, durable, erasures, recovery
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
-from lake.store.numbered import commit_staged, only_writer, proven
+from lake.store.positioned_commit import commit_staged, confirm, only_writer
 from lake.store.scan import TIME, Scan, Span, spooled
+from lake.store.source_offsets import SourceDelivery, by_source
 from lake.store.staging_table import StagingTable, stage
 from lake.store.storage import Address
 from lake.store.table_logs import invalidate
@@ -108,12 +108,12 @@ class LogHead:
         return int(self.accepted.get("batch", 0))
 
     @property
-    def sources(self) -> dict[str, Delivered]:
+    def sources(self) -> dict[str, SourceDelivery]:
         """The newest delivery of each source that the log has."""
         return by_source(self.position.data)
 
     @property
-    def delivery(self) -> Delivered | None:
+    def delivery(self) -> SourceDelivery | None:
         """The delivery that the newest batch is; None where it is none."""
         return next((one for one in self.sources.values() if one.batch == self.batch), None)
 
@@ -332,7 +332,7 @@ class Log:
         """The tokens of the people in a log of whom `store` has never heard, but those who were erased."""
         token = encryption.SUBJECT
         query = f"SELECT DISTINCT {token} FROM t ANTI JOIN known USING ({token}) WHERE {token} IS NOT NULL"
-        missing = {row[token] for row in small.rows(self.path, query, known=store.known(self.stream))}
+        missing = {row[token] for row in duckdb_tables.rows(self.path, query, known=store.known(self.stream))}
         return missing - erasures.subjects(self.settings, self.stream)
 
     def commit(self, contract: Contract, rows: pa.Table | DataFrame, position: Position) -> LogHead:
@@ -356,7 +356,7 @@ class Log:
                     delta.write(table, ordered, position, schema_mode="merge")
             else:
                 commit_staged(self._staged(ordered), position)
-        return _head(self.stream, proven(self.location, position, beaten))
+        return _head(self.stream, confirm(self.location, position, beaten))
 
     def flush(self) -> None:
         """Write the newest batch to the disk, and the contracts it is read by, before anyone outside is told of it.

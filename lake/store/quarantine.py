@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.contracts.reasons import Reason
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 
@@ -93,7 +93,7 @@ def rejected(
         f" ORDER BY _batch, _number LIMIT {PART_ROWS}"
     )
     while True:
-        some = [Rejected(stream, *row.values()) for row in small.rows(path, query, *after, upto)]
+        some = [Rejected(stream, *row.values()) for row in duckdb_tables.rows(path, query, *after, upto)]
         yield from some
         if len(some) < PART_ROWS:
             return
@@ -103,7 +103,7 @@ def rejected(
 def files(settings: Settings, stream: str, *, upto: int) -> dict[str, str]:
     """The marks of whole files that are there up to batch `upto`, each with the file's name."""
     query = "SELECT _batch, _number, source FROM t WHERE _batch <= $1 AND reason = $2 ORDER BY ALL"
-    rows = small.rows(_path(settings, stream), query, upto, str(Reason.FILE))
+    rows = duckdb_tables.rows(_path(settings, stream), query, upto, str(Reason.FILE))
     return {mark(row["_batch"], row["_number"]): row["source"] for row in rows}
 
 
@@ -111,7 +111,7 @@ def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tupl
     """Files that could not be read, as (source, detail): the first rows of the batch. Returns their count."""
     rows = [(batch, number, Reason.FILE, detail, "", source, at) for number, (source, detail) in enumerate(faults, 1)]
     if rows:
-        small.append(_path(settings, stream), SCHEMA, rows)
+        duckdb_tables.append(_path(settings, stream), SCHEMA, rows)
     return len(rows)
 
 
@@ -122,7 +122,7 @@ def put(settings: Settings, stream: str, rows: DataFrame, *, count: int) -> None
     """
     path = _path(settings, stream)
     if not delta.exists(path):
-        small.append(path, SCHEMA, [])
+        duckdb_tables.append(path, SCHEMA, [])
     size = f"octet_length(raw) + {ROW_BYTES}"
     before = f"sum({size}) OVER (ORDER BY _number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     columns = [*COLUMNS, *(name for name in rows.columns if name == FACTS)]

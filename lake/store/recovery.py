@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.errors import LakeError, StorageError
-from lake.store import delta, small, torn
+from lake.store import delta, duckdb_tables, truncated_commit
 from lake.store.damage import Damage
+from lake.store.rejected_and_duplicates import LAST_BATCH
 from lake.store.scan import Scan
-from lake.store.side_tables import LAST_BATCH
 from lake.store.storage import Address
 from lake.store.table_head import TableHead
 from lake.store.view import view
@@ -34,11 +34,15 @@ RESTORE: Final = (
 
 def put_aside(path: Address) -> None:
     """Takes the newest commit of the table at `path` away if it was cut short: the next one takes its number."""
-    version = torn.torn(path)
+    version = truncated_commit.truncated_version(path)
     if version is not None:
         # Where the past was ended at that version, its checkpoint holds all that there is.
-        begins = version > 0 and torn.has_checkpoint(path, version) and delta.open_table(path, version - 1) is None
-        torn.set_aside(path, version, empty=begins)
+        begins = (
+            version > 0
+            and truncated_commit.has_checkpoint(path, version)
+            and delta.open_table(path, version - 1) is None
+        )
+        truncated_commit.set_aside(path, version, empty=begins)
 
 
 def clear_above(settings: Settings, stream: str, batch: int) -> None:
@@ -93,7 +97,7 @@ def last_void(settings: Settings) -> int:
 def has_void(settings: Settings, number: int) -> bool:
     """Whether a void or an erasure has `number`: not where damage has taken it."""
     books = (Warehouse(settings).book(name) for name in ("voids", "erasures"))
-    return any(small.rows(book.path, "SELECT 1 FROM t WHERE number = $1 LIMIT 1", number) for book in books)
+    return any(duckdb_tables.rows(book.path, "SELECT 1 FROM t WHERE number = $1 LIMIT 1", number) for book in books)
 
 
 def last_edition(settings: Settings) -> int:
@@ -198,5 +202,5 @@ def _data(location: Location) -> Mapping[str, Any]:
 
 def _greatest(settings: Settings, book: str, column: str, where: str = "true", *parameters: Any) -> int:
     query = f"SELECT max({column}) AS n FROM t WHERE {where}"
-    rows = small.rows(Warehouse(settings).book(book).path, query, *parameters)
+    rows = duckdb_tables.rows(Warehouse(settings).book(book).path, query, *parameters)
     return max((row["n"] or 0 for row in rows), default=0)

@@ -20,9 +20,9 @@ from lake import cost
 from lake.errors import StorageError
 from lake.quoting import DUCKDB, SPARK, quoted
 from lake.session import hand_over
-from lake.store import cold, delta
+from lake.store import archive_tier, delta
 from lake.store.delta import missing, opened
-from lake.store.small import FILE, connection, reading, selected
+from lake.store.duckdb_tables import FILE, connection, open_files, query_files
 from lake.store.storage import Address
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Scan:
             files, _, few = self._files(table)
             if few:
                 return to_frame(spark, self._read(table, files))
-            return cold.frame(spark, self.path, table, self.bounds.get("_batch")).where(self._where())
+            return archive_tier.frame(spark, self.path, table, self.bounds.get("_batch")).where(self._where())
 
     def near(self, spark: SparkSession, keys: pa.Table, only: Collection[str] | None = None) -> DataFrame:
         """At least the rows that equal one of `keys`, nulls included: where those are few, no others.
@@ -119,13 +119,13 @@ class Scan:
             listed = self._listed(table, told=lambda stats: can_be if {least, most, nulls} <= {*stats} else "true")
             files = [file for file, late in listed if late]
             where = f"{self._where(DUCKDB)} AND {TIME} < {WATERMARK} - {behind}"
-            counted = selected(self.path, table, files, f"SELECT count(*) AS late FROM t WHERE {where}")
+            counted = query_files(self.path, table, files, f"SELECT count(*) AS late FROM t WHERE {where}")
             return sum(row["late"] for row in counted)
 
     def select(self, query: str) -> list[dict[str, Any]]:
         """The rows of a DuckDB `query` over all rows of the `files`, which it calls `t`."""
         with opened(self.path, self.version) as table:
-            return selected(self.path, table, self._files(table)[0], query)
+            return query_files(self.path, table, self._files(table)[0], query)
 
     @contextmanager
     def registered(
@@ -139,7 +139,7 @@ class Scan:
         with opened(self.path, self.version) as table, ExitStack() as stack:
             files, stored = self._files(table)[0], arrow_schema(table).names
             if files:
-                _, stored = stack.enter_context(reading(self.path, table, files, on=con, name=files_of))
+                _, stored = stack.enter_context(open_files(self.path, table, files, on=con, name=files_of))
             else:
                 con.register(files_of, arrow_schema(table).empty_table())
             wanted = _picked(dict.fromkeys(columns), stored)
@@ -174,7 +174,7 @@ class Scan:
             sought = keys if matching and match == equal else None
             files, rows, _ = self._files(table, sought)
             if sought is not None and rows > cost.SOUGHT_ROWS and len(files) > 1:
-                with reading(self.path, table, files, by_file=True) as (con, _):
+                with open_files(self.path, table, files, by_file=True) as (con, _):
                     con.register("k", sought)
                     having = con.sql(f"SELECT DISTINCT {FILE} FROM t WHERE {self._where(DUCKDB)} AND {test}").fetchall()
                 files = sorted(file for (file,) in having)
@@ -225,7 +225,7 @@ class Scan:
         """
         listed: list[tuple[Any, ...]] = []
         few = keys if keys is not None and keys.num_rows <= cost.PRUNED_KEYS else None
-        with cold.whole(self.path, table, self.bounds.get("_batch")) as tables, connection() as con:
+        with archive_tier.opened_parts(self.path, table, self.bounds.get("_batch")) as tables, connection() as con:
             if few is not None:
                 con.register("k", few)
             for path, each in tables:
@@ -284,7 +284,7 @@ def read(  # noqa: PLR0913 which rows of which files
     """
     if not files:
         return schema.empty_table()
-    with reading(path, table, files) as (con, stored_columns):
+    with open_files(path, table, files) as (con, stored_columns):
         if keys is not None:
             con.register("k", keys)
         wanted = _picked(schema.names, [name for name in stored_columns if only is None or name in only])

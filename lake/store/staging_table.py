@@ -24,7 +24,7 @@ from lake.quoting import SPARK, quoted
 from lake.store import delta
 from lake.store.storage import Address
 from lake.store.table_log import TableState
-from lake.store.torn import commit_file
+from lake.store.truncated_commit import commit_file
 
 Action = Mapping[str, Mapping[str, Any]]
 """A Delta action: its fields, by its name."""

@@ -13,7 +13,7 @@ from deltalake import Field, Schema
 from lake.config import Settings
 from lake.quoting import SPARK, quoted
 from lake.session import raise_if_gone
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.delta import Position
 from lake.store.feed import SIGNED, feed
 from lake.store.keys import open_store
@@ -185,7 +185,7 @@ class Table:
 
         if self.changed(after=after, upto=upto) > self.settings.small_diff_rows:
             return self._changes_by_spark(spark, after, upto)
-        with delta.opened(self.path, upto) as table, small.connection() as con:
+        with delta.opened(self.path, upto) as table, duckdb_tables.connection() as con:
             visible = [field for field in arrow_schema(table) if not field.name.startswith("_")]
             columns = ", ".join(quoted(field.name) for field in visible)
             try:

@@ -18,17 +18,17 @@ from lake.store.storage import Address
 
 
 @dataclass
-class View:
+class KnownTables:
     """Tables looked up, by their URLs, and the names in listed folders of tables, by the folders' URLs."""
 
     tables: set[str] = field(default_factory=set)
     folders: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
-_current: Final[ContextVar[View | None]] = ContextVar("_current", default=None)
+_current: Final[ContextVar[KnownTables | None]] = ContextVar("_current", default=None)
 leased: Final[dict[str, int]] = {}
 """How often this process holds the lease of a table, by the table's URL."""
-_leased_view: Final = View()
+_leased_view: Final = KnownTables()
 """What is known of leased tables, also outside of a view."""
 
 
@@ -41,7 +41,7 @@ def view() -> Iterator[None]:
     if _current.get() is not None:
         yield
         return
-    token = _current.set(View())
+    token = _current.set(KnownTables())
     try:
         yield
     finally:

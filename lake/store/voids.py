@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.quoting import DUCKDB, SPARK, literal
-from lake.store.book import Book
+from lake.store.ledger_table import LedgerTable
 from lake.store.recovery import last_void
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-VOIDS: Final = Book(
+VOIDS: Final = LedgerTable(
     "voids",
     {
         "number": "BIGINT",
@@ -32,7 +32,7 @@ VOIDS: Final = Book(
     },
     durable=True,
 )
-ERASURES: Final = Book(
+ERASURES: Final = LedgerTable(
     "erasures",
     {
         "action": "VARCHAR",

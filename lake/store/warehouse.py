@@ -80,7 +80,7 @@ class Warehouse:
 
     @property
     def cold(self) -> Address | None:
-        """Where the batches of logs are archived, see lake.store.cold; None where no setting says so."""
+        """Where the batches of logs are archived, see lake.store.archive_tier; None where no setting says so."""
         return self.root.at(self.settings.cold_name) if self.settings.cold_name else None
 
     def log(self, stream: str) -> Location:

@@ -15,8 +15,8 @@ from lake.declaration import Declaration, Input
 from lake.evaluation.inputs import Inputs
 from lake.kinds.columns import SIGN, TIME
 from lake.quoting import quoted
+from lake.store.duckdb_tables import connection
 from lake.store.scan import Span, distinct, to_frame
-from lake.store.small import connection
 from lake.store.table_head import CHANGE, TableHead
 from lake.store.tables import Table
 

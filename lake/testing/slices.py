@@ -19,7 +19,7 @@ from lake.errors import DeclarationError
 from lake.ingest import file_facts, landing
 from lake.ingest.delivery import Acceptance, Closing
 from lake.ingest.files import File, mark_of
-from lake.store import delta, quarantine, small
+from lake.store import delta, duckdb_tables, quarantine
 from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.warehouse import Warehouse
@@ -120,7 +120,7 @@ def landed_stream(settings: Settings, contract: Contract) -> LandedStream:
                 what = f"{mark[0]}, of which batch {head.batch} of {stream} was made, is missing: it cannot be sliced"
                 raise DeclarationError(what, fix=SINGLE)
             pieces += _pieces(file, cut=file.name not in broken and not file_facts.fields_of(contract))
-    again = small.rows(Warehouse(settings).redeliveries(stream).path, "SELECT source FROM t")
+    again = duckdb_tables.rows(Warehouse(settings).redeliveries(stream).path, "SELECT source FROM t")
     refused = {row.source for row in rejected} | {row["source"] for row in again}
     kept = [piece for piece in pieces if piece.source not in ahead]
     return LandedStream(

@@ -204,7 +204,7 @@ from lake import alerts
 from lake.config import load_settings
 from lake.sinks.alerts import declared_alerts
 from lake.sinks.webhook.receiver import Receiver
-from lake.store.book import Book
+from lake.store.ledger_table import Book
 owner, name = {"told": (Receiver, "tell"), "noted": (Book, "append")}[sys.argv[2]]
 own = getattr(owner, name)
 left = int(sys.argv[3])

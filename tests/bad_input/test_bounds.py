@@ -13,7 +13,7 @@ from lake import cli
 from lake.config import Settings, load_settings
 from lake.ingest.replay import waiting
 from lake.records.decompression import line_bytes
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
 from tests.bad_input import hostile
@@ -65,7 +65,9 @@ def test_what_would_cost_too_much_is_refused_with_its_reason(landed: tuple[Setti
     for stream in ("hostile", "changes"):
         taken = {
             row["_source"]
-            for row in small.rows(Warehouse(settings).log(stream).path, "SELECT _source FROM t WHERE _bucket >= 0")
+            for row in duckdb_tables.rows(
+                Warehouse(settings).log(stream).path, "SELECT _source FROM t WHERE _bucket >= 0"
+            )
         }
         refused = {row.source: row for row in waiting(settings, [stream])}
         for line, (what, _) in enumerate(hostile.records(SIZE), 1):

@@ -20,11 +20,11 @@ import pytest
 from lake import cli
 from lake.config import Settings
 from lake.errors import Unavailable
-from lake.store import keys, quarantine, small
-from lake.store.cold import Part
+from lake.store import duckdb_tables, keys, quarantine
+from lake.store.archive_tier import ArchivedPart
 from lake.store.ledger import runs
-from lake.store.upkeep import cold_parts
-from lake.store.upkeep.cold_parts import Writer
+from lake.store.upkeep import archive_parts
+from lake.store.upkeep.archive_parts import PartWriter
 from lake.store.warehouse import Warehouse
 from tests.judgements import record_check
 from tests.warehouse import published
@@ -160,7 +160,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         outcome="passed",
         results=[],
     )
-    small.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, [(1, 1, "type", "", "x", "f:1", AT)])
+    duckdb_tables.append(
+        Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, [(1, 1, "type", "", "x", "f:1", AT)]
+    )
     archive_first_batch(settings)
     keys.open_store(settings, make=True)
     for name in FILES[2:]:
@@ -173,10 +175,10 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def archive_first_batch(settings: Settings) -> None:
     """Has it below the warehouse, as a copy has it, so that it is there wherever the folder is copied to."""
-    log, writer = Warehouse(settings).log("orders"), Writer(lambda: no_session(None), ["_offset"])
-    part = Part(1, 1, "cold/orders/first", 1, 2)
+    log, writer = Warehouse(settings).log("orders"), PartWriter(lambda: no_session(None), ["_offset"])
+    part = ArchivedPart(1, 1, "cold/orders/first", 1, 2)
     writer.write(log.path, (1, 1), part.path(log.path))
-    cold_parts.commit(log, [part], writer)
+    archive_parts.commit(log, [part], writer)
 
 
 def no_session(_: object) -> NoReturn:

@@ -19,7 +19,7 @@ from lake import cli, cost
 from lake.config import Settings, load_settings
 from lake.ingest import fsck as log_run
 from lake.ingest.replay import FIXES, waiting
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.store.quarantine import Rejected
 from lake.store.warehouse import Warehouse
@@ -142,7 +142,7 @@ def take_in(folder: Path, area: str, contract: Mapping[str, Any], spark: SparkSe
         patch.setattr(sys, "argv", ["lake", "ingest", "--project", str(folder)])
         code = cli._run()
     settings = load_settings(folder)
-    places = small.rows(Warehouse(settings).log(stream).path, "SELECT _source FROM t WHERE _bucket >= 0")
+    places = duckdb_tables.rows(Warehouse(settings).log(stream).path, "SELECT _source FROM t WHERE _bucket >= 0")
     accepted = Counter(row["_source"].rpartition(":")[0] for row in places)
     return Landed(settings, files, bytes_, code, [*waiting(settings)], accepted)
 

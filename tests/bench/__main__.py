@@ -28,7 +28,7 @@ from lake.project import Project, load
 from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.session import start
-from lake.store.small import connection
+from lake.store.duckdb_tables import connection
 from tests.bench.handwritten import DUCKDB, Lake
 from tests.bench.part import part
 from tests.bench.times import Times, heading, line

@@ -19,7 +19,7 @@ from lake.evaluation.rows import Rows
 from lake.project import Project
 from lake.publish.cut import cut
 from lake.publish.publish import publish
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.table_head import CHANGE
@@ -66,7 +66,7 @@ def _same_again(project: Project, declaration: Declaration) -> pa.Table:
 
 def _append(project: Project, stream: str, batch: pa.Table) -> pa.Table:
     """Commits the batch that follows `batch`, and returns it."""
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         con.register("batch", batch)
         rows = con.sql(NEXT_BATCH).to_arrow_table().cast(batch.schema)
     log = Log(project.settings, stream)

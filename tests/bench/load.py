@@ -24,7 +24,7 @@ from typing import Final
 
 from lake.config import Settings
 from lake.ingest.ingest import behind
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
@@ -81,7 +81,7 @@ class Producer:
 
     def _land(self, folder: Path) -> None:
         part = folder / f"{self.landed:08}.part"
-        with small.connection() as con:
+        with duckdb_tables.connection() as con:
             con.execute(READINGS.format(first=self.landed * self.size, count=self.size, meters=METERS, file=part))
         part.rename(part.with_suffix(".jsonl"))
         self.landed += 1

@@ -31,7 +31,7 @@ from lake.config import Settings, SparkSettings
 from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
 from lake.session import start
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.ledger.editions import latest_edition
 from lake.store.warehouse import Warehouse
 from tests.bench import following
@@ -276,7 +276,7 @@ def has(settings: Settings, number: int) -> bool:
         return False
     table = edition.tables[f"{STREAM}_now"]
     path = Warehouse(settings).root / table.path
-    return bool(small.rows(path, f"SELECT 1 FROM t WHERE number = {number}", version=table.version))
+    return bool(duckdb_tables.rows(path, f"SELECT 1 FROM t WHERE number = {number}", version=table.version))
 
 
 if __name__ == "__main__":

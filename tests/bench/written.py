@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.config import Settings
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.delta import Position
 from lake.store.ledger import contract_versions
 from lake.store.log import Log, LogHead
@@ -78,7 +78,7 @@ class Written:
         of, log = contract(STREAM), Log(self.settings, STREAM)
         contract_versions.register(self.settings, of)
         head, names = log.head(), [f"M{number}" for number in range(self.meters)]
-        with small.connection() as con:
+        with duckdb_tables.connection() as con:
             con.register("known", pa.table({"meter": names, "_bucket": [bucket(name, of.buckets) for name in names]}))
             con.execute("CREATE TEMP TABLE meters AS SELECT substr(meter, 2)::UBIGINT AS m, * FROM known")
             for _ in range(days):

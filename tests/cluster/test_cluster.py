@@ -16,7 +16,7 @@ import pytest
 from lake.config import Settings, load_settings
 from lake.scaffold import init
 from lake.store.ledger.editions import latest_edition
-from lake.store.put_up import FOLDER
+from lake.store.staging_upload import FOLDER
 from lake.store.warehouse import Warehouse
 from tests.servers.airflow import Airflow
 from tests.servers.cluster import Cluster

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from lake.erasure.audit import search_files
 from lake.scaffold import TEMPLATE, init
-from lake.store import cold, erasures, small
+from lake.store import archive_tier, duckdb_tables, erasures
 from lake.store.keys import open_store
 from lake.store.ledger.cuts import latest_cut
 from lake.store.ledger.editions import current_edition, kept_editions
@@ -124,7 +124,7 @@ class Shop:
     def batch(self) -> int:
         """A batch of the log that is not archived, if there is one."""
         log = Log(self.lakehouse.settings, "orders")
-        archived = max((part.through for part in cold.parts_of(log.path)), default=0)
+        archived = max((part.through for part in archive_tier.parts_of(log.path)), default=0)
         last = log.head().batch
         return self.chance.randrange(min(archived + 1, last), last + 1)
 
@@ -209,7 +209,7 @@ class Shop:
 
     def quarantine_faults(self) -> Iterator[str]:
         """Where quarantine has what was no order more or less often than it came."""
-        rows = small.rows(Warehouse(self.lakehouse.settings).quarantine("orders").path, "SELECT raw FROM t")
+        rows = duckdb_tables.rows(Warehouse(self.lakehouse.settings).quarantine("orders").path, "SELECT raw FROM t")
         found = Counter(row["raw"] for row in rows if row["raw"] in self.refused)
         if found != self.refused:
             yield f"quarantine has {found}, wanted {self.refused}"

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from lake.ingest.replay import waiting
 from lake.sources.http_files import GroupWriter, IntakeFolder
-from lake.store import side_tables, small, voids
+from lake.store import duckdb_tables, rejected_and_duplicates, voids
 from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
@@ -88,7 +88,9 @@ def shop(folder: Path, settings: str = "", toml: str = "") -> Lakehouse:
 def numbers(house: Lakehouse) -> list[int]:
     """Those in the log."""
     path = Log(house.settings, "orders").path
-    return [row["number"] for row in small.rows(path, "SELECT number FROM t WHERE _bucket >= 0 ORDER BY number")]
+    return [
+        row["number"] for row in duckdb_tables.rows(path, "SELECT number FROM t WHERE _bucket >= 0 ORDER BY number")
+    ]
 
 
 def after_cut(traced: Recorded, house: Lakehouse, kill: Kill, **environment: Any) -> tuple[Lakehouse, Disk]:
@@ -128,7 +130,7 @@ def test_an_archived_file_is_in_the_log_and_an_edition_in_its_tables_after_a_pow
     assert not [*after.home.rglob("000001.jsonl")]
     assert numbers(after) == [1]
     assert [json.loads(row.raw) for row in waiting(after.settings)] == [{"number": "?"}]
-    assert side_tables.counts(Warehouse(after.settings).redeliveries("orders"), upto=1) == {1: 1}
+    assert rejected_and_duplicates.counts(Warehouse(after.settings).redeliveries("orders"), upto=1) == {1: 1}
     disk = Disk.of(after.home)
     assert traced.commands.lake("run", at=after).code == 0
     lacking = disk.follow(traced.trace).lacking()

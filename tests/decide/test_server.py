@@ -20,7 +20,7 @@ from lake.errors import Unavailable
 from lake.ingest.void import void
 from lake.read.wait import parse_tokens
 from lake.sources.http_files import GENERATION
-from lake.store import small
+from lake.store import duckdb_tables
 from tests import intake
 from tests.decide.accounts import accounts
 from tests.decide.bank import Bank
@@ -266,7 +266,9 @@ def test_receipts_and_places_are_never_given_twice_when_the_folder_is_recreated(
             tokens[-1].append(teller.ask((2, "1.00"), query="").json()["token"])  # is lost with the folder
         shutil.rmtree(bank.source.declared.folder.path.parent)
     assert tokens == [[f"entries@web:{g * GENERATION + n}:0" for n in (1, 2, 3)] for g in range(3)]
-    sources = [row["_source"] for row in small.rows(bank.log.path, "SELECT _source FROM t ORDER BY _batch, _arrival")]
+    sources = [
+        row["_source"] for row in duckdb_tables.rows(bank.log.path, "SELECT _source FROM t ORDER BY _batch, _arrival")
+    ]
     assert [f"entries@{source}" for source in sources] == [token for group in tokens for token in group[:2]]
     for batch, (first, second, lost) in enumerate(tokens, 1):
         assert [str(token) for token in parse_tokens(bank.settings, [first, second, lost])] == [

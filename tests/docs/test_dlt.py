@@ -18,7 +18,7 @@ from lake.config import Settings
 from lake.ingest import landing
 from lake.ingest.files import fault_of
 from lake.pipeline import run
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from tests.docs.pages import DOCS
 from tests.servers import needed
@@ -69,7 +69,7 @@ def test_what_dlt_lands_is_ingested_and_what_comes_again_is_a_duplicate(shop: Se
     load(shop)
     streams = run(shop, lambda: spark, lambda _: None).streams["orders"]
     assert (streams.read, streams.accepted, streams.quarantined) == (2, 2, 0)
-    rows = small.rows(Log(shop, "orders").path, "SELECT * FROM t ORDER BY order_id")
+    rows = duckdb_tables.rows(Log(shop, "orders").path, "SELECT * FROM t ORDER BY order_id")
     assert [(row["order_id"], str(row["amount"])) for row in rows] == [(1, "19.90"), (2, "5.00")]
     assert [row["_extra"] for row in rows] == [None, None]
     assert all(row["dlt_id"] and row["dlt_load_id"] for row in rows)

@@ -26,7 +26,7 @@ from lake.ingest.fsck import check
 from lake.maintenance import Policy, maintain
 from lake.publish.cut import pick_cut
 from lake.read.sql import reader
-from lake.store import cold, delta
+from lake.store import archive_tier, delta
 from lake.store.log import Log
 from lake.store.upkeep import compaction
 from lake.testing import Lakehouse
@@ -45,7 +45,7 @@ def quiet(_: object) -> None:
 
 def archived(lakehouse: Lakehouse, stream: str, through: int) -> None:
     archive(lakehouse.settings, lambda: lakehouse.spark, stream, through, dry_run=False, tell=quiet)
-    assert cold.parts_of(Log(lakehouse.settings, stream).path)[-1].through >= through
+    assert archive_tier.parts_of(Log(lakehouse.settings, stream).path)[-1].through >= through
 
 
 def with_cold(lakehouse: Lakehouse, **more: Any) -> Lakehouse:

@@ -24,7 +24,7 @@ from lake.engine import incremental
 from lake.engine.verify import verify_all
 from lake.evaluation import affected_keys
 from lake.ingest.deduplication import Search
-from lake.store import quarantine, small
+from lake.store import duckdb_tables, quarantine
 from lake.store.log import Log
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse
@@ -154,7 +154,7 @@ def made(folder: Path, tables: tuple[str, ...]) -> Lakehouse:
 
 def beside(lake: Lakehouse) -> tuple[Any, ...]:
     """What stands beside the log of orders, and how it is numbered."""
-    again = small.rows(Warehouse(lake.settings).redeliveries("purchase").path, "SELECT * FROM t ORDER BY ALL")
+    again = duckdb_tables.rows(Warehouse(lake.settings).redeliveries("purchase").path, "SELECT * FROM t ORDER BY ALL")
     rejected = [replace(row, ingested_at=BEGAN) for row in quarantine.rejected(lake.settings, "purchase", upto=9)]
     return again, rejected, [(head.offsets, head.counts) for head in Log(lake.settings, "purchase").heads()]
 

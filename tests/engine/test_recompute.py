@@ -23,9 +23,9 @@ from lake.errors import DeclarationError, QualityError
 from lake.evaluation.inputs import Inputs
 from lake.ingest.ingest import ingest
 from lake.publish import deploy as deploying
+from lake.publish.blocked_groups import tables_by_group
 from lake.publish.cut import cut, pick_cut
 from lake.publish.deploy import deploy
-from lake.publish.held import by_groups
 from lake.publish.publish import publish
 from lake.publish.retention import retired
 from lake.read.sql import reader
@@ -180,7 +180,7 @@ def test_a_deploy_follows_what_is_published_while_it_checks(shop: Lakehouse, mon
         now = cut(live)
         advance_all(Inputs(lambda: shop.spark, live, now), tell=lambda _: None)
         assert publish(live, now, lambda: shop.spark, print).cut == 2
-        return by_groups(*arguments, **options)
+        return tables_by_group(*arguments, **options)
 
     monkeypatch.setattr(deploying, "by_groups", meanwhile)
     edition, _ = deployed(changed)

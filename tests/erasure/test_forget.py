@@ -41,7 +41,7 @@ from lake.maintenance import Policy, maintain
 from lake.pipeline import catch_up
 from lake.publish.cut import cut, pick_cut
 from lake.read.sql import reader
-from lake.store import erasures, quarantine, small
+from lake.store import duckdb_tables, erasures, quarantine
 from lake.store.keys import KeyStore, open_store
 from lake.store.keys.file import secret_file
 from lake.store.ledger.editions import kept_editions
@@ -91,7 +91,7 @@ def verdicts(shop: Lakehouse) -> set[str]:
 
 
 def stored(shop: Lakehouse) -> list[dict[str, Any]]:
-    return small.rows(
+    return duckdb_tables.rows(
         Warehouse(shop.settings).log("orders").path, "SELECT * FROM t WHERE _bucket >= 0 ORDER BY order_id"
     )
 

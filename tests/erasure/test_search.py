@@ -28,7 +28,7 @@ from lake.ingest.append import BatchCounts
 from lake.ingest.delivery import Replayed
 from lake.ingest.personal import BLANKED
 from lake.ingest.replay import replay
-from lake.store import delta, quarantine, small
+from lake.store import delta, duckdb_tables, quarantine
 from lake.store.log import Log, LogHead
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
@@ -47,7 +47,7 @@ def orders() -> Contract:
 
 def refused(settings: Settings, *records: str, source: str = "orders/1.jsonl") -> None:
     rows = [(1, n, "wrong type", "amount", raw, f"{source}:{n}", NOW) for n, raw in enumerate(records, 1)]
-    small.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
+    duckdb_tables.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
 
 
 TOLD = [
@@ -134,7 +134,7 @@ def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, m
     shutil.copytree(SCHEMA.parents[1], tmp_path / "shop")
     settings, raw = load_settings(tmp_path / "shop"), '{"customer":"margaret hamilton"}'
     row = (0, 1, "wrong type", "amount", raw, "orders/1.jsonl:1", NOW)
-    small.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, [row])
+    duckdb_tables.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, [row])
     come: list[str] = []
 
     def append(
@@ -155,7 +155,7 @@ def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, m
 
 def test_a_record_without_a_text_tells_of_nobody(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
-    small.append(
+    duckdb_tables.append(
         Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, [(1, 1, "oversized", None, None, "f:1", NOW)]
     )
     assert search.quarantined_records(settings, orders, "ada lovelace", {"ada lovelace"}) == []
@@ -165,18 +165,18 @@ def test_a_record_without_a_text_tells_of_nobody(tmp_path: Path, orders: Contrac
 def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
     path = Warehouse(settings).quarantine("orders").path
-    small.append(path, quarantine.SCHEMA, [])
+    duckdb_tables.append(path, quarantine.SCHEMA, [])
     insert = (
         f"SELECT 1, i::INTEGER, 'x', '', '{json.dumps({'customer': 'ada'})}', 'f:' || i, now() FROM range(50000) t(i)"
     )
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         con.execute(f"CREATE TEMP TABLE t ({quarantine.SCHEMA})")
         con.execute(f"INSERT INTO t {insert}")
         write_deltalake(str(path), con.table("t").to_arrow_table(), mode="append")
     before = delta.version(path)
     forget._blank(settings, "orders", search.quarantined_records(settings, orders, "ada", {"ada"}))
     assert delta.version(path) == before + 1
-    assert small.rows(path, "SELECT count(*) AS n FROM t WHERE raw = ''") == [{"n": 50_000}]
+    assert duckdb_tables.rows(path, "SELECT count(*) AS n FROM t WHERE raw = ''") == [{"n": 50_000}]
 
 
 @pytest.mark.parametrize(("subject", "raw"), [each for each in TOLD if len(each[0]) >= search.SHORTEST])
@@ -230,7 +230,7 @@ def test_the_proof_finds_a_value_in_rows_and_in_statistics_however_they_spell_it
 ) -> None:
     settings = Settings(project=tmp_path)
     path = Warehouse(settings).table("silver", "guest").path
-    small.append(path, f"{column} {kind}, who VARCHAR", [[value, "ada"]])
+    duckdb_tables.append(path, f"{column} {kind}, who VARCHAR", [[value, "ada"]])
     found = search_files(settings, {text}).found
     assert [Path(file).suffix for file in found] == [".json", ".parquet"]
 
@@ -249,7 +249,7 @@ def test_the_proof_finds_what_spark_keeps_of_a_long_text(tmp_path: Path, end: st
 )
 def test_the_proof_does_not_take_one_value_for_another(tmp_path: Path, other: Any) -> None:
     settings = Settings(project=tmp_path)
-    small.append(Warehouse(settings).table("silver", "guest").path, "v VARCHAR", [[other]])
+    duckdb_tables.append(Warehouse(settings).table("silver", "guest").path, "v VARCHAR", [[other]])
     assert search_files(settings, {"52310.10", "1990-05-01 12:30:00", LONG, "123.1"}).holds
 
 

@@ -16,7 +16,7 @@ from lake.errors import DeclarationError, QualityError
 from lake.gate.failures import warning_messages
 from lake.project import load
 from lake.publish.check import check
-from lake.publish.checked import at_cut
+from lake.publish.checked_tables import tables_at_cut
 from lake.scaffold import init
 from lake.store import delta
 from lake.store.ledger import checks, cuts
@@ -132,7 +132,7 @@ def test_a_table_behind_a_gate_that_stopped_is_not_to_be_advanced(shop: Settings
     assert text.count("where the event is wrong, lake void STREAM PLACE") == 2
     assert "lake advance" not in text
     with pytest.raises(DeclarationError) as told:
-        at_cut(load(shop), cuts.get_cut(shop, 2))
+        tables_at_cut(load(shop), cuts.get_cut(shop, 2))
     assert "lake advance" not in str(told.value)
     put(shop, "silver", "current_order", {"order_id": ["a"], "customer": ["x"], "amount": [1]}, cut=2)
     with pytest.raises(

@@ -25,7 +25,7 @@ from lake.quality.expectation_types import known_types, rule_of
 from lake.quality.row_conditions import ROW_CONDITIONS, expectation_columns
 from lake.quality.statistics import JUDGED_BY
 from lake.quality.suite import Expectation, read_suite
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.scan import Scan, to_frame
 from lake.store.storage import Address
 from tests.gate import oracle
@@ -200,7 +200,7 @@ def test_files_of_a_table_are_judged_alike(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), oracle.table(ROWS), mode="append")
     scan = Scan(Address(str(tmp_path)))
     cases = random.Random(1).sample(suitable(CASES), 60)
-    with small.connection() as con, scan.registered(con, "stored", scan.schema().names, "true"):
+    with duckdb_tables.connection() as con, scan.registered(con, "stored", scan.schema().names, "true"):
         rows = CheckedRows(con, "stored", expectation_columns(scan.schema(), None), ["id"])
         must_agree(cases, judge([*map(expectation, cases)], rows), ROWS)
 

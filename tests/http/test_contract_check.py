@@ -16,7 +16,7 @@ from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
 from lake.records.single_reader import SingleReader
 from lake.sources.http_files import GroupWriter, IntakeFolder
-from lake.store import quarantine, small
+from lake.store import duckdb_tables, quarantine
 from lake.store.log import Log
 from tests.records.test_single import BYTES, CONTRACTS, FACTS, MAKERS
 from tests.shop import declare, empty
@@ -72,7 +72,7 @@ def test_intake_refuses_what_the_log_refuses_with_the_same_reason_and_detail(
     ]
     assert not wrong, f"{len(wrong)}:\n" + "\n".join(wrong[:30])
     accepted = "SELECT count(*) AS n FROM t WHERE _refusal IS NULL"
-    assert sum(small.rows(Log(settings, name).path, accepted)[0]["n"] for name in contracts) > count / 3
+    assert sum(duckdb_tables.rows(Log(settings, name).path, accepted)[0]["n"] for name in contracts) > count / 3
     told = {reason for reason, _ in by_intake.values()}
     assert {"oversized", "unparseable", "missing field", "wrong type", "not in enum", "out of bounds"} <= told
     assert {"null event time", "unknown field"} | ({"null key"} if count == RECORDS else set()) <= told

@@ -15,7 +15,7 @@ from lake.http.editions import visible_groups
 from lake.ingest.ingest import ingest
 from lake.pipeline import run
 from lake.read.wait import parse_tokens, wait
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from tests import intake
 from tests.processes import PATIENCE, until
@@ -61,7 +61,9 @@ def test_what_was_posted_is_ingested_once_with_its_facts_and_its_token_waits_for
             wait(settings, [token], timeout=0)
         counts = ingest(settings, lambda: spark, load_contracts(settings), ["web"])["readings"]
         assert (counts.read, counts.accepted, counts.duplicates, counts.quarantined) == (5, 3, 1, 1)
-        rows = small.rows(Log(settings, "readings").path, "SELECT * FROM t WHERE _refusal IS NULL ORDER BY number")
+        rows = duckdb_tables.rows(
+            Log(settings, "readings").path, "SELECT * FROM t WHERE _refusal IS NULL ORDER BY number"
+        )
         assert [(row["key"], row["kind"], row["made_by"]) for row in rows] == [
             ("k1", "meter", None),
             ("k2", "meter", None),

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lake.config import Settings
 from lake.ingest.replay import waiting
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from tests.records.table import FORMS, MORE, PLAIN, Case
 
@@ -128,7 +128,7 @@ def differences(settings: Settings, table: Collection[Case], ways: Iterable[Way]
 def outcomes(settings: Settings, way: Way, names: Mapping[int, str]) -> dict[int, Outcome]:
     """Return what became of each record of a way, by its number."""
     found = {**way.refused}
-    for row in small.rows(Log(settings, way.stream).path, "SELECT * FROM t WHERE _bucket >= 0"):
+    for row in duckdb_tables.rows(Log(settings, way.stream).path, "SELECT * FROM t WHERE _bucket >= 0"):
         if way.has(row["_source"]):
             values = {name: row[name] for name in NAMES if row.get(name) is not None}
             found[row["id"]] = value_text(values.pop(names[row["id"]], None)), row["_extra"]

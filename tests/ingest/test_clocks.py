@@ -19,7 +19,7 @@ from lake.evaluation.analysis import analyse
 from lake.evaluation.inputs import Inputs
 from lake.ingest.fsck import check
 from lake.ingest.replay import waiting
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
 from lake.testing import Lakehouse
@@ -53,7 +53,7 @@ def record(device: str, taken: datetime, sent: datetime | None, received: dateti
 
 def times(house: Lakehouse) -> dict[str, Any]:
     query = "SELECT device, _time::TIMESTAMPTZ AS _time FROM t WHERE _bucket >= 0 ORDER BY device"
-    return {row["device"]: row["_time"] for row in small.rows(Log(house.settings, "reading").path, query)}
+    return {row["device"]: row["_time"] for row in duckdb_tables.rows(Log(house.settings, "reading").path, query)}
 
 
 def test_a_time_is_moved_by_what_the_receivers_clock_is_ahead_in_every_combination(

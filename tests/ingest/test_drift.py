@@ -14,7 +14,7 @@ import pytest
 from lake.contracts.contract import load_contract
 from lake.ingest.drift import Drift
 from lake.records.single_reader import RecordRejected, SingleReader
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.testing import Commands, Lakehouse
 from tests.shop import contract, declare, empty
@@ -95,7 +95,7 @@ def test_contract_refuses_unknown_and_missing_fields(tmp_path: Path, commands: C
         ("thing/3.csv", "file", "it has no column size"),
         ("thing/4.parquet", "file", "it has no column size, note, at"),
     }
-    ids = small.rows(Log(lakehouse.settings, "thing").path, "SELECT id FROM t WHERE id IS NOT NULL ORDER BY id")
+    ids = duckdb_tables.rows(Log(lakehouse.settings, "thing").path, "SELECT id FROM t WHERE id IS NOT NULL ORDER BY id")
     assert [row["id"] for row in ids] == [1, 5]
 
     single = SingleReader(load_contract(lakehouse.settings, "thing"), 1000)

@@ -14,7 +14,7 @@ from lake import cost
 from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import waiting
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.testing import Commands, Lakehouse
 from tests.shop import contract, declare, empty
@@ -100,7 +100,7 @@ def project(folder: Path, ways: Collection[str]) -> Lakehouse:
 
 def ids(lakehouse: Lakehouse) -> list[int]:
     path = Log(lakehouse.settings, "happened").path
-    return [row["id"] for row in small.rows(path, "SELECT id FROM t WHERE id IS NOT NULL ORDER BY id")]
+    return [row["id"] for row in duckdb_tables.rows(path, "SELECT id FROM t WHERE id IS NOT NULL ORDER BY id")]
 
 
 def test_ingest_rejects_records_on_which_an_expression_raises(tmp_path: Path, commands: Commands) -> None:

@@ -16,7 +16,7 @@ from lake.errors import LakeError
 from lake.ingest import landing
 from lake.ingest.files import File, in_range, mark_of, noted
 from lake.ingest.ingest import ingest
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.testing import Commands
 from tests.shop import contract, declare, empty
@@ -74,7 +74,7 @@ def test_file_of_a_time_beyond_64_bits_is_ingested_and_so_are_other_streams(
         done = commands.lake("ingest", at=lakehouse)
         assert done.code == 0, done.err
     query = "SELECT id FROM t WHERE id IS NOT NULL ORDER BY id"
-    found = {stream: small.rows(Log(lakehouse.settings, stream).path, query) for stream in ("aa", "zz")}
+    found = {stream: duckdb_tables.rows(Log(lakehouse.settings, stream).path, query) for stream in ("aa", "zz")}
     assert {stream: [row["id"] for row in rows] for stream, rows in found.items()} == {"aa": [0, 1], "zz": [2]}
 
 

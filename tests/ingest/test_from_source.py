@@ -26,7 +26,7 @@ from lake.project import load
 from lake.publish.cut import cut
 from lake.sources import declared, spool
 from lake.sources.describe import describe, position
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.ledger.cuts import record_cut
 from lake.store.ledger.editions import current_edition
 from lake.store.log import Log, LogHead
@@ -78,7 +78,7 @@ def logged(house: Lakehouse) -> dict[str, list[tuple[Any, ...]]]:
     """What is in the logs, in their order, but for batches."""
     query = "SELECT transfer, account, pence, who, _source FROM t WHERE _bucket >= 0 ORDER BY _batch, _arrival"
     return {
-        stream: [tuple(row.values()) for row in small.rows(Log(house.settings, stream).path, query)]
+        stream: [tuple(row.values()) for row in duckdb_tables.rows(Log(house.settings, stream).path, query)]
         for stream in STREAMS
     }
 
@@ -187,7 +187,7 @@ def whole_or_not(house: Lakehouse) -> None:
     sides = {}
     for stream in STREAMS:
         query = "SELECT transfer FROM t WHERE _bucket >= 0 AND _batch <= $1"
-        rows = small.rows(Log(house.settings, stream).path, query, batches[stream])
+        rows = duckdb_tables.rows(Log(house.settings, stream).path, query, batches[stream])
         sides[stream] = sorted(row["transfer"] for row in rows)
     assert sides["credits"] == sides["debits"]
 

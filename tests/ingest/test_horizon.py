@@ -28,10 +28,10 @@ from lake.report.render import as_data, as_text
 from lake.report.status import status
 from lake.sources.declared import DeclaredSource
 from lake.sources.source import Lag, Source
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.log import Log
 from lake.store.table_logs import forget_all
-from lake.store.torn import commit_file
+from lake.store.truncated_commit import commit_file
 from lake.testing import Commands, Kill, Lakehouse
 from tests.checks import no_spark
 from tests.laws.models.horizon import Model, Told
@@ -149,7 +149,9 @@ def take(house: Lakehouse, now: datetime) -> None:
 def event(house: Lakehouse, chance: random.Random, voided: set[int]) -> tuple[int, str] | None:
     """The number and the place of an event that was not voided yet."""
     query = "SELECT number, _batch, _bucket, _offset FROM t ORDER BY ALL"
-    rows = [row for row in small.rows(Log(house.settings, "reading").path, query) if row["number"] not in voided]
+    rows = [
+        row for row in duckdb_tables.rows(Log(house.settings, "reading").path, query) if row["number"] not in voided
+    ]
     row = chance.choice(rows) if rows else None
     return (row["number"], f"{row['_batch']}:{row['_bucket']}:{row['_offset']}") if row else None
 
@@ -160,7 +162,7 @@ def windows(house: Lakehouse) -> dict[tuple[str, datetime], tuple[int, bool]]:
 
 def watermarks(house: Lakehouse) -> dict[int, datetime | None]:
     query = "SELECT DISTINCT _batch, _watermark::TIMESTAMPTZ AS at FROM t ORDER BY _batch"
-    return {row["_batch"]: row["at"] for row in small.rows(Log(house.settings, "reading").path, query)}
+    return {row["_batch"]: row["at"] for row in duckdb_tables.rows(Log(house.settings, "reading").path, query)}
 
 
 def horizon_of(house: Lakehouse) -> Horizon:

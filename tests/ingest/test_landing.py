@@ -26,7 +26,7 @@ from lake.ingest import landing
 from lake.ingest.append import append, append_files, keep_stdin
 from lake.ingest.delivery import Files
 from lake.ingest.files import fault_of
-from lake.store import quarantine, small
+from lake.store import duckdb_tables, quarantine
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
 from tests.store.events import NOW, READING, Land, declare, events, reading, take
@@ -148,7 +148,9 @@ def test_a_batch_is_bounded_and_a_changed_file_is_read_again(
     file = land("readings", "a.jsonl", reading("a"), reading("d"))
     counts = take(project, spark)
     assert (counts.batch, counts.read, counts.accepted, counts.duplicates) == (3, 2, 1, 1)
-    landed = small.rows(Warehouse(project).book("landed").path, "SELECT batch, name FROM t ORDER BY batch, name")
+    landed = duckdb_tables.rows(
+        Warehouse(project).book("landed").path, "SELECT batch, name FROM t ORDER BY batch, name"
+    )
     assert [(row["batch"], row["name"][9:10]) for row in landed] == [(1, "a"), (1, "b"), (2, "c"), (3, "a")]
 
     shutil.rmtree(Warehouse(project).book("landed").path.local)  # it is repaired from the log

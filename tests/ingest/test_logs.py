@@ -17,7 +17,7 @@ from lake.config import Settings
 from lake.contracts.reasons import Reason
 from lake.errors import ContractError, DeclarationError
 from lake.ingest.replay import FIXES
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.warehouse import Warehouse
 from tests.store.events import Land, declare, fields, reading
 
@@ -76,7 +76,7 @@ def test_a_session_of_commands(project: Settings, run: Run, land: Land, tmp_path
     first = json.loads(run("log", "readings", "--json").stdout)["batches"][-1]
     assert first["files"][0]["path"] == "readings/1.jsonl"
 
-    [row] = small.rows(
+    [row] = duckdb_tables.rows(
         Warehouse(project).log("readings").path, "SELECT _bucket AS bucket FROM t WHERE _batch = 1 AND _bucket >= 0"
     )
     script = NO_JVM % row["bucket"]
@@ -147,7 +147,7 @@ def test_a_quarantine_of_many_parts_is_replayed_part_by_part(
     left = json.loads(run("quarantine", "list", "--json").stdout)
     assert left == [row for row in listed if row["reason"] == "file" or '"x"' in row["raw"]]
     assert "the log is consistent" in run("log", "readings", "--check").stdout
-    meters = small.rows(
+    meters = duckdb_tables.rows(
         Warehouse(project).log("readings").path, "SELECT meter, count FROM t WHERE meter IS NOT NULL ORDER BY ALL"
     )
     assert [row["meter"] for row in meters] == sorted(f"m{i}-{n}" for i in range(3) for n in range(11) if n != 7)

@@ -21,7 +21,7 @@ from lake.ingest.files import Mark, noted
 from lake.project import Project, load
 from lake.publish.cut import cut
 from lake.scaffold import init
-from lake.store import delta, erasures, small, voids
+from lake.store import delta, duckdb_tables, erasures, voids
 from lake.store.delta import Position
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.cuts import Cut, get_cut, latest_cut
@@ -32,7 +32,7 @@ from lake.store.storage import Address
 from lake.store.table_head import TableHead
 from lake.store.table_logs import forget_all
 from lake.store.tables import FeedGap
-from lake.store.torn import commit_file
+from lake.store.truncated_commit import commit_file
 from lake.store.warehouse import Warehouse
 from tests.checks import no_spark, present
 from tests.judgements import record_check
@@ -62,7 +62,7 @@ def advanced(shop: Project, name: str, cut: int, **inputs: int) -> TableHead:
     homes = {each: each for each in inputs if each in shop.tables}
     with lease(shop.settings, table.lease):
         position = (table.position() or delta.start(table.app)).next(cut=cut, voids=0, inputs=inputs, homes=homes)
-        small.append(table.path, "order_id BIGINT", [[cut]], position)
+        duckdb_tables.append(table.path, "order_id BIGINT", [[cut]], position)
         return present(table.head())
 
 
@@ -92,7 +92,7 @@ def appended(shop: Project, batch: int, *marks: Mark) -> None:
     }
     with lease(shop.settings, "log.orders"):
         head = Log(shop.settings, "orders").head()
-        small.append(Warehouse(shop.settings).log("orders").path, "_batch BIGINT", [[batch]], head.next(**data))
+        duckdb_tables.append(Warehouse(shop.settings).log("orders").path, "_batch BIGINT", [[batch]], head.next(**data))
         landing.remember(Log(shop.settings, "orders"))
 
 

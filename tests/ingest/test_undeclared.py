@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.testing import Lakehouse
 from tests import shop
@@ -38,7 +38,7 @@ def counted(lakehouse: Lakehouse) -> tuple[int, int, int]:
 
 def ids(lakehouse: Lakehouse) -> list[str]:
     query = "SELECT _id FROM t ORDER BY _batch, _arrival"
-    return [row["_id"] for row in small.rows(Log(lakehouse.settings, "things").path, query)]
+    return [row["_id"] for row in duckdb_tables.rows(Log(lakehouse.settings, "things").path, query)]
 
 
 def test_records_that_differ_in_what_is_not_declared_are_several_events(spark: SparkSession, project: Settings) -> None:

@@ -17,7 +17,7 @@ from lake.engine.verify import verify
 from lake.errors import DeclarationError, LakeError, QualityError
 from lake.evaluation.inputs import Inputs
 from lake.publish.cut import pick_cut
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
 from lake.testing import Lakehouse
@@ -129,7 +129,7 @@ def test_what_was_voided_may_come_again_corrected(lakehouse: Lakehouse, lake: La
     assert pieces() == {"a": 1, "b": 2}
 
     query = "SELECT concat_ws(':', _batch, _bucket, _offset) AS place FROM t WHERE shop = 'b' ORDER BY _batch DESC"
-    place = small.rows(Log(lakehouse.settings, "sales").path, query)[0]["place"]
+    place = duckdb_tables.rows(Log(lakehouse.settings, "sales").path, query)[0]["place"]
     assert lake("void", "sales", place, "--reason", "there was none").exit_code == 0
     lakehouse.land("sales", corrected, wrong, corrected)
     assert counts() == {"read": 3, "accepted": 1, "duplicates": 2}, "as it was it stays void, whatever its number"

@@ -32,7 +32,7 @@ from lake.ingest.replay import waiting
 from lake.records.files import read_file
 from lake.records.raw_values import FileFault, TextRecords
 from lake.records.reader import RecordReader
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from tests import shop
 from tests.ingest.test_renames import lake
@@ -613,7 +613,7 @@ def landed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def events(settings: Settings, stream: str) -> list[Row]:
     """Return the fields of the events of a stream in their order, and `_extra` if it is not null."""
     path = Log(settings, stream).path
-    rows = small.rows(path, "SELECT * FROM t WHERE _bucket >= 0 ORDER BY _batch, _arrival")
+    rows = duckdb_tables.rows(path, "SELECT * FROM t WHERE _bucket >= 0 ORDER BY _batch, _arrival")
     return [
         {name: value for name, value in row.items() if name in CASES[stream].fields or (name == "_extra" and value)}
         for row in rows

@@ -19,8 +19,8 @@ from lake.explain.edition_diff import diff_editions
 from lake.explain.render import diff_data
 from lake.maintenance import Policy, maintain
 from lake.project import Project, load
+from lake.publish.blocked_groups import BlockedGroups
 from lake.publish.cut import pick_cut
-from lake.publish.held import Held
 from lake.publish.publish import publish
 from lake.read.database import write_database
 from lake.read.edition_check import verify_edition
@@ -28,7 +28,7 @@ from lake.read.sql import reader
 from lake.read.wait import wait
 from lake.report.render import as_data, as_text, failed_conditions
 from lake.report.status import status
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.editions import pin_edition
 from lake.store.log import Log
@@ -132,7 +132,9 @@ def move(project: Project, *names: str) -> None:
         log = Log(settings, stream)
         said: dict[str, Any] = {"offsets": {}, "watermark": None, "files": [], "contract": 1, "at": "", "content": {}}
         counts = {"read": 1, "accepted": 1, "duplicates": 0, "quarantined": 0, "control": 0}
-        small.append(Warehouse(settings).log(stream).path, "n BIGINT", [(1,)], log.head().next(**said, counts=counts))
+        duckdb_tables.append(
+            Warehouse(settings).log(stream).path, "n BIGINT", [(1,)], log.head().next(**said, counts=counts)
+        )
     batch = Log(settings, "sales").head().batch
     cut = cuts.record_cut(settings, {"sales": batch, "visits": batch}, 0).number
     for name in names or TABLES:
@@ -154,9 +156,9 @@ def let(settings: Settings, table: str = "sale") -> None:
     settings.path(f"quality/{table}.json").unlink(missing_ok=True)
 
 
-def published(project: Project, cut: int | None = None) -> tuple[editions.Edition, Held | None, list[str]]:
+def published(project: Project, cut: int | None = None) -> tuple[editions.Edition, BlockedGroups | None, list[str]]:
     """An edition, what of it is held, and what was said."""
-    lines, held = list[str](), list[Held]()
+    lines, held = list[str](), list[BlockedGroups]()
     project = load(project.settings)
     edition = publish(project, pick_cut(project, cut), spark_forbidden, lines.append, on_held=held.append)
     return edition, held[0] if held else None, lines
@@ -241,7 +243,7 @@ def test_without_groups_one_table_holds_all_and_the_book_says_no_cut_of_a_table(
         published(whole)
     let(whole.settings)
     published(whole)
-    book = small.rows(Warehouse(whole.settings).book("editions").path, "SELECT tables FROM t")
+    book = duckdb_tables.rows(Warehouse(whole.settings).book("editions").path, "SELECT tables FROM t")
     assert {field for row in book for entry in json.loads(row["tables"]).values() for field in entry} == {
         *("layer", "path", "version", "fingerprint", "rows", "content", "identity")
     }
@@ -376,7 +378,9 @@ def test_upkeep_keeps_what_a_held_group_has_and_a_pin_keeps_each_at_its_cut(shop
     for _ in range(2):
         pin_edition(settings, 3)
     assert at(editions.current_edition(settings)) == {"sale": 1, "customer_total": 1, "visit": 3, "overview": 1}
-    assert small.rows(Warehouse(settings).book("editions").path, "SELECT 1 FROM t WHERE action = 'pin'") == [{"1": 1}]
+    assert duckdb_tables.rows(Warehouse(settings).book("editions").path, "SELECT 1 FROM t WHERE action = 'pin'") == [
+        {"1": 1}
+    ]
 
 
 def test_the_commands_publish_what_they_may_and_exit_as_the_gate_does(shop: Project) -> None:

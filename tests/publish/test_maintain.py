@@ -17,7 +17,7 @@ from lake.ingest.fsck import check
 from lake.maintenance import Policy, maintain
 from lake.publish.cut import pick_cut
 from lake.read.sql import reader
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.log import Log
 from lake.store.storage import Address
 from lake.store.upkeep import compaction
@@ -115,7 +115,7 @@ def test_a_batch_packs_what_many_batches_left_in_small_files(shop: Lakehouse, mo
     had = files(path)
     monkeypatch.setattr(compaction, "CROWDED", 2)
     shop.land("orders", *lines, order(125)).run()
-    crowded = [part for part in compaction.parts(path) if part.crowded]
+    crowded = [part for part in compaction.file_groups(path) if part.crowded]
     assert (crowded, Log(settings, "orders").heads()[1:]) == ([], before)
     assert files(path) <= had
     assert files(quarantine) == 1
@@ -127,12 +127,12 @@ def test_a_batch_packs_what_many_batches_left_in_small_files(shop: Lakehouse, mo
 def test_a_log_whose_compaction_changed_rows_is_as_it_was(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, path = shop.settings, Warehouse(shop.settings).log("orders").path
     heads, count = Log(settings, "orders").heads(), "SELECT count(*) AS n FROM t"
-    before = files(path), small.rows(path, count)
+    before = files(path), duckdb_tables.rows(path, count)
     told = iter([(2, "1"), (1, "1")])
     monkeypatch.setattr(compaction, "SMALL_FILES", -1)
     monkeypatch.setattr(compaction, "fingerprint", lambda *_: next(told))
     with pytest.raises(LawError, match="changed rows and was undone"):
         maintain(shop.project, lambda: shop.spark, keeping(100), lambda _: None)
-    assert (files(path), small.rows(path, count)) == before
+    assert (files(path), duckdb_tables.rows(path, count)) == before
     assert Log(settings, "orders").heads() == heads
     assert check(settings, "orders") == []

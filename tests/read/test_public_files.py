@@ -16,7 +16,7 @@ from lake.errors import StorageError, Unavailable
 from lake.read.public_files import PublicFiles
 from lake.read.sql import EditionReader, reader
 from lake.store.ledger import editions
-from lake.store.upkeep import leftovers
+from lake.store.upkeep import temp_cleanup
 from lake.store.warehouse import Warehouse
 from tests.reading import append, publish, small
 from tests.warehouse import write
@@ -87,9 +87,9 @@ def test_a_copy_goes_when_no_kept_edition_has_its_version_and_nobody_was_given_i
 def test_what_a_server_has_left_goes_by_maintain_and_by_a_purge(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
     PublicFiles(settings).parts(reader(settings), "types")
-    assert leftovers.left_behind(settings, datetime.now(UTC) - timedelta(days=1)) == []
+    assert temp_cleanup.leftover_files(settings, datetime.now(UTC) - timedelta(days=1)) == []
     old(settings)
-    leftovers.clear(leftovers.left_behind(settings, datetime.now(UTC) - timedelta(days=1)))
+    temp_cleanup.delete(temp_cleanup.leftover_files(settings, datetime.now(UTC) - timedelta(days=1)))
     assert copies(settings) == []
 
 

@@ -15,7 +15,7 @@ from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, Unavailable
 from lake.read.wait import wait
 from lake.scaffold import TEMPLATE
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.ledger import cuts, editions
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
@@ -30,7 +30,7 @@ def settings(tmp_path: Path) -> Settings:
     for batch in (1, 2, 3):
         head = Log(settings, "orders").head()
         said: dict[str, Any] = {"offsets": {}, "watermark": None, "counts": {}, "files": [], "contract": 1, "at": ""}
-        small.append(Warehouse(settings).log("orders").path, "n BIGINT", [(batch,)], head.next(**said))
+        duckdb_tables.append(Warehouse(settings).log("orders").path, "n BIGINT", [(batch,)], head.next(**said))
     publish(settings, 2)
     return settings
 
@@ -78,7 +78,7 @@ def test_who_waits_in_vain_is_told_what_is_missing(settings: Settings) -> None:
 
 def test_before_the_first_edition_nothing_is_published(settings: Settings) -> None:
     bare = replace(settings, warehouse=settings.warehouse_path.parent / "other")
-    small.append(Warehouse(bare).log("orders").path, "n BIGINT", [], Log(settings, "orders").head().position)
+    duckdb_tables.append(Warehouse(bare).log("orders").path, "n BIGINT", [], Log(settings, "orders").head().position)
     with pytest.raises(Unavailable, match="nothing has been published yet; no cut has it yet"):
         wait(bare, ["orders@3"], timeout=0)
 

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from lake.config import Settings
 from lake.read.sql import reader
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.ledger import consumers, editions
 from lake.store.proof.fingerprints import of_arrow
 from lake.store.scan import Scan
@@ -61,7 +61,7 @@ class Things:
             feed = {"delta.enableChangeDataFeed": "true"}
             commit(self.path, rows, mode="overwrite", schema_mode="overwrite", configuration=feed)
             return delta.version(self.path)
-        with small.connection() as con:
+        with duckdb_tables.connection() as con:
             source = arro3.core.Table.from_arrow(con.sql(rows))
         same = " AND ".join(f"(t.{name} IS NOT DISTINCT FROM s.{name})" for name in ("word", "amount", "at"))
         merge = DeltaTable(str(self.path)).merge(source, "t.k IS NOT DISTINCT FROM s.k", "s", "t")

@@ -24,7 +24,7 @@ from lake.report.catalog import catalogue
 from lake.report.render import as_data, as_text, failed_conditions
 from lake.report.status import status as look
 from lake.report.status_records import Status
-from lake.store import quarantine, small
+from lake.store import duckdb_tables, quarantine
 from lake.store.delta import Position
 from lake.store.ledger import cuts, editions, runs
 from lake.store.log import Log
@@ -93,13 +93,15 @@ def batch(settings: Settings, number: int, offsets: dict[str, int], watermark: s
             "content": {},
         },
     )
-    small.append(Warehouse(settings).log("flights").path, "carrier VARCHAR", [["AA"]], position)
+    duckdb_tables.append(Warehouse(settings).log("flights").path, "carrier VARCHAR", [["AA"]], position)
 
 
 def built(project: Project, name: str, *, cut: int, rows: int) -> None:
     table = project.tables[name]
     data: dict[str, Any] = {"verb": "advance", "cut": cut, "fingerprint": project.fingerprint(table, {})}
-    small.append(project.table(table).path, "carrier VARCHAR", [["AA"]] * rows, Position(f"table:{name}", cut, data))
+    duckdb_tables.append(
+        project.table(table).path, "carrier VARCHAR", [["AA"]] * rows, Position(f"table:{name}", cut, data)
+    )
 
 
 def table(status: Status, name: str) -> Any:
@@ -129,7 +131,7 @@ def test_a_stream_tells_what_waits_and_what_was_refused(
         (2, 2, "key", "", "x", "f:3", at),
     ]
     left_by_a_crash = (3, 1, "type", "", "x", "f:4", at)
-    small.append(Warehouse(project).quarantine("flights").path, quarantine.SCHEMA, [*refused, left_by_a_crash])
+    duckdb_tables.append(Warehouse(project).quarantine("flights").path, quarantine.SCHEMA, [*refused, left_by_a_crash])
     [stream] = look(flights).streams
     assert stream.pending == 1
     assert stream.quarantined == {"type": 2, "key": 1}
@@ -138,7 +140,7 @@ def test_a_stream_tells_what_waits_and_what_was_refused(
 def test_what_was_taken_in_again_is_in_quarantine_no_more(flights: Project, project: Settings) -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     refused = [(1, 1, "type", "", "x", "f:1", at), (2, 1, "type", "", "x", "f:2", at)]
-    small.append(Warehouse(project).quarantine("flights").path, quarantine.SCHEMA, refused)
+    duckdb_tables.append(Warehouse(project).quarantine("flights").path, quarantine.SCHEMA, refused)
     landing.LANDED.append(
         project,
         [("flights", 2, quarantine.mark(1, 1), 0, 0, None)],
@@ -337,7 +339,7 @@ def test_status_fails_where_asked_to_with_what_is_so(
     land("flights", "new.jsonl", {"carrier": "AA"})
     assert "behind: 1 file of flights wait" in failed("behind")
     refused = [(1, 1, "type", "", "x", "f:1", datetime(2026, 1, 1, tzinfo=UTC))]
-    small.append(Warehouse(project).quarantine("flights").path, quarantine.SCHEMA, refused)
+    duckdb_tables.append(Warehouse(project).quarantine("flights").path, quarantine.SCHEMA, refused)
     assert failed("quarantine") == "quarantine: 1 record of flights"
 
 

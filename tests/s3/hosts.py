@@ -14,7 +14,7 @@ from typing import Final
 
 from lake.config import StorageSettings
 from lake.errors import Unavailable
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.locks import epochs
 from lake.store.locks.lease import lease
 from lake.store.warehouse import Warehouse
@@ -39,7 +39,7 @@ def main() -> None:
                 epochs.must_hold(settings, table.lease)  # so that where the table stood was read within the epoch
                 number = epochs.held(settings, table.lease)
                 time.sleep(HELD)
-                small.append(table.path, "epoch BIGINT", [(number,)], position.next(epoch=number))
+                duckdb_tables.append(table.path, "epoch BIGINT", [(number,)], position.next(epoch=number))
         except (Unavailable, delta.Beaten) as error:
             print(f"{type(error).__name__}: {error}", flush=True)
 

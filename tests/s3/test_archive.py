@@ -19,7 +19,7 @@ from lake.errors import Unavailable
 from lake.ingest.fsck import check
 from lake.report import doctor
 from lake.report.doctor import Diagnosis
-from lake.store import cold, delta
+from lake.store import archive_tier, delta
 from lake.store.damage import damages
 from lake.store.log import Log
 from lake.store.scan import Scan
@@ -46,7 +46,7 @@ def test_batches_go_to_another_bucket_and_are_read_as_one_with_the_log(s3: S3, t
     archived.append(settings, random.Random(2), 1)
     assert check(settings, "readings") == []
     with delta.opened(path) as table:
-        files = cold.files(path, table)
+        files = archive_tier.files(path, table)
     assert delta.missing(path, files) == []
     assert [found.subject for found in examined(settings) if found.ok] == ["cold", "archived batches"]
     nowhere = replace(settings, cold="s3://no-such-bucket/old")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lake.config import Settings
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.commit import commit, describe, replace
 from lake.store.locks.lease import lease
 from lake.store.table_head import CHANGE, Counts
@@ -45,7 +45,7 @@ def walk(settings: Settings, seed: int) -> list[Any]:
                 rows = dict.fromkeys(range(5), cut)
                 replace(table, pa.table({"k": [*rows], "v": [*rows.values()]}), ["k"], position, meanings={})
                 describe(table, f"Cut {cut}.", {"k": {"comment": "a key"}})
-        stored = small.rows(table.path, "SELECT k, v FROM t ORDER BY k")
+        stored = duckdb_tables.rows(table.path, "SELECT k, v FROM t ORDER BY k")
         assert {row["k"]: row["v"] for row in stored} == rows
         told.append((table.version(), [head.cut for head in table.heads()], stored))
     return told

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lake.config import Settings
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.warehouse import Location, Warehouse
 from tests.processes import PATIENCE, ROOT
 from tests.servers.s3 import S3
@@ -54,7 +54,7 @@ def test_no_entry_of_an_epoch_comes_after_one_of_the_next(s3: S3, project: Setti
     refused = sum(len(file.read_text().splitlines()) for file in tmp_path.glob("*.out"))
     print(f"{len(epochs)} entries, {refused} refused, {paused} pauses, {killed} kills")
     assert epochs == sorted(epochs)
-    rows = small.rows(table.path, "SELECT epoch FROM t ORDER BY epoch")
+    rows = duckdb_tables.rows(table.path, "SELECT epoch FROM t ORDER BY epoch")
     assert [row["epoch"] for row in rows] == epochs
     assert len(epochs) > ENTRIES
     assert refused

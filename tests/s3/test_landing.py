@@ -20,7 +20,7 @@ from lake import s3 as needs
 from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contracts
 from lake.ingest import landing
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
 from tests.ingest.every_file import CONTRACTS, files, lines
@@ -77,7 +77,9 @@ def told(settings: Settings) -> dict[str, Any]:
     stored = {}
     for stream in load_contracts(settings):
         log, beside = Log(settings, stream), Warehouse(settings).beside(stream)
-        rows = [small.rows(path, "SELECT * FROM t ORDER BY ALL") for path in (log.path, *(at.path for at in beside))]
+        rows = [
+            duckdb_tables.rows(path, "SELECT * FROM t ORDER BY ALL") for path in (log.path, *(at.path for at in beside))
+        ]
         stored[stream] = {
             "heads": [(head.batch, head.counts, [file["path"] for file in head.files]) for head in log.heads()],
             "rows": [[{name: row[name] for name in row if name != "_ingested_at"} for row in of] for of in rows],

@@ -19,12 +19,12 @@ from lake.config import Settings
 from lake.duck import connect
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.quoting import literal
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.scan import Scan
 from lake.store.storage import Address, disk
+from lake.store.storage.conditional_put_check import lost_races
 from lake.store.storage.object_store import ObjectStore
 from lake.store.storage.objects import Object
-from lake.store.storage.race import lost_races
 from lake.store.storage.ranged import END, WHOLE
 from lake.store.table_log import delta_table
 from lake.store.upkeep import truncation, vacuum
@@ -56,7 +56,7 @@ def numbered(*numbers: int) -> pa.Table:
 
 
 def numbers(table: Address, version: int | None = None) -> list[int]:
-    return [row["n"] for row in small.rows(table, "SELECT n FROM t ORDER BY n", version=version)]
+    return [row["n"] for row in duckdb_tables.rows(table, "SELECT n FROM t ORDER BY n", version=version)]
 
 
 @pytest.mark.smoke
@@ -251,7 +251,7 @@ def test_many_queries_at_once_read_what_is_there(root: Address) -> None:
     query = f"SELECT sum(n), count(DISTINCT text) FROM read_parquet({literal(file)})"
 
     def answer(_: int) -> object:
-        with small.connection() as con:
+        with duckdb_tables.connection() as con:
             return con.execute(query).fetchone()
 
     with ThreadPoolExecutor(8) as pool:

@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
 from lake.errors import LakeError, Unavailable
-from lake.store import book, bucket_log, delta, small
+from lake.store import bucket_log, delta, duckdb_tables, ledger_table
 from lake.store.bucket_log import BucketLog
 from lake.store.damage import blamed
 from lake.store.ledger import runs
@@ -68,7 +68,7 @@ def create(table: Address, interval: int, **how: Any) -> None:
 
 
 def numbers(table: Address) -> list[int]:
-    return [row["n"] for row in small.rows(table, "SELECT n FROM t ORDER BY n")]
+    return [row["n"] for row in duckdb_tables.rows(table, "SELECT n FROM t ORDER BY n")]
 
 
 def another(table: Address) -> DeltaTable:
@@ -77,7 +77,7 @@ def another(table: Address) -> DeltaTable:
 
 
 def appended(table: Address, number: int) -> None:
-    small.append(table, SCHEMA, [(number, number % 2)], delta.standing(table, APP).next(n=number))
+    duckdb_tables.append(table, SCHEMA, [(number, number % 2)], delta.standing(table, APP).next(n=number))
 
 
 def overwritten(table: Address, number: int) -> None:
@@ -406,7 +406,7 @@ def test_under_its_lease_a_table_is_looked_for_once_whatever_this_process_commit
 def test_runs_that_two_hosts_book_at_a_time_are_all_there_and_numbered(
     s3: S3, settings: Settings, tmp_path: Path, stands_still: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(book, "COMPACT_EVERY", 4)
+    monkeypatch.setattr(ledger_table, "COMPACT_EVERY", 4)
     hosts = [replace(settings, project=tmp_path / name) for name in ("one", "other")]
     at = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from lake import pipeline
 from lake.engine.verify import verify_all
 from lake.ingest.replay import waiting
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.testing import Lakehouse
 from tests.processes import PATIENCE
@@ -199,7 +199,7 @@ def test_a_table_in_avro_is_the_database_s_with_all_of_its_past(
     check_unchanged(house, connector)
     assert {row["town"] for row in house.table("shop")} == {"York", None}
     log = Log(house.settings, "shops")
-    ops = [row["op"] for row in small.rows(log.path, "SELECT op FROM t")]
+    ops = [row["op"] for row in duckdb_tables.rows(log.path, "SELECT op FROM t")]
     assert {*ops} >= {"r", "c", "u", "d"}
     assert not waiting(house.settings)
     assert {one.verdict for one in verify_all(lambda: spark, house.project, tell=lambda _: None)} == {"identical"}

@@ -16,7 +16,7 @@ from lake.errors import DeclarationError
 from lake.ingest.from_source import give_up_lost
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import waiting
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.testing import Lakehouse
 from tests.processes import PATIENCE, until
@@ -51,7 +51,7 @@ def customers(folder: Path, kafka: Kafka, topic: str, *, value: str = "json", li
 
 def logged(house: Lakehouse) -> list[dict[str, Any]]:
     query = 'SELECT id, "at", gone, email, trace, _source FROM t WHERE _bucket >= 0 ORDER BY _batch, _arrival'
-    return list(small.rows(Log(house.settings, "customers").path, query))
+    return list(duckdb_tables.rows(Log(house.settings, "customers").path, query))
 
 
 def test_a_compacted_topic_is_a_table_and_what_cannot_be_read_waits_with_its_place(

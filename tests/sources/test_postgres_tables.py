@@ -16,7 +16,7 @@ from lake.engine.verify import verify_all
 from lake.ingest.from_source import give_up_lost
 from lake.ingest.ingest import ingest_named
 from lake.ingest.replay import waiting
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.testing import Lakehouse
 from tests.checks import present
@@ -80,7 +80,7 @@ def must_have_its_history(lakehouse: Lakehouse, shop: Shop) -> None:
 
 def reads(lakehouse: Lakehouse) -> int:
     """How many rows copies have put into the log."""
-    [counted] = small.rows(Log(lakehouse.settings, "orders").path, "SELECT count(*) AS n FROM t WHERE op = 'r'")
+    [counted] = duckdb_tables.rows(Log(lakehouse.settings, "orders").path, "SELECT count(*) AS n FROM t WHERE op = 'r'")
     return int(counted["n"])
 
 

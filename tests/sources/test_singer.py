@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.ingest.from_source import append_tapped
 from lake.sources.tap import command_line_tap
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from tests.servers.singer import Singer
 from tests.shop import contract, declare, empty, optional
@@ -63,5 +63,5 @@ def test_lake_tap_appends_what_is_new(singer: Singer, shop: Settings, spark: Spa
     assert again.accepted == 0
     singer.write("b.jsonl", 4)
     append_tapped(shop, lambda: spark, "orders", singer.command)
-    rows = small.rows(Log(shop, "orders").path, "SELECT order_id FROM t ORDER BY order_id")
+    rows = duckdb_tables.rows(Log(shop, "orders").path, "SELECT order_id FROM t ORDER BY order_id")
     assert [row["order_id"] for row in rows] == [1, 2, 3, 4]

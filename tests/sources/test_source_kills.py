@@ -20,7 +20,7 @@ from lake.project import load
 from lake.publish.cut import cut
 from lake.sources.kafka.ranges import KafkaOffsets
 from lake.sources.postgres.messages import read_lsn
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.testing import Commands, Kill, Lakehouse
 from tests.servers.kafka import Committed, Kafka
@@ -77,7 +77,7 @@ class Outside(ABC):
         """What is in a log, in its order, up to a batch."""
         upto = Log(self.house.settings, stream).head().batch if batch is None else batch
         query = f"SELECT {columns} FROM t WHERE _bucket >= 0 AND _batch <= $1 ORDER BY _batch, _arrival"
-        return [tuple(row.values()) for row in small.rows(Log(self.house.settings, stream).path, query, upto)]
+        return [tuple(row.values()) for row in duckdb_tables.rows(Log(self.house.settings, stream).path, query, upto)]
 
     def must_never_be_told_too_much(self, point: str) -> None:
         """What was told is not ahead of what both logs have, and at an acknowledgement's two sides what it must be."""

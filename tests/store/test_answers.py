@@ -24,7 +24,7 @@ from lake.erasure.forget import _blank
 from lake.errors import Unavailable
 from lake.process import fault_of
 from lake.project import load
-from lake.store import delta, quarantine, recovery, side_tables, small
+from lake.store import delta, duckdb_tables, quarantine, recovery, rejected_and_duplicates
 from lake.store.commit import commit, describe, replace
 from lake.store.ledger import cuts, editions, runs
 from lake.store.storage import Address, LocalFolder
@@ -88,7 +88,7 @@ def _made() -> Path:
     replace(table, ROWS, ["k"], delta.start(table.app).next(cut=1), meanings={})
     for number in range(1, 4):
         quarantine.put_files(settings, "orders", number, [("f", "no file")], at=AT)
-        side_tables.put_redeliveries(settings, "orders", number, AGAIN)
+        rejected_and_duplicates.put_redeliveries(settings, "orders", number, AGAIN)
     return settings.project
 
 
@@ -160,7 +160,7 @@ COMMITS: Final[Mapping[str, tuple[Act, Callable[[Warehoused], Address]]]] = {
         lambda w: w.quarantine,
     ),
     "redeliveries": (
-        lambda w: side_tables.put_redeliveries(w.settings, "orders", 4, AGAIN),
+        lambda w: rejected_and_duplicates.put_redeliveries(w.settings, "orders", 4, AGAIN),
         lambda w: w.redeliveries,
     ),
     "clear above": (lambda w: recovery.clear_above(w.settings, "orders", 2), lambda w: w.redeliveries),
@@ -173,7 +173,7 @@ COMMITS: Final[Mapping[str, tuple[Act, Callable[[Warehoused], Address]]]] = {
 
 def state(path: Address) -> tuple[int, list[dict[str, Any]]]:
     """How many commits a table has, and its rows."""
-    rows = small.rows(path, "SELECT * FROM t ORDER BY ALL")
+    rows = duckdb_tables.rows(path, "SELECT * FROM t ORDER BY ALL")
     return len(list(delta.commits(path))), [
         {k: v for k, v in row.items() if not isinstance(v, datetime)} for row in rows
     ]

@@ -30,14 +30,14 @@ from lake.maintenance import Policy, maintain
 from lake.project import load
 from lake.read.logs import relation
 from lake.report import doctor
-from lake.store import cold, delta, small
+from lake.store import archive_tier, delta, duckdb_tables
 from lake.store.damage import damages
 from lake.store.ledger.cuts import latest_cut
 from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.storage import LocalFolder
 from lake.store.table_logs import forget_all
-from lake.store.upkeep import cold_parts, compaction, vacuum
+from lake.store.upkeep import archive_parts, compaction, vacuum
 from lake.testing import Commands, Kill, Lakehouse
 from lake.testing.fault_injection import TRACE
 from tests import archived
@@ -69,10 +69,10 @@ def asked(settings: Settings) -> list[Any]:
     cut = latest_cut(settings)
     assert cut is not None
     log = relation(settings, load_contract(settings, "readings"), cut)
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         found = repr(con.execute(f"FROM ({log.query}) ORDER BY ALL").fetchall())  # no NaN equals another
     path = Log(settings, "readings").path
-    return [found, small.rows(path, "SELECT count(*) AS n, sum(_offset) AS s, max(volts)::VARCHAR AS v FROM t")]
+    return [found, duckdb_tables.rows(path, "SELECT count(*) AS n, sum(_offset) AS s, max(volts)::VARCHAR AS v FROM t")]
 
 
 def hot(settings: Settings) -> set[int]:
@@ -82,7 +82,7 @@ def hot(settings: Settings) -> set[int]:
         files = delta.files(table)
         if not files:
             return set()
-        with small.reading(path, table, files) as (con, _):
+        with duckdb_tables.open_files(path, table, files) as (con, _):
             return {batch for (batch,) in con.execute("SELECT DISTINCT _batch FROM t").fetchall()}
 
 
@@ -111,7 +111,7 @@ def test_whatever_is_archived_a_log_reads_as_one_of_which_nothing_was(tmp_path: 
             ours = replace(ours, cold=tmp_path / chance.choice(["cold", "colder"]))
             through = chance.randint(1, Log(ours, "readings").head().batch)
             done = run(ours, through)
-            assert done.parts == cold.parts_of(Log(ours, "readings").path)
+            assert done.parts == archive_tier.parts_of(Log(ours, "readings").path)
             assert hot(ours) & set(range(1, done.parts[-1].through + 1)) == set()
             assert rows(ours, before[0]) == before[1], "who reads an earlier version has every row once"
             assert run(ours, through).moved == []
@@ -193,10 +193,10 @@ def test_wherever_it_dies_nothing_is_lost_or_doubled_and_the_next_goes_on(
                 died = False
         assert rows(settings) == before, done
         assert check(settings, "readings") == []
-        switched.add(bool(cold.parts_of(Log(settings, "readings").path)))
+        switched.add(bool(archive_tier.parts_of(Log(settings, "readings").path)))
         append(settings, random.Random(at), 1)
         told = run(settings, 5).unnamed
-        named = cold.parts_of(Log(settings, "readings").path)
+        named = archive_tier.parts_of(Log(settings, "readings").path)
         assert [part.through for part in named] in ([5], [4, 5])
         assert told == [
             str(folder)
@@ -258,7 +258,7 @@ def test_a_commit_of_a_part_that_was_cut_short_is_made_again(
 
     before = rows(settings)
     with monkeypatch.context() as patched:
-        patched.setattr(cold_parts, "commit", stops)
+        patched.setattr(archive_parts, "commit", stops)
         with pytest.raises(Death):
             run(settings, 4)
     [first, last] = sorted((tmp_path / "cold").rglob("*.json"))
@@ -301,12 +301,12 @@ def test_whoever_writes_at_the_same_time_is_not_outrun(settings: Settings, monke
         append(settings, random.Random(2), 1)
         return fingerprint(*arguments)
 
-    monkeypatch.setattr(cold_parts, "fingerprint", with_a_batch)
+    monkeypatch.setattr(archive_parts, "fingerprint", with_a_batch)
     with pytest.raises(Unavailable, match="took no commit"):
         run(settings, 4)
     assert set(before) < set(rows(settings))
     assert check(settings, "readings") == []
-    assert cold.parts_of(Log(settings, "readings").path) == []
+    assert archive_tier.parts_of(Log(settings, "readings").path) == []
     run(settings, 4)
     assert check(settings, "readings") == []
 
@@ -315,13 +315,13 @@ def test_rows_that_the_log_did_not_record_are_not_archived(settings: Settings) -
     path = Log(settings, "readings").path
     with delta.opened(path) as table:
         file = max(delta.files(table))
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         changed = con.sql(f"SELECT * REPLACE ('other' AS tags) FROM read_parquet('{file}')").to_arrow_table()
         con.register("changed", changed)
         con.execute(f"COPY changed TO '{file}' (FORMAT parquet)")
     with pytest.raises(StorageError, match="is not what its log recorded, and does not count: batch"):
         run(settings, 6)
-    assert cold.parts_of(path) == []
+    assert archive_tier.parts_of(path) == []
 
 
 def maintained(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -406,7 +406,7 @@ def test_what_is_done_to_an_archive_is_found(
             search_files(settings, {"margaret hamilton"})
         for through in ("2", "6"):
             assert said in fault(command(settings, "archive", "readings", "--through", through)).what
-        assert cold.parts_of(Log(settings, "readings").path)[-1].through == 4
+        assert archive_tier.parts_of(Log(settings, "readings").path)[-1].through == 4
 
 
 def test_a_folder_that_was_moved_is_named_anew_by_what_is_in_it(settings: Settings, tmp_path: Path) -> None:
@@ -472,7 +472,7 @@ def test_what_cannot_be_archived_is_told(
     done = command(settings, "archive", *words, **environment)
     assert isinstance(done.exception, DeclarationError)
     assert said in str(done.exception)
-    assert cold.parts_of(Log(settings, "readings").path) == []
+    assert archive_tier.parts_of(Log(settings, "readings").path) == []
 
 
 def test_without_a_place_it_says_which_setting_names_one(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,7 +486,7 @@ def test_a_place_where_nothing_can_be_written_is_told(settings: Settings, tmp_pa
     (tmp_path / "cold/readings").touch()
     with pytest.raises(DeclarationError, match="setting 'cold': nothing can be written there"):
         run(settings, 1)
-    assert cold.parts_of(Log(settings, "readings").path) == []
+    assert archive_tier.parts_of(Log(settings, "readings").path) == []
 
 
 def test_doctor_looks_at_the_place_and_at_what_was_archived(settings: Settings, tmp_path: Path) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from deltalake import write_deltalake
 
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.storage import Address
 from lake.store.table_log import delta_table
-from lake.store.upkeep.compaction import parts
+from lake.store.upkeep.compaction import file_groups
 
 
 def test_a_table_without_rows_is_not_due(tmp_path: Path) -> None:
     table = Address(str(tmp_path / "t"))
-    small.append(table, "a INTEGER", [(1,)])
+    duckdb_tables.append(table, "a INTEGER", [(1,)])
     write_deltalake(table.url, delta_table(table).to_pyarrow_table().slice(0, 0), mode="overwrite")
-    assert [(part.files, part.size, part.due) for part in parts(table)] == [(0, 0, False)]
+    assert [(part.files, part.size, part.due) for part in file_groups(table)] == [(0, 0, False)]

@@ -20,7 +20,7 @@ from lake.ingest.append import append
 from lake.ingest.delivery import Delivery
 from lake.project import Project
 from lake.publish.cut import cut
-from lake.store import delta, erasures, quarantine, recovery, side_tables, small
+from lake.store import delta, duckdb_tables, erasures, quarantine, recovery, rejected_and_duplicates
 from lake.store.keys import open_store
 from lake.store.ledger import contract_versions, editions
 from lake.store.locks import activity
@@ -29,7 +29,7 @@ from lake.store.log import Log
 from lake.store.proof import chain
 from lake.store.storage import Address
 from lake.store.table_logs import forget_all
-from lake.store.torn import commit_file
+from lake.store.truncated_commit import commit_file
 from lake.store.warehouse import Warehouse
 from tests.checks import fault, no_spark, present
 from tests.ingest.test_lost_commits import ORDER, advanced, at, shop, tear
@@ -56,7 +56,7 @@ def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> N
     with lease(shop.settings, "log.orders"):
         head = Log(shop.settings, "orders").head()
         data["content"] = chain.entry(head.content, head.batch + 1, {}, [])
-        small.append(Warehouse(shop.settings).log("orders").path, LOG, [], head.next(**data))
+        duckdb_tables.append(Warehouse(shop.settings).log("orders").path, LOG, [], head.next(**data))
         landing.remember(Log(shop.settings, "orders"))
 
 
@@ -73,7 +73,7 @@ def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who
     if who == "table":
         table = shop.table(shop.tables[ORDER])
         data = {"cut": 1, "voids": 0, "inputs": {"orders": 2}, "homes": {}, "fingerprint": ""}
-        small.append(table.path, "order_id BIGINT", [], delta.start(table.app).next(**data))
+        duckdb_tables.append(table.path, "order_id BIGINT", [], delta.start(table.app).next(**data))
     if who != "landed":
         shutil.rmtree(Warehouse(settings).book("landed").path.local)
     assert command(shop, "log", "orders", "--check").exit_code == 0
@@ -102,7 +102,9 @@ def test_a_log_that_was_lost_with_the_list_of_its_files_is_not_begun_again(shop:
         cut(shop)
     built(shop, 2)
     quarantined = Warehouse(settings).quarantine("orders").path
-    small.append(quarantined, quarantine.SCHEMA, [(1, 1, "wrong type", "", "one", "a.jsonl", datetime.now(UTC))])
+    duckdb_tables.append(
+        quarantined, quarantine.SCHEMA, [(1, 1, "wrong type", "", "one", "a.jsonl", datetime.now(UTC))]
+    )
     for location in (Warehouse(settings).log("orders"), Warehouse(settings).book("landed")):
         shutil.rmtree(location.path.local)
     if who == ORDER:
@@ -111,7 +113,7 @@ def test_a_log_that_was_lost_with_the_list_of_its_files_is_not_begun_again(shop:
         append(settings, no_spark, contract, lambda _: Delivery())
     assert not delta.exists(Log(settings, "orders").path)
     if who != ORDER:
-        assert side_tables.counts(Warehouse(settings).quarantine("orders"), upto=9) == {1: 1}
+        assert rejected_and_duplicates.counts(Warehouse(settings).quarantine("orders"), upto=9) == {1: 1}
     result = command(shop, "ingest", "orders", "--give-up")
     assert (fault(result).exit_code, "orders is a stream" in str(result.exception)) == (2, True)
 
@@ -171,7 +173,7 @@ def test_a_version_is_not_answered_from_where_its_commit_was_cut_short_at_whatev
 def test_rows_lost_beside_a_log_are_named_by_the_check_of_the_log(shop: Project) -> None:
     settings = shop.settings
     rows = [(1, 1, "wrong type", "", "one", "a.jsonl", datetime.now(UTC))]
-    small.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
+    duckdb_tables.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
     taken_in(shop, 1, read=1, quarantined=1)
     assert command(shop, "log", "orders", "--check").exit_code == 0
     shutil.rmtree(Warehouse(settings).quarantine("orders").path.local)

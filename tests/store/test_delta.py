@@ -13,20 +13,20 @@ import pytest
 from deltalake import DeltaTable, Schema, TableFeatures, write_deltalake
 
 from lake.errors import LakeError, StorageError, Unavailable
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.delta import Position
-from lake.store.numbered import only_writer
+from lake.store.positioned_commit import only_writer
 from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.table_logs import table_log
-from lake.store.torn import commit_file
+from lake.store.truncated_commit import commit_file
 from lake.store.warehouse import Location
 
 APP = "table:t"
 
 
 def numbers(path: Path) -> list[int]:
-    return [row["n"] for row in small.rows(Address(str(path)), "SELECT n FROM t ORDER BY n")]
+    return [row["n"] for row in duckdb_tables.rows(Address(str(path)), "SELECT n FROM t ORDER BY n")]
 
 
 @pytest.mark.parametrize("folder", ["kind=other", "_bucket=9", "n=7/kind=x", "_file=1"])
@@ -41,7 +41,7 @@ def test_no_folder_above_a_table_stands_for_a_column_of_it(tmp_path: Path, folde
         }
     )
     write_deltalake(path, rows, partition_by=["_bucket"])
-    assert small.rows(Address(str(path)), "SELECT * FROM t ORDER BY n") == rows.to_pylist()
+    assert duckdb_tables.rows(Address(str(path)), "SELECT * FROM t ORDER BY n") == rows.to_pylist()
     assert Scan(Address(str(path))).arrow(["n", "kind", "_bucket", "filename"]).sort_by("n").to_pylist() == [
         {"n": 1, "kind": "a", "_bucket": -1, "filename": "f"},
         {"n": 2, "kind": None, "_bucket": 3, "filename": "g"},
@@ -114,10 +114,10 @@ def test_rows_prepared_before_another_commit_are_refused(tmp_path: Path) -> None
     path = Address(str(tmp_path / "t"))
     mine = delta.start("book:t").next(a=1)
     for _ in range(2):
-        small.append(path, "a BIGINT", [(2,)], delta.standing(path, "book:t").next(a=2))
+        duckdb_tables.append(path, "a BIGINT", [(2,)], delta.standing(path, "book:t").next(a=2))
         with pytest.raises(Unavailable, match="took no commit"):
-            small.append(path, "a BIGINT", [(1,)], mine)
-    assert [row["a"] for row in small.rows(path, "FROM t")] == [2, 2]
+            duckdb_tables.append(path, "a BIGINT", [(1,)], mine)
+    assert [row["a"] for row in duckdb_tables.rows(path, "FROM t")] == [2, 2]
 
 
 @pytest.mark.parametrize(("found", "fix"), [(None, "lake run"), (delta.FORMAT + 1, "a newer one")])
@@ -127,7 +127,7 @@ def test_a_table_of_another_format_is_refused(
     path = Address(str(tmp_path / "t"))
     with monkeypatch.context() as other:
         other.setattr(delta, "FORMAT", found)
-        small.append(path, "a BIGINT", [(1,)], delta.start(APP).next(cut=1))
+        duckdb_tables.append(path, "a BIGINT", [(1,)], delta.start(APP).next(cut=1))
     for look in (delta.head, delta.standing):
         with pytest.raises(StorageError) as refused:
             look(path, APP)

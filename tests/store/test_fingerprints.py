@@ -17,7 +17,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.proof import chain, fingerprints
 from lake.store.proof.fingerprints import DUCK, MODULUS, SPARKS, Fingerprint, Kind, fields_of, of_arrow, row_text
 from lake.store.scan import Scan, to_frame
@@ -164,7 +164,7 @@ def hashed(text: str) -> int:
 
 def test_duckdb_and_a_model_write_every_value_alike(rows: pa.Table) -> None:
     fields = fields_of(rows.schema)
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         con.register("t", rows)
         values = f"SELECT {fingerprints.duck_values(fields, rows.column_names)} FROM t"
         found = con.sql(f"SELECT {row_text(fields, DUCK)} FROM ({values}) ORDER BY n").fetchall()
@@ -231,9 +231,9 @@ def test_a_fingerprint_adds_and_takes_away(rows: pa.Table) -> None:
 def test_the_scan_of_a_table_reads_what_is_hashed(tmp_path: Path) -> None:
     """A table that was widened has the fingerprint that it had: its older files lack the column."""
     path = Address(str(tmp_path / "t"))
-    small.append(path, "n BIGINT, text VARCHAR", [[1, "a"], [2, None]])
+    duckdb_tables.append(path, "n BIGINT, text VARCHAR", [[1, "a"], [2, None]])
     before = of_arrow(Scan(path).arrow())
-    small.append(path, "n BIGINT, text VARCHAR, more DOUBLE", [[3, "b", 0.5]])
+    duckdb_tables.append(path, "n BIGINT, text VARCHAR, more DOUBLE", [[3, "b", 0.5]])
     after = Scan(path).arrow()
     assert of_arrow(after) - of_arrow(after.filter(pa.compute.equal(after["n"], 3))) == before
 

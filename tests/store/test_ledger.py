@@ -6,7 +6,7 @@ import pytest
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
-from lake.store import book, delta
+from lake.store import delta, ledger_table
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.warehouse import Warehouse
 from tests.judgements import record_check
@@ -142,7 +142,7 @@ def test_checks_that_were_recorded_together_have_one_number_and_are_told_apart(p
 def test_a_long_book_is_kept_in_few_files_and_loses_no_entry(
     project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(book, "COMPACT_EVERY", 4)
+    monkeypatch.setattr(ledger_table, "COMPACT_EVERY", 4)
     for batch in range(1, 11):
         cuts.record_cut(project, {"flights": batch}, 0)
     table = delta.open_table(Warehouse(project).book("cuts").path)

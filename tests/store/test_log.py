@@ -25,13 +25,13 @@ from lake.ingest.ingest import ingest
 from lake.ingest.replay import by_reason, read_repairs, replay, waiting
 from lake.ingest.void import void
 from lake.project import load
-from lake.store import delta, log, quarantine, side_tables
+from lake.store import delta, log, quarantine, rejected_and_duplicates
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.scan import to_arrow
 from lake.store.storage import Address
 from lake.store.table_logs import forget_all
-from lake.store.torn import commit_file
+from lake.store.truncated_commit import commit_file
 from lake.store.voids import voided, voids_head
 from lake.store.warehouse import Warehouse
 from tests.store.events import NOW, READING, Land, declare, events, fields, reading, take
@@ -104,7 +104,10 @@ def test_a_crash_before_the_log_leaves_nothing_behind(
         crash.setattr(Log, "commit", _crash)
         with pytest.raises(KeyboardInterrupt):
             take(project, spark)
-    assert [side_tables.counts(at, upto=9) for at in Warehouse(project).beside("readings")] == [{1: 1}, {1: 1}]
+    assert [rejected_and_duplicates.counts(at, upto=9) for at in Warehouse(project).beside("readings")] == [
+        {1: 1},
+        {1: 1},
+    ]
     assert [*waiting(project)] == []
     with monkeypatch.context() as crash:
         crash.setattr(landing, "remember", _crash_after_commit)
@@ -112,11 +115,14 @@ def test_a_crash_before_the_log_leaves_nothing_behind(
             take(project, spark)
     assert (Log(project, "readings").head().batch, delta.exists(Warehouse(project).book("landed").path)) == (1, False)
     assert take(project, spark).read == 0
-    assert [side_tables.counts(at, upto=9) for at in Warehouse(project).beside("readings")] == [{1: 1}, {1: 1}]
-    [event] = events(project, spark)
-    assert [each.source for each in side_tables.redeliveries(project, "readings", [event["_id"]], upto=1)] == [
-        "readings/1.jsonl:2"
+    assert [rejected_and_duplicates.counts(at, upto=9) for at in Warehouse(project).beside("readings")] == [
+        {1: 1},
+        {1: 1},
     ]
+    [event] = events(project, spark)
+    assert [
+        each.source for each in rejected_and_duplicates.redeliveries(project, "readings", [event["_id"]], upto=1)
+    ] == ["readings/1.jsonl:2"]
     assert log_run.check(project, "readings") == []
 
 

@@ -33,7 +33,7 @@ from lake.store.ledger import editions
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain, fingerprints
 from lake.store.table_logs import forget_all
-from lake.store.torn import commit_file
+from lake.store.truncated_commit import commit_file
 from lake.store.upkeep import compaction
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
@@ -161,7 +161,7 @@ def test_no_table_is_built_or_evaluated_whole_from_a_log_in_which_a_byte_was_cha
 
 
 def test_a_damaged_log_is_not_compacted(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction.Part, "due", property(lambda _: True))
+    monkeypatch.setattr(compaction.FileGroup, "due", property(lambda _: True))
     rewritten(another_value)(largest(shop))
     told: list[str] = []
     done = maintain(shop.project, _no_spark, Policy(editions=1, days=9, size=1 << 30), told.append)
@@ -248,7 +248,7 @@ def test_the_chain_survives_a_forget_and_a_compaction(shop: Lakehouse) -> None:
     forget(shop.project, lambda: shop.spark, "orders", "grace")
     assert log_run.checked(settings, "orders", since=digest).faults == []
     position = Log(settings, "orders").head().position
-    buckets = [present(part.bucket) for part in compaction.parts(path)]
+    buckets = [present(part.bucket) for part in compaction.file_groups(path)]
     compaction.compact_by_spark(shop.spark, path, position, buckets, ["_offset"])
     assert log_run.checked(settings, "orders", since=digest).faults == []
 

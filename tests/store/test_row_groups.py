@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 from lake import cost, duck
 from lake.cli.faults import as_fault
 from lake.config import Settings
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.delta import Position
-from lake.store.numbered import commit_staged
+from lake.store.positioned_commit import commit_staged
 from lake.store.scan import Scan, to_frame
 from lake.store.staging_table import stage
 from lake.store.storage import Address
@@ -118,12 +118,12 @@ def test_a_group_that_takes_more_memory_than_allowed_is_not_called_damaged(
     table = Address(str(tmp_path / "t"))
     write_deltalake(table.url, texts(1))
     monkeypatch.setattr(duck, "_BOUNDS", {"memory_limit": "16MB", "max_temp_directory_size": "0B"})
-    small._database.cache_clear()
+    duckdb_tables._database.cache_clear()
     try:
         with pytest.raises(duckdb.OutOfMemoryException) as caught:
-            small.rows(table, "SELECT text, count(*) FROM t GROUP BY 1 ORDER BY 2, 1")
+            duckdb_tables.rows(table, "SELECT text, count(*) FROM t GROUP BY 1 ORDER BY 2, 1")
     finally:
-        small._database.cache_clear()
+        duckdb_tables._database.cache_clear()
     told = as_fault(caught.value, settings=Settings(project=tmp_path, client_memory=64 << 20))
     assert told.what.startswith("client_memory, 67,108,864 bytes, is not enough here: ")
     assert (told.where, told.exit_code) == (f"{tmp_path}/pyproject.toml", 1)

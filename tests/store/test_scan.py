@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from lake import cost
 from lake.session import HANDED, hand_over, let_go
 from lake.store import delta
+from lake.store.duckdb_tables import connection
 from lake.store.scan import Scan, spooled, to_arrow, to_frame
-from lake.store.small import connection
 from lake.store.storage import Address
 
 

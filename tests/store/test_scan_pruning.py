@@ -14,9 +14,9 @@ import pytest
 from deltalake import write_deltalake
 
 from lake import cost
+from lake.store.duckdb_tables import open_files
 from lake.store.proof import chain
 from lake.store.scan import Scan
-from lake.store.small import reading
 from lake.store.storage import Address
 
 pytestmark = pytest.mark.slow
@@ -160,8 +160,8 @@ def test_what_came_late_is_counted_of_the_files_that_can_have_it(
 
     def counted(path: Address, state: Any, paths: list[str]) -> Any:
         files.extend(paths)
-        return reading(path, state, paths)
+        return open_files(path, state, paths)
 
-    monkeypatch.setattr("lake.store.scan.reading", counted)
+    monkeypatch.setattr("lake.store.scan.open_files", counted)
     assert Scan(Address(str(tmp_path / "t")), bounds={"_batch": (1, upto)}).late(lateness) == len(late)
     assert not (in_order and files)

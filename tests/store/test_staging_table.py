@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lake.store import delta
 from lake.store.delta import Position
-from lake.store.numbered import commit_actions, commit_staged
+from lake.store.positioned_commit import commit_actions, commit_staged
 from lake.store.scan import Scan
 from lake.store.staging_table import StagingTable, removed, stage
 from lake.store.storage import Address

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.delta import Position, start
 from lake.store.storage import Address
 from lake.store.upkeep import truncation
@@ -24,7 +24,7 @@ def guests(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
     position, guests = start(APP), Address(str(tmp_path / "guest"))
     for _ in range(request.param):
         position = Position(APP, position.txn + 1, {"cut": 1, "verb": "advance"})
-        small.append(guests, "who VARCHAR", [[NAME]], position)
+        duckdb_tables.append(guests, "who VARCHAR", [[NAME]], position)
     DeltaTable(str(guests)).delete()
     return guests
 
@@ -57,7 +57,7 @@ def test_begin_anew_repeats_of_an_older_build_only_its_definition(tmp_path: Path
     path = Address(str(tmp_path / "t"))
     build = start(APP).next(definition={"kind": "Latest"}, content="1-aa")
     for position in (build, build.next(cut=2)):  # the newer one, as Spark commits it, has no fingerprint
-        small.append(path, "a BIGINT", [[1]], position)
+        duckdb_tables.append(path, "a BIGINT", [[1]], position)
     truncation.begin_anew(path, delta.head(path, APP), purge=1)
     data = present(delta.head(path, APP)).data
     assert data == {"cut": 2, "definition": {"kind": "Latest"}, "origin": 1, "purge": 1, "repeated": True}
@@ -74,15 +74,15 @@ def test_what_was_published_stays_where_the_table_has_gone_on_over_a_checkpoint(
     published = truncation.begin_anew(guests, delta.head(guests, APP), purge=1)
     for number in range(25):
         head = delta.head(guests, APP)
-        small.append(
+        duckdb_tables.append(
             guests, "who VARCHAR", [[f"guest {number}"]], Position(APP, present(head).txn + 1, present(head).data)
         )
         DeltaTable(str(guests)).delete()
     DeltaTable(str(guests)).create_checkpoint()
     assert delta.newest_checkpoint(guests) > published
     assert truncation.end(guests, upto=published) > 0
-    assert small.rows(guests, "SELECT * FROM t", version=published) == []
-    assert small.rows(guests, "SELECT * FROM t", version=published + 1) == [{"who": "guest 0"}]
+    assert duckdb_tables.rows(guests, "SELECT * FROM t", version=published) == []
+    assert duckdb_tables.rows(guests, "SELECT * FROM t", version=published + 1) == [{"who": "guest 0"}]
     assert told(guests) == []
     with pytest.raises(DeltaError):
         DeltaTable(str(guests), version=published - 1)

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import LakeError, LawError, Unavailable
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.commit import commit, replace
 from lake.store.delta import start
 from lake.store.locks import activity, lease
@@ -31,7 +31,7 @@ from lake.store.storage import disk
 from lake.store.table_head import CHANGE, Counts
 from lake.store.table_logs import forget_all, table_log
 from lake.store.tables import FeedGap, Table
-from lake.store.torn import commit_file
+from lake.store.truncated_commit import commit_file
 from lake.store.upkeep import compaction, truncation, vacuum
 from lake.store.warehouse import Warehouse
 from tests.checks import present
@@ -74,7 +74,7 @@ def table(made: Table, project: Settings) -> Table:
 
 
 def numbers(table: Table, version: int | None = None) -> list[int]:
-    rows = small.rows(table.path, "SELECT n FROM t ORDER BY n", version=version)
+    rows = duckdb_tables.rows(table.path, "SELECT n FROM t ORDER BY n", version=version)
     return [row["n"] for row in rows]
 
 
@@ -196,10 +196,10 @@ def test_a_fingerprint_is_that_of_the_rows_and_of_nothing_else(table: Table) -> 
 
 def test_parts_are_due_when_there_are_many_more_files_than_bytes_need() -> None:
     ideal = compaction.TARGET_BYTES
-    assert compaction.Part(None, 10, 1000, 10).due
-    assert not compaction.Part(None, 9, 1000, 9).due
-    assert not compaction.Part(3, 27, 10 * ideal, 0).due
-    assert compaction.Part(3, 28, 10 * ideal, 0).due
+    assert compaction.FileGroup(None, 10, 1000, 10).due
+    assert not compaction.FileGroup(None, 9, 1000, 9).due
+    assert not compaction.FileGroup(3, 27, 10 * ideal, 0).due
+    assert compaction.FileGroup(3, 28, 10 * ideal, 0).due
 
 
 def test_vacuum_keeps_the_versions_asked_for_and_every_later_one(table: Table) -> None:

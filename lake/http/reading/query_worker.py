@@ -29,7 +29,7 @@ from lake.read.export import copy_result
 from lake.read.public_files import write_copy
 from lake.read.sandbox import check_query
 from lake.read.sql import EditionReader
-from lake.store import small
+from lake.store import duckdb_tables
 from lake.store.snapshot import Published
 
 READY: Final = b"r"
@@ -116,7 +116,7 @@ def main() -> None:
                 left = left[os.write(out, left) :]
 
     logging.getLogger("lake").addHandler(_Forwarding(send))
-    small.connection().close()  # starts DuckDB's threads before memory is measured
+    duckdb_tables.connection().close()  # starts DuckDB's threads before memory is measured
     send(READY, b"")
     opened = dict[int, dict[str, Published]]()
     while task := _next(sys.stdin.buffer):

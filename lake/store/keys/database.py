@@ -66,7 +66,7 @@ class KeyDatabase:
         """A transaction; PostgreSQL has those that write wait for one another."""
         with self._connected() as connection, connection.transaction():
             connection.execute(f"SET LOCAL search_path = {SCHEMA}".encode())
-            yield _Statements(connection)
+            yield _PostgresStatements(connection)
 
     def must_be_whole(self) -> None:
         self.identity()
@@ -112,7 +112,7 @@ def _stored(transaction: Transaction) -> Identity:
 
 
 @dataclass(frozen=True)
-class _Statements:
+class _PostgresStatements:
     connection: Connection
 
     def run(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:

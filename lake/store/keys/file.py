@@ -71,7 +71,7 @@ class KeyFile:
             with closing(sqlite3.connect(self.file, timeout=30, isolation_level=None)) as connection:
                 connection.execute("PRAGMA secure_delete = ON")
                 connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
-                yield _Statements(connection)
+                yield _SqliteStatements(connection)
                 connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             if disk := full(error, where=self.where) or forbidden(error, where=self.where):
@@ -91,7 +91,7 @@ class KeyFile:
 
 
 @dataclass(frozen=True)
-class _Statements:
+class _SqliteStatements:
     connection: sqlite3.Connection
 
     def run(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:

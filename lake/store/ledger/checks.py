@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from lake.config import Settings
-from lake.store.book import Book, instant
+from lake.store.ledger_table import LedgerTable, instant
 
 Scope = Literal["diff", "table"]
 Outcome = Literal["passed", "warned", "stopped"]
@@ -35,7 +35,7 @@ class Check:
     checked_at: datetime
 
 
-CHECKS: Final = Book(
+CHECKS: Final = LedgerTable(
     "checks",
     {
         "number": "BIGINT",

@@ -15,8 +15,8 @@ from typing import Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
-from lake.store.book import Book, as_state, instant
 from lake.store.ledger import editions
+from lake.store.ledger_table import LedgerTable, as_state, instant
 
 SINK: Final = ""
 """The table of consumers that are sinks, which follow whole editions."""
@@ -60,7 +60,7 @@ class Consumer:
         return (self.edition,) if self.offered is None else (self.edition, self.offered)
 
 
-_CONSUMERS = Book(
+_CONSUMERS = LedgerTable(
     "consumers",
     {
         "action": "VARCHAR",

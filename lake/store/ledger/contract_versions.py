@@ -8,9 +8,9 @@ from typing import Final
 from lake.config import Settings
 from lake.contracts.contract import Contract, read_contract
 from lake.contracts.evolution import with_current
-from lake.store.book import Book
+from lake.store.ledger_table import LedgerTable
 
-CONTRACTS: Final = Book("contracts", {"stream": "VARCHAR", "version": "INTEGER", "text": "VARCHAR"})
+CONTRACTS: Final = LedgerTable("contracts", {"stream": "VARCHAR", "version": "INTEGER", "text": "VARCHAR"})
 
 
 def versions(settings: Settings, stream: str) -> tuple[Contract, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lake.config import Settings
 from lake.store import delta
-from lake.store.book import Book, as_state, instant, parsed, unknown
+from lake.store.ledger_table import LedgerTable, as_state, instant, parse_nested, unknown_entry
 from lake.store.recovery import cut_at, last_cut
 
 
@@ -23,7 +23,7 @@ class Cut:
     made_at: datetime
 
 
-CUTS = Book(
+CUTS = LedgerTable(
     "cuts",
     {"number": "BIGINT", "batches": "VARCHAR", "voids": "BIGINT", "made_at": "TIMESTAMPTZ", "label": "VARCHAR"},
 )
@@ -43,7 +43,7 @@ def get_cut(settings: Settings, number: int) -> Cut:
         return _cut(row)
     if lost := cut_at(settings, number):
         return Cut(number, *lost, made_at=datetime.fromtimestamp(0, UTC))  # nobody knows when
-    raise unknown("cut", number, latest.number if latest else 0, fix="lake cut")
+    raise unknown_entry("cut", number, latest.number if latest else 0, fix="lake cut")
 
 
 def record_cut(settings: Settings, batches: Mapping[str, int], voids: int, *, label: str | None = None) -> Cut:
@@ -71,4 +71,4 @@ def _cut_of(head: delta.Position) -> Cut | None:
 
 
 def _cut(row: Mapping[str, Any]) -> Cut:
-    return Cut(row["number"], parsed(row["batches"]), row["voids"], instant(row["made_at"]))
+    return Cut(row["number"], parse_nested(row["batches"]), row["voids"], instant(row["made_at"]))

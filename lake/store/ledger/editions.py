@@ -11,7 +11,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.store import delta, durable
-from lake.store.book import Book, as_state, instant, parsed, unknown
+from lake.store.ledger_table import LedgerTable, as_state, instant, parse_nested, unknown_entry
 from lake.store.recovery import last_edition
 from lake.store.view import view
 from lake.store.warehouse import Warehouse
@@ -61,14 +61,14 @@ class Edition:
         return {self.cut_of(table) for table in self.tables} or {self.cut}
 
 
-EDITIONS: Final = Book(
+EDITIONS: Final = LedgerTable(
     "editions",
     {"action": "VARCHAR", "number": "BIGINT", "cut": "BIGINT", "tables": "VARCHAR", "published_at": "TIMESTAMPTZ"},
     durable=True,
 )
 
 
-_NUMBERS = Book("numbers", {"what": "VARCHAR", "number": "BIGINT"}, durable=True)
+_NUMBERS = LedgerTable("numbers", {"what": "VARCHAR", "number": "BIGINT"}, durable=True)
 """What is remembered of editions should damage take their book: their numbers are never given again."""
 
 
@@ -99,7 +99,7 @@ def get_edition(settings: Settings, number: int) -> Edition:
     _must_be_kept(head, number)
     for row in EDITIONS.find(settings, "action = 'publish' AND number = ?", number):
         return _edition(row)
-    raise unknown("edition", number, latest.number if latest else 0, fix="lake run")
+    raise unknown_entry("edition", number, latest.number if latest else 0, fix="lake run")
 
 
 def edition_at(settings: Settings, cut: int) -> Edition:
@@ -168,7 +168,7 @@ def is_kept(settings: Settings, number: int) -> bool:
 def expired_since(settings: Settings, number: int) -> list[Edition]:
     """The editions that expired since edition `number` came: who began to read then may still read them."""
     entries = EDITIONS.find(settings, "action = 'expire' AND cut >= $1", number)
-    parts = [part for entry in entries for part in parsed(entry["tables"])]
+    parts = [part for entry in entries for part in parse_nested(entry["tables"])]
     return [_edition(row) for row in EDITIONS.find(settings, "action = 'publish'") if _within(row["number"], parts)]
 
 
@@ -316,7 +316,7 @@ def _edition_of(head: delta.Position, part: str) -> Edition | None:
 
 
 def _edition(row: Mapping[str, Any]) -> Edition:
-    tables = {name: EditionTable(**table) for name, table in parsed(row["tables"]).items()}
+    tables = {name: EditionTable(**table) for name, table in parse_nested(row["tables"]).items()}
     return Edition(row["number"], row["cut"], tables, instant(row["published_at"]))
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from lake.config import Settings
-from lake.store.book import Book
+from lake.store.ledger_table import LedgerTable
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Episode:
         return self.told < (1 if self.ended is None else 2)
 
 
-EPISODES: Final = Book(
+EPISODES: Final = LedgerTable(
     "alerts",
     {
         "alert": "VARCHAR",

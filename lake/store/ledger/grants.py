@@ -16,7 +16,7 @@ from typing import Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.store.book import Book, as_state, instant
+from lake.store.ledger_table import LedgerTable, as_state, instant
 from lake.store.warehouse import LAYERS
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
@@ -59,7 +59,7 @@ class Grant:
         return self.expires is None or now < self.expires
 
 
-_GRANTS: Final = Book(
+_GRANTS: Final = LedgerTable(
     "grants",
     {
         "action": "VARCHAR",

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from lake import file_modes
 from lake.config import Settings
-from lake.store.book import Book
+from lake.store.ledger_table import LedgerTable
 
-READS: Final = Book(
+READS: Final = LedgerTable(
     "reads",
     {
         "id": "VARCHAR",

@@ -16,7 +16,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.errors import Busy, LakeError, QualityError
 from lake.session import first_line
-from lake.store.book import Book, instant
+from lake.store.ledger_table import LedgerTable, instant
 
 WHOLE: Final = ("build", "rebuild")
 """The verbs that evaluate a whole table; their commits say what its definition consisted of."""
@@ -67,7 +67,7 @@ class Run:
         return WORK.get(self.verb, self.verb)
 
 
-RUNS: Final = Book(
+RUNS: Final = LedgerTable(
     "runs",
     {
         "number": "BIGINT",

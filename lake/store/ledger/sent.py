@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from lake.config import Settings
-from lake.store.book import Book, instant
 from lake.store.delta import changing
+from lake.store.ledger_table import LedgerTable, instant
 
 Action = Literal["failed", "waiting", "taken", "dropped"]
 OPEN: Final = ("failed", "waiting")
@@ -65,7 +65,7 @@ class State:
     underway: Underway | None = None
 
 
-SENT: Final = Book(
+SENT: Final = LedgerTable(
     "sent",
     {
         "sink": "VARCHAR",

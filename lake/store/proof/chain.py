@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from lake.contracts import encryption, origins
 from lake.contracts.contract import Contract
 from lake.quoting import SPARK, quoted
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.proof import fingerprints
 from lake.store.proof.fingerprints import MODULUS, Field, Fingerprint
 from lake.store.scan import Scan, Span, to_arrow
@@ -68,7 +68,7 @@ def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple
 def of_batch(rows: pa.Table, sealed: Sequence[str] = ()) -> Fingerprints:
     """The fingerprints of a batch in this process's memory, in the columns of its log."""
     fields = fingerprints.fields_of(rows.schema)
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         con.register("t", rows)
         values = f"SELECT {fingerprints.duck_values(fields, rows.column_names)} FROM t"
         sums = con.execute(f"SELECT _bucket, {_sums(fields, sealed)} FROM ({values}) GROUP BY ALL").fetchall()
@@ -177,10 +177,10 @@ def _sums_by_file(path: Address, sealed: Sequence[str], batches: Sequence[int]) 
         if not paths:
             return []
         fields = [(field["name"], field["type"]) for field in json.loads(table.schema().to_json())["fields"]]
-        with small.reading(path, table, paths, by_file=True) as (con, columns):
-            values = f"SELECT {small.FILE}, {fingerprints.duck_values(fields, columns)} FROM t"
+        with duckdb_tables.open_files(path, table, paths, by_file=True) as (con, columns):
+            values = f"SELECT {duckdb_tables.FILE}, {fingerprints.duck_values(fields, columns)} FROM t"
             return con.execute(
-                f"SELECT {small.FILE}, _batch, _bucket, {_sums(fields, sealed)} FROM ({values})"
+                f"SELECT {duckdb_tables.FILE}, _batch, _bucket, {_sums(fields, sealed)} FROM ({values})"
                 f" WHERE _batch BETWEEN {min(batches)} AND {max(batches)} AND _batch IN (SELECT unnest($1))"
                 " GROUP BY ALL ORDER BY ALL",
                 [list(batches)],

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.quoting import DUCKDB, SPARK, literal, quoted
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.snapshot import duckdb_type
 from lake.store.storage import Address
 
@@ -250,7 +250,7 @@ def hashes(rows: pa.Table, key: str = "") -> pa.ChunkedArray:
     if any(chunk.offset for column in rows.columns for chunk in column.chunks):
         rows = rows.take(pa.array(range(rows.num_rows)))  # DuckDB takes no part of an array of structs
     fields = fields_of(rows.schema)
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         con.register("t", rows)
         values = f"SELECT {duck_values(fields, rows.column_names)} FROM t"
         result = con.sql(f"SELECT {duck_hash(fields, '$1')} AS h FROM ({values})", params=[key])
@@ -264,7 +264,7 @@ def of_version(path: Address, version: int | None = None, key: str = "") -> Fing
         if not paths:
             return Fingerprint()
         fields = [(field["name"], field["type"]) for field in json.loads(table.schema().to_json())["fields"]]
-        with small.reading(path, table, paths) as (con, columns):
+        with duckdb_tables.open_files(path, table, paths) as (con, columns):
             values = f"SELECT {duck_values(fields, columns)} FROM t"
             query = f"SELECT count(*), coalesce(sum({duck_hash(fields, '$1')}::HUGEINT), 0) FROM ({values})"
             count, total = con.execute(query, [key]).fetchall()[0]

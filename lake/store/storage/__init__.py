@@ -1,7 +1,7 @@
 """Addresses of the files of a warehouse, and the storages that keep them. A local folder is the first storage.
 
 Data files are read and written by delta-rs, DuckDB and Spark themselves, each by the address in its own form. What only
-a local folder has is in lake.store.storage.disk and lake.store.torn; the locks of one machine are in lake.store.locks.
+a local folder has is in lake.store.storage.disk and lake.store.truncated_commit; locks of this machine: store.locks.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from lake.errors import LawError
 from lake.quoting import SPARK, quoted
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.delta import Position
-from lake.store.numbered import commit_staged
+from lake.store.positioned_commit import commit_staged
 from lake.store.snapshot import duckdb_type
 from lake.store.staging_table import stage
 from lake.store.storage import Address
@@ -46,7 +46,7 @@ CROWDED: Final = 32
 
 
 @dataclass(frozen=True)
-class Part:
+class FileGroup:
     """What is compacted at once: a bucket of a log, or (None) a whole table."""
 
     bucket: int | None
@@ -81,28 +81,28 @@ class Compacted:
     fingerprint: str
 
 
-def parts(path: Address, *, timed: bool = False) -> list[Part]:
+def file_groups(path: Address, *, timed: bool = False) -> list[FileGroup]:
     """The parts of the table at `path`, those with the most files first; of a log, whether its events have a time."""
     with delta.opened(path) as table:
         actions = pa.table(table.get_add_actions(flatten=True))
     bucket = '"partition._bucket"' if "partition._bucket" in actions.column_names else "NULL"
-    with small.connection() as con:
+    with duckdb_tables.connection() as con:
         con.register("a", actions)
         query = f"""SELECT {bucket}::INTEGER, count(*), coalesce(sum(size_bytes), 0)::BIGINT,
                            count(*) FILTER (size_bytes < {PACKED_BYTES // 2})
                     FROM a GROUP BY ALL ORDER BY 2 DESC, 1"""
-        return [Part(number, files, size, few, timed) for number, files, size, few in con.sql(query).fetchall()]
+        return [FileGroup(number, files, size, few, timed) for number, files, size, few in con.sql(query).fetchall()]
 
 
 def pack_table(path: Address, position: Position | None = None) -> None:
     """Packs the small files of a table where there are many; the caller holds its lease. Raises as `compact_table`."""
-    if any(part.crowded for part in parts(path)) and not _foreign(path, position):
+    if any(part.crowded for part in file_groups(path)) and not _foreign(path, position):
         compact_table(path, position, target=PACKED_BYTES)
 
 
 def pack_log(path: Address, position: Position) -> None:
     """Packs the small files of the buckets of a log that have many. Raises as `compact_table` does."""
-    crowded = [part.bucket for part in parts(path) if part.crowded and part.bucket is not None]
+    crowded = [part.bucket for part in file_groups(path) if part.crowded and part.bucket is not None]
     if crowded and not _foreign(path, position):
         compact_table(path, position, buckets=crowded, target=PACKED_BYTES)
 
@@ -126,7 +126,7 @@ def compact_table(
     are not those before; the table is then restored.
     """
     version, again = delta.version(path), position.again() if position else None
-    by = flat(path, identity)
+    by = sortable_columns(path, identity)
     with delta.changing(path, again) as (table, properties):
         how: dict[str, Any] = {
             "target_size": target,
@@ -150,7 +150,7 @@ def compact_table(
         raise
 
 
-def flat(path: Address, columns: Sequence[str]) -> list[str]:
+def sortable_columns(path: Address, columns: Sequence[str]) -> list[str]:
     """Those of the `columns` of the table at `path` by which its rows can be put in order."""
     with delta.opened(path) as table:
         kinds = {field.name: field.type for field in pa.schema(table.schema())}
@@ -206,7 +206,7 @@ def fingerprint(path: Address, table: TableState, files: Sequence[str], where: s
     if not files:
         return 0, "0"
     fields = json.loads(table.schema().to_json())["fields"]
-    with small.reading(path, table, files) as (con, columns):
+    with duckdb_tables.open_files(path, table, files) as (con, columns):
         values = ", ".join(
             f"CAST({quoted(f['name']) if f['name'] in columns else 'NULL'} AS {duckdb_type(f['type'])})" for f in fields
         )

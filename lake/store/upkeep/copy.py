@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Final
 
 from lake.errors import Unavailable
-from lake.store import cold, delta, quarantine, small
+from lake.store import archive_tier, delta, duckdb_tables, quarantine
 from lake.store.scan import Scan
 from lake.store.storage import Address
-from lake.store.upkeep import cold_parts
+from lake.store.upkeep import archive_parts
 from lake.store.warehouse import Location
 
 OF_LOG: Final = re.compile(r"_delta_log/(\d{20})\.(?:json|checkpoint(?:\..+)?\.parquet)")
@@ -44,16 +44,16 @@ def copy_archived(location: Location, target: Address) -> int | None:
 
     Returns the version of the copy that names it there; None where nothing was archived.
     """
-    parts = cold.parts_of(target)
+    parts = archive_tier.parts_of(target)
     if not parts:
         return None
     inside = []
     for part in parts:
         at = part.path(location.path)
-        place = f"{cold.FOLDER}/{location.name}/{at.name}"
+        place = f"{archive_tier.FOLDER}/{location.name}/{at.name}"
         copy_table(replace(location, path=at), target.parent.parent / place)
         inside.append(replace(part, place=place))
-    cold_parts.commit(replace(location, path=target), inside)
+    archive_parts.commit(replace(location, path=target), inside)
     return delta.version(target)
 
 
@@ -68,7 +68,7 @@ def copy_blanked(location: Location, target: Address, detail: str) -> int | None
     rows = Scan(location.path, version).arrow([name for name in quarantine.COLUMNS if name not in blank])
     columns = {name: pa.array([text] * rows.num_rows, pa.string()) for name, text in blank.items()}
     columns |= {name: rows.column(name) for name in rows.column_names}
-    small.append(target, quarantine.SCHEMA, [])
+    duckdb_tables.append(target, quarantine.SCHEMA, [])
     delta.add(target, pa.table({name: columns[name] for name in quarantine.COLUMNS}))
     return version
 

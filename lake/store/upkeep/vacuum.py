@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError
 from lake.store import delta
 from lake.store.storage import Address
 from lake.store.table_log import delta_table
-from lake.store.torn import commit_file
+from lake.store.truncated_commit import commit_file
 
 GRACE: Final = timedelta(minutes=1)
 """A commit's time is that of its beginning: who began to read shortly after may not have seen it."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def settle(project: Project, edition: Edition, spark: Callable[[], SparkSession]) -> Edition:
+def finish_deploy(project: Project, edition: Edition, spark: Callable[[], SparkSession]) -> Edition:
     """Copies the tables that `edition`, the newest, has elsewhere than in the folders of their names to these.
 
     Returns the edition that has the same rows there, and lets the other expire, unless a consumer has it by now;
@@ -36,7 +36,7 @@ def settle(project: Project, edition: Edition, spark: Callable[[], SparkSession]
     away = {name for name, table in edition.tables.items() if table.home != name and _is_declared(project, name, table)}
     if not away:
         return edition
-    work = _Settling(project, away, dict(edition.tables), spark)
+    work = _DeployFinish(project, away, dict(edition.tables), spark)
     with work.held():
         for declaration in work.affected():
             with step("settle", declaration.name) as at_work:
@@ -50,7 +50,7 @@ def settle(project: Project, edition: Edition, spark: Callable[[], SparkSession]
 
 
 @dataclass(frozen=True)
-class _Settling:
+class _DeployFinish:
     """The `tables` of an edition, of which those that are `away` from the folders of their names get there."""
 
     project: Project

@@ -14,7 +14,7 @@ from deltalake.exceptions import TableNotFoundError
 from lake.duck import FILE_SYSTEMS, connect
 from lake.errors import LakeError, StorageError
 from lake.quoting import literal, quoted
-from lake.store import cold
+from lake.store import archive_tier
 from lake.store.delta import (
     FETCHED,
     KEEP_LOGS,
@@ -51,7 +51,7 @@ def connection() -> duckdb.DuckDBPyConnection:
 
 
 @contextmanager
-def reading(  # noqa: PLR0913  which rows of which files, and where
+def open_files(  # noqa: PLR0913  which rows of which files, and where
     path: Address,
     table: TableState,
     paths: Sequence[str],
@@ -101,12 +101,12 @@ def rows(
     """
     try:
         with opened(path, version) as table:
-            return selected(path, table, cold.files(path, table), query, *parameters, **beside)
+            return query_files(path, table, archive_tier.files(path, table), query, *parameters, **beside)
     except TableNotFoundError:
         return []
 
 
-def selected(
+def query_files(
     path: Address,
     table: TableState,
     paths: Sequence[str],
@@ -120,7 +120,7 @@ def selected(
     """
     if not paths:
         return []
-    with reading(path, table, paths) as (con, _):
+    with open_files(path, table, paths) as (con, _):
         for name, parts in beside.items():
             for part in parts:
                 con.register("part", part)

@@ -17,13 +17,13 @@ from lake.config import Settings
 from lake.errors import Unavailable, full
 from lake.project import load
 from lake.publish.cut import cut
-from lake.store import delta, erasures, small
+from lake.store import delta, duckdb_tables, erasures
 from lake.store.keys import open_store
 from lake.store.ledger.cuts import latest_cut, record_cut
 from lake.store.locks.lease import lease
 from lake.store.storage import Address
 from lake.store.table_logs import forget_all
-from lake.store.torn import commit_file, torn
+from lake.store.truncated_commit import commit_file, truncated_version
 from lake.store.upkeep import truncation
 from lake.store.warehouse import Warehouse
 from tests.checks import present
@@ -66,12 +66,12 @@ def test_a_torn_commit_is_not_there_and_the_next_takes_its_number(project: Setti
     file = newest(path)
     written(path, left)
     forget_all()
-    assert torn(path) == int(file.stem)
+    assert truncated_version(path) == int(file.stem)
     assert present(latest_cut(project)).number == 2
     assert delta.version(path) == int(file.stem) - 1
     assert record_cut(project, {"orders": 4}, 0).number == 3
-    assert (torn(path), newest(path)) == (None, file)
-    assert len(small.rows(path, "SELECT * FROM t")) == 3
+    assert (truncated_version(path), newest(path)) == (None, file)
+    assert len(duckdb_tables.rows(path, "SELECT * FROM t")) == 3
     assert file.with_name(f".{file.name}.torn").exists()
 
 
@@ -111,14 +111,14 @@ def test_a_checkpoint_of_a_torn_commit_goes_with_it(project: Settings) -> None:
     assert present(latest_cut(project)).number == 2
     assert record_cut(project, {"orders": 4}, 0).number == 3
     assert [entry for entry in (path / "_delta_log").list() if "checkpoint" in entry.name] == []
-    assert len(small.rows(path, "SELECT * FROM t")) == 3
+    assert len(duckdb_tables.rows(path, "SELECT * FROM t")) == 3
 
 
 @pytest.mark.parametrize("left", [0, 1, 200, -3])
 def test_a_table_whose_past_was_ended_at_a_torn_commit_keeps_its_rows(project: Settings, left: int) -> None:
     path, app = table(project)
     for number in (2, 3):
-        small.append(path, "a BIGINT", [[number]], present(delta.head(path, app)).next(cut=number))
+        duckdb_tables.append(path, "a BIGINT", [[number]], present(delta.head(path, app)).next(cut=number))
     truncation.begin_anew(path, delta.head(path, app), purge=1)
     truncation.end(path)
     written(path, left)
@@ -126,10 +126,10 @@ def test_a_table_whose_past_was_ended_at_a_torn_commit_keeps_its_rows(project: S
     for _ in range(2):
         with lease(project, "table.current_order"):
             assert (delta.head(path, app), delta.standing(path, app).txn) == (None, 3)
-            assert [row["a"] for row in small.rows(path, "SELECT a FROM t ORDER BY a")] == [1, 2, 3]
+            assert [row["a"] for row in duckdb_tables.rows(path, "SELECT a FROM t ORDER BY a")] == [1, 2, 3]
     with lease(project, "table.current_order"):
-        small.append(path, "a BIGINT", [[4]], delta.standing(path, app).next(cut=4))
-    assert (present(delta.head(path, app)).txn, len(small.rows(path, "SELECT a FROM t"))) == (4, 4)
+        duckdb_tables.append(path, "a BIGINT", [[4]], delta.standing(path, app).next(cut=4))
+    assert (present(delta.head(path, app)).txn, len(duckdb_tables.rows(path, "SELECT a FROM t"))) == (4, 4)
 
 
 def test_every_place_where_a_commit_can_be_cut_is_told(project: Settings) -> None:
@@ -138,7 +138,7 @@ def test_every_place_where_a_commit_can_be_cut_is_told(project: Settings) -> Non
     file = newest(path)
     for left in range(len(content)):
         file.write_bytes(content[:left])
-        assert torn(path) is not None, left
+        assert truncated_version(path) is not None, left
 
 
 def test_the_first_commit_of_a_table_may_be_torn(project: Settings) -> None:
@@ -154,7 +154,7 @@ def test_the_first_commit_of_a_table_may_be_torn(project: Settings) -> None:
 
 def table(project: Settings) -> tuple[Address, str]:
     at = Warehouse(project).table("silver", "current_order")
-    small.append(at.path, "a BIGINT", [[1]], delta.start(at.app).next(cut=1))
+    duckdb_tables.append(at.path, "a BIGINT", [[1]], delta.start(at.app).next(cut=1))
     return at.path, at.app
 
 
@@ -199,7 +199,7 @@ def test_what_other_tools_commit_is_never_taken_for_torn(tmp_path: Path) -> None
         lambda: commit_file(path, 10).local.write_text('{"txn": {"appId": "a", "version": 1}}'),
     ):
         change()
-        assert torn(path) is None, newest(path).read_text()
+        assert truncated_version(path) is None, newest(path).read_text()
 
 
 @pytest.mark.parametrize("feed", ["true", "false"])
@@ -233,7 +233,7 @@ def test_whatever_delta_rs_commits_is_known_for_torn_at_every_line(tmp_path: Pat
         *lines, _ = content.splitlines(keepends=True)
         for count in range(len(lines) + 1):
             file.write_bytes(b"".join(lines[:count]))
-            if torn(path) is None:
+            if truncated_version(path) is None:
                 taken.append((json.loads(lines[0])["commitInfo"]["operation"], count, len(lines) + 1))
         file.write_bytes(content)
     # Of an UPDATE, which no table with a change feed is given here, the feed's files are not counted, and come last.

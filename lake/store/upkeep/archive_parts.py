@@ -1,4 +1,4 @@
-"""Parts of a log are written, proved, and named in the commit that takes their rows out of the log: lake.store.cold.
+"""Writer of archived parts of a log (lake.store.archive_tier), and the commit that removes their rows from the log.
 
 Files of the log that also have later batches are replaced, in the same commit, by files of these alone. Nothing in it
 changes a row of the whole: an append-only log stays one.
@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from lake import cost
 from lake.errors import LakeError, LawError
 from lake.quoting import SPARK, literal
-from lake.store import cold, delta
-from lake.store.cold import Batches, Part
+from lake.store import archive_tier, delta
+from lake.store.archive_tier import ArchivedPart, Batches
 from lake.store.delta import Position
-from lake.store.numbered import commit_actions, commit_staged
+from lake.store.positioned_commit import commit_actions, commit_staged
 from lake.store.proof import chain
 from lake.store.proof.chain import BatchContent
 from lake.store.proof.fingerprints import Fingerprint
@@ -57,7 +57,7 @@ def rows_of(heads: Iterable[BatchContent]) -> int:
 
 
 @dataclass(frozen=True)
-class Writer:
+class PartWriter:
     """Writer of rows of a log elsewhere: this process if they are few, else `spark`.
 
     In each bucket they are in the `order` of those columns, as compaction has them, in files as large as it makes them.
@@ -68,7 +68,7 @@ class Writer:
 
     def write(self, log: Address, batches: Batches, to: Address) -> None:
         """Write the rows of `batches` of the `log`, wherever they are now, in place of those of the table at `to`."""
-        with delta.opened(log) as table, cold.whole(log, table, batches) as tables:
+        with delta.opened(log) as table, archive_tier.opened_parts(log, table, batches) as tables:
             said = table.metadata().configuration
             properties = {name: said[name] for name in PROPERTIES if name in said}
             properties["delta.enableDeletionVectors"] = "false"
@@ -81,7 +81,7 @@ class Writer:
                     delta.write(to, rows, position, mode="overwrite", schema_mode="merge")
                     return
                 staging = stage(to)
-                frame = cold.frame(self.spark(), log, table, batches)
+                frame = archive_tier.frame(self.spark(), log, table, batches)
                 self._append(frame.where(f"_batch BETWEEN {batches[0]} AND {batches[1]}"), staging, *size)
                 with delta.opened(to, staging.version) as before:
                     commit_staged(staging, position, removed(before, changes=True))
@@ -134,7 +134,7 @@ def _is_small(count: int, size: int) -> bool:
     return count <= cost.APPENDED_ROWS and size <= cost.LOADED_BYTES
 
 
-def commit(at: Location, named: Sequence[Part], writer: Writer | None = None) -> None:
+def commit(at: Location, named: Sequence[ArchivedPart], writer: PartWriter | None = None) -> None:
     """Record those parts in the log and, with a `writer`, remove their batches from it.
 
     The caller holds the lease, and has proved the parts. Raises Unavailable if another writer was first, LawError
@@ -149,7 +149,7 @@ def commit(at: Location, named: Sequence[Part], writer: Writer | None = None) ->
             if mixed and (rest := writer.rest(at.path, table, mixed, through)):
                 added = (action["add"] for action in rest.changes()[1] if "add" in action)
                 moved += [{"add": {**add, "dataChange": False}} for add in added]
-    changed["metaData"]["configuration"] |= cold.property_of(named)
+    changed["metaData"]["configuration"] |= archive_tier.parts_property(named)
     position = delta.standing(at.path, at.app).again()
     with delta.read_back(at.path, position.writer):
         commit_actions(at.path, position, [changed, *moved], version=version + 1, info={"operation": "ARCHIVE"})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lake.errors import DeclarationError, LakeError, QualityError, Unavailable
 from lake.groups import cuts, held_with
 from lake.project import Project
-from lake.publish.checked import checked
+from lake.publish.checked_tables import checked_tables
 from lake.session import raise_if_gone
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import Edition, EditionTable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Held:
+class BlockedGroups:
     """The `groups` that stayed behind, each with why; `error` is what holds them. The `others` are published."""
 
     groups: Mapping[str, str]
@@ -52,30 +52,30 @@ def failure_of(project: Project, work: Callable[[], object]) -> Exception | None
     return None
 
 
-def stop(held: Held) -> None:
+def raise_block(held: BlockedGroups) -> None:
     """Raises what holds groups."""
     raise held.error
 
 
-def by_groups(
+def tables_by_group(
     project: Project,
     cut: Cut,
     latest: Edition | None,
     spark: Callable[[], SparkSession],
     tell: Callable[[str], None],
-) -> tuple[dict[str, EditionTable], Held | None]:
+) -> tuple[dict[str, EditionTable], BlockedGroups | None]:
     """The tables of the next edition, and what of them is held; all groups are judged. `latest` is the last edition.
 
     Raises what holds them where all groups are held, so without groups as `checked` does.
     """
     if not project.settings.publish.groups:
-        return checked(project, cut, spark, tell), None
+        return checked_tables(project, cut, spark, tell), None
     passed: dict[str, dict[str, EditionTable]] = {}
     errors: dict[str, LakeError] = {}
     waiting = _waiting(project, cut)
     for group, members in project.groups.items():
         try:
-            passed[group] = checked(project, cut, spark, tell, [table.name for table in members])
+            passed[group] = checked_tables(project, cut, spark, tell, [table.name for table in members])
         except Unavailable:
             raise
         except LakeError as error:
@@ -92,7 +92,7 @@ def by_groups(
     tables = {name: entry for group in others for name, entry in passed[group].items()}
     for group in reasons:
         tables |= _as_before(latest, project.groups[group], cut)
-    return tables, Held(reasons, others, _one(first.values())) if reasons else None
+    return tables, BlockedGroups(reasons, others, _one(first.values())) if reasons else None
 
 
 def _waiting(project: Project, cut: Cut) -> set[str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def checked(
+def checked_tables(
     project: Project,
     cut: Cut,
     spark: Callable[[], SparkSession],
@@ -36,7 +36,7 @@ def checked(
     """
     names = list(names)
     while True:
-        tables = at_cut(project, cut, names)
+        tables = tables_at_cut(project, cut, names)
         checks = check(project, spark, tables=names, cut=cut.number)
         if all(tables[check.table].version == check.version for check in checks):  # else one was rebuilt meanwhile
             for warning in failures.warning_messages(checks):
@@ -44,7 +44,7 @@ def checked(
             return tables
 
 
-def at_cut(project: Project, cut: Cut, names: Iterable[str] = ()) -> dict[str, EditionTable]:
+def tables_at_cut(project: Project, cut: Cut, names: Iterable[str] = ()) -> dict[str, EditionTable]:
     """The exact version of every named table (default: all) at `cut`. Raises DeclarationError that names every missing
     table.
     """

@@ -38,7 +38,7 @@ def commit_file(path: Address, version: int) -> Address:
     return path / "_delta_log" / f"{version:020}.json"
 
 
-def torn(path: Address) -> int | None:
+def truncated_version(path: Address) -> int | None:
     """The version of the newest commit of the table at `path` where that was cut short or is a signpost, else None."""
     if not path.storage.may_tear:
         return None

@@ -15,7 +15,7 @@ from lake.store.staging_table import Action, StagingTable, lines
 from lake.store.storage import Address
 from lake.store.table_log import delta_table
 from lake.store.table_logs import invalidate
-from lake.store.torn import commit_file
+from lake.store.truncated_commit import commit_file
 from lake.store.warehouse import Location
 
 CHECKPOINT_EVERY: Final = 20
@@ -52,7 +52,7 @@ def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterat
     delta.known_or_moved(at.path, position.writer)
 
 
-def proven(at: Location, position: Position, beaten: Unavailable) -> Position:
+def confirm(at: Location, position: Position, beaten: Unavailable) -> Position:
     """Read the head back and return it. Raises `beaten` if it is not the `position` just committed."""
     head = delta.head(at.path, at.app)
     if head is None or head.metadata != position.metadata:

@@ -20,7 +20,7 @@ from lake.ingest.delivery import Files
 from lake.ingest.files import in_folder
 from lake.publish.cut import pick_cut
 from lake.session import shares_disk
-from lake.store import put_up
+from lake.store import staging_upload
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.shop import contract, declare, job
@@ -51,15 +51,15 @@ def test_spark_shares_the_disk_where_it_runs_here(
 def test_files_are_put_up_taken_down_and_found_where_somebody_died(project: Settings, tmp_path: Path) -> None:
     file = tmp_path / "a b.jsonl"
     file.write_text("{}\n")
-    assert put_up.put_up(project, [file]) == {}
+    assert staging_upload.upload(project, [file]) == {}
     elsewhere = replace(project, spark=SparkSettings(shares_disk=False))
-    [address] = put_up.put_up(elsewhere, [file]).values()
+    [address] = staging_upload.upload(elsewhere, [file]).values()
     assert (address.name, address.read()) == ("a b.jsonl", b"{}\n")
-    assert put_up.put_up(elsewhere, [file]) == {file: address}, "the same file, the same place"
-    assert put_up.left(elsewhere, datetime(2000, 1, 1, tzinfo=UTC)) == []
-    assert put_up.left(elsewhere, datetime(2100, 1, 1, tzinfo=UTC)) == [address]
-    put_up.take_down([address])
-    assert put_up.left(elsewhere, datetime(2100, 1, 1, tzinfo=UTC)) == []
+    assert staging_upload.upload(elsewhere, [file]) == {file: address}, "the same file, the same place"
+    assert staging_upload.abandoned_uploads(elsewhere, datetime(2000, 1, 1, tzinfo=UTC)) == []
+    assert staging_upload.abandoned_uploads(elsewhere, datetime(2100, 1, 1, tzinfo=UTC)) == [address]
+    staging_upload.remove([address])
+    assert staging_upload.abandoned_uploads(elsewhere, datetime(2100, 1, 1, tzinfo=UTC)) == []
 
 
 def test_file_that_spark_elsewhere_cannot_read_is_refused_by_its_size(project: Settings) -> None:
@@ -99,7 +99,7 @@ def test_what_spark_cannot_read_here_gets_into_the_log(project: Settings, spark:
         5: ("c.jsonl.gz", None),
     }
     assert list(Warehouse(lakehouse.settings).root.list(deep=True))
-    assert put_up.left(lakehouse.settings, datetime(2100, 1, 1, tzinfo=UTC)) == []
+    assert staging_upload.abandoned_uploads(lakehouse.settings, datetime(2100, 1, 1, tzinfo=UTC)) == []
 
 
 def test_tables_of_an_old_cut_are_not_written_where_spark_cannot(project: Settings, spark: SparkSession) -> None:

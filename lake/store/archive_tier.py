@@ -34,7 +34,7 @@ Batches = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Part:
+class ArchivedPart:
     """The batches `first` to `through` of a log, `rows` in all: the Delta table at `place`, as it is at `version`.
 
     A `place` that is no URL and no absolute path is below the warehouse, and moves with it.
@@ -57,13 +57,13 @@ class Part:
         return batches is None or (self.first <= batches[1] and batches[0] <= self.through)
 
 
-def parts(table: TableState) -> list[Part]:
+def parts(table: TableState) -> list[ArchivedPart]:
     """The parts that a log, or any other table, names, in the order of their batches."""
     named = table.metadata().configuration.get(PROPERTY)
-    return [Part(**part) for part in json.loads(named)] if named else []
+    return [ArchivedPart(**part) for part in json.loads(named)] if named else []
 
 
-def parts_of(path: Address) -> list[Part]:
+def parts_of(path: Address) -> list[ArchivedPart]:
     """As `parts`, of the newest version of the table at `path`; none where there is no table."""
     try:
         with delta.opened(path) as table:
@@ -72,13 +72,13 @@ def parts_of(path: Address) -> list[Part]:
         return []
 
 
-def property_of(named: Iterable[Part]) -> dict[str, str]:
+def parts_property(named: Iterable[ArchivedPart]) -> dict[str, str]:
     """The property that names those parts."""
     return {PROPERTY: json.dumps([vars(part) for part in named], separators=(",", ":"), sort_keys=True)}
 
 
 @contextmanager
-def whole(
+def opened_parts(
     path: Address, table: TableState, batches: Batches | None = None
 ) -> Iterator[Sequence[tuple[Address, TableState]]]:
     """The `table` at `path`, and of its parts those that may have rows of `batches`, each with its address.
@@ -90,7 +90,7 @@ def whole(
         yield [(path, table), *((at, stack.enter_context(_opened(path, part, at))) for part, at in named)]
 
 
-def must_be_there(log: Address, named: Iterable[Part]) -> None:
+def check_parts(log: Address, named: Iterable[ArchivedPart]) -> None:
     """Raises StorageError where one of the parts `named` of the `log` is gone, or cannot be read."""
     for part in named:
         with _opened(log, part, part.path(log)):
@@ -98,7 +98,7 @@ def must_be_there(log: Address, named: Iterable[Part]) -> None:
 
 
 @contextmanager
-def _opened(log: Address, part: Part, at: Address) -> Iterator[TableState]:
+def _opened(log: Address, part: ArchivedPart, at: Address) -> Iterator[TableState]:
     with ExitStack() as stack:
         try:
             table = stack.enter_context(delta.opened(at, part.version))
@@ -123,13 +123,13 @@ def _opened(log: Address, part: Part, at: Address) -> Iterator[TableState]:
 
 def files(path: Address, table: TableState) -> list[str]:
     """The files that hold the rows of the `table` at `path`, and of its parts."""
-    with whole(path, table) as tables:
+    with opened_parts(path, table) as tables:
         return [file for _, each in tables for file in delta.files(each)]
 
 
 def frame(spark: SparkSession, path: Address, table: TableState, batches: Batches | None = None) -> DataFrame:
     """The rows of the `table` at `path`, and of its parts those that may have rows of `batches`, by Spark's reader."""
-    with whole(path, table, batches) as tables:
+    with opened_parts(path, table, batches) as tables:
         reader = spark.read.format("delta")
         frames = [reader.option("versionAsOf", each.version()).load(at.spark) for at, each in tables]
     return reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), frames)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.quoting import quoted
-from lake.store import delta, durable, small
+from lake.store import delta, duckdb_tables, durable
 from lake.store.locks.lease import lease
 from lake.store.view import view
 from lake.store.warehouse import Location, Warehouse
@@ -27,7 +27,7 @@ COMPACT_EVERY: Final = 32
 
 
 @dataclass(frozen=True)
-class Book:
+class LedgerTable:
     """The table `meta/<name>`; `columns` are DuckDB types. Nested values are kept as JSON text.
 
     A commit to a `durable` one is on the disk before the writer goes on: nothing else has what it says.
@@ -87,7 +87,7 @@ class Book:
     ) -> None:
         """Appends `records`, in the order of the columns, in one commit."""
         schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in self.columns.items())
-        small.append(self.location(settings).path, schema, records, position)
+        duckdb_tables.append(self.location(settings).path, schema, records, position)
         self._flush(settings)
 
     def _flush(self, settings: Settings) -> None:
@@ -96,7 +96,7 @@ class Book:
 
     def rows(self, settings: Settings, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """The rows of a DuckDB `query` over the entries, which it calls `t`; [] before the first."""
-        return small.rows(self.location(settings).path, query, *parameters)
+        return duckdb_tables.rows(self.location(settings).path, query, *parameters)
 
     def find(self, settings: Settings, condition: str, *parameters: Any) -> list[dict[str, Any]]:
         """The entries that meet the DuckDB `condition`, instants as microseconds since 1970."""
@@ -118,12 +118,12 @@ def as_state(record: Any) -> dict[str, Any]:
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(record).items()}
 
 
-def parsed(value: Any) -> Any:
+def parse_nested(value: Any) -> Any:
     """A nested value from an entry, where it is JSON text, or from a state."""
     return json.loads(value) if isinstance(value, str) else value
 
 
-def unknown(what: str, number: int, latest: int, fix: str) -> DeclarationError:
+def unknown_entry(what: str, number: int, latest: int, fix: str) -> DeclarationError:
     """The error that there is no such entry."""
     if latest == 0:
         return DeclarationError(f"no {what} {number}: there is no {what} yet", fix=fix)

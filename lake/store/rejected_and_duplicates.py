@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
-from lake.store import delta, small
+from lake.store import delta, duckdb_tables
 from lake.store.warehouse import Location, Warehouse
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ def redeliveries(settings: Settings, stream: str, ids: Collection[str], *, upto:
         return []
     query = """SELECT _id, _batch, source FROM t WHERE _batch <= $1 AND list_contains($2, _id)
                ORDER BY _batch, source"""
-    rows = small.rows(Warehouse(settings).redeliveries(stream).path, query, upto, list(ids))
+    rows = duckdb_tables.rows(Warehouse(settings).redeliveries(stream).path, query, upto, list(ids))
     return [Redelivery(*row.values()) for row in rows]
 
 
 def counts(at: Location, *, upto: int) -> dict[int, int]:
     """How many rows each batch has, up to batch `upto`."""
     query = "SELECT _batch, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY _batch"
-    return {row["_batch"]: row["n"] for row in small.rows(at.path, query, upto)}
+    return {row["_batch"]: row["n"] for row in duckdb_tables.rows(at.path, query, upto)}

@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Delivered:
+class SourceDelivery:
     """Delivery `number` of a `source`, which is `batch` of the log.
 
     `streams` are all that have records of it, `progress` is where the source stands behind it.
@@ -33,9 +33,9 @@ class Delivered:
         }
 
 
-def by_source(data: Mapping[str, Any]) -> dict[str, Delivered]:
+def by_source(data: Mapping[str, Any]) -> dict[str, SourceDelivery]:
     """The newest delivery of each source, of what a commit of a log says: `data`."""
     return {
-        name: Delivered(name, int(one["delivery"]), tuple(one["streams"]), one["progress"], int(one["batch"]))
+        name: SourceDelivery(name, int(one["delivery"]), tuple(one["streams"]), one["progress"], int(one["batch"]))
         for name, one in data.get("sources", {}).items()
     }

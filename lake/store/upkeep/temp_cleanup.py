@@ -12,7 +12,7 @@ from lake.config import Settings
 from lake.store.warehouse import Warehouse
 
 
-def left_behind(settings: Settings, before: datetime) -> list[Path]:
+def leftover_files(settings: Settings, before: datetime) -> list[Path]:
     """Tables whose removal was cut short, what was staged or spilled `before`."""
     scratch = [file for name in ("staging", "sql", "copies") for file in settings.path(f".lake/{name}").glob("*")]
     old = [file for file in scratch if file.lstat().st_mtime < before.timestamp()]
@@ -20,7 +20,7 @@ def left_behind(settings: Settings, before: datetime) -> list[Path]:
     return [*gone, *old]
 
 
-def clear(files: Iterable[Path], *, as_far_as_possible: bool = False) -> None:
+def delete(files: Iterable[Path], *, as_far_as_possible: bool = False) -> None:
     """Removes files and folders; another process may be at it too."""
     for file in files:
         if file.is_dir() and not file.is_symlink():

@@ -21,7 +21,7 @@ from lake.store.warehouse import Warehouse
 FOLDER: Final = "staging"
 
 
-def put_up(settings: Settings, files: Iterable[Path]) -> Mapping[Path, Address]:
+def upload(settings: Settings, files: Iterable[Path]) -> Mapping[Path, Address]:
     """Where Spark reads each of the `files`; nowhere but on this machine, and nothing is put up, where it can."""
     if shares_disk(settings):
         return {}
@@ -32,13 +32,13 @@ def put_up(settings: Settings, files: Iterable[Path]) -> Mapping[Path, Address]:
     return addresses
 
 
-def take_down(addresses: Iterable[Address]) -> None:
+def remove(addresses: Iterable[Address]) -> None:
     """Removes what was put up."""
     for address in addresses:
         address.delete()
 
 
-def left(settings: Settings, before: datetime) -> list[Address]:
+def abandoned_uploads(settings: Settings, before: datetime) -> list[Address]:
     """What was put up `before`, by somebody who has died since."""
     folder = Warehouse(settings).root / FOLDER
     with suppress(FileNotFoundError):
