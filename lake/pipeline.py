@@ -26,9 +26,9 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.evaluation.inputs import Inputs
 from lake.gate import gate
 from lake.ingest.append import BatchCounts
-from lake.ingest.ingest import behind, ingest
+from lake.ingest.ingest import ingest, landing_backlog
 from lake.ingest.landing import LANDED
-from lake.ingest.unordered import unordered
+from lake.ingest.ordering_lint import find_unordered_tables
 from lake.maintenance import Policy, maintain
 from lake.process import fault_of
 from lake.project import Project, load
@@ -111,7 +111,7 @@ def run(
         return spark()
 
     streams, failures = _taken_in(settings, session, project.contracts, tell, more.append, batches, now)
-    for warning in unordered(project, [stream for stream, counts in streams.items() if counts.accepted]):
+    for warning in find_unordered_tables(project, [stream for stream, counts in streams.items() if counts.accepted]):
         tell(f"warning {warning}")
     held: list[BlockedGroups] = []
     undelivered: dict[str, LakeError] = {}
@@ -142,7 +142,7 @@ def has_little(project: Project) -> bool:
         ):
             return False
         rows = sum(head.events for head in heads) + sum(table.rows or 0 for table in edition.tables.values())
-        size = sum(behind(settings, log.stream)[1] for log in logs)
+        size = sum(landing_backlog(settings, log.stream)[1] for log in logs)
         return rows <= cost.BRIEF_ROWS and size <= cost.BRIEF_BYTES
     return False
 
@@ -271,7 +271,7 @@ def _take_in_what_waits(settings: Settings, spark: Callable[[], SparkSession], t
     What sources have is not known before they are asked.
     """
     contracts, _ = sound_contracts(settings)
-    if source_names(settings) or any(behind(settings, stream)[0] for stream in contracts):
+    if source_names(settings) or any(landing_backlog(settings, stream)[0] for stream in contracts):
         tell("a declaration is faulty: events are ingested, but no table advances")
         _taken_in(settings, spark, contracts, tell)
 
@@ -320,7 +320,7 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
 
 def _is_behind(settings: Settings, done: Cycle, tell: Tell) -> bool:
     """Whether the streams and sources of the cycle have more to ingest; reports how much, where that is known."""
-    left = {stream: behind(settings, stream) for stream in done.streams}
+    left = {stream: landing_backlog(settings, stream) for stream in done.streams}
     for stream, (files, size) in left.items():
         if files:
             tell(f"behind  {stream}: {files} files, {size:,} bytes still to ingest")

@@ -69,7 +69,7 @@ LONGEST = frozenset(
     {"test_toys.py", "test_flights.py", "test_forget.py", "test_examples.py", "test_recompute.py", "test_dags.py"}
     | {"test_releases.py", "test_debezium.py", "test_readme.py", "test_init.py", "test_kills.py", "test_log.py"}
     | {"test_social.py"}
-    | {"test_from_source.py", "test_columns.py", "test_explain.py", "test_at_cut.py", "test_progress.py"}
+    | {"test_source_ingestion.py", "test_columns.py", "test_explain.py", "test_at_cut.py", "test_progress.py"}
 )
 """Files that take longest, few tests as they have."""
 

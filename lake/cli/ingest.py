@@ -103,11 +103,11 @@ def append(
         raise click.UsageError("--expect, --new and --id need --decide")
     shell.load()
     from lake.contracts.contract import load_contract
-    from lake.ingest.append import append_files, keep_stdin, must_exist
+    from lake.ingest.append import append_files, check_files_exist, keep_stdin
 
     contract = load_contract(shell.settings, stream)
     given = [keep_stdin(shell.settings, sys.stdin.buffer) if name == "-" else Path(name).absolute() for name in files]
-    must_exist(given)
+    check_files_exist(given)
     counts = append_files(shell.settings, lambda: shell.spark, contract, given)
     if counts.quarantined:
         shell.report(f"{counts.quarantined} of {counts.read} records are in quarantine: lake quarantine list {stream}")
@@ -116,7 +116,7 @@ def append(
 
 def _decide(shell: Shell, stream: str, files: tuple[str, ...], expect: str, new: bool, id: str) -> None:
     from lake.http.command import Events, append_decided
-    from lake.ingest.append import must_exist
+    from lake.ingest.append import check_files_exist
 
     if len(files) > 1:
         raise click.UsageError("--decide takes one file")
@@ -124,7 +124,7 @@ def _decide(shell: Shell, stream: str, files: tuple[str, ...], expect: str, new:
         raise click.UsageError("--expect and --new cannot be combined")
     [name] = files
     if name != "-":
-        must_exist([Path(name).absolute()])
+        check_files_exist([Path(name).absolute()])
     body = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     answer = append_decided(shell.settings, Events(tuple(stream.split(",")), body, id, expect, new))
     tokens = list(answer["tokens"].values()) if "tokens" in answer else [answer["token"]]
@@ -145,7 +145,7 @@ def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
     Example: lake tap orders -- tap-shop --config shop.json
     """
     shell.load()
-    from lake.ingest.from_source import append_tapped
+    from lake.ingest.source_ingestion import append_tapped
 
     counts = append_tapped(shell.settings, lambda: shell.spark, stream, command)
     emit_batch(shell, stream, counts)

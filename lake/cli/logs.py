@@ -59,7 +59,7 @@ def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None, m
 
 def _missing(shell: Shell, stream: str) -> None:
     from lake.contracts.contract import Completeness, load_contract
-    from lake.ingest.completeness import missing
+    from lake.ingest.gap_detection import find_gaps
 
     contract = load_contract(shell.settings, stream)
     if contract.complete == Completeness():
@@ -68,7 +68,7 @@ def _missing(shell: Shell, stream: str) -> None:
             where=contract.where,
             fix='"lake": {…, "complete": {"producer": "device", "number": "seq", "every": "1 day"}}, or part of it',
         )
-    absences = missing(shell.settings, contract)
+    absences = find_gaps(shell.settings, contract)
     numbers = [asdict(gap) | {"numbers": gap.count} for gap in absences.numbers]
     spans = [asdict(span) for span in absences.spans]
     lines = [*table(numbers, "producer", "first", "last", "numbers"), *table(spans, "begin", "end")]
@@ -76,9 +76,9 @@ def _missing(shell: Shell, stream: str) -> None:
 
 
 def _check_log(shell: Shell, stream: str, since: str) -> None:
-    from lake.ingest.fsck import checked
+    from lake.ingest.fsck import check_log
 
-    verdict = checked(shell.settings, stream, since=since)
+    verdict = check_log(shell.settings, stream, since=since)
     unproved = verdict.batches - verdict.proved
     summary = f"{stream}: the log is consistent"
     if verdict.since:

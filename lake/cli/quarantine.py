@@ -36,9 +36,9 @@ def list_(shell: Shell, streams: tuple[str, ...]) -> None:
     \b
     Example: lake quarantine list flights --json > repair.json
     """
-    from lake.ingest.replay import incomplete_transactions, waiting
+    from lake.ingest.replay import incomplete_transactions, quarantined_records
 
-    refused = list(waiting(shell.settings, streams))
+    refused = list(quarantined_records(shell.settings, streams))
     rows = [asdict(row) for row in refused]
     shown = [row | {"raw": _short(row["raw"])} for row in rows]
     shell.emit(rows, table(shown, "stream", "batch", "number", "reason", "detail", "source", "raw"))
@@ -134,9 +134,9 @@ def void(
 
 
 def _counts(shell: Shell, streams: tuple[str, ...]) -> None:
-    from lake.ingest.replay import by_reason, waiting
+    from lake.ingest.replay import by_reason, quarantined_records
 
-    rows = by_reason(waiting(shell.settings, streams, texts=False))
+    rows = by_reason(quarantined_records(shell.settings, streams, texts=False))
     shell.emit(rows, table(rows, "stream", "reason", "records", "example") if rows else "the quarantine is empty")
     for reason, fix in {row["reason"]: row["fix"] for row in rows}.items():
         shell.report(f"fix: {reason}: {fix}")

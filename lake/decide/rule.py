@@ -265,8 +265,8 @@ def _other_inputs(project: Project, source: DeclaredIntake, stream: str) -> Iter
                 where=other.where,
                 fix="events that are decided come by one source alone: say which streams the other one has",
             )
-    landed = landing.landed(Log(settings, stream))
-    waiting = [file for file in landing.listing(settings, stream) if file.mark not in landed]
+    landed = landing.ingested_marks(Log(settings, stream))
+    waiting = [file for file in landing.list_files(settings, stream) if file.mark not in landed]
     if waiting:
         yield DeclarationError(
             f"{len(waiting)} landing files of {stream}, which is decided, are not in its log",

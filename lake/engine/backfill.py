@@ -77,7 +77,7 @@ def _change(evaluation: Evaluation, between: Between) -> PendingChange:
     affected = between.affected_keys(declaration)
     if affected.rows is not None and not inputs.sound:
         read = read_at(inputs, declaration, affected.rows)
-        integrity.must_be_whole_at(inputs.project, read, known=between.times)
+        integrity.check_integrity_at(inputs.project, read, known=between.times)
     return of_diff(evaluation, difference(evaluation, affected))
 
 
@@ -109,9 +109,9 @@ class Between:
         """Raise LakeError if a log is damaged: at these times if no others matter."""
         project = self.inputs.project
         if self._suffice(declaration):
-            integrity.must_be_whole_at(project, dict.fromkeys(project.logs(declaration), self.times))
+            integrity.check_integrity_at(project, dict.fromkeys(project.logs(declaration), self.times))
         else:
-            self.inputs.sound |= integrity.must_be_whole(project, [declaration])
+            self.inputs.sound |= integrity.check_integrity(project, [declaration])
 
     def _suffice(self, declaration: Declaration) -> bool:
         """Return whether events at other times affect no keys: all rows of the inputs name theirs."""

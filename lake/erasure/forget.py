@@ -22,7 +22,7 @@ from lake.contracts.contract import Contract, known_stream
 from lake.contracts.event_id import literal, quoted
 from lake.erasure import search
 from lake.errors import DeclarationError
-from lake.ingest.personal import BLANKED
+from lake.ingest.field_encryption import BLANKED
 from lake.project import Project
 from lake.store import delta, durable, erasures
 from lake.store.keys import KeyStore, open_store

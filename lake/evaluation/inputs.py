@@ -15,7 +15,7 @@ from lake.evaluation import function
 from lake.evaluation.catalog import warn_of_spill
 from lake.evaluation.columns import Analysed, Given, given, leaf, withheld, without
 from lake.evaluation.stored_rows import HIDDEN, StoredRows, event_order, ordered
-from lake.ingest import integrity, refusals
+from lake.ingest import integrity, rejections
 from lake.kinds.columns import ORDER, SIGN, visible
 from lake.kinds.floats import with_one_zero
 from lake.kinds.kind import Kind
@@ -61,11 +61,11 @@ class Inputs(StoredRows):
     _given: dict[str, Given] = field(default_factory=dict)
     _looking: Lock = field(default_factory=Lock)
 
-    def must_be_whole(self, declaration: Declaration) -> None:
+    def check_integrity(self, declaration: Declaration) -> None:
         """Raise LakeError if a log that the table reads is damaged; check each log once."""
         with self._looking:  # other tables that read the log wait for the result
             streams = {source.name for source in declaration.inputs if source.is_log} - self.sound
-            if fault := integrity.of_inputs(self.project, streams):
+            if fault := integrity.fault_of_inputs(self.project, streams):
                 raise fault
             self.sound |= streams
 
@@ -182,7 +182,7 @@ class Inputs(StoredRows):
         kind, sources = declaration.kind, declaration.inputs
         refused = [self.refusals(source) if kind.heeds_refusals else None for source in sources]
         frames = [
-            f if r is None else refusals.delivered(f, self.project.contracts[s.name])
+            f if r is None else rejections.with_delivery(f, self.project.contracts[s.name])
             for s, f, r in zip(sources, frames, refused, strict=True)
         ]
         frames = [*map(with_one_zero, without(declaration, frames, held) if held else frames)]
@@ -257,7 +257,7 @@ class Evaluation:
 
     def all_rows(self) -> DataFrame:
         """Return the whole table at the cut. Raises LakeError if a log is damaged."""
-        self.inputs.must_be_whole(self.declaration)
+        self.inputs.check_integrity(self.declaration)
         return self.inputs.evaluate(self.declaration)
 
     def rows_from(self, sides: Sequence[DataFrame]) -> DataFrame:

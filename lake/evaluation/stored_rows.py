@@ -10,7 +10,7 @@ from lake.contracts.encryption import KEY, SUBJECT
 from lake.declaration import Declaration, Input
 from lake.evaluation.catalog import Catalog
 from lake.evaluation.columns import leaf, no_files
-from lake.ingest import refusals
+from lake.ingest import rejections
 from lake.kinds.columns import ORDER, SIGN, visible
 from lake.store import erasures, log
 from lake.store.log import Log
@@ -77,7 +77,7 @@ class StoredRows(Catalog):
         rows = Log(settings, source.name).read(
             self.spark, contract, upto=upto, bucket=log.BROADCAST, voids=self.cut.voids, refusals=True
         )
-        return refusals.without_fields(event_order(rows.drop(*HIDDEN)), contract)
+        return rejections.without_fields(event_order(rows.drop(*HIDDEN)), contract)
 
     def changes(self, source: Input, head: TableHead) -> DataFrame | None:
         """Return the rows added (+1) and removed (-1) since `head`, or None. Raises FeedGap."""

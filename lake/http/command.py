@@ -31,7 +31,7 @@ from lake.http.decisions import Decisions, expected_version
 from lake.http.describe import is_idempotent
 from lake.http.problems import KINDS, Problem
 from lake.http.server import address_of, check_installed
-from lake.ingest.standing import intake_writer
+from lake.ingest.source_position import intake_writer
 from lake.project import load
 from lake.records.single_reader import SingleReader
 from lake.sources.declared import decided_by

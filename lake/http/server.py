@@ -26,7 +26,7 @@ from lake.decide.rule import rules
 from lake.errors import DeclarationError, Unavailable, install
 from lake.http import declarations
 from lake.http.hosts import is_loopback
-from lake.ingest.standing import intake_writer
+from lake.ingest.source_position import intake_writer
 from lake.project import load
 from lake.sources.http import DeclaredIntake
 

@@ -25,12 +25,12 @@ from lake import cost, file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError
-from lake.ingest import completeness, landing
+from lake.ingest import gap_detection, landing
 from lake.ingest.batch import Batch
 from lake.ingest.delivery import Acceptance, Delivery, Fetched, Files, Replayed, unpacked_bytes
-from lake.ingest.files import Mark, noted
-from lake.ingest.personal import sealed_with
-from lake.ingest.reading import reading
+from lake.ingest.delivery_reader import read_batch
+from lake.ingest.field_encryption import key_store_state
+from lake.ingest.files import Mark, mark_as_json
 from lake.sources.declared import decided_by
 from lake.store import delta, quarantine, rejected_and_duplicates
 from lake.store.ledger import contract_versions, runs
@@ -93,7 +93,7 @@ def append(
         head = log.head()
         log.flush_beside()  # a writer that died may have left both to its successor
         log.flush()
-        landing.remember(log)
+        landing.record_ingested(log)
         check_complete(settings, log.stream, read={})
         must_hold(settings, log.lease)
         clear_above(settings, log.stream, head.batch)
@@ -102,16 +102,16 @@ def append(
             return BatchCounts(head.batch)
         if not head.batch:  # many tables take long to ask
             check_complete(settings, log.stream)
-        _must_have_been_decided(settings, contract, delivery)
+        _check_decided(settings, contract, delivery)
         log.contracts(head)
         contracts = contract_versions.register(settings, contract)
-        with reading(spark(), settings, contracts, head, delivery, now=now or datetime.now(UTC)) as batch:
-            counts = _write(batch)
-        landing.remember(log)
+        with read_batch(spark(), settings, contracts, head, delivery, now=now or datetime.now(UTC)) as batch:
+            counts = _commit_batch(batch)
+        landing.record_ingested(log)
     return counts
 
 
-def _must_have_been_decided(settings: Settings, contract: Contract, delivery: Delivery) -> None:
+def _check_decided(settings: Settings, contract: Contract, delivery: Delivery) -> None:
     """Raises DeclarationError where events would come past what decides on those of their stream."""
     source = decided_by(settings, contract.name)
     if source is None or isinstance(delivery, Acceptance):
@@ -136,12 +136,12 @@ def append_files(
 
     Standard input, as `keep_stdin` kept it, is kept no longer.
     """
-    must_exist(files)
-    listed = [landing.at_hand(settings, file) for file in files]
+    check_files_exist(files)
+    listed = [landing.local_file(settings, file) for file in files]
     began = datetime.now(UTC)
 
     def deliver(head: LogHead) -> Files:
-        return Files.checked(settings, listed, contract, repaired=unread(settings, head))
+        return Files.checked(settings, listed, contract, repaired=unreadable_files(settings, head))
 
     with runs.failing(settings, "append", contract.name):
         counts = append(settings, spark, contract, deliver, now=now)
@@ -153,16 +153,16 @@ def append_files(
     return counts
 
 
-def unread(settings: Settings, head: LogHead) -> dict[str, str]:
+def unreadable_files(settings: Settings, head: LogHead) -> dict[str, str]:
     """The files that could not be read up to `head`, and have not been since: their marks, each with the name."""
     unreadable = quarantine.files(settings, head.stream, upto=head.batch)
     if not unreadable:
         return {}
-    landed = {name for name, *_ in landing.landed(Log(settings, head.stream))}
+    landed = {name for name, *_ in landing.ingested_marks(Log(settings, head.stream))}
     return {mark: name for mark, name in unreadable.items() if mark not in landed}
 
 
-def must_exist(files: Sequence[Path]) -> None:
+def check_files_exist(files: Sequence[Path]) -> None:
     """Raises DeclarationError where one of `files` is not there, or is no file."""
     missing = [str(file) for file in files if not file.is_file()]
     if missing:
@@ -183,19 +183,19 @@ def keep_stdin(settings: Settings, stream: BinaryIO) -> Path:
     return file
 
 
-def _put_beside(batch: Batch) -> BatchCounts:
+def _write_side_tables(batch: Batch) -> BatchCounts:
     settings, stream, delivery = batch.settings, batch.contract.name, batch.delivery
     counts = _counts(batch)
     if delivery.keeps_rejects and counts.quarantined:
         put = quarantine.put_files(settings, stream, batch.number, batch.faults, at=batch.now)
         if counts.quarantined > put:
             quarantine.put(settings, stream, batch.rejects(), count=counts.quarantined - put)
-    for again in batch.verdict.again():
+    for again in batch.repeated.redeliveries():
         rejected_and_duplicates.put_redeliveries(settings, stream, batch.number, again)
     return counts
 
 
-def _write(batch: Batch) -> BatchCounts:
+def _commit_batch(batch: Batch) -> BatchCounts:
     settings, contract, delivery = batch.settings, batch.contract, batch.delivery
     failures = {} if delivery.keeps_rejects else batch.failures
     if isinstance(delivery, Replayed):
@@ -203,22 +203,22 @@ def _write(batch: Batch) -> BatchCounts:
     marks = delivery.marks(set(failures))
     if not marks:
         return BatchCounts(batch.head.batch)
-    log, counts = Log(settings, contract.name), _put_beside(batch)
+    log, counts = Log(settings, contract.name), _write_side_tables(batch)
     log.flush_beside()
-    batch.tell_numbers()
-    batch.tell_drift()
+    batch.warn_of_numbers()
+    batch.warn_of_drift()
     events, content = _content(batch, marks)
     position = batch.head.next(
         offsets={str(bucket): offset for bucket, offset in batch.offsets.items()},
-        **_carried_on(batch),
+        **_carried_state(batch),
         watermark=batch.watermark.isoformat() if batch.watermark else None,
         counts={name: count for name, count in asdict(counts).items() if name != "batch"},
-        files=[*map(noted, marks)],
+        files=[*map(mark_as_json, marks)],
         contract=len(batch.contracts),
         at=batch.now.isoformat(),
         content=content,
-        **sealed_with(settings, contract),
-        **({completeness.RUNS: batch.punctuated_runs} if batch.punctuated_runs else {}),
+        **key_store_state(settings, contract),
+        **({gap_detection.RUNS: batch.punctuated_runs} if batch.punctuated_runs else {}),
     )
     after = log.commit(contract, events, position)
     compaction.pack_log(log.path, after.position)
@@ -230,7 +230,7 @@ def _write(batch: Batch) -> BatchCounts:
     return counts
 
 
-def _carried_on(batch: Batch) -> dict[str, Any]:
+def _carried_state(batch: Batch) -> dict[str, Any]:
     """What each position says again of all batches up to it, where there is anything to say."""
     accepted = batch.head.accepted
     if isinstance(batch.delivery, Acceptance):
@@ -261,7 +261,7 @@ def _content(batch: Batch, marks: Sequence[Mark]) -> tuple[pa.Table | DataFrame,
 
 def _counts(batch: Batch) -> BatchCounts:
     accepted = sum(batch.accepted.values())
-    duplicates = batch.verdict.num_rows - batch.conflicts
+    duplicates = batch.repeated.num_rows - batch.conflicts
     return BatchCounts(
         batch.number,
         read=accepted + duplicates + batch.rejected + batch.control,

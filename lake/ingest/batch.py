@@ -19,13 +19,13 @@ from lake.contracts import evolution
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import identity
 from lake.contracts.reasons import BLANK, CONTROL, Reason
-from lake.ingest import completeness, drift, producers, refusals
-from lake.ingest.deduplication import NONE, Search, Verdict
+from lake.ingest import drift, gap_detection, producers, rejections
+from lake.ingest.deduplication import NO_REPEATS, RedeliverySearch, RepeatedEvents
 from lake.ingest.delivery import POSITION_BITS, Closing, Delivery, QuarantineEvent, records_of
 from lake.ingest.drift import Drift
 from lake.ingest.event_columns import FACTS
+from lake.ingest.field_encryption import BLANKED, blanked_sql, extra_columns_sql, with_subject_keys
 from lake.ingest.horizon import Horizon
-from lake.ingest.personal import BLANKED, extras, sealable, shown
 from lake.kinds.floats import with_one_zero
 from lake.store.log import BROADCAST, REFUSAL, LogHead
 
@@ -66,20 +66,21 @@ class Batch:
             placed = placed.withColumn("_id", F.expr(identity(self.contract)))
         if not self.contract.sealed:
             return placed
-        return sealable(self.spark, self.settings, self.contract, placed, self.read)
+        return with_subject_keys(self.spark, self.settings, self.contract, placed, self.read)
 
     @cached_property
-    def verdict(self) -> Verdict:
+    def repeated(self) -> RepeatedEvents:
         """The events not to be appended: re-deliveries and conflicts."""
         accepted = self.read - self.refused - self.control
         if not accepted:
-            return NONE
+            return NO_REPEATS
         events = self.placed.where("_reason IS NULL")
-        rows = Search(self.spark, self.settings, self.contracts, events, accepted, before=self.number).verdict()
+        search = RedeliverySearch(self.spark, self.settings, self.contracts, events, accepted, before=self.number)
+        rows = search.find()
         if not isinstance(rows, pa.Table):
             rows = rows.persist()
             self.kept.append(rows)
-        return Verdict.of(rows)
+        return RepeatedEvents.of(rows)
 
     @property
     def read(self) -> int:
@@ -94,7 +95,7 @@ class Batch:
         """How many messages are about something else than an event of this stream."""
         return int(pc.sum(self.tally["control"]).as_py() or 0)
 
-    def tell_numbers(self) -> None:
+    def warn_of_numbers(self) -> None:
         """Warns where events have numbers for text: 7 and "7", 1 and 1.0 may mean the same, or not."""
         count = int(pc.sum(self.tally["numbers"]).as_py() or 0)
         if count:
@@ -115,7 +116,7 @@ class Batch:
             return before
         return drift.after(before, self.number, self.contract, self.parsed, self.tally)
 
-    def tell_drift(self) -> None:
+    def warn_of_drift(self) -> None:
         """Warn of drift that is new; of unknown fields in each batch, if the contract wants it."""
         before = Drift.of(self.head, self.contract)
         if self.contract.unknown == "warn" and self.drift.records > before.records:
@@ -125,7 +126,7 @@ class Batch:
 
     @property
     def conflicts(self) -> int:
-        return self.verdict.conflicts
+        return self.repeated.conflicts
 
     @property
     def watermark(self) -> datetime | None:
@@ -136,7 +137,7 @@ class Batch:
 
     @cached_property
     def _latest(self) -> datetime | None:
-        if self.contract.clock and self.verdict.num_rows:  # by which a re-delivery may have another time
+        if self.contract.clock and self.repeated.num_rows:  # by which a re-delivery may have another time
             times = self._kept(self.parsed).agg(F.max("_time").alias("latest")).toArrow()
         else:
             times = self.tally
@@ -152,9 +153,11 @@ class Batch:
         before = Horizon.of(self.head, self.contract)
         if isinstance(self.delivery, Closing):
             return before.without(before.idle(self.delivery.at, declared.idle) if declared.idle else ())
-        times = producers.times(self._kept(self.parsed), self.contract)
+        times = producers.latest_times(self._kept(self.parsed), self.contract)
         punctuated = (
-            producers.times(self.parsed.where(producers.PUNCTUATED), self.contract) if declared.punctuation else {}
+            producers.latest_times(self.parsed.where(producers.PUNCTUATED), self.contract)
+            if declared.punctuation
+            else {}
         )
         latest = max((time for time in (self._latest, *punctuated.values()) if time is not None), default=None)
         return before.after(times, punctuated, latest, self.now)
@@ -165,7 +168,7 @@ class Batch:
         if self.horizon is None or not self.horizon.punctuation or self.contract.complete.number is None:
             return []
         records = self._kept(self.parsed).unionByName(self.parsed.where(producers.PUNCTUATED))
-        return completeness.punctuated_runs(records, self.contract.complete, "_reason IS NOT NULL")
+        return gap_detection.punctuated_runs(records, self.contract.complete, "_reason IS NOT NULL")
 
     @cached_property
     def accepted(self) -> dict[int, int]:
@@ -174,7 +177,7 @@ class Batch:
         for row in self.tally.to_pylist():
             if row["_bucket"] is not None:
                 taken[row["_bucket"]] = taken.get(row["_bucket"], 0) + row["read"]
-        for bucket, count in self.verdict.buckets:
+        for bucket, count in self.repeated.buckets:
             taken[bucket] -= count
         return taken
 
@@ -229,7 +232,7 @@ class Batch:
             refused = refused.unionByName(conflicting.drop("original"))
         if self.conflicts or pc.sum(self.tally["textless"]).as_py():
             refused = refused.drop("_raw", FACTS).join(self._texts_of(refused), "_position")
-        raw, detail = shown(self.contract, "_raw"), shown(self.contract, "_detail", f"'{BLANKED}'")
+        raw, detail = blanked_sql(self.contract, "_raw"), blanked_sql(self.contract, "_detail", f"'{BLANKED}'")
         facts = f"to_json({FACTS})" if self._keeps_facts else "cast(NULL AS string)"
         rejects = refused.selectExpr("_position", "_reason", detail, raw, "_source", facts).toDF(*REJECT)
         return rejects.selectExpr(
@@ -261,12 +264,12 @@ class Batch:
 
     @property
     def _conflicting(self) -> DataFrame:
-        conflicts = F.broadcast(self._conflicts) if isinstance(self.verdict.rows, pa.Table) else self._conflicts
+        conflicts = F.broadcast(self._conflicts) if isinstance(self.repeated.rows, pa.Table) else self._conflicts
         return self.placed.join(conflicts, "_position")
 
     @property
     def _conflicts(self) -> DataFrame:
-        return self.verdict.frame(self.spark).where("conflict").select("_position", "original")
+        return self.repeated.frame(self.spark).where("conflict").select("_position", "original")
 
     @cached_property
     def _quarantine_events(self) -> list[QuarantineEvent]:
@@ -275,13 +278,15 @@ class Batch:
 
     def _markers(self) -> list[DataFrame]:
         """The rows beside the events: what was refused, and what the delivery says of records that were."""
-        frames = [refusals.frame(self.spark, self.number, self._quarantine_events)] if self._quarantine_events else []
+        frames = (
+            [rejections.event_rows(self.spark, self.number, self._quarantine_events)] if self._quarantine_events else []
+        )
         if self.rejected > len(self.faults):
             refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
             if self.conflicts:
                 refused = refused.unionByName(self._conflicting.drop("original"))
             numbered = refused.withColumn("_number", F.expr(self._numbered))
-            frames.append(refusals.of_refused(numbered, self.contract, self.number))
+            frames.append(rejections.rejected_rows(numbered, self.contract, self.number))
         return frames
 
     def events(self) -> DataFrame:
@@ -306,7 +311,7 @@ class Batch:
             f"{self._now} AS _ingested_at",
             "_source",
             f"{len(self.contracts)} AS _version",
-            *extras(self.contract),
+            *extra_columns_sql(self.contract),
             *([REFUSAL] if markers else []),
             *evolution.physical_columns_sql(self.contracts),
         )
@@ -314,9 +319,9 @@ class Batch:
     def _kept(self, records: DataFrame) -> DataFrame:
         """The events of `records` that the log gets."""
         kept = records.where("_reason IS NULL")
-        if not self.verdict.num_rows:
+        if not self.repeated.num_rows:
             return kept
-        return kept.join(self.verdict.frame(self.spark).select("_position"), "_position", "left_anti")
+        return kept.join(self.repeated.frame(self.spark).select("_position"), "_position", "left_anti")
 
     @property
     def _now(self) -> str:

@@ -34,7 +34,7 @@ from lake.store.voids import Void, all_voids, kept
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-REPEATED: Final = "SELECT _bucket, _id FROM narrow GROUP BY _bucket, _id HAVING count(*) > 1"
+REPEATED_IDS: Final = "SELECT _bucket, _id FROM narrow GROUP BY _bucket, _id HAVING count(*) > 1"
 BUCKETS: Final = "SELECT DISTINCT _bucket, NULL::TIMESTAMPTZ AS hour FROM narrow"
 HOURS: Final = "SELECT DISTINCT _bucket, date_trunc('hour', _time) AS hour FROM narrow"
 
@@ -48,7 +48,7 @@ MEETING: Final = """
         AND coalesce(hours.hour <= {greatest} AND hours.hour + INTERVAL 1 HOUR >= {least}, true)
     )"""
 # DuckDB and Spark read it alike.
-VERDICT: Final = """
+REPEATED_EVENTS: Final = """
     WITH again AS (
         SELECT _position, min(k.place) AS place
         FROM {batch} b JOIN {known} k ON void AND k._bucket = b._bucket AND k._id = b._id AND k.content = b.content
@@ -63,7 +63,7 @@ VERDICT: Final = """
     ) b LEFT JOIN {known} k ON NOT void AND k._bucket = b._bucket AND k._id = b._id
     WHERE nth > 1 OR k._id IS NOT NULL
     UNION ALL SELECT _position, _bucket, false, place, _id, source FROM {batch} JOIN again USING (_position)"""
-VERDICT_SCHEMA: Final = pa.schema(
+REPEATED_SCHEMA: Final = pa.schema(
     [
         ("_position", pa.int64()),
         ("_bucket", pa.int32()),
@@ -76,7 +76,7 @@ VERDICT_SCHEMA: Final = pa.schema(
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RepeatedEvents:
     """The events not to be appended, in this process's memory unless they are many; `counts` says how many they are.
 
     Columns of `rows`: whether each is a `conflict`, and where the `original` is; `_position`, `_bucket`, and the
@@ -87,7 +87,7 @@ class Verdict:
     counts: pa.Table
 
     @classmethod
-    def of(cls, rows: pa.Table | DataFrame) -> Verdict:
+    def of(cls, rows: pa.Table | DataFrame) -> RepeatedEvents:
         """That of `rows`, which Spark keeps where they are its own."""
         by = ["_bucket", "conflict"]
         if isinstance(rows, pa.Table):
@@ -114,7 +114,7 @@ class Verdict:
         """The rows as a DataFrame."""
         return as_frame(spark, self.rows)
 
-    def again(self) -> Iterator[pa.Table]:
+    def redeliveries(self) -> Iterator[pa.Table]:
         """The `_id` and `source` of what is no conflict, in parts that are small."""
         columns = ["_id", "source"]
         if isinstance(self.rows, pa.Table):
@@ -127,11 +127,11 @@ class Verdict:
             )
 
 
-NONE: Final = Verdict.of(VERDICT_SCHEMA.empty_table())
+NO_REPEATS: Final = RepeatedEvents.of(REPEATED_SCHEMA.empty_table())
 
 
 @dataclass(frozen=True)
-class Search:
+class RedeliverySearch:
     """The search for re-deliveries among `events`: the `rows` accepted so far, with `_position`, `_source`.
 
     Nothing in the log from batch `before` on was there.
@@ -152,11 +152,11 @@ class Search:
     def small(self) -> bool:
         return self.rows <= self._limit
 
-    def verdict(self) -> pa.Table | DataFrame:
-        """The events not to be appended, as `Verdict` has them."""
+    def find(self) -> pa.Table | DataFrame:
+        """The events not to be appended, as `RepeatedEvents` has them."""
         repeated, stored = self._repeated(), self._stored()
         if stored is None and isinstance(repeated, pa.Table) and not repeated.num_rows:
-            return NONE.rows
+            return NO_REPEATS.rows
         suspects = as_frame(self.spark, repeated)
         if stored is not None:
             suspects = suspects.union(stored.select("_bucket", "_id")).distinct()
@@ -170,11 +170,11 @@ class Search:
         )
         few, known = self._local(batch), self._local(origins)
         if not (isinstance(few, pa.Table) and isinstance(known, pa.Table)):
-            return self.spark.sql(VERDICT, batch=batch, known=origins)
+            return self.spark.sql(REPEATED_EVENTS, batch=batch, known=origins)
         with duckdb_tables.connection() as con:
             con.register("batch", few)
             con.register("known", known)
-            return con.sql(VERDICT.format(batch="batch", known="known")).to_arrow_table().cast(VERDICT_SCHEMA)
+            return con.sql(REPEATED_EVENTS.format(batch="batch", known="known")).to_arrow_table().cast(REPEATED_SCHEMA)
 
     def _local(self, rows: DataFrame) -> pa.Table | DataFrame:
         """Rows in this process's memory, unless they turn out to be many; those of a small batch never are."""
@@ -197,7 +197,7 @@ class Search:
     def _repeated(self) -> pa.Table | DataFrame:
         """The `_bucket`, `_id` that more than one record of the batch has."""
         if self.small:
-            return self._ask(REPEATED)
+            return self._ask(REPEATED_IDS)
         return self._local(self.events.groupBy("_bucket", "_id").count().where("count > 1").drop("count"))
 
     def _hours(self) -> pa.Table:

@@ -117,7 +117,7 @@ def named(fields: Iterable[Field], bits: int) -> set[str]:
 
 
 def after(before: Drift, batch: int, contract: Contract, parsed: DataFrame, tally: pa.Table) -> Drift:
-    """Return the drift after a batch of `parsed` records, of which some are events; see `lake.ingest.reading`."""
+    """Return the drift after a batch of `parsed` records, of which some are events; see `delivery_reader`."""
     import pyarrow.compute as pc
 
     extras = int(pc.sum(tally["extras"]).as_py() or 0) if contract.unknown in REPORTED else 0

@@ -42,7 +42,7 @@ def mark_of(noted: Mapping[str, Any]) -> Mark:
     return (*mark, noted["tag"]) if noted.get("tag") else mark
 
 
-def noted(mark: Mark) -> dict[str, Any]:
+def mark_as_json(mark: Mark) -> dict[str, Any]:
     """A mark as the commit of a batch has it."""
     return dict(zip(("path", "size", "mtime", "tag"), mark, strict=False))
 
@@ -109,7 +109,7 @@ def fault_of(file: File, *, folder: Path | Address | None = None) -> str:
     return "" if format_of(path.name) else unknown_format()
 
 
-def in_folder(folder: Path, stream: str) -> list[File]:
+def list_folder(folder: Path, stream: str) -> list[File]:
     """The landing files of `stream` in a folder of this machine, in no order.
 
     Raises Unavailable where the folder exists and cannot be listed, DeclarationError where it is a link.
@@ -141,7 +141,7 @@ def folders_in(folder: Path | Address) -> list[str]:
     return []
 
 
-def in_bucket(folder: Address, stream: str) -> list[File]:
+def list_bucket(folder: Address, stream: str) -> list[File]:
     """The landing files of `stream` in a folder of a bucket, in no order.
 
     Raises Unavailable, DeclarationError where an object has no tag: neither a change of it nor Spark would be told.
@@ -170,7 +170,7 @@ def printable(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def archived(mark: Mark) -> str:
+def archived_name(mark: Mark) -> str:
     """The name of the file with this mark in an archive where a bucket is on either side.
 
     A copy has a time of its own, and may have another tag: that it is of this mark, only its name tells.
@@ -193,7 +193,7 @@ def move(file: File, folder: Path | Address) -> None:
             target = folder / file.path.name
             move_file(file.path, folder / f"{file.mtime}-{target.name}" if target.exists() else target)
             return
-    copy = folder / archived(file.mark)
+    copy = folder / archived_name(file.mark)
     with suppress(FileNotFoundError):  # gone, or another, since it was listed
         _copy(file, copy)
         if file.unchanged():

@@ -10,9 +10,9 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract
 from lake.errors import LakeError, StorageError, Unavailable
-from lake.ingest.completeness import stored
 from lake.ingest.delivery import Closing
 from lake.ingest.files import mark_of
+from lake.ingest.gap_detection import field_text_sql
 from lake.ingest.horizon import Horizon
 from lake.sources.describe import describe
 from lake.store import archive_tier, delta, duckdb_tables, log, rejected_and_duplicates, voids
@@ -101,7 +101,7 @@ def report(settings: Settings, stream: str) -> LogReport:
 
 
 @dataclass(frozen=True)
-class Checked:
+class LogCheck:
     """What a check of a log found: `faults`, and of which batches the content was `proved`; of the others none can be.
 
     `since` is the batch that a digest was of.
@@ -115,10 +115,10 @@ class Checked:
 
 def check(settings: Settings, stream: str) -> list[str]:
     """The faults in the log of `stream`; [] where there are none. See `checked`."""
-    return checked(settings, stream).faults
+    return check_log(settings, stream).faults
 
 
-def checked(settings: Settings, stream: str, *, since: str = "") -> Checked:
+def check_log(settings: Settings, stream: str, *, since: str = "") -> LogCheck:
     """Whether the log of `stream` is consistent.
 
     Batches are numbered without gaps; offsets in each bucket run from 0 without gaps, in the order of the batches and
@@ -141,7 +141,7 @@ def checked(settings: Settings, stream: str, *, since: str = "") -> Checked:
         raise
     except LakeError as error:
         faults.append(f"{error.what}: {error.where}")
-    return Checked(faults, sum(bool(head.content) for head in heads), len(heads), then)
+    return LogCheck(faults, sum(bool(head.content) for head in heads), len(heads), then)
 
 
 def head_of(settings: Settings, stream: str) -> str:
@@ -293,7 +293,7 @@ def _with_producers(
         times: dict[int, dict[str, datetime]] = {head.batch: {} for head in part}
         for name in {head.horizon["producer"] for head in part if head.horizon}:
             asked = [head for head in part if head.horizon.get("producer") == name]
-            producer = stored(contracts[: asked[-1].contract], name, {*delta.columns(path)})
+            producer = field_text_sql(contracts[: asked[-1].contract], name, {*delta.columns(path)})
             query = PRODUCERS.format(producer=producer, events=events)
             for row in duckdb_tables.rows(path, query, asked[0].batch, asked[-1].batch):
                 times[row["batch"]][row["producer"]] = row["latest"]

@@ -110,7 +110,7 @@ class Horizon:
         return tuple(sorted(name for name, one in self.producers.items() if at - one.heard >= silence))
 
     @property
-    def holding(self) -> str | None:
+    def slowest(self) -> str | None:
         """The open producer that is furthest behind; None where there is none."""
         return min(self.producers, key=lambda name: (self.producers[name].latest, name), default=None)
 

@@ -16,10 +16,10 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contract, sound_contracts
 from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
 from lake.ingest import crashed_readers, landing
-from lake.ingest.append import BatchCounts, append, unread
+from lake.ingest.append import BatchCounts, append, unreadable_files
 from lake.ingest.delivery import Files
-from lake.ingest.from_source import copy_again, drain, give_up_lost
-from lake.ingest.idle import silences
+from lake.ingest.idle_producers import find_idle_producers
+from lake.ingest.source_ingestion import copy_again, drain, give_up_lost
 from lake.process import fault_of
 from lake.progress import step
 from lake.session import first_line, started
@@ -89,7 +89,7 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     chosen = [known_stream(contracts, stream) for stream in wanted]
     chosen.sort(key=lambda contract: crashed_readers.crashes(settings, contract.name).deaths)
     streams = {contract.name for contract in chosen}
-    silent = silences(settings, chosen, declared, now) if not faults else []
+    silent = find_idle_producers(settings, chosen, declared, now) if not faults else []
     done: dict[str, BatchCounts] = {}
     failures: list[Exception] = []
     failed: set[str] = set()
@@ -212,17 +212,17 @@ def ingest_named(  # noqa: PLR0913  of which streams, and whom to tell
     return ingest(settings, spark, contracts, names or None, on_failure=on_failure)
 
 
-def behind(settings: Settings, stream: str) -> tuple[int, int]:
+def landing_backlog(settings: Settings, stream: str) -> tuple[int, int]:
     """How many landing files of `stream` its log has not taken in yet, and their bytes."""
-    landed = landing.landed(Log(settings, stream))
-    waiting = [file.size for file in landing.listing(settings, stream) if file.mark not in landed]
+    landed = landing.ingested_marks(Log(settings, stream))
+    waiting = [file.size for file in landing.list_files(settings, stream) if file.mark not in landed]
     return len(waiting), sum(waiting)
 
 
 def _waits(settings: Settings, stream: str) -> bool:
     """Whether landing files wait. What is wrong there is told when the stream is taken in."""
     with suppress(Exception):
-        return behind(settings, stream)[0] > 0
+        return landing_backlog(settings, stream)[0] > 0
     return False
 
 
@@ -246,16 +246,16 @@ def _landed(
     """Batches until nothing is left of what is there now in the landing folder; the counts are their sums."""
     stream, log = contract.name, Log(settings, contract.name)
     delta.prefetch([log.path, *(book.location(settings).path for book in (landing.LANDED, CUTS))])
-    listed = {file.mark: file.size for file in landing.listing(settings, stream)}
+    listed = {file.mark: file.size for file in landing.list_files(settings, stream)}
     landing.warn_of_folders(settings, stream)
 
     def deliver(head: LogHead) -> Files | None:
-        waiting = listed.keys() - landing.landed(log)
+        waiting = listed.keys() - landing.ingested_marks(log)
         work.remain(sum(listed[mark] for mark in waiting))
         files = landing.pending(settings, stream, waiting)
         files = crashed_readers.readable_at_once(settings, stream, files)
         folder = landing.folder(settings, settings.landing, stream)
-        repaired = unread(settings, head)
+        repaired = unreadable_files(settings, head)
         return Files.checked(settings, files, contract, folder=folder, repaired=repaired) if files else None
 
     total = BatchCounts(log.head().batch)
@@ -265,10 +265,10 @@ def _landed(
             if counts.batch == total.batch:
                 break
             total = counts.after(total)
-            if not listed.keys() - landing.landed(log):
+            if not listed.keys() - landing.ingested_marks(log):
                 break
         work.rows = total.accepted
     if settings.archive is not None:
         log.flush()
-        landing.archive(settings, stream, landing.landed(log))
+        landing.archive(settings, stream, landing.ingested_marks(log))
     return {stream: total}

@@ -19,24 +19,24 @@ from lake.store.scan import Span
 
 
 def faults(project: Project, declarations: Iterable[Declaration]) -> dict[str, LakeError | None]:
-    """What is damaged of each log that the declared tables are made of, see `of_inputs`; each is read once."""
+    """What is damaged of each log that the declared tables are made of, see `fault_of_inputs`; each is read once."""
     return dict(_faults(project, _streams(project, declarations)))
 
 
-def of_inputs(project: Project, streams: Iterable[str]) -> LakeError | None:
+def fault_of_inputs(project: Project, streams: Iterable[str]) -> LakeError | None:
     """What is damaged of the logs of `streams`, or of the key store that opens them; None where all is whole."""
     return next((fault for _, fault in _faults(project, streams) if fault), None)
 
 
-def must_be_whole(project: Project, declarations: Iterable[Declaration]) -> set[str]:
+def check_integrity(project: Project, declarations: Iterable[Declaration]) -> set[str]:
     """The logs that tables are to be made of. Raises LakeError where one is damaged: nothing wrong is copied."""
     streams = _streams(project, declarations)
-    if fault := of_inputs(project, streams):
+    if fault := fault_of_inputs(project, streams):
         raise fault
     return set(streams)
 
 
-def must_be_whole_at(project: Project, times: Mapping[str, Span | None], *, known: Span | None = None) -> None:
+def check_integrity_at(project: Project, times: Mapping[str, Span | None], *, known: Span | None = None) -> None:
     """Raises LakeError where a log of {stream: times} is damaged, by the batches that have, or had, events at these.
 
     None is for all times. At the times that are `known`, logs have been looked at.

@@ -16,7 +16,18 @@ from typing import Any, Final
 
 from lake import file_modes
 from lake.config import Settings, in_store
-from lake.ingest.files import File, Mark, archived, folders_in, in_bucket, in_folder, in_range, mark_of, move, printable
+from lake.ingest.files import (
+    File,
+    Mark,
+    archived_name,
+    folders_in,
+    in_range,
+    list_bucket,
+    list_folder,
+    mark_of,
+    move,
+    printable,
+)
 from lake.store import delta
 from lake.store.ledger_table import LedgerTable
 from lake.store.log import Log
@@ -45,7 +56,7 @@ def pending(settings: Settings, stream: str, marks: set[Mark]) -> list[File]:
     """
     taken: list[File] = []
     size = 0
-    for file in listing(settings, stream):
+    for file in list_files(settings, stream):
         if file.mark not in marks:
             continue
         size += file.size
@@ -64,17 +75,17 @@ def folder(settings: Settings, where: Path | str, stream: str) -> Path | Address
     return settings.path(where) / stream
 
 
-def listing(settings: Settings, stream: str) -> list[File]:
+def list_files(settings: Settings, stream: str) -> list[File]:
     """All landing files of `stream`, by name.
 
     Raises Unavailable where the folder exists and cannot be listed, DeclarationError where it is a link.
     """
     where = folder(settings, settings.landing, stream)
-    listed = in_folder(where, stream) if isinstance(where, Path) else in_bucket(where, stream)
+    listed = list_folder(where, stream) if isinstance(where, Path) else list_bucket(where, stream)
     return sorted(listed, key=lambda file: file.name)
 
 
-def at_hand(settings: Settings, path: Path, *, name: str = "") -> File:
+def local_file(settings: Settings, path: Path, *, name: str = "") -> File:
     """A file that somebody names; called by its path within the project, else by its whole path, if not by `name`."""
     whole = path.resolve()
     status = whole.stat()
@@ -82,7 +93,7 @@ def at_hand(settings: Settings, path: Path, *, name: str = "") -> File:
     return File(name or printable(str(named)), whole, status.st_size, in_range(status.st_mtime_ns))
 
 
-def landed(log: Log, *, upto: float = math.inf) -> set[Mark]:
+def ingested_marks(log: Log, *, upto: float = math.inf) -> set[Mark]:
     """The marks of every file that the log has taken in, with batch `upto` at the latest."""
     settings, stream, head = log.settings, log.stream, delta.head(log.path, log.app)
     query = f"SELECT batch, {MARK} FROM t WHERE stream = $1 AND batch <= $2"
@@ -92,7 +103,7 @@ def landed(log: Log, *, upto: float = math.inf) -> set[Mark]:
     return {mark_of(row) for row in old if row["batch"] <= upto} | {mark_of(each) for each in newer}
 
 
-def last_taken(settings: Settings, stream: str) -> int:
+def last_recorded_batch(settings: Settings, stream: str) -> int:
     """The number of the last batch that is remembered, 0 where none is."""
     rows = LANDED.rows(settings, "SELECT max(batch) AS batch FROM t WHERE stream = $1", stream)
     return max((row["batch"] or 0 for row in rows), default=0)
@@ -105,16 +116,16 @@ def times(settings: Settings, stream: str, batches: Collection[int]) -> dict[tup
     return {(row["batch"], row["name"]): row["mtime"] for row in rows}
 
 
-def found_again(settings: Settings, stream: str, mark: Mark) -> File | None:
+def find_file(settings: Settings, stream: str, mark: Mark) -> File | None:
     """The file of a `mark`, as it was when it was read, wherever it is by now; None where it is gone."""
     name, size, mtime, *tag = mark
     for place in _places(settings, stream, mark):
         if isinstance(place, Path):
             if place.is_file():
-                file = at_hand(settings, place, name=name)
-                if file.mark == mark or (file.mark == mark[:3] and place.name == archived(mark)):
+                file = local_file(settings, place, name=name)
+                if file.mark == mark or (file.mark == mark[:3] and place.name == archived_name(mark)):
                     return replace(file, tag="".join(tag))
-        elif (one := Object.at(place)) and one.size == size and (one.tag in tag or one.name == archived(mark)):
+        elif (one := Object.at(place)) and one.size == size and (one.tag in tag or one.name == archived_name(mark)):
             return File(name, one, size, mtime, tag="".join(tag))
     return None
 
@@ -134,7 +145,7 @@ def _places(settings: Settings, stream: str, mark: Mark) -> Iterator[Path | Addr
         if isinstance(archive, Path):
             yield archive / last
             yield archive / f"{mtime}-{last}"
-        yield archive / archived(mark)
+        yield archive / archived_name(mark)
     if "\\" in name:  # progress may have had to spell the name out
         for each in folders:
             yield from (at for at in _within(each) if printable(at.name).endswith(last))
@@ -148,15 +159,15 @@ def _within(folder: Path | Address) -> list[Path] | list[Address]:
     return []
 
 
-def remember(log: Log) -> None:
+def record_ingested(log: Log) -> None:
     """Brings `meta/landed` up to the log, whose lease the caller holds."""
     settings, stream = log.settings, log.stream
-    if next(_newer(log, last_taken(settings, stream)), None) is None:
+    if next(_newer(log, last_recorded_batch(settings, stream)), None) is None:
         return
     with LANDED.written(settings):
         from lake.store.upkeep.compaction import pack_table  # which needs pyarrow, and reading does not
 
-        newer = _newer(log, last_taken(settings, stream))
+        newer = _newer(log, last_recorded_batch(settings, stream))
         LANDED.append(settings, [[stream, *each.values()] for each in newer])
         pack_table(LANDED.location(settings).path)
 
@@ -165,7 +176,7 @@ def archive(settings: Settings, stream: str, marks: set[Mark]) -> None:
     """Moves the landing files among `marks` to the archive, which is set."""
     assert settings.archive is not None
     target = folder(settings, settings.archive, stream)
-    for file in listing(settings, stream):
+    for file in list_files(settings, stream):
         if file.mark in marks and not (isinstance(file.path, Path) and file.path.is_symlink()):
             try:
                 move(file, target)

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 PUNCTUATED: Final = f"_reason = '{CONTROL}' AND _detail = '{PUNCTUATION}'"
 
 
-def times(records: DataFrame, contract: Contract) -> dict[str, datetime]:
+def latest_times(records: DataFrame, contract: Contract) -> dict[str, datetime]:
     """The greatest time that `records` tell of each producer that they name."""
     named = records.where(f"{_name(contract)} IS NOT NULL")
     rows = named.groupBy(named[_field(contract)].cast("string").alias("name")).agg({"_time": "max"}).toArrow()
     return dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
-def refused(parsed: DataFrame, contract: Contract, names: Collection[str]) -> DataFrame | None:
+def reject_excess(parsed: DataFrame, contract: Contract, names: Collection[str]) -> DataFrame | None:
     """`parsed` with the records refused that are of more producers than the contract takes; None where all are taken.
 
     Those that are `names` stay. Of the others the first by name are taken, so that a batch made again takes the same.

@@ -63,16 +63,16 @@ FIXES: Final[Mapping[str, str]] = {
 REPLAY_ROWS: Final = 10_000  # records in one batch of a replay: their marks are in the commit
 
 
-def waiting(settings: Settings, streams: Iterable[str] = (), *, texts: bool = True) -> Iterator[Rejected]:
+def quarantined_records(settings: Settings, streams: Iterable[str] = (), *, texts: bool = True) -> Iterator[Rejected]:
     """The records in quarantine that have not been ingested since, of `streams` (default: all), in their order.
 
     Without `texts`, `raw` is empty and is not read.
     """
     chosen = [load_contract(settings, stream).name for stream in streams] or streams_of(settings)
-    return (row for stream in chosen for row in _waiting(settings, stream, texts=texts))
+    return (row for stream in chosen for row in _unresolved(settings, stream, texts=texts))
 
 
-def _waiting(
+def _unresolved(
     settings: Settings, stream: str, *, after: tuple[int, int] = (0, 0), texts: bool = False
 ) -> Iterator[Rejected]:
     """Those of one stream as it is when the first is asked for, beyond the batch and number `after`."""
@@ -80,7 +80,7 @@ def _waiting(
     rows = quarantine.rejected(settings, stream, upto=log.head().batch, after=after, texts=texts)
     if (first := next(rows, None)) is None:
         return
-    taken = {name for name, *_ in landing.landed(log)}
+    taken = {name for name, *_ in landing.ingested_marks(log)}
     yield from (row for row in chain([first], rows) if row.mark not in taken)
 
 
@@ -148,8 +148,8 @@ def replay(  # noqa: PLR0913  which records, and whom to tell
     What the contract takes now is appended, exactly once; what still breaks it stays as it is, and is told to `failed`
     with what is wrong with it now. Raises DeclarationError for a repair of a record that does not wait.
     """
-    rows = waiting(settings, [] if stream is None else [stream], texts=False)
-    chosen = (row for row in rows if row.reason != Reason.FILE) if repairs is None else _mended(rows, repairs)
+    rows = quarantined_records(settings, [] if stream is None else [stream], texts=False)
+    chosen = (row for row in rows if row.reason != Reason.FILE) if repairs is None else _repaired(rows, repairs)
     done = {}
     for name, mine in groupby(chosen, lambda row: row.stream):
         replaying = _Replaying(settings, load_contract(settings, name), mine, repairs is not None)
@@ -174,7 +174,7 @@ def accept(settings: Settings, spark: Callable[[], SparkSession], stream: str, *
         raise DeclarationError("an acceptance needs a reason", fix='--reason "why these records may be left out"')
 
     def deliver(head: LogHead) -> Acceptance | None:
-        if all(row.batch <= head.accepted_upto for row in _waiting(settings, stream)):
+        if all(row.batch <= head.accepted_upto for row in _unresolved(settings, stream)):
             raise DeclarationError(f"{stream} has refused no records since the last acceptance", fix="nothing to do")
         return Acceptance(reason)
 
@@ -188,13 +188,13 @@ def accept(settings: Settings, spark: Callable[[], SparkSession], stream: str, *
 class _Replaying:
     """`rows` of one stream's quarantine on their way into its log; some of them `failed`.
 
-    They are `mended`, or have no text yet: those are read as they are when they are put to the log, part by part.
+    They are `is_repaired`, or have no text yet: those are read as they are when they are put to the log, part by part.
     """
 
     settings: Settings
     contract: Contract
     rows: Iterator[Rejected]
-    mended: bool
+    is_repaired: bool
     failed: list[Rejected] = field(default_factory=list)
 
     def work(self, spark: SparkSession, now: datetime | None) -> BatchCounts:
@@ -216,9 +216,9 @@ class _Replaying:
         def deliver(head: LogHead) -> Delivery | None:
             # Under the log's lease: until then, records of somebody may have been blanked.
             batch, number = part[0].place
-            rows = _waiting(self.settings, self.contract.name, after=(batch, number - 1), texts=not self.mended)
+            rows = _unresolved(self.settings, self.contract.name, after=(batch, number - 1), texts=not self.is_repaired)
             still = {row.mark: row for row in takewhile(lambda row: row.place <= part[-1].place, rows)}
-            left = tuple(row if self.mended else still[row.mark] for row in part if row.mark in still)
+            left = tuple(row if self.is_repaired else still[row.mark] for row in part if row.mark in still)
             if not left:
                 return None
             tried.append(Replayed(self.contract, left, times=self._times(left)))
@@ -233,7 +233,7 @@ class _Replaying:
         return landing.times(self.settings, self.contract.name, {row.batch for row in rows})
 
 
-def _mended(rows: Iterable[Rejected], repairs: Iterable[Mapping[str, Any]]) -> list[Rejected]:
+def _repaired(rows: Iterable[Rejected], repairs: Iterable[Mapping[str, Any]]) -> list[Rejected]:
     """Those of `rows` that `repairs` name, with their texts, in the order of `rows`."""
     raws = {(repair["stream"], repair["batch"], repair["number"]): repair["raw"] for repair in repairs}
     found = {(row.stream, *row.place): row for row in rows if (row.stream, *row.place) in raws}

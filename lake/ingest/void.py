@@ -13,7 +13,7 @@ from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
 from lake.ingest.events import PLACE
-from lake.ingest.standing import intake_writer
+from lake.ingest.source_position import intake_writer
 from lake.sources.declared import decided_by
 from lake.store import delta, duckdb_tables, voids
 from lake.store.ledger import runs

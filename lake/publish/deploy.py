@@ -67,7 +67,7 @@ def _deploy(
 ) -> Edition:
     load_suites(project)  # a faulty one is told before anything is built
     staged, changed = _staged(project, connect)
-    sound = integrity.must_be_whole(project, [project.tables[name] for name in staged.staged])
+    sound = integrity.check_integrity(project, [project.tables[name] for name in staged.staged])
     if not yes:
         must_keep(Inputs(connect, staged, pick_cut(staged, None)), changed)
 

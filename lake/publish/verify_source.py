@@ -28,7 +28,7 @@ from lake.evaluation.inputs import Inputs
 from lake.evaluation.stored_rows import HIDDEN, event_order
 from lake.ingest import record_frames
 from lake.ingest.event_columns import with_event_columns
-from lake.ingest.from_source import delivering
+from lake.ingest.source_ingestion import open_ingestion
 from lake.project import Project
 from lake.publish.cut import cut
 from lake.records.read_tasks import TextTask
@@ -55,7 +55,7 @@ def verify_source(project: Project, connect: Callable[[], SparkSession], stream:
     tables = [table for table in project.tables.values() if _mirrors(table, stream)]
     if not tables:
         raise DeclarationError(f"no Latest reads {stream} alone", fix="declare one: there is nothing to compare with")
-    with delivering(project.settings, connect, project.contracts, _source_of(project, stream)) as work:
+    with open_ingestion(project.settings, connect, project.contracts, _source_of(project, stream)) as work:
         reader = work.reader
         if not isinstance(reader, SnapshotSource):
             raise DeclarationError(

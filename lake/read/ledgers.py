@@ -193,7 +193,7 @@ def _quarantine(settings: Settings, cut: Cut) -> tuple[list[str], str]:
         contract, upto = contracts.get(stream), cut.batches.get(stream, 0)
         if own and upto:
             is_plain = contract is not None and not contract.personal
-            taken = landing.landed(Log(settings, stream), upto=upto)
+            taken = landing.ingested_marks(Log(settings, stream), upto=upto)
             listed = ", ".join(literal(name) for name, *_ in taken if quarantine.is_mark(name))
             marks = f"(SELECT unnest([{listed}]::VARCHAR[]))"
             files += own

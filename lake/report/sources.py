@@ -10,7 +10,7 @@ from typing import Any
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
-from lake.ingest.standing import standing
+from lake.ingest.source_position import source_position
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import Progress
 
@@ -50,7 +50,7 @@ def sources(settings: Settings, contracts: Mapping[str, Contract]) -> Iterator[S
 def _status(settings: Settings, source: DeclaredSource) -> SourceStatus:
     data: dict[str, Any] = {"kind": source.kind, "streams": source.streams}
     try:
-        at = standing(settings, source.name, source.streams)
+        at = source_position(settings, source.name, source.streams)
         data |= {"delivery": at.number, "progress": at.progress, "lacking": at.lacking}
         with closing(source.open()) as reader:
             lag = reader.lag(at.progress)

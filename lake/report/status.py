@@ -15,10 +15,10 @@ from lake.errors import LakeError
 from lake.gate import rejection_limits
 from lake.graph import graph
 from lake.ingest import landing
-from lake.ingest.completeness import missing
 from lake.ingest.drift import Drift
+from lake.ingest.gap_detection import find_gaps
 from lake.ingest.horizon import Horizon
-from lake.ingest.unordered import unordered
+from lake.ingest.ordering_lint import find_unordered_tables
 from lake.project import Project
 from lake.report.consumers import ConsumerStatus, consumer_statuses
 from lake.report.sinks import SinkStatus, open_episodes, sinks
@@ -80,7 +80,7 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         consumers=tuple(reader.ledger("consumers", _consumer_list, settings) or ()),
         sinks=tuple(reader.ledger("editions", _sink_list, settings) or ()),
         firing=tuple(reader.ledger("alerts", _open_episodes, settings) or ()),
-        unordered=tuple(unordered(project, sound)),
+        unordered=tuple(find_unordered_tables(project, sound)),
         faults=tuple(f"{fault.what} ({fault.where})" if fault.where else fault.what for fault in faults),
         groups=tuple(reader.ledger("editions", _group_statuses, project, newest) or ()),
     )
@@ -220,7 +220,7 @@ def _stream_status(project: Project, log: _LogHeads, cut: cuts.Cut | None, run: 
     head, settings = log.head, project.settings
     readers = rejection_limits.tables_by_stream(project, project.tables.values()).get(log.stream, [])
     held = rejection_limits.find_excess(project, log.stream, cut, readers) if cut else None
-    marks = landing.landed(Log(settings, log.stream))
+    marks = landing.ingested_marks(Log(settings, log.stream))
     query = "SELECT reason, _batch, _number FROM t WHERE _batch <= $1 ORDER BY reason"
     rows = duckdb_tables.rows(Warehouse(settings).quarantine(log.stream).path, query, head.batch)
     taken = {name for name, *_ in marks}
@@ -231,11 +231,11 @@ def _stream_status(project: Project, log: _LogHeads, cut: cuts.Cut | None, run: 
         at=datetime.fromisoformat(head.at) if head.at else None,
         events=head.events,
         event_time=head.latest,
-        pending=sum(file.mark not in marks for file in landing.listing(settings, log.stream)),
+        pending=sum(file.mark not in marks for file in landing.list_files(settings, log.stream)),
         quarantined=dict(Counter(row["reason"] for row in refused).most_common()),
         run=run,
         horizon=_horizon_status(head, project.contracts[log.stream]),
-        missing=missing(settings, project.contracts[log.stream]).summary,
+        missing=find_gaps(settings, project.contracts[log.stream]).summary,
         held=str(held) if held else None,
         accepted=head.accepted,
         drift=Drift.of(head, project.contracts[log.stream]),
@@ -245,9 +245,9 @@ def _stream_status(project: Project, log: _LogHeads, cut: cuts.Cut | None, run: 
 
 def _horizon_status(head: LogHead, contract: Contract) -> HorizonStatus | None:
     horizon = Horizon.of(head, contract) if contract.horizon else None
-    if horizon is None or horizon.holding is None:
+    if horizon is None or horizon.slowest is None:
         return None
-    one, name = horizon.producers[horizon.holding], horizon.holding
+    one, name = horizon.producers[horizon.slowest], horizon.slowest
     if horizon.latest is not None and one.latest >= horizon.latest:
         return None
     return HorizonStatus(horizon.at, name, one.latest, one.heard, len(horizon.producers))

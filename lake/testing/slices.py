@@ -115,7 +115,7 @@ def landed_stream(settings: Settings, contract: Contract) -> LandedStream:
             mark = mark_of(each)
             if Acceptance.of(mark) or Closing.of(mark):  # which have no records
                 continue
-            file = None if quarantine.is_mark(mark[0]) else landing.found_again(settings, stream, mark)
+            file = None if quarantine.is_mark(mark[0]) else landing.find_file(settings, stream, mark)
             if file is None:
                 what = f"{mark[0]}, of which batch {head.batch} of {stream} was made, is missing: it cannot be sliced"
                 raise DeclarationError(what, fix=SINGLE)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lake import cli
 from lake.config import Settings, load_settings
-from lake.ingest.replay import waiting
+from lake.ingest.replay import quarantined_records
 from lake.records.decompression import line_bytes
 from lake.store import duckdb_tables
 from lake.store.log import Log
@@ -59,7 +59,7 @@ def landed(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tup
 @pytest.mark.long
 def test_what_would_cost_too_much_is_refused_with_its_reason(landed: tuple[Settings, dict[str, str]]) -> None:
     settings, bad = landed
-    refused = {row.source: row for row in waiting(settings, ["hostile"])}
+    refused = {row.source: row for row in quarantined_records(settings, ["hostile"])}
     told = {name: getattr(refused.get(f"hostile/{name}"), "detail", "") for name in bad}
     assert {name: detail for name, detail in told.items() if not detail.startswith("oversized: ")} == {}
     for stream in ("hostile", "changes"):
@@ -69,7 +69,7 @@ def test_what_would_cost_too_much_is_refused_with_its_reason(landed: tuple[Setti
                 Warehouse(settings).log(stream).path, "SELECT _source FROM t WHERE _bucket >= 0"
             )
         }
-        refused = {row.source: row for row in waiting(settings, [stream])}
+        refused = {row.source: row for row in quarantined_records(settings, [stream])}
         for line, (what, _) in enumerate(hostile.records(SIZE), 1):
             place = f"{stream}/a.jsonl:{line}"
             assert (place in taken) != (place in refused), what
@@ -93,6 +93,6 @@ def test_four_hundred_megabytes_in_one_line_and_all_else_in_its_real_size(tmp_pa
     with gzip.open(tmp_path / "landing/hostile/bomb.jsonl.gz", "wb") as bomb:
         bomb.writelines(b"x" * (1 << 20) for _ in range(400))
     assert (tmp_path / "landing/hostile/bomb.jsonl.gz").stat().st_size < 1 << 19
-    refused = {row.source: row.detail for row in waiting(take_in(tmp_path, spark), ["hostile"])}
+    refused = {row.source: row.detail for row in quarantined_records(take_in(tmp_path, spark), ["hostile"])}
     assert refused["hostile/bomb.jsonl.gz"] == "oversized: a line of more than 16,777,216 bytes"
     assert {name for name in bad if not refused[f"hostile/{name}"].startswith("oversized: ")} == set()

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from lake import cli, cost
 from lake.config import Settings, load_settings
 from lake.ingest import fsck as log_run
-from lake.ingest.replay import FIXES, waiting
+from lake.ingest.replay import FIXES, quarantined_records
 from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.store.quarantine import Rejected
@@ -144,7 +144,7 @@ def take_in(folder: Path, area: str, contract: Mapping[str, Any], spark: SparkSe
     settings = load_settings(folder)
     places = duckdb_tables.rows(Warehouse(settings).log(stream).path, "SELECT _source FROM t WHERE _bucket >= 0")
     accepted = Counter(row["_source"].rpartition(":")[0] for row in places)
-    return Landed(settings, files, bytes_, code, [*waiting(settings)], accepted)
+    return Landed(settings, files, bytes_, code, [*quarantined_records(settings)], accepted)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from threading import Event, Thread
 from typing import Final
 
 from lake.config import Settings
-from lake.ingest.ingest import behind
+from lake.ingest.ingest import landing_backlog
 from lake.store import duckdb_tables
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import latest_edition
@@ -187,7 +187,7 @@ def seen(settings: Settings, pid: int, at: float) -> Sample:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return Sample(
         at,
-        behind(settings, STREAM)[0],
+        landing_backlog(settings, STREAM)[0],
         sum(head.offsets.values()),
         edition.number if edition else 0,
         resident(pid),

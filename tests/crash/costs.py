@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
-from lake.ingest.replay import waiting
+from lake.ingest.replay import quarantined_records
 from lake.records.decompression import EXPANSION, OVERSIZED, line_bytes
 from lake.session import start
 from lake.store.log import Log
@@ -69,13 +69,13 @@ class Target:
 
     def meets(self, attack: Attack) -> tuple[float, list[str]]:
         """What a byte costs, by that of an ordinary file, and what was wrong."""
-        before = len([*waiting(self.settings, [attack.stream])])
+        before = len([*quarantined_records(self.settings, [attack.stream])])
         (self.settings.path("landing/sound") / f"{next(self.numbers)}.jsonl").write_bytes(hostile.ordinary(100))
         sound = Log(self.settings, "sound").head().batch
         seconds = self.timed(attack.stream, attack.name, attack.data)
         cost = seconds / self.ordinary / max(1.0, attack.size / ORDINARY)
         faults = [] if cost <= MOST else [f"{seconds:.1f} s, an ordinary file {self.ordinary:.1f} s"]
-        rows = [*waiting(self.settings, [attack.stream])][before:]
+        rows = [*quarantined_records(self.settings, [attack.stream])][before:]
         read = dict(Log(self.settings, attack.stream).head().counts)["read"]
         if Log(self.settings, "sound").head().batch == sound:
             faults.append("the other stream stood still")

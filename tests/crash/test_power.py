@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import SparkSession
 
-from lake.ingest.replay import waiting
+from lake.ingest.replay import quarantined_records
 from lake.sources.http_files import GroupWriter, IntakeFolder
 from lake.store import duckdb_tables, rejected_and_duplicates, voids
 from lake.store.ledger.editions import latest_edition
@@ -129,7 +129,7 @@ def test_an_archived_file_is_in_the_log_and_an_edition_in_its_tables_after_a_pow
     after, _ = after_cut(traced, house, Kill("archive.after"), LAKE_ARCHIVE=str(house.home / "archive"))
     assert not [*after.home.rglob("000001.jsonl")]
     assert numbers(after) == [1]
-    assert [json.loads(row.raw) for row in waiting(after.settings)] == [{"number": "?"}]
+    assert [json.loads(row.raw) for row in quarantined_records(after.settings)] == [{"number": "?"}]
     assert rejected_and_duplicates.counts(Warehouse(after.settings).redeliveries("orders"), upto=1) == {1: 1}
     disk = Disk.of(after.home)
     assert traced.commands.lake("run", at=after).code == 0
@@ -205,7 +205,7 @@ def test_a_batch_that_a_cut_counts_and_a_replayed_record_are_there_after_a_power
     assert missing(house, disk.follow(traced.trace).lacking(), "logs") != []
     assert traced.commands.lake("cut", at=house).code == 0
     assert missing(house, disk.follow(traced.trace).lacking(), "logs") == []
-    [row] = waiting(house.settings)
+    [row] = quarantined_records(house.settings)
     repairs.write_text(json.dumps({"stream": "orders", "batch": 1, "number": row.number, "raw": '{"number": 2}'}))
     assert traced.commands.lake("quarantine", "replay", "orders", str(repairs), at=house).code == 0
     assert numbers(cut(disk.follow(traced.trace))) == [1, 2]
@@ -230,7 +230,7 @@ def test_batches_and_tables_that_spark_writes_are_on_the_disk_as_well(by_jvm: Re
         house.land("orders", {"number": number}, {"number": "?"})
         after, _ = after_cut(by_jvm, house, Kill("archive.after"), tuned={"lake.cost.APPENDED_ROWS": -1}, **archive)
         assert numbers(after) == [*range(1, number + 1)]
-        assert len([*waiting(after.settings)]) == number
+        assert len([*quarantined_records(after.settings)]) == number
         shutil.rmtree(after.home)
     disk = Disk.of(house.home)
     assert by_jvm.commands.lake("run", at=house).code == 0

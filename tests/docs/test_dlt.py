@@ -60,7 +60,7 @@ def test_dlt_lands_a_file_of_rows_whose_lists_are_whole(shop: Settings) -> None:
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert [(row["order_id"], row["items"]) for row in rows] == [(1, [{"sku": "A", "pieces": 2}]), (2, [])]
     assert all(row["_dlt_id"] and row["_dlt_load_id"] for row in rows)
-    listed = landing.listing(shop, "orders")
+    listed = landing.list_files(shop, "orders")
     assert [(each.name, fault_of(each)) for each in listed] == [(f"orders/{file.name}", "")]
 
 

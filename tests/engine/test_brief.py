@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from lake import cost, pipeline, session
 from lake.config import Settings
-from lake.ingest.ingest import behind, ingest
+from lake.ingest.ingest import ingest, landing_backlog
 from lake.pipeline import has_little, run
 from lake.project import load
 from lake.publish.cut import cut
@@ -29,7 +29,7 @@ def test_little_is_what_waits_for_little_that_is_published(
     tables = present(latest_edition(shop.settings)).tables.values()
     rows = Log(shop.settings, "orders").head().events + sum(present(table.rows) for table in tables)
     shop.land("orders", order(9))
-    waiting = behind(shop.settings, "orders")[1]
+    waiting = landing_backlog(shop.settings, "orders")[1]
     for name, enough in (("BRIEF_ROWS", rows), ("BRIEF_BYTES", waiting)):
         for most in (enough, enough - 1):
             with monkeypatch.context() as patch:

@@ -23,7 +23,7 @@ from lake import cost
 from lake.engine import incremental
 from lake.engine.verify import verify_all
 from lake.evaluation import affected_keys
-from lake.ingest.deduplication import Search
+from lake.ingest.deduplication import RedeliverySearch
 from lake.store import duckdb_tables, quarantine
 from lake.store.log import Log
 from lake.store.tables import Table
@@ -133,8 +133,8 @@ def beyond(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(owner, name, instead)
 
     counted(Table, "_changes_by_spark", lambda _: True)
-    counted(Search, "verdict", lambda rows: isinstance(rows, DataFrame))
-    counted(affected_keys, "reached", lambda keys: keys.in_memory is None)
+    counted(RedeliverySearch, "find", lambda rows: isinstance(rows, DataFrame))
+    counted(affected_keys, "reached", lambda keys: isinstance(keys, DataFrame))
     counted(affected_keys, "_many", bool)
     counted(incremental, "_local", lambda rows: rows.in_memory is None)
     counted(incremental, "_at_horizon", lambda rows: rows is None)

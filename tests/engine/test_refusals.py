@@ -17,7 +17,7 @@ from lake.evaluation.inputs import Inputs
 from lake.ingest.append import append
 from lake.ingest.delivery import Acceptance
 from lake.ingest.fsck import check as check_log
-from lake.ingest.replay import replay, waiting
+from lake.ingest.replay import quarantined_records, replay
 from lake.publish.cut import pick_cut
 from lake.read.sql import reader
 from lake.testing import Lakehouse
@@ -90,7 +90,7 @@ def repair(lakehouse: Lakehouse, stream: str) -> None:
         {"stream": stream, "batch": row.batch, "number": row.number, "raw": json.dumps(rows(2, a=2)[0])}
         if row.raw == "no record"
         else {"stream": stream, "batch": row.batch, "number": row.number, "raw": row.raw.replace('"many"', "1")}
-        for row in waiting(lakehouse.settings, [stream])
+        for row in quarantined_records(lakehouse.settings, [stream])
     ]
     replay(lakehouse.settings, lambda: lakehouse.spark, stream=stream, repairs=texts)
 
@@ -140,5 +140,5 @@ def test_a_dump_with_a_refused_record_closes_nobody_until_it_is_repaired_or_acce
     assert items("daily") == {"a": (3, None), "b": (1, 3), "c": (1, 2)}
     assert items("parts") == {"a": (1, None), "b": (3, 4), "c": (1, 2)}
     assert items("marked") == {"a": (1, None), "b": (1, 2), "c": (2, None)}
-    assert not [*waiting(lakehouse.settings, ["daily", "marked"])]
+    assert not [*quarantined_records(lakehouse.settings, ["daily", "marked"])]
     identical(lakehouse, every=sliced)

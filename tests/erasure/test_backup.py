@@ -27,8 +27,8 @@ from lake.engine.verify import verify_all
 from lake.erasure.audit import search_files
 from lake.erasure.forget import forget
 from lake.errors import DeclarationError, StorageError, Unavailable
+from lake.ingest.field_encryption import BLANKED
 from lake.ingest.fsck import check
-from lake.ingest.personal import BLANKED
 from lake.maintenance import Policy, maintain
 from lake.pipeline import catch_up
 from lake.project import Project, load

@@ -18,7 +18,7 @@ from lake.engine.verify import verify_all
 from lake.erasure.forget import LostKeysResult, forget, give_up
 from lake.errors import DeclarationError
 from lake.evaluation.inputs import Inputs
-from lake.ingest import personal
+from lake.ingest import field_encryption
 from lake.pipeline import catch_up
 from lake.publish.cut import cut
 from lake.store import log as logs
@@ -102,7 +102,7 @@ def test_tables_are_the_same_whether_keys_come_at_once_or_in_parts(
         return spooled
 
     monkeypatch.setattr(logs, "spooled", counted("log"))
-    monkeypatch.setattr(personal, "spooled", counted("batch"))
+    monkeypatch.setattr(field_encryption, "spooled", counted("batch"))
     monkeypatch.setattr(cost, "PEOPLE_AT_ONCE", most)
     monkeypatch.setattr(cost, "SCAN_ROWS", 5)
     assert [*story(new_shop(tmp_path))] == within

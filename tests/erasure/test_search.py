@@ -26,7 +26,7 @@ from lake.gate import gate
 from lake.ingest import landing
 from lake.ingest.append import BatchCounts
 from lake.ingest.delivery import Replayed
-from lake.ingest.personal import BLANKED
+from lake.ingest.field_encryption import BLANKED
 from lake.ingest.replay import replay
 from lake.store import delta, duckdb_tables, quarantine
 from lake.store.log import Log, LogHead

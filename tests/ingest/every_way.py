@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake.config import Settings
-from lake.ingest.replay import waiting
+from lake.ingest.replay import quarantined_records
 from lake.store import duckdb_tables
 from lake.store.log import Log
 from tests.records.table import FORMS, MORE, PLAIN, Case
@@ -133,7 +133,7 @@ def outcomes(settings: Settings, way: Way, names: Mapping[int, str]) -> dict[int
             values = {name: row[name] for name in NAMES if row.get(name) is not None}
             found[row["id"]] = value_text(values.pop(names[row["id"]], None)), row["_extra"]
             assert not values
-    for refused in waiting(settings, [way.stream]):
+    for refused in quarantined_records(settings, [way.stream]):
         if way.has(refused.source):
             record = json.loads(refused.raw)
             found[int(record.get("after", record)["id"])] = refused.reason, refused.detail

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
-from lake.ingest.replay import waiting
+from lake.ingest.replay import quarantined_records
 from lake.store.log import Log
 from tests.records.test_avro import MICROS, container, of, record
 from tests.shop import avro as declared
@@ -47,7 +47,7 @@ def test_avro_files_are_landing_files(project: Settings, spark: SparkSession) ->
         ("c", at, None, Decimal("1.50"), pytest.approx(0.1), "rows/a b.avro:3"),
     ]
     assert json.loads(log[0]["_extra"]) == {"more": 7}
-    said = [f"{row.reason}: {row.detail} ({row.source})" for row in waiting(project, ["rows"])]
+    said = [f"{row.reason}: {row.detail} ({row.source})" for row in quarantined_records(project, ["rows"])]
     assert said[0].startswith("file: oversized: unpacked, its ")
     assert said[1].startswith("file: not an Avro container file that can be read")
     assert said.pop().startswith("unparseable: cannot be read after record 2: a block of ")

@@ -72,7 +72,7 @@ def test_of_every_file_the_same_is_seen_and_staged(project: Settings, inside: Se
         os.utime(file, (AT, AT))
         put(bucket, name, content)
     for stream, about in load_contracts(project).items():
-        ours, theirs = landing.listing(project, stream), landing.listing(inside, stream)
+        ours, theirs = landing.list_files(project, stream), landing.list_files(inside, stream)
         assert [(one.name, one.size, one.mtime) for one in ours] == [(one.name, one.size, one.mtime) for one in theirs]
         for local, remote in zip(ours, theirs, strict=True):
             assert read(project, about, local) == read(inside, about, remote), local.name
@@ -83,12 +83,12 @@ def test_objects_are_read_by_tasks_as_in_this_process(inside: Settings, bucket: 
     for name, content in every():
         put(bucket, name, content)
     plain = load_contract(inside, "plain")
-    reader, delivery = RecordReader(plain, 10_000), Files(inside, plain, tuple(landing.listing(inside, "plain")))
+    reader, delivery = RecordReader(plain, 10_000), Files(inside, plain, tuple(landing.list_files(inside, "plain")))
     by_tasks = delivery.frame(spark, reader).toArrow()
     assert by_tasks.sort_by("_position").to_pylist() == delivery.read(reader).sort_by("_position").to_pylist()
     delivery.close()
     put(bucket, "plain/new.jsonl")
-    late = Files(inside, plain, tuple(landing.listing(inside, "plain")))
+    late = Files(inside, plain, tuple(landing.list_files(inside, "plain")))
     put(bucket, "plain/new.jsonl", b'{"id": 2}\n')
     with pytest.raises(FileNotFoundError):
         late.frame(spark, reader)
@@ -120,19 +120,19 @@ def test_an_object_is_read_as_a_file_is_by_few_requests(bucket: Bucket, tmp_path
 
 
 def test_what_is_no_landing_file_is_passed_over(inside: Settings, bucket: Bucket) -> None:
-    assert landing.listing(inside, "orders") == []
+    assert landing.list_files(inside, "orders") == []
     for name in ("a.jsonl", ".a", "_a", "a.jsonl.part", "a.TMP", "sub/a.jsonl", "deep/er/a.jsonl"):
         put(bucket, f"orders/{name}")
     put(bucket, "orders2/b.jsonl")
-    assert [file.name for file in landing.listing(inside, "orders")] == ["orders/a.jsonl"]
+    assert [file.name for file in landing.list_files(inside, "orders")] == ["orders/a.jsonl"]
 
 
 def test_an_object_that_was_put_again_within_the_second_is_another(inside: Settings, bucket: Bucket) -> None:
     declare(inside, contract("orders", {"id": "long"}))
     put(bucket, "orders/a.jsonl", b'{"id": 1}\n')
-    [before] = landing.listing(inside, "orders")
+    [before] = landing.list_files(inside, "orders")
     put(bucket, "orders/a.jsonl", b'{"id": 2}\n')
-    [after] = landing.listing(inside, "orders")
+    [after] = landing.list_files(inside, "orders")
     assert (before.mark[:3], before.unchanged(), after.unchanged()) == (after.mark[:3], False, True)
     assert landing.pending(inside, "orders", {before.mark}) == []
     with pytest.raises(FileNotFoundError):  # it is not read in the place of the other
@@ -174,29 +174,29 @@ def content_of(file: File | None) -> str:
 
 
 def test_a_file_is_found_again_where_it_landed_and_in_the_archive(moving: Settings, bucket: Bucket) -> None:
-    there = landing.listing(moving, "orders")
+    there = landing.list_files(moving, "orders")
     assert len(there) == len(NAMES)
     contents = {file.mark: content_of(file) for file in there}
 
     def again() -> Iterator[tuple[files.Mark, File]]:
         for mark in contents:
-            file = present(landing.found_again(moving, "orders", mark))
+            file = present(landing.find_file(moving, "orders", mark))
             assert (file.mark, file.unchanged()) == (mark, True)
             yield mark, file
 
     assert {mark: content_of(file) for mark, file in again()} == contents
     landing.archive(moving, "orders", {*contents})
-    assert landing.listing(moving, "orders") == []
+    assert landing.list_files(moving, "orders") == []
     assert {mark: content_of(file) for mark, file in again()} == contents
     for mark in contents:
         land(moving, bucket, Path(mark[0]).name, "other")
     assert {mark: content_of(file) for mark, file in again()} == contents
-    assert landing.found_again(moving, "orders", ("orders/a.jsonl", 99, 1)) is None
+    assert landing.find_file(moving, "orders", ("orders/a.jsonl", 99, 1)) is None
 
 
 @pytest.mark.parametrize("step", range(17))
 def test_an_archive_that_was_cut_short_is_made_whole(moving: Settings, bucket: Bucket, step: int) -> None:
-    marks = {file.mark: content_of(file) for file in landing.listing(moving, "orders")}
+    marks = {file.mark: content_of(file) for file in landing.list_files(moving, "orders")}
     left = iter(range(step))
 
     def die() -> None:
@@ -211,10 +211,10 @@ def test_an_archive_that_was_cut_short_is_made_whole(moving: Settings, bucket: B
         died = True
     bucket.step = lambda: None
     for mark, content in marks.items():
-        assert content_of(landing.found_again(moving, "orders", mark)) == content
+        assert content_of(landing.find_file(moving, "orders", mark)) == content
     landing.archive(moving, "orders", {*marks})
-    assert landing.listing(moving, "orders") == []
-    assert {mark: content_of(landing.found_again(moving, "orders", mark)) for mark in marks} == marks
+    assert landing.list_files(moving, "orders") == []
+    assert {mark: content_of(landing.find_file(moving, "orders", mark)) for mark in marks} == marks
     assert died or step >= len(NAMES) or not moving.stores
 
 
@@ -222,7 +222,7 @@ def test_what_comes_in_the_place_of_what_is_archived_stays(inside: Settings, buc
     """A bucket renames nothing: whatever was put before the copy, or after it, is new, and nothing is lost."""
     for steps in (1, 2):
         put(bucket, "orders/a.jsonl", b"first")
-        [file] = landing.listing(inside, "orders")
+        [file] = landing.list_files(inside, "orders")
         passed: list[int] = []
 
         def step(passed: list[int] = passed, steps: int = steps) -> None:
@@ -233,7 +233,7 @@ def test_what_comes_in_the_place_of_what_is_archived_stays(inside: Settings, buc
         bucket.step = step
         files.move(file, landing.folder(inside, "s3://acme/done", "orders"))
         bucket.step = lambda: None
-        assert steps == 2 or [content_of(one) for one in landing.listing(inside, "orders")] == ["other"]
+        assert steps == 2 or [content_of(one) for one in landing.list_files(inside, "orders")] == ["other"]
         bucket.files.clear()
 
 
@@ -242,7 +242,7 @@ def test_of_two_hosts_that_archive_an_object_neither_loses_it(inside: Settings, 
     target = landing.folder(inside, "s3://acme/done", "orders")
     for number in range(3):
         put(bucket, "orders/a.jsonl", b"first")
-        [file] = landing.listing(inside, "orders")
+        [file] = landing.list_files(inside, "orders")
         requests = iter(range(number + 1))
 
         def step(requests: Iterator[int] = requests, file: File = file, number: int = number) -> None:
@@ -252,20 +252,20 @@ def test_of_two_hosts_that_archive_an_object_neither_loses_it(inside: Settings, 
         bucket.step = step
         files.move(file, target)
         bucket.step = lambda: None
-        assert landing.listing(inside, "orders") == []
-        assert content_of(landing.found_again(inside, "orders", file.mark)) == "first"
+        assert landing.list_files(inside, "orders") == []
+        assert content_of(landing.find_file(inside, "orders", file.mark)) == "first"
 
 
 def test_a_file_that_is_put_back_where_it_landed_is_found_again(inside: Settings, bucket: Bucket) -> None:
     put(bucket, "orders/a.jsonl", b"first")
-    [file] = landing.listing(inside, "orders")
+    [file] = landing.list_files(inside, "orders")
     bucket.files.clear()
-    assert landing.found_again(inside, "orders", file.mark) is None
+    assert landing.find_file(inside, "orders", file.mark) is None
     bucket.at += 3600
     put(bucket, "orders/a.jsonl", b"other")
-    assert landing.found_again(inside, "orders", file.mark) is None
+    assert landing.find_file(inside, "orders", file.mark) is None
     put(bucket, "orders/a.jsonl", b"first")
-    again = present(landing.found_again(inside, "orders", file.mark))
+    again = present(landing.find_file(inside, "orders", file.mark))
     assert (again.mark, again.unchanged(), again.mtime) == (file.mark, True, AT * 10**9)
 
 
@@ -274,7 +274,7 @@ def test_a_store_that_does_not_answer_is_no_fault_of_a_file(
 ) -> None:
     declare(inside, contract("orders", {"id": "long"}))
     put(bucket, "orders/a.jsonl")
-    [file] = landing.listing(inside, "orders")
+    [file] = landing.list_files(inside, "orders")
 
     def away(*_: object) -> bytes:
         raise Unavailable("the object store does not answer")
@@ -339,7 +339,7 @@ def test_an_object_without_an_etag_is_told_and_stays_where_it_is(
     head = bucket.head
     monkeypatch.setattr(bucket, "head", lambda url: (found := head(url)) and replace(found, tag=""))
     with pytest.raises(DeclarationError, match="an object of orders has no ETag") as told:
-        files.in_bucket(object_store.at(inside, URL) / "orders", "orders")
+        files.list_bucket(object_store.at(inside, URL) / "orders", "orders")
     assert told.value.where == f"{URL}/orders/a.jsonl"
 
 

@@ -18,7 +18,7 @@ from lake.evaluation import analysis
 from lake.evaluation.analysis import analyse
 from lake.evaluation.inputs import Inputs
 from lake.ingest.fsck import check
-from lake.ingest.replay import waiting
+from lake.ingest.replay import quarantined_records
 from lake.store import duckdb_tables
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
@@ -86,7 +86,7 @@ def test_a_time_that_no_year_has_is_refused_and_stops_nobody(devices: Lakehouse,
     first, last = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
     devices.land("reading", record("far", last, first, last), record("near", NOON, NOON, NOON)).run()
     assert times(devices) == {"near": NOON}
-    assert len([*waiting(devices.settings)]) == 1
+    assert len([*quarantined_records(devices.settings)]) == 1
 
 
 HOURLY = "Aggregate('device', {'n': Count()}, window=Tumbling(length=timedelta(hours=1), on='at'), is_final=True)"

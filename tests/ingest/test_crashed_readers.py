@@ -17,7 +17,7 @@ from lake.config import Settings, load_settings
 from lake.ingest.crashed_readers import Crashes, crashes, readable_at_once, reading_of
 from lake.ingest.delivery import Files
 from lake.ingest.files import File, Mark
-from lake.ingest.replay import waiting
+from lake.ingest.replay import quarantined_records
 from lake.records.reader import RecordReader
 from lake.session import Gone
 from lake.store.log import Log
@@ -129,7 +129,7 @@ def test_a_file_that_ends_the_jvm_is_quarantined_and_holds_up_no_other(
     assert "while reading readings/a.jsonl, readings/bomb.jsonl, readings/c.jsonl" in said[0][3]
     assert "while reading readings/bomb.jsonl" in said[2][3]
     assert not any("Traceback" in each[3] or "Py4J" in each[3] for each in said)
-    (row,) = waiting(load_settings(project.project), ["readings"])
+    (row,) = quarantined_records(load_settings(project.project), ["readings"])
     assert (row.source, row.reason) == ("readings/bomb.jsonl", "file")
     assert row.detail == "the JVM or the process ended while it read this file alone"
     land("readings", "bomb.jsonl", reading("new"), reading("newer"))

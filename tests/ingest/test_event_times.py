@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract
 from lake.errors import StorageError
-from lake.ingest.completeness import Span, missing
+from lake.ingest.gap_detection import TimeGap, find_gaps
 from lake.ingest.ingest import ingest
 from lake.ingest.void import void
 from lake.store import delta
@@ -71,13 +71,13 @@ def append(settings: Settings, hours: Sequence[float]) -> None:
     )
 
 
-def by_hand(hours: Sequence[float], hours_each: int = 1) -> list[Span]:
+def by_hand(hours: Sequence[float], hours_each: int = 1) -> list[TimeGap]:
     steps = {int(hour // hours_each) for hour in hours}
     lacking = [step for step in range(min(steps), max(steps)) if step not in steps]
     begins = [step for step in lacking if step - 1 not in lacking]
     ends = [step + 1 for step in lacking if step + 1 not in lacking]
     return [
-        Span(EPOCH + begin * hours_each * HOUR, EPOCH + end * hours_each * HOUR)
+        TimeGap(EPOCH + begin * hours_each * HOUR, EPOCH + end * hours_each * HOUR)
         for begin, end in zip(begins, ends, strict=True)
     ]
 
@@ -102,53 +102,53 @@ def test_what_is_kept_is_what_the_whole_log_has_however_it_is_sliced_packed_and_
         if chance.random() < 0.2:
             shutil.rmtree(settings.path(".lake/times"), ignore_errors=True)
         if chance.random() < 0.7:
-            assert [*missing(settings, reading).spans] == by_hand(hours)
-    assert [*missing(settings, reading).spans] == by_hand(hours)
+            assert [*find_gaps(settings, reading).spans] == by_hand(hours)
+    assert [*find_gaps(settings, reading).spans] == by_hand(hours)
 
 
 def test_files_of_batches_that_are_known_are_not_read_again(tmp_path: Path) -> None:
     settings, reading = declared(tmp_path / "p")
     append(settings, [0.5, 5.5])
     before = {*delta.files(delta_table(Log(settings, "reading").path))}
-    assert [*missing(settings, reading).spans] == by_hand([0.5, 5.5])
+    assert [*find_gaps(settings, reading).spans] == by_hand([0.5, 5.5])
     append(settings, [2.5])
     for file in before:
         Path(file).unlink()
-    assert [*missing(settings, reading).spans] == by_hand([0.5, 5.5, 2.5])
+    assert [*find_gaps(settings, reading).spans] == by_hand([0.5, 5.5, 2.5])
     shutil.rmtree(settings.path(".lake/times"))
     with pytest.raises(StorageError, match="a file of"):
-        missing(settings, reading)
+        find_gaps(settings, reading)
 
 
 def test_a_day_that_never_landed_is_named_and_one_that_lands_late_is_not_any_more(tmp_path: Path) -> None:
     settings, reading = declared(tmp_path / "p", "1 day")
     append(settings, [3, 50])
-    assert "1970-01-02 00:00:00Z to 1970-01-03" in missing(settings, reading).summary
+    assert "1970-01-02 00:00:00Z to 1970-01-03" in find_gaps(settings, reading).summary
     append(settings, [30])
-    assert missing(settings, reading).summary == ""
+    assert find_gaps(settings, reading).summary == ""
 
 
 def test_another_log_or_another_length_is_read_whole(tmp_path: Path) -> None:
     settings, reading = declared(tmp_path / "p")
     append(settings, [0, 5])
-    assert [*missing(settings, reading).spans] == by_hand([0, 5])
+    assert [*find_gaps(settings, reading).spans] == by_hand([0, 5])
     shutil.rmtree(Log(settings, "reading").path.local)
     append(settings, [0, 3])
     append(settings, [7])
-    assert [*missing(settings, reading).spans] == by_hand([0, 3, 7])
+    assert [*find_gaps(settings, reading).spans] == by_hand([0, 3, 7])
     _, longer = declared(tmp_path / "q", "2 hours")
-    assert [*missing(settings, longer).spans] == by_hand([0, 3, 7], 2)
-    assert [*missing(settings, reading).spans] == by_hand([0, 3, 7])
+    assert [*find_gaps(settings, longer).spans] == by_hand([0, 3, 7], 2)
+    assert [*find_gaps(settings, reading).spans] == by_hand([0, 3, 7])
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"batch": 1}', '{"batch": 1, "digest": "x", "runs": [[1]]}'])
 def test_a_damaged_file_counts_for_nothing(tmp_path: Path, text: str) -> None:
     settings, reading = declared(tmp_path / "p")
     append(settings, [0, 5])
-    assert [*missing(settings, reading).spans] == by_hand([0, 5])
+    assert [*find_gaps(settings, reading).spans] == by_hand([0, 5])
     [file] = kept(settings)
     file.write_text(text)
-    assert [*missing(settings, reading).spans] == by_hand([0, 5])
+    assert [*find_gaps(settings, reading).spans] == by_hand([0, 5])
     assert json.loads(file.read_text())["batch"] == 1
 
 
@@ -157,7 +157,7 @@ def test_a_log_is_read_whole_if_the_folder_cannot_be_written(tmp_path: Path) -> 
     append(settings, [0, 5])
     settings.path(".lake").mkdir(exist_ok=True)
     settings.path(".lake/times").write_text("in the way")
-    assert [*missing(settings, reading).spans] == by_hand([0, 5])
+    assert [*find_gaps(settings, reading).spans] == by_hand([0, 5])
 
 
 @pytest.mark.long
@@ -178,7 +178,7 @@ def test_real_batches_tell_the_same_however_they_are_sliced_repeated_refused_and
     for part, batch in enumerate(sliced):
         ingest(house.land("reading", *batch).settings, lambda: spark, house.project.contracts)
         landed = [hour for earlier in range(part + 1) for hour in hours[earlier::slices]]
-        assert [*missing(house.settings, reading).spans] == by_hand([*landed, hours[0]])
+        assert [*find_gaps(house.settings, reading).spans] == by_hand([*landed, hours[0]])
         if part == 1:
             void(house.settings, "reading", batches=[1], reason="a test")
     assert len(kept(house.settings)) == 1

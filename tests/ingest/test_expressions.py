@@ -13,7 +13,7 @@ import pytest
 from lake import cost
 from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
-from lake.ingest.replay import waiting
+from lake.ingest.replay import quarantined_records
 from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.testing import Commands, Lakehouse
@@ -135,7 +135,7 @@ def test_rejection_is_the_same_in_all_slicings(
         lakehouse.land("happened", *(record for record, _ in part))
         ingest(lakehouse.settings, lambda: lakehouse.spark, load_contracts(lakehouse.settings))
     wrong = {record["id"] for record, name in told if name}
-    assert {json.loads(row.raw)["id"] for row in waiting(lakehouse.settings)} == wrong
+    assert {json.loads(row.raw)["id"] for row in quarantined_records(lakehouse.settings)} == wrong
     assert ids(lakehouse) == sorted(record["id"] for record, name in told if not name and "alive" not in record)
 
 
@@ -168,10 +168,13 @@ def test_replay_takes_records_in_after_the_contract_is_corrected(tmp_path: Path,
     lakehouse.land("happened", *({"id": n, "n": n, "at": "2024-01-01T00:00:00Z"} for n in (0, 1, 3, -1)))
     assert commands.lake("ingest", at=lakehouse).code == 0
     assert commands.lake("quarantine", "replay", "happened", at=lakehouse).code == 0
-    assert ([row.reason for row in waiting(lakehouse.settings)], ids(lakehouse)) == (["expression"], [-1, 3])
+    assert ([row.reason for row in quarantined_records(lakehouse.settings)], ids(lakehouse)) == (
+        ["expression"],
+        [-1, 3],
+    )
     lakehouse = declared("try_divide(100, n) > 50")
     done = commands.lake("quarantine", "replay", "happened", at=lakehouse)
-    assert (done.code, ids(lakehouse), [*waiting(lakehouse.settings)]) == (0, [-1, 0, 3], []), done.err
+    assert (done.code, ids(lakehouse), [*quarantined_records(lakehouse.settings)]) == (0, [-1, 0, 3], []), done.err
 
 
 def test_ingest_names_the_file_of_a_failure_that_repeats(tmp_path: Path, commands: Commands) -> None:

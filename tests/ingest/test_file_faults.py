@@ -14,7 +14,7 @@ from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.errors import LakeError
 from lake.ingest import landing
-from lake.ingest.files import File, in_range, mark_of, noted
+from lake.ingest.files import File, in_range, mark_as_json, mark_of
 from lake.ingest.ingest import ingest
 from lake.store import duckdb_tables
 from lake.store.log import Log
@@ -47,11 +47,11 @@ def test_mark_of_a_file_fits_its_table_and_is_found_again_at_every_time(project:
         *(chance.randrange(-(1 << 34), 1 << 34) * SECOND + chance.randrange(SECOND) for _ in range(40)),
     ]:
         os.utime(path, ns=(time, time))
-        [file] = landing.listing(project, "aa")
+        [file] = landing.list_files(project, "aa")
         assert ENDS[0] <= file.mtime <= ENDS[1]
         assert file.unchanged()
-        assert mark_of(json.loads(json.dumps(noted(file.mark)))) == file.mark
-        assert landing.found_again(project, "aa", file.mark) == landing.at_hand(project, path, name=file.name)
+        assert mark_of(json.loads(json.dumps(mark_as_json(file.mark)))) == file.mark
+        assert landing.find_file(project, "aa", file.mark) == landing.local_file(project, path, name=file.name)
         marks.append(file.mark)
     with landing.LANDED.written(project):
         landing.LANDED.append(project, [["aa", n, *mark, None] for n, mark in enumerate(marks)])
@@ -84,7 +84,7 @@ def test_ingest_warns_of_sub_folders_with_files_once(project: Settings, caplog: 
         if name != "empty":
             project.path(f"landing/aa/{name}/a.jsonl").write_text("{}")
     assert landing.ignored_folders(project, "aa") == ["2024", "b.jsonl"]
-    assert landing.listing(project, "aa") == []
+    assert landing.list_files(project, "aa") == []
     with caplog.at_level(logging.WARNING, "lake"):
         for _ in range(2):
             landing.warn_of_folders(project, "aa")
@@ -109,7 +109,7 @@ def test_ingest_goes_on_with_other_streams_after_an_unexpected_error(
             raise RuntimeError("odd")
         return []
 
-    monkeypatch.setattr(landing, "listing", listing)
+    monkeypatch.setattr(landing, "list_files", listing)
     failures = dict[str, LakeError]()
     contracts = load_contracts(project)
     ingest(project, lambda: pytest.fail("Spark is not needed"), contracts, on_failure=failures.__setitem__)
@@ -130,9 +130,9 @@ def test_archive_goes_on_after_a_file_that_cannot_be_moved(
     target = settings.path("archive/aa")
     target.mkdir(parents=True)
     (target / names[1]).touch()
-    listed = landing.listing(settings, "aa")
+    listed = landing.list_files(settings, "aa")
     settings.path("landing/aa/a.jsonl").unlink()
-    monkeypatch.setattr(landing, "listing", lambda *_: listed)
+    monkeypatch.setattr(landing, "list_files", lambda *_: listed)
     with caplog.at_level(logging.WARNING, "lake"):
         landing.archive(settings, "aa", {file.mark for file in listed})
     assert sorted(path.name for path in target.iterdir()) == names[1:]
@@ -153,4 +153,4 @@ def test_files_that_vanish_while_a_folder_is_listed_are_passed_over(
         return entries
 
     monkeypatch.setattr(os, "scandir", listed)
-    assert [file.name for file in landing.listing(project, "aa")] == ["aa/b.jsonl"]
+    assert [file.name for file in landing.list_files(project, "aa")] == ["aa/b.jsonl"]

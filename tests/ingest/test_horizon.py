@@ -17,12 +17,12 @@ from pyspark.sql import SparkSession
 from lake.contracts.contract import Contract, load_contract
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
-from lake.ingest import idle
+from lake.ingest import idle_producers
 from lake.ingest.delivery import Closing
 from lake.ingest.fsck import check
 from lake.ingest.horizon import Horizon
 from lake.ingest.ingest import ingest
-from lake.ingest.replay import replay, waiting
+from lake.ingest.replay import quarantined_records, replay
 from lake.ingest.void import void
 from lake.report.render import as_data, as_text
 from lake.report.status import status
@@ -280,11 +280,13 @@ def test_who_is_silent_is_closed_once_all_that_had_come_is_in_the_log(  # noqa: 
 ) -> None:
     now = datetime.now(UTC)
     log, closings = logged(rooms, now - silent), []
-    monkeypatch.setattr(idle, "append", lambda *about, **_: closings.append(about[3](log.head())))
+    monkeypatch.setattr(idle_producers, "append", lambda *about, **_: closings.append(about[3](log.head())))
     source = DeclaredSource("kafka", "kafka", ("reading",), "", lambda: cast("Source", Waiting(lag or Lag())))
     if file == "before":
         rooms.land("reading", record(Told("a", NOON, 1, "x")))
-    [one] = idle.silences(rooms.settings, rooms.project.contracts.values(), {"kafka": source} if lag else {}, now)
+    [one] = idle_producers.find_idle_producers(
+        rooms.settings, rooms.project.contracts.values(), {"kafka": source} if lag else {}, now
+    )
     if file == "since":
         rooms.land("reading", record(Told("a", NOON, 1, "x")))
     one.close(no_spark, drained=drained, now=None)
@@ -302,7 +304,7 @@ def test_producers_beyond_the_limit_are_refused_by_name_and_taken_once_there_is_
     house.land("reading", *at(("c", 5, "x"), ("e", 5, None), ("a", 5, None), ("f", 5, "x"), ("b", 9, "x")))
     take(house, NOON + timedelta(minutes=10))
     assert {*horizon_of(house).producers} == {"a", "b", "d"}
-    refused = [*waiting(house.settings)]
+    refused = [*quarantined_records(house.settings)]
     assert sorted((row.reason, row.detail.partition(" ")[0]) for row in refused) == [
         ("too many producers", name) for name in "cef"
     ]
@@ -313,7 +315,7 @@ def test_producers_beyond_the_limit_are_refused_by_name_and_taken_once_there_is_
     declare(house.settings, reading(horizon=HORIZON | {"limit": 6}))
     again = Lakehouse(house.settings.project, house.home)
     replay(again.settings, lambda: spark, now=NOON + timedelta(minutes=20))
-    assert [*waiting(again.settings)] == []
+    assert [*quarantined_records(again.settings)] == []
     assert {*horizon_of(again).producers} == {*"abcdef"}
     assert check(again.settings, "reading") == []
 

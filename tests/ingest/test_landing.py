@@ -166,7 +166,7 @@ def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_time(
     contract = declare(project)
     land("readings", "a.jsonl", reading("a"))
     growing = land("readings", "b.jsonl", reading("b"))
-    there = landing.listing(project, "readings")
+    there = landing.list_files(project, "readings")
     files = landing.pending(project, "readings", {file.mark for file in there})
     assert files == there
     growing.write_text(growing.read_text() + json.dumps(reading("c")))
@@ -197,7 +197,7 @@ def test_files_at_hand_and_standard_input(project: Settings, spark: SparkSession
 def test_a_landing_folder_that_cannot_be_listed_is_told(project: Settings) -> None:
     project.path("landing/readings").write_text("a file")
     with pytest.raises(Unavailable, match="landing folder of readings"):
-        landing.listing(project, "readings")
+        landing.list_files(project, "readings")
 
 
 def test_a_landing_folder_that_is_a_link_is_not_followed(project: Settings, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_landing_folder_that_is_a_link_is_not_followed(project: Settings, tmp_
     (elsewhere / "secret.jsonl").write_text("{}")
     project.path("landing/readings").symlink_to(elsewhere)
     with pytest.raises(DeclarationError, match="landing folder of readings is a symbolic link"):
-        landing.listing(project, "readings")
+        landing.list_files(project, "readings")
 
 
 def test_what_is_no_file_of_the_folder_is_never_opened(
@@ -226,7 +226,7 @@ def test_what_is_no_file_of_the_folder_is_never_opened(
     (folder / "chain.jsonl").symlink_to(folder / "up.jsonl")
     (folder / "loop.jsonl").symlink_to(folder / "loop.jsonl")
     (folder / "folder.jsonl").symlink_to(tmp_path)
-    found = {file.name: fault_of(file, folder=folder) for file in landing.listing(project, "readings")}
+    found = {file.name: fault_of(file, folder=folder) for file in landing.list_files(project, "readings")}
     out = "a symbolic link out of the landing folder"
     assert found == {
         "readings/chain.jsonl": out,
@@ -247,7 +247,7 @@ def test_a_file_that_was_swapped_and_dated_back_is_seen_through(
     if swapped != "file":
         file = file.with_name("b.jsonl")
         file.symlink_to("a.jsonl")
-    seen = next(each for each in landing.listing(project, "readings") if each.path.name == file.name)
+    seen = next(each for each in landing.list_files(project, "readings") if each.path.name == file.name)
     assert seen.unchanged()
     victim = file.with_name("a.jsonl") if swapped == "target" else file
     new = tmp_path / "new"

@@ -17,7 +17,7 @@ from lake.evaluation.inputs import Evaluation, Inputs
 from lake.gate import gate
 from lake.ingest import landing
 from lake.ingest.append import append
-from lake.ingest.files import Mark, noted
+from lake.ingest.files import Mark, mark_as_json
 from lake.project import Project, load
 from lake.publish.cut import cut
 from lake.scaffold import init
@@ -80,7 +80,7 @@ def at(shop: Project, number: int, voids: int = 0, **batches: int) -> Inputs:
 
 def appended(shop: Project, batch: int, *marks: Mark) -> None:
     """Commits a batch of orders, of no event."""
-    files = [*map(noted, marks)]
+    files = [*map(mark_as_json, marks)]
     data: dict[str, Any] = {
         "offsets": {},
         "watermark": None,
@@ -93,7 +93,7 @@ def appended(shop: Project, batch: int, *marks: Mark) -> None:
     with lease(shop.settings, "log.orders"):
         head = Log(shop.settings, "orders").head()
         duckdb_tables.append(Warehouse(shop.settings).log("orders").path, "_batch BIGINT", [[batch]], head.next(**data))
-        landing.remember(Log(shop.settings, "orders"))
+        landing.record_ingested(Log(shop.settings, "orders"))
 
 
 def test_a_batch_that_a_cut_counted_is_missed_by_cuts_reads_and_ingestion(shop: Project) -> None:

@@ -18,7 +18,7 @@ from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
-from lake.ingest.replay import replay, waiting
+from lake.ingest.replay import quarantined_records, replay
 from lake.store.log import Log
 from tests.shop import avro, contract, declare, optional
 
@@ -35,7 +35,7 @@ def taken(project: Settings, spark: SparkSession, stream: str) -> list[dict[str,
 
 
 def refused(project: Settings, stream: str) -> list[str]:
-    return [f"{row.reason}: {row.detail} ({row.source})" for row in waiting(project, [stream])]
+    return [f"{row.reason}: {row.detail} ({row.source})" for row in quarantined_records(project, [stream])]
 
 
 STATION = {"station": "string", "note": "string?", "value": ("double", {"decimal": ",", "thousands": "."})}
@@ -302,7 +302,7 @@ def test_facts_of_a_file_are_fields_of_its_records(project: Settings, spark: Spa
     assert len(refused(project, "dumps")) == 2
 
     # A record that comes back from quarantine has the facts of its file.
-    [wrong] = [row for row in waiting(project, ["dumps"]) if "part_us" in row.source]
+    [wrong] = [row for row in quarantined_records(project, ["dumps"]) if "part_us" in row.source]
     repair = {"stream": "dumps", "batch": wrong.batch, "number": wrong.number, "raw": '{"customer": "joe"}'}
     replay(project, lambda: spark, repairs=[repair], now=NOW)
     joe = taken(project, spark, "dumps")[-1]

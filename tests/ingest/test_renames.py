@@ -16,7 +16,7 @@ from lake import cli
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
-from lake.ingest.completeness import missing
+from lake.ingest.gap_detection import find_gaps
 from lake.testing import Lakehouse
 from tests import shop
 from tests.contracts import histories
@@ -127,6 +127,6 @@ def test_a_number_that_came_under_another_name_is_not_missing(spark: SparkSessio
     lakehouse = shop.declare(project, things({"seq": "long?"}, **counted))
     lakehouse.land("things", {"id": 1, "seq": 1}, {"id": 2, "number": 2}, {"id": 3, "seq": 3})
     lake(lakehouse.settings, "ingest")
-    assert missing(lakehouse.settings, load_contract(lakehouse.settings, "things")).summary == "1 number"
+    assert find_gaps(lakehouse.settings, load_contract(lakehouse.settings, "things")).summary == "1 number"
     shop.declare(project, things({"seq": (["null", "long"], {"default": None, "aliases": ["number"]})}, **counted))
-    assert missing(lakehouse.settings, load_contract(lakehouse.settings, "things")).summary == ""
+    assert find_gaps(lakehouse.settings, load_contract(lakehouse.settings, "things")).summary == ""

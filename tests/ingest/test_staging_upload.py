@@ -17,7 +17,7 @@ from lake.engine.at_cut import build_to
 from lake.errors import DeclarationError
 from lake.evaluation.inputs import Inputs
 from lake.ingest.delivery import Files
-from lake.ingest.files import in_folder
+from lake.ingest.files import list_folder
 from lake.publish.cut import pick_cut
 from lake.session import shares_disk
 from lake.store import staging_upload
@@ -69,7 +69,7 @@ def test_file_that_spark_elsewhere_cannot_read_is_refused_by_its_size(project: S
     with (folder / "b.csv").open("wb") as file:
         file.truncate(3_000_000_000)
     notes = read_contract(json.dumps(contract("notes", {"id": "long"})), file="schemas/notes.avsc")
-    files = in_folder(folder, "notes")
+    files = list_folder(folder, "notes")
     assert Files.checked(project, files, notes).faults == []
     elsewhere = replace(project, spark=SparkSettings(shares_disk=False))
     fault = "oversized: 3,000,000,000 bytes, limit 2,000,000,000 for a Spark that does not share this disk"

@@ -28,7 +28,7 @@ from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import Contract, read_contract
 from lake.contracts.reasons import Reason
-from lake.ingest.replay import waiting
+from lake.ingest.replay import quarantined_records
 from lake.records.files import read_file
 from lake.records.raw_values import FileFault, TextRecords
 from lake.records.reader import RecordReader
@@ -621,7 +621,7 @@ def events(settings: Settings, stream: str) -> list[Row]:
 
 
 def refusals(settings: Settings, stream: str) -> list[str]:
-    found = ((row, row.source.removeprefix(f"{stream}/")) for row in waiting(settings, [stream]))
+    found = ((row, row.source.removeprefix(f"{stream}/")) for row in quarantined_records(settings, [stream]))
     return [f"{row.reason}: {row.detail} ({source if CASES[stream].files else 'tap'})" for row, source in found]
 
 

@@ -18,7 +18,7 @@ from lake.contracts.contract import Contract, MaxRefused, read_contract
 from lake.contracts.evolution import incompatibilities
 from lake.errors import LakeError
 from lake.gate.rejection_limits import RejectionExcess
-from lake.ingest.reading import Reader
+from lake.ingest.delivery_reader import DeliveryReader
 from lake.project import load
 from lake.report.render import as_text, failed_conditions
 from lake.report.status import status
@@ -39,8 +39,10 @@ def another_key(_: Settings) -> list[str]:
 
 
 def an_expression_that_spark_cannot_parse(project: Settings) -> list[str]:
-    reader = Reader(cast("Any", None), project, orders(time="at at"), cast("Any", None), NOW)
-    failed_conditions = patch("lake.ingest.reading.with_event_columns", side_effect=AnalysisException("syntax error"))
+    reader = DeliveryReader(cast("Any", None), project, orders(time="at at"), cast("Any", None), NOW)
+    failed_conditions = patch(
+        "lake.ingest.delivery_reader.with_event_columns", side_effect=AnalysisException("syntax error")
+    )
     with failed_conditions, pytest.raises(LakeError) as fault:
         reader._finished(cast("DataFrame", None))
     return [f"lake: orders: {fault.value}"]

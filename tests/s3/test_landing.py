@@ -122,11 +122,11 @@ def test_the_same_files_give_the_same_log_from_a_folder_and_from_a_bucket(
         for stream in CONTRACTS:
             for part in ("heads", "rows"):
                 assert theirs[stream][part] == ours[stream][part], (each.project.name, stream, part)
-    assert landing.listing(inside, "placed") == []
+    assert landing.list_files(inside, "placed") == []
     for stream in CONTRACTS:
-        for mark in landing.landed(Log(inside, stream)):
+        for mark in landing.ingested_marks(Log(inside, stream)):
             if not mark[0].startswith("quarantine:"):
-                assert landing.found_again(inside, stream, mark), mark
+                assert landing.find_file(inside, stream, mark), mark
 
 
 DEATHS: Final = (
@@ -171,9 +171,9 @@ def test_wherever_a_run_dies_each_file_is_taken_in_once_and_archived(s3: S3, tmp
     assert sorted(row["id"] for row in done["rows"][0] if row["id"] is not None) == sorted(
         10 * number + part for number in range(len(DEATHS) + 1) for part in range(2)
     )
-    assert landing.listing(settings, "plain") == []
-    marks = landing.landed(Log(settings, "plain"))
+    assert landing.list_files(settings, "plain") == []
+    marks = landing.ingested_marks(Log(settings, "plain"))
     assert len(marks) == 2 * (len(DEATHS) + 1)
-    assert all(landing.found_again(settings, "plain", mark) for mark in marks)
+    assert all(landing.find_file(settings, "plain", mark) for mark in marks)
     code, _ = lake(s3, settings, "log", "plain", "--check", "--json")
     assert code == 0

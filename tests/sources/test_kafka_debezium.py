@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from lake import pipeline
 from lake.engine.verify import verify_all
-from lake.ingest.replay import waiting
+from lake.ingest.replay import quarantined_records
 from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.testing import Lakehouse
@@ -201,7 +201,7 @@ def test_a_table_in_avro_is_the_database_s_with_all_of_its_past(
     log = Log(house.settings, "shops")
     ops = [row["op"] for row in duckdb_tables.rows(log.path, "SELECT op FROM t")]
     assert {*ops} >= {"r", "c", "u", "d"}
-    assert not waiting(house.settings)
+    assert not quarantined_records(house.settings)
     assert {one.verdict for one in verify_all(lambda: spark, house.project, tell=lambda _: None)} == {"identical"}
 
 

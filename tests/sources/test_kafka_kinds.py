@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake import pipeline
-from lake.ingest.standing import standing
+from lake.ingest.source_position import source_position
 from lake.sources.kafka.ranges import KafkaOffsets
 from lake.testing import Lakehouse
 from tests.processes import PATIENCE
@@ -107,7 +107,7 @@ def cycles(house: Lakehouse, spark: SparkSession, kafka: Kafka) -> tuple[int, st
     while True:
         pipeline.run(house.settings, lambda: spark, said.append, batches=1)
         done += 1
-        progress = standing(house.settings, "shop", ("rates", "sales")).progress
+        progress = source_position(house.settings, "shop", ("rates", "sales")).progress
         assert progress is not None
         ends = KafkaOffsets.of(progress).ends()
         if sum(end for _, _, end in ends) == sum(kafka.high(topic) for topic in progress["topics"]):

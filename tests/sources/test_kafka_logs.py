@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError
-from lake.ingest.from_source import give_up_lost
 from lake.ingest.ingest import ingest
-from lake.ingest.replay import waiting
+from lake.ingest.replay import quarantined_records
+from lake.ingest.source_ingestion import give_up_lost
 from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.testing import Lakehouse
@@ -74,7 +74,7 @@ def test_a_compacted_topic_is_a_table_and_what_cannot_be_read_waits_with_its_pla
     ]
     assert logged(house)[2]["_source"] == f"shop:{topic}/0:4"
     assert [(row["id"], row["email"]) for row in house.table("customer")] == [("b", "b@y")]
-    [refused] = waiting(house.settings)
+    [refused] = quarantined_records(house.settings)
     assert (refused.source, refused.reason) == (f"shop:{topic}/0:5", "unparseable")
     assert refused.raw.startswith("cannot be decoded: not valid UTF-8 at byte 0; its bytes: \\xff")
 
@@ -96,9 +96,9 @@ def test_avro_that_cannot_be_decoded_is_refused_and_the_stream_goes_on(
         counts = ingest(house.settings, lambda: spark, load_contracts(house.settings))
     assert (counts["customers"].accepted, counts["customers"].quarantined) == (2, 3)
     assert [row["at"] for row in logged(house)] == [0, 4]
-    assert [row.source for row in waiting(house.settings)] == [f"shop:{topic}/0:{at}" for at in (1, 2, 3)]
+    assert [row.source for row in quarantined_records(house.settings)] == [f"shop:{topic}/0:{at}" for at in (1, 2, 3)]
     reasons = ["not in the wire format", "not of the schema 1", "the registry has no schema 99"]
-    assert all(why in row.raw for why, row in zip(reasons, waiting(house.settings), strict=True))
+    assert all(why in row.raw for why, row in zip(reasons, quarantined_records(house.settings), strict=True))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -156,6 +156,6 @@ def test_the_newest_record_of_a_key_wins_in_a_recreated_topic_and_in_new_partiti
         house.run()
         emails.append({row["id"]: row["email"] for row in house.table("customer")})
     assert emails == [{"a": email, "b": "stays"} for email in ("second1", "of 2", "of 4")]
-    assert not [*waiting(house.settings)]
+    assert not [*quarantined_records(house.settings)]
     raised = [(row["at"] >> 48, row["at"] % (1 << 48)) for row in logged(house)]
     assert raised == [*((0, n) for n in range(5)), (1, 0), (1, 1), (2, 0), (3, 0)]

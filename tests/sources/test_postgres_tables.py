@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from lake import pipeline
 from lake.contracts.contract import load_contracts
 from lake.engine.verify import verify_all
-from lake.ingest.from_source import give_up_lost
 from lake.ingest.ingest import ingest_named
-from lake.ingest.replay import waiting
+from lake.ingest.replay import quarantined_records
+from lake.ingest.source_ingestion import give_up_lost
 from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.testing import Lakehouse
@@ -124,7 +124,7 @@ def test_the_guide_s_table_is_the_database_s(
     assert in_the_lake(lakehouse) == in_the_database(shop)
     must_have_its_history(lakehouse, shop)
     assert postgres.execute(f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{shop.slot}'")
-    assert not [*waiting(lakehouse.settings)]
+    assert not [*quarantined_records(lakehouse.settings)]
 
 
 def test_what_was_missed_while_the_slot_was_gone_is_found_by_a_copy(
@@ -150,4 +150,4 @@ def test_what_was_missed_while_the_slot_was_gone_is_found_by_a_copy(
     run(lakehouse, spark)
     assert in_the_lake(lakehouse) == in_the_database(shop)
     assert {one.verdict for one in verify_all(lambda: spark, lakehouse.project, tell=lambda _: None)} == {"identical"}
-    assert not [*waiting(lakehouse.settings)]
+    assert not [*quarantined_records(lakehouse.settings)]

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
-from lake.ingest.from_source import append_tapped
+from lake.ingest.source_ingestion import append_tapped
 from lake.sources.tap import command_line_tap
 from lake.store import duckdb_tables
 from lake.store.log import Log

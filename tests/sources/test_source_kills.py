@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from lake.ingest.standing import Standing, standing
+from lake.ingest.source_position import SourcePosition, source_position
 from lake.project import load
 from lake.publish.cut import cut
 from lake.sources.kafka.ranges import KafkaOffsets
@@ -58,7 +58,7 @@ class Outside(ABC):
         """What it was told is committed, by partition."""
 
     @abstractmethod
-    def position(self, at: Standing) -> dict[Any, int]:
+    def position(self, at: SourcePosition) -> dict[Any, int]:
         """The same of a position in the logs."""
 
     @abstractmethod
@@ -69,9 +69,9 @@ class Outside(ABC):
     def compare_tables(self) -> None:
         """Fails where the tables are not what it has."""
 
-    def at(self) -> Standing:
+    def at(self) -> SourcePosition:
         """Where the logs stand."""
-        return standing(self.house.settings, "shop", self.streams)
+        return source_position(self.house.settings, "shop", self.streams)
 
     def logged(self, stream: str, columns: str, batch: int | None = None) -> list[tuple[Any, ...]]:
         """What is in a log, in its order, up to a batch."""
@@ -134,7 +134,7 @@ class Broker(Outside):
         told = {topic: self.kafka.told(self.group, topic) for topic in self.topics.values()}
         return {(topic, partition): offset for topic, offsets in told.items() for partition, offset in offsets.items()}
 
-    def position(self, at: Standing) -> dict[Any, int]:
+    def position(self, at: SourcePosition) -> dict[Any, int]:
         known = {(topic, partition): 0 for topic in self.topics.values() for partition in range(PARTITIONS)}
         ends = KafkaOffsets.of(at.progress).ends() if at.progress else ()
         return known | {(topic, partition): end for topic, partition, end in ends}
@@ -207,7 +207,7 @@ class Database(Outside):
         found = self.shop.query(slot)
         return {"slot": read_lsn(found[0][0])} if found else {}
 
-    def position(self, at: Standing) -> dict[Any, int]:
+    def position(self, at: SourcePosition) -> dict[Any, int]:
         return {"slot": read_lsn(at.progress["to"])} if at.progress else self.told()
 
     def compare_logs(self) -> None:

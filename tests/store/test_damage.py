@@ -57,7 +57,7 @@ def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> N
         head = Log(shop.settings, "orders").head()
         data["content"] = chain.entry(head.content, head.batch + 1, {}, [])
         duckdb_tables.append(Warehouse(shop.settings).log("orders").path, LOG, [], head.next(**data))
-        landing.remember(Log(shop.settings, "orders"))
+        landing.record_ingested(Log(shop.settings, "orders"))
 
 
 @pytest.mark.slow
@@ -210,7 +210,7 @@ def test_a_truncated_key_store_is_told_and_nothing_is_to_be_rebuilt_for_it(shop:
     keys = {"store": store.id, "secret": store.fingerprint, "subjects": 300}
     taken_in(shop, 1, keys)
     contract_versions.register(settings, shop.contracts["orders"])
-    assert integrity.of_inputs(built(shop), ["orders"]) is None
+    assert integrity.fault_of_inputs(built(shop), ["orders"]) is None
     content = settings.keys_path.read_bytes()
     assert len(content) > 12288
     settings.keys_path.write_bytes(content[:left])

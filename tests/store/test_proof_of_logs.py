@@ -233,10 +233,10 @@ def test_a_log_of_long_ago_is_not_proved_and_nothing_is_wanted_for_it(shop: Lake
     result = command(shop, "log", "orders", "--check")
     assert (result.exit_code, "2 of 2 batches have no recorded fingerprint" in result.stderr) == (0, True)
     assert fault(command(shop, "log", "orders", "--head")).exit_code == 1
-    assert integrity.of_inputs(shop.project, ["orders"]) is None
+    assert integrity.fault_of_inputs(shop.project, ["orders"]) is None
     shop.land("orders", order(12, "grace"))
     ingest(settings, lambda: shop.spark, shop.project.contracts)
-    found = log_run.checked(settings, "orders")
+    found = log_run.check_log(settings, "orders")
     assert (found.faults, found.proved, found.batches) == ([], 1, 3)
     assert command(shop, "log", "orders", "--head").stdout.startswith("orders@3:")
 
@@ -246,11 +246,11 @@ def test_the_chain_survives_a_forget_and_a_compaction(shop: Lakehouse) -> None:
     settings, path = shop.settings, Warehouse(shop.settings).log("orders").path
     digest = log_run.head_of(settings, "orders")
     forget(shop.project, lambda: shop.spark, "orders", "grace")
-    assert log_run.checked(settings, "orders", since=digest).faults == []
+    assert log_run.check_log(settings, "orders", since=digest).faults == []
     position = Log(settings, "orders").head().position
     buckets = [present(part.bucket) for part in compaction.file_groups(path)]
     compaction.compact_by_spark(shop.spark, path, position, buckets, ["_offset"])
-    assert log_run.checked(settings, "orders", since=digest).faults == []
+    assert log_run.check_log(settings, "orders", since=digest).faults == []
 
 
 def test_a_digest_of_a_batch_that_an_older_version_read_again_still_counts() -> None:

@@ -23,7 +23,7 @@ from lake.contracts.contract import Contract, load_contract
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest.append import BatchCounts, append
 from lake.ingest.delivery import Fetched
-from lake.ingest.standing import Standing, standing
+from lake.ingest.source_position import SourcePosition, source_position
 from lake.progress import step
 from lake.sources import spool
 from lake.sources.declared import DeclaredSource, names, sound_sources
@@ -55,7 +55,7 @@ def drain(  # noqa: PLR0913  the last two are for callers that go on, and for te
     Raises as the source does, Gap where what is next is gone, DeclarationError where a delivery that some logs have
     is lost on disk, and Unavailable where another process is at it.
     """
-    with delivering(settings, spark, contracts, source, now=now) as work, step("ingest", source.name) as at_work:
+    with open_ingestion(settings, spark, contracts, source, now=now) as work, step("ingest", source.name) as at_work:
         done = 0
         while (deliveries is None or done < deliveries) and work.take(work.reader.read):
             done += 1
@@ -89,19 +89,19 @@ def append_tapped(
 
 
 @contextmanager
-def delivering(
+def open_ingestion(
     settings: Settings,
     spark: Callable[[], SparkSession],
     contracts: Mapping[str, Contract],
     source: DeclaredSource,
     *,
     now: datetime | None = None,
-) -> Iterator[Delivering]:
+) -> Iterator[SourceIngestion]:
     """The source, held by this process alone; what was read before is in the logs. Raises as `drain` does."""
     with lease(settings, f"source.{source.name}"), closing(source.open()) as reader:
-        work = Delivering(settings, spark, contracts, source, reader, now)
+        work = SourceIngestion(settings, spark, contracts, source, reader, now)
         work.finish()
-        at = standing(settings, source.name, source.streams)
+        at = source_position(settings, source.name, source.streams)
         if at.progress is not None:
             work.acknowledge(at.progress, at.streams)
         yield work
@@ -112,12 +112,12 @@ def give_up_lost(settings: Settings, name: str, contracts: Mapping[str, Contract
 
     Raises DeclarationError where it is declared wrongly, nothing is lost, or what was read is not in the logs yet.
     """
-    with _moving(settings, name, contracts) as (reader, at):
+    with _open_declared(settings, name, contracts) as (reader, at):
         if at.lacking and not _is_whole(settings, name, at):
-            return _give_up_half(settings, name, reader, at)
-        _must_be_in_the_logs(settings, name, at)
+            return _give_up_delivery(settings, name, reader, at)
+        _check_ingested(settings, name, at)
         progress = reader.skip_gap(at.progress)
-        _keep(settings, name, at.number + 1, progress)
+        _spool_empty(settings, name, at.number + 1, progress)
         return f"{name} goes on at {json.dumps(progress)}"
 
 
@@ -126,8 +126,8 @@ def copy_again(settings: Settings, name: str, contracts: Mapping[str, Contract],
 
     Raises DeclarationError where it is declared wrongly or cannot, and where what was read is not in the logs yet.
     """
-    with _moving(settings, name, contracts) as (reader, at):
-        _must_be_in_the_logs(settings, name, at)
+    with _open_declared(settings, name, contracts) as (reader, at):
+        _check_ingested(settings, name, at)
         for stream in streams:
             if stream not in reader.streams:
                 what = f"{name} has no records for the stream {stream!r}"
@@ -138,29 +138,31 @@ def copy_again(settings: Settings, name: str, contracts: Mapping[str, Contract],
             )
         if not reader.copies:
             what = f"{name} copies no tables: it is declared with snapshot = false"
-            raise DeclarationError(what, where=_file(settings, name), fix=_with_copies(settings, name))
+            raise DeclarationError(what, where=_declaration_path(settings, name), fix=_with_copies(settings, name))
         if at.progress is None:
             raise DeclarationError(f"{name} has copied nothing yet", fix=f"lake ingest {name}")
-        _keep(settings, name, at.number + 1, reader.copy_again(at.progress, streams))
+        _spool_empty(settings, name, at.number + 1, reader.copy_again(at.progress, streams))
 
 
 @contextmanager
-def _moving(settings: Settings, name: str, contracts: Mapping[str, Contract]) -> Iterator[tuple[Source, Standing]]:
+def _open_declared(
+    settings: Settings, name: str, contracts: Mapping[str, Contract]
+) -> Iterator[tuple[Source, SourcePosition]]:
     """A source and where the logs stand in it, held by this process alone. What it keeps, the next run commits."""
     sources, faults = sound_sources(settings, contracts)
     if name in faults:
         raise faults[name]
     source = sources[name]
     with lease(settings, f"source.{source.name}"), closing(source.open()) as reader:
-        yield reader, standing(settings, source.name, source.streams)
+        yield reader, source_position(settings, source.name, source.streams)
 
 
-def _must_be_in_the_logs(settings: Settings, name: str, at: Standing) -> None:
+def _check_ingested(settings: Settings, name: str, at: SourcePosition) -> None:
     if at.lacking or any(spooled.number > at.number for spooled in spool.spooled_deliveries(settings, name)):
         raise DeclarationError(f"what was read of {name} is not in the logs yet", fix=f"lake ingest {name}, first")
 
 
-def _is_whole(settings: Settings, name: str, at: Standing) -> bool:
+def _is_whole(settings: Settings, name: str, at: SourcePosition) -> bool:
     """Whether the disk has the newest delivery, with the records for all the logs that lack it."""
     return any(
         spooled.number == at.number and all(spooled.file(stream).exists() for stream in at.lacking)
@@ -168,7 +170,7 @@ def _is_whole(settings: Settings, name: str, at: Standing) -> bool:
     )
 
 
-def _give_up_half(settings: Settings, name: str, reader: Source, at: Standing) -> str:
+def _give_up_delivery(settings: Settings, name: str, reader: Source, at: SourcePosition) -> str:
     """Has the newest delivery without records for the logs that lack it, whose tables are copied anew where they can.
 
     It is put on the disk last: whoever dies before has given up nothing.
@@ -179,24 +181,24 @@ def _give_up_half(settings: Settings, name: str, reader: Source, at: Standing) -
             spool.drop(spooled)
     summary = f"delivery {at.number} of {name} is given up: its records for {', '.join(at.lacking)} are lost"
     if isinstance(reader, CopyingSource) and reader.copies:
-        _keep(settings, name, at.number + 1, reader.copy_again(at.progress, at.lacking))
+        _spool_empty(settings, name, at.number + 1, reader.copy_again(at.progress, at.lacking))
         summary += ", and the tables behind them are copied anew"
     elif isinstance(reader, CopyingSource):
         again = "".join(f" --again {stream}" for stream in at.lacking)
         summary += f"; to copy their tables, {_with_copies(settings, name)}, and then lake ingest {name}{again}"
-    _keep(settings, name, at.number, at.progress, at.streams)
+    _spool_empty(settings, name, at.number, at.progress, at.streams)
     return summary
 
 
-def _file(settings: Settings, name: str) -> str:
+def _declaration_path(settings: Settings, name: str) -> str:
     return f"{settings.sources}/{name}.toml"
 
 
 def _with_copies(settings: Settings, name: str) -> str:
-    return f"write snapshot = true in {_file(settings, name)}"
+    return f"write snapshot = true in {_declaration_path(settings, name)}"
 
 
-def _keep(settings: Settings, name: str, number: int, progress: Progress, streams: Sequence[str] = ()) -> None:
+def _spool_empty(settings: Settings, name: str, number: int, progress: Progress, streams: Sequence[str] = ()) -> None:
     """A delivery without records, for the next run to commit to the logs of `streams`, or of the source's first."""
     with spool.new_spool(settings, name) as writer:
         for stream in streams:
@@ -205,7 +207,7 @@ def _keep(settings: Settings, name: str, number: int, progress: Progress, stream
 
 
 @dataclass
-class Delivering:
+class SourceIngestion:
     """A source at work: `reader` is at what was committed last, `counts` are those of its streams so far."""
 
     settings: Settings
@@ -218,7 +220,7 @@ class Delivering:
 
     def finish(self) -> None:
         """Commits what is on disk and not in all logs that it is for."""
-        name, at = self.source.name, standing(self.settings, self.source.name, self.source.streams)
+        name, at = self.source.name, source_position(self.settings, self.source.name, self.source.streams)
         on_disk = spool.spooled_deliveries(self.settings, name)
         if at.lacking and not _is_whole(self.settings, name, at):
             raise DeclarationError(
@@ -241,7 +243,7 @@ class Delivering:
 
     def take(self, read: Callable[[Progress | None, Spool], Progress | None]) -> bool:
         """Commits what is `read` after what was committed last, and acknowledges it; whether there was anything."""
-        name, at = self.source.name, standing(self.settings, self.source.name, self.source.streams)
+        name, at = self.source.name, source_position(self.settings, self.source.name, self.source.streams)
         with spool.new_spool(self.settings, name) as writer:
             progress = read(at.progress, writer)
             if progress is None:

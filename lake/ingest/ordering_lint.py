@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
-from lake.ingest.standing import standing
+from lake.ingest.source_position import source_position
 from lake.project import Project
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import PartitionedSource
@@ -24,7 +24,7 @@ Decided: TypeAlias = tuple[str, list[set[str]]]
 """Between what there is no order, and sets of fields: events that are alike in all of one have an order."""
 
 
-def unordered(project: Project, streams: Iterable[str]) -> Iterator[str]:
+def find_unordered_tables(project: Project, streams: Iterable[str]) -> Iterator[str]:
     """What neither the events of these streams decide nor the order of where they come from, a line for each table."""
     wanted = {*streams}
     if not wanted:
@@ -45,7 +45,7 @@ def unordered(project: Project, streams: Iterable[str]) -> Iterator[str]:
 
 
 def _partitions(project: Project, source: DeclaredSource) -> Mapping[str, Decided]:
-    progress = standing(project.settings, source.name, source.streams).progress
+    progress = source_position(project.settings, source.name, source.streams).progress
     with closing(source.open()) as reader:
         if progress is None or not isinstance(reader, PartitionedSource):
             return {}

@@ -26,7 +26,7 @@ TEXTS: Final = ("_source", "_id", REFUSAL)
 SCHEMA: Final = pa.schema({"_position": pa.int64(), **dict.fromkeys(TEXTS, pa.string()), "_bucket": pa.int32()})
 
 
-def frame(spark: SparkSession, batch: int, events: Iterable[QuarantineEvent]) -> DataFrame:
+def event_rows(spark: SparkSession, batch: int, events: Iterable[QuarantineEvent]) -> DataFrame:
     """What a delivery says of records, as rows of `batch`."""
     rows = [
         {
@@ -41,7 +41,7 @@ def frame(spark: SparkSession, batch: int, events: Iterable[QuarantineEvent]) ->
     return to_frame(spark, pa.Table.from_pylist(rows, SCHEMA))
 
 
-def of_refused(refused: DataFrame, contract: Contract, batch: int) -> DataFrame:
+def rejected_rows(refused: DataFrame, contract: Contract, batch: int) -> DataFrame:
     """`refused` records of `batch`, with `_number`, as rows of it that have nothing of them but their dump."""
     dump = [quoted(contract.dump, SPARK)] if contract.dump else []
     name = mark(batch, 0).removesuffix("0")
@@ -55,7 +55,7 @@ def of_refused(refused: DataFrame, contract: Contract, batch: int) -> DataFrame:
     )
 
 
-def delivered(rows: DataFrame, contract: Contract) -> DataFrame:
+def with_delivery(rows: DataFrame, contract: Contract) -> DataFrame:
     """Events of a log with how they were delivered: see lake.kinds.snapshots."""
     from pyspark.sql import functions as F
 
@@ -69,7 +69,7 @@ def without_fields(rows: DataFrame, contract: Contract) -> DataFrame:
     """What a log says of refusals, as `delivered`, without any column of an event."""
     from pyspark.sql import functions as F
 
-    refusals = delivered(rows, contract)
+    refusals = with_delivery(rows, contract)
     for name, value in {"refusal": F.col(REFUSAL), "id": F.expr("substring_index(_id, ' ', 1)")}.items():
         refusals = refusals.withColumn(DELIVERED, F.col(DELIVERED).withField(name, value))
     return refusals.select(ORDER, SIGN, DELIVERED)

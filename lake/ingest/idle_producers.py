@@ -17,7 +17,7 @@ from lake.ingest.append import BatchCounts, append
 from lake.ingest.delivery import Closing
 from lake.ingest.files import Mark
 from lake.ingest.horizon import Horizon
-from lake.ingest.standing import standing
+from lake.ingest.source_position import source_position
 from lake.sources.declared import DeclaredSource
 from lake.store.log import Log, LogHead
 
@@ -28,7 +28,7 @@ SHOWN: Final = 3
 
 
 @dataclass(frozen=True)
-class Silence:
+class IdleProducers:
     """The producers of `contract` that were silent when ingestion began, at `began`: then `landed` were all its files.
 
     Who was silent for as long as the contract says is closed once everything that had come by then is in the log. So a
@@ -59,7 +59,7 @@ class Silence:
         asked.
         """
         log = Log(self.settings, self.stream)
-        if not self._idle(log.head()) or self.landed - landing.landed(log):
+        if not self._idle(log.head()) or self.landed - landing.ingested_marks(log):
             return {}
         if not drained and not all(self._is_read(source) for source in self.sources):
             return {}
@@ -80,22 +80,22 @@ class Silence:
 
     def _is_read(self, source: DeclaredSource) -> bool:
         """Whether nothing waits there, or only what came after ingestion began."""
-        at = standing(self.settings, source.name, source.streams)
+        at = source_position(self.settings, source.name, source.streams)
         with closing(source.open()) as reader:
             lag = reader.lag(at.progress)
         waits = timedelta(seconds=lag.seconds) if lag.seconds is not None else None
         return lag.events == 0 or (waits is not None and datetime.now(UTC) - waits >= self.began)
 
 
-def silences(
+def find_idle_producers(
     settings: Settings, contracts: Iterable[Contract], sources: Mapping[str, DeclaredSource], now: datetime | None
-) -> list[Silence]:
+) -> list[IdleProducers]:
     """Of the streams whose contract closes silent producers, as ingestion begins; of a folder that can be read."""
     began, silent = now or datetime.now(UTC), []
     for contract in contracts:
         if contract.horizon is not None and contract.horizon.idle:
             feeding = tuple(source for source in sources.values() if contract.name in source.streams)
             with suppress(LakeError):  # which is told when its files are to be taken
-                listed = frozenset(file.mark for file in landing.listing(settings, contract.name))
-                silent.append(Silence(settings, contract, feeding, began, listed))
+                listed = frozenset(file.mark for file in landing.list_files(settings, contract.name))
+                silent.append(IdleProducers(settings, contract, feeding, began, listed))
     return silent

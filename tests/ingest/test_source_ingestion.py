@@ -17,11 +17,11 @@ from lake.cli import Shell, lake
 from lake.contracts.contract import load_contracts
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError, LakeError
-from lake.ingest import from_source
-from lake.ingest.from_source import give_up_lost
+from lake.ingest import source_ingestion
 from lake.ingest.ingest import ingest
-from lake.ingest.replay import waiting
-from lake.ingest.standing import standing
+from lake.ingest.replay import quarantined_records
+from lake.ingest.source_ingestion import give_up_lost
+from lake.ingest.source_position import source_position
 from lake.project import load
 from lake.publish.cut import cut
 from lake.sources import declared, spool
@@ -93,7 +93,7 @@ def test_the_logs_have_each_record_once_with_its_place_and_facts_and_the_source_
     assert [row[0] for row in logged(bank)["debits"]] == [0, 1, 2, 3, 4]
     assert logged(bank)["credits"][3][3:] == ("k3", "bank:3:1")
     assert json.loads((bank.source.project / "outside.json").read_text())["acknowledged"] == 5
-    at = standing(bank.settings, "bank", STREAMS)
+    at = source_position(bank.settings, "bank", STREAMS)
     assert (at.number, at.progress, at.streams, at.lacking) == (3, {"to": 5}, STREAMS, ())
     assert [one.number for one in spool.spooled_deliveries(bank.settings, "bank")] == [3]
     [newest, *_] = json.loads(run(bank, spark, "log", "debits", "--json"))["batches"]
@@ -153,10 +153,10 @@ class Dies:
 
 
 KILLS = [
-    pytest.param(from_source, "append", True, 3, id="the third time a log has it"),
+    pytest.param(source_ingestion, "append", True, 3, id="the third time a log has it"),
     *(pytest.param(spool, "keep", False, nth, id=f"before {nth} is on disk") for nth in (1, 2, 3)),
     *(pytest.param(spool, "keep", True, nth, id=f"once {nth} is on disk") for nth in (1, 2, 3)),
-    *(pytest.param(from_source, "append", True, nth, id=f"once {nth} logs have it") for nth in (1, 2, 4, 5, 6)),
+    *(pytest.param(source_ingestion, "append", True, nth, id=f"once {nth} logs have it") for nth in (1, 2, 4, 5, 6)),
     *(pytest.param(spool, "drop", False, nth, id=f"before {nth} is dropped") for nth in (1, 2)),
     *(pytest.param(Fake, "acknowledge", False, nth, id=f"before {nth} is acknowledged") for nth in (1, 2, 3)),
     *(pytest.param(Fake, "acknowledge", True, nth, id=f"once {nth} is acknowledged") for nth in (1, 2, 3)),
@@ -197,7 +197,7 @@ def whole_or_not(house: Lakehouse) -> None:
 def test_every_edition_balances_however_the_ranges_fall(bank: Lakehouse, spark: SparkSession, at_once: int) -> None:
     made = transfers(7)
     outside(bank, made, at_once=at_once)
-    while standing(bank.settings, "bank", STREAMS).progress != {"to": 7}:
+    while source_position(bank.settings, "bank", STREAMS).progress != {"to": 7}:
         pipeline.run(bank.settings, lambda: spark, print, batches=1)
         sums = [sum(row["pence"] for row in bank.table(f"{stream}_total")) for stream in STREAMS]
         assert sum(sums) == 0
@@ -212,12 +212,12 @@ def test_a_landed_file_and_a_source_feed_one_log_and_what_is_behind_half_a_deliv
     outside(bank, transfers(1))
     contracts = load_contracts(bank.settings)
     with monkeypatch.context() as patch:
-        Dies(patch, from_source, "append", 1, after=True)
+        Dies(patch, source_ingestion, "append", 1, after=True)
         with pytest.raises(KeyboardInterrupt):
             ingest(bank.settings, lambda: spark, contracts)
     bank.land("credits", {"transfer": 77, "account": "z", "pence": 1})
     ingest(bank.settings, lambda: spark, contracts, ["credits"], batches=1, on_failure=lambda *_: None)
-    at = standing(bank.settings, "bank", STREAMS)
+    at = source_position(bank.settings, "bank", STREAMS)
     assert at.lacking in {(), ("debits",)}
     whole = cut(load(bank.settings)).batches
     assert whole["debits"] == Log(bank.settings, "debits").head().batch
@@ -234,7 +234,7 @@ def test_what_another_source_delivers_behind_half_a_delivery_waits_with_it(
     with monkeypatch.context() as patch:
         fails_for(patch, "debits", 1)
         pipeline.run(bank.settings, lambda: spark, print)
-    assert standing(bank.settings, "bank", STREAMS).lacking == ("debits",)
+    assert source_position(bank.settings, "bank", STREAMS).lacking == ("debits",)
     assert [len(rows) for rows in logged(bank).values()] == [3, 2]
     whole_or_not(bank)
     pipeline.run(bank.settings, lambda: spark, print)
@@ -244,14 +244,14 @@ def test_what_another_source_delivers_behind_half_a_delivery_waits_with_it(
 
 def fails_for(patch: pytest.MonkeyPatch, stream: str, number: int) -> None:
     """Has a delivery of the bank not get into the log of one of its streams."""
-    real = from_source.Delivering._append
+    real = source_ingestion.SourceIngestion._append
 
-    def append(work: from_source.Delivering, spooled: spool.SpooledDelivery, its: str) -> None:
+    def append(work: source_ingestion.SourceIngestion, spooled: spool.SpooledDelivery, its: str) -> None:
         if (spooled.source, spooled.number, its) == ("bank", number, stream):
             raise LakeError("the disk is full")
         real(work, spooled, its)
 
-    patch.setattr(from_source.Delivering, "_append", append)
+    patch.setattr(source_ingestion.SourceIngestion, "_append", append)
 
 
 @pytest.mark.long
@@ -307,7 +307,7 @@ def test_a_delivery_is_voided_in_all_of_its_logs(bank: Lakehouse, spark: SparkSe
 def test_what_is_refused_comes_back_with_what_its_source_said_of_it(bank: Lakehouse, spark: SparkSession) -> None:
     outside(bank, [[["debits", {"transfer": 1, "account": "a", "pence": "many"}]]])
     run(bank, spark, "ingest")
-    [row] = waiting(bank.settings)
+    [row] = quarantined_records(bank.settings)
     assert (row.source, json.loads(row.facts or "")) == ("bank:0:0", {"kafka.key": "k0"})
     repair = bank.source.project / "repair.json"
     repair.write_text(run(bank, spark, "quarantine", "list", "debits", "--json").replace("many", "5"))
@@ -322,7 +322,7 @@ def test_a_conflict_keeps_what_its_source_said_of_it(bank: Lakehouse, spark: Spa
     declare(bank.settings, known)
     outside(bank, [[["debits", {"transfer": 1, "account": "a", "pence": pence}]] for pence in (5, 6)])
     run(bank, spark, "ingest")
-    [row] = waiting(bank.settings)
+    [row] = quarantined_records(bank.settings)
     assert (row.reason, row.source, json.loads(row.facts or "")) == ("conflict", "bank:1:0", {"kafka.key": "k1"})
     assert json.loads(row.raw)["pence"] == 6
     assert logged(bank)["debits"] == [(1, "a", 5, "k0", "bank:0:0")]
@@ -341,7 +341,7 @@ def test_a_gap_is_told_stops_nobody_else_and_is_given_up_on_purpose(bank: Lakeho
     assert {row[0] for row in logged(bank)["credits"]} == {0, 77}
     run(bank, spark, "ingest", "bank", "--give-up")
     assert [row[0] for row in logged(bank)["debits"]] == [0, 3]
-    assert standing(bank.settings, "bank", STREAMS).progress == {"to": 4}
+    assert source_position(bank.settings, "bank", STREAMS).progress == {"to": 4}
 
 
 def half(house: Lakehouse, spark: SparkSession) -> Path:
@@ -381,7 +381,7 @@ def test_a_batch_that_a_lost_half_left_empty_is_made_again_after_damage(bank: La
     sorted((log.path / "_delta_log").local.glob("*.json"))[-1].unlink()
     run(bank, spark, "ingest")
     assert (log.head().batch, log.head().counts["read"]) == (2, 0)
-    assert standing(bank.settings, "bank", STREAMS).lacking == ()
+    assert source_position(bank.settings, "bank", STREAMS).lacking == ()
 
 
 @pytest.mark.long
@@ -400,7 +400,7 @@ def test_what_a_database_had_for_a_lost_half_is_copied_anew(
     assert "its records for debits are lost, and the tables behind them are copied anew" in told
     assert [(row[0], row[3]) for row in logged(bank)["debits"]] == [(0, "k0"), (0, "copy"), (1, "copy")]
     assert [row[0] for row in logged(bank)["credits"]] == [0, 1]
-    assert standing(bank.settings, "bank", STREAMS).progress == {"to": 2}
+    assert source_position(bank.settings, "bank", STREAMS).progress == {"to": 2}
 
 
 @pytest.mark.long
@@ -425,7 +425,7 @@ def test_a_stream_that_a_source_is_no_longer_declared_for_lacks_nothing(bank: La
     outside(bank, [*transfers(2), [credit]])
     declaration = bank.source.project / "sources/bank.toml"
     declaration.write_text(declaration.read_text().replace(", 'debits'", ""))
-    assert standing(bank.settings, "bank", ("credits",)).lacking == ()
+    assert source_position(bank.settings, "bank", ("credits",)).lacking == ()
     run(bank, spark, "ingest")
     assert [len(rows) for rows in logged(bank).values()] == [3, 2]
     assert cut(load(bank.settings)).batches == {"credits": 2, "debits": 1}
@@ -446,16 +446,16 @@ def test_what_is_on_disk_is_in_the_logs_before_a_source_goes_on_elsewhere(
 ) -> None:
     outside(bank, transfers(4))
     run(bank, spark, "ingest")
-    commit = from_source.Delivering.commit
+    commit = source_ingestion.SourceIngestion.commit
 
-    def dies(work: from_source.Delivering, spooled: spool.SpooledDelivery) -> None:
+    def dies(work: source_ingestion.SourceIngestion, spooled: spool.SpooledDelivery) -> None:
         if spooled.number > 4:
             raise LakeError("it dies")
         commit(work, spooled)
 
     outside(bank, transfers(6))
     with monkeypatch.context() as patched:
-        patched.setattr(from_source.Delivering, "commit", dies)
+        patched.setattr(source_ingestion.SourceIngestion, "commit", dies)
         run(bank, spark, "ingest", code=1)
     outside(bank, transfers(6), lost=5)
     assert "what was read of bank is not in the logs yet" in run(bank, spark, "ingest", "bank", "--give-up", code=2)

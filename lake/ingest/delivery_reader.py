@@ -34,7 +34,7 @@ IS_FILE: Final = f"_reason = '{Reason.FILE}'"
 
 
 @contextmanager
-def reading(  # noqa: PLR0913  what a batch is made of
+def read_batch(  # noqa: PLR0913  what a batch is made of
     spark: SparkSession,
     settings: Settings,
     contracts: Sequence[Contract],
@@ -44,7 +44,7 @@ def reading(  # noqa: PLR0913  what a batch is made of
     now: datetime,
 ) -> Iterator[Batch]:
     """`delivery` read once: what cannot be read is put among its faults, what changed meanwhile left out."""
-    reader = Reader(spark, settings, contracts[-1], head, now)
+    reader = DeliveryReader(spark, settings, contracts[-1], head, now)
     failed, files = "", [file.mark for file in delivery.files] if isinstance(delivery, Files) else []
     try:
         with crashed_readers.reading_of(settings, reader.contract.name, files) if files else nullcontext():
@@ -78,7 +78,7 @@ def reading(  # noqa: PLR0913  what a batch is made of
 
 
 @dataclass(frozen=True)
-class Reader:
+class DeliveryReader:
     """Reads deliveries that are to follow `head`; Spark keeps what was read until it is dropped."""
 
     spark: SparkSession
@@ -95,7 +95,7 @@ class Reader:
         if self.contract.horizon is None:
             return parsed, tally
         seen = Horizon.of(self.head, self.contract).producers
-        fewer = producers.refused(parsed, self.contract, seen)
+        fewer = producers.reject_excess(parsed, self.contract, seen)
         if fewer is None:
             return parsed, tally
         fewer = self._keep(fewer)

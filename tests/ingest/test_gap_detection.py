@@ -17,8 +17,8 @@ from lake.cli import lake
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
-from lake.ingest.completeness import Missing, Numbers, Span, missing
 from lake.ingest.fsck import check
+from lake.ingest.gap_detection import Gaps, NumberGap, TimeGap, find_gaps
 from lake.ingest.ingest import ingest
 from lake.project import load
 from lake.report.render import as_text, failed_conditions
@@ -59,9 +59,9 @@ def logged(folder: Path, events: Events, complete: Any) -> Settings:
     return settings
 
 
-def by_hand(events: Events) -> Missing:
+def by_hand(events: Events) -> Gaps:
     """What is missing, counted one by one."""
-    numbers: list[Numbers] = []
+    numbers: list[NumberGap] = []
     for device in sorted({device for device, *_ in events}, key=lambda one: (one is None, one or "")):
         there = {seq for of, seq, _ in events if of == device and seq is not None}
         first = None
@@ -69,18 +69,18 @@ def by_hand(events: Events) -> Missing:
             if number not in there and first is None:
                 first = number
             if number in there and first is not None:
-                numbers.append(Numbers(device, first, number - 1))
+                numbers.append(NumberGap(device, first, number - 1))
                 first = None
     steps = {(at - datetime(1970, 1, 1, tzinfo=UTC)) // EVERY for _, _, at in events}
-    spans: list[Span] = []
+    spans: list[TimeGap] = []
     begin = None
     for step in range(min(steps), max(steps) + 1):
         if step not in steps and begin is None:
             begin = step
         if step in steps and begin is not None:
-            spans.append(Span(*(datetime(1970, 1, 1, tzinfo=UTC) + one * EVERY for one in (begin, step))))
+            spans.append(TimeGap(*(datetime(1970, 1, 1, tzinfo=UTC) + one * EVERY for one in (begin, step))))
             begin = None
-    return Missing("reading", tuple(numbers), tuple(spans))
+    return Gaps("reading", tuple(numbers), tuple(spans))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -95,7 +95,7 @@ def test_gaps_are_those_that_are_counted_by_hand(tmp_path: Path, seed: int) -> N
         for _ in range(chance.randint(1, 25))
     ]
     settings = logged(tmp_path / "p", events, {"producer": "device", "number": "seq", "every": "6 hours"})
-    found, wanted = missing(settings, load_contract(settings, "reading")), by_hand(events)
+    found, wanted = find_gaps(settings, load_contract(settings, "reading")), by_hand(events)
     assert sorted(found.numbers, key=str) == sorted(wanted.numbers, key=str)
     assert found.spans == wanted.spans
 
@@ -152,7 +152,7 @@ def test_numbers_of_punctuations_are_not_missing(
         house.land("reading", *records(batch))
         ingest(house.settings, lambda: spark, house.project.contracts)
         came += [(device, seq, START) for device, seq, _ in batch]
-        found = missing(house.settings, load_contract(house.settings, "reading")).numbers
+        found = find_gaps(house.settings, load_contract(house.settings, "reading")).numbers
         assert sorted(found, key=str) == sorted(by_hand(came).numbers, key=str)
     assert check(house.settings, "reading") == []
 
@@ -160,8 +160,8 @@ def test_numbers_of_punctuations_are_not_missing(
 def test_numbers_beyond_doubles_and_a_stream_without_producers(tmp_path: Path) -> None:
     events: Events = [(None, 2**62 + number, START) for number in (1, 3)]
     settings = logged(tmp_path / "p", events, {"number": "seq"})
-    found = missing(settings, load_contract(settings, "reading"))
-    assert found == Missing("reading", (Numbers(None, 2**62 + 2, 2**62 + 2),))
+    found = find_gaps(settings, load_contract(settings, "reading"))
+    assert found == Gaps("reading", (NumberGap(None, 2**62 + 2, 2**62 + 2),))
     assert found.summary == "1 number"
 
 
@@ -184,7 +184,7 @@ def test_the_commands_tell_it(tmp_path: Path) -> None:
 def test_a_log_that_is_not_there_yet_lacks_nothing(tmp_path: Path) -> None:
     settings = empty(tmp_path / "p")
     declare(settings, contract("reading", FIELDS, time="taken", complete={"number": "seq", "every": "1 day"}))
-    assert missing(settings, load_contract(settings, "reading")).summary == ""
+    assert find_gaps(settings, load_contract(settings, "reading")).summary == ""
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,9 @@ ERASED: Final = "_erased"
 BLANKED: Final = "of a person who was forgotten"
 
 
-def sealable(spark: SparkSession, settings: Settings, contract: Contract, events: DataFrame, records: int) -> DataFrame:
+def with_subject_keys(
+    spark: SparkSession, settings: Settings, contract: Contract, events: DataFrame, records: int
+) -> DataFrame:
     """Parsed `events` with the token and the key of the person each is about; a key is made for who has none.
 
     They are of so many `records`. Of people who were forgotten, nothing personal is left in them: also of those whom
@@ -61,12 +63,12 @@ def _people(events: DataFrame, records: int) -> Iterator[set[str]]:
         yield {*to_arrow(some).column(token).to_pylist()}
 
 
-def shown(contract: Contract, column: str, instead: str = "''") -> str:
+def blanked_sql(contract: Contract, column: str, instead: str = "''") -> str:
     """SQL of what is kept of a `column` of a record that is refused: `instead` where it is of a forgotten person."""
     return f"CASE WHEN {ERASED} THEN {instead} ELSE {column} END" if contract.sealed else column
 
 
-def extras(contract: Contract) -> list[str]:
+def extra_columns_sql(contract: Contract) -> list[str]:
     """SQL of the columns of a log that hold what the contract does not know, and the subject where there is one."""
     if not contract.sealed:
         return [encryption.EXTRA]
@@ -74,7 +76,7 @@ def extras(contract: Contract) -> list[str]:
     return [f"{encryption.encrypted_sql(encryption.EXTRA, place)} AS {encryption.EXTRA}", encryption.SUBJECT]
 
 
-def sealed_with(settings: Settings, contract: Contract) -> dict[str, Any]:
+def key_store_state(settings: Settings, contract: Contract) -> dict[str, Any]:
     """What a batch's position says of the key store: which it is, its secret's fingerprint, how many people it knew."""
     if not contract.sealed:
         return {}

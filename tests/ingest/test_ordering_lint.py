@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lake.ingest import unordered
-from lake.ingest.standing import Standing
+from lake.ingest import ordering_lint
+from lake.ingest.source_position import SourcePosition
 from lake.project import load
 from lake.sources import declared
 from tests.shop import contract, declare, empty, job
@@ -63,7 +63,7 @@ def test_a_table_is_named_where_no_partition_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
     monkeypatch.setitem(declared.KINDS, "fake", ("tests.sources.fake", "fake"))
-    monkeypatch.setattr(unordered, "standing", lambda *_: Standing(1, {"to": 1}, ("events",)))
+    monkeypatch.setattr(ordering_lint, "source_position", lambda *_: SourcePosition(1, {"to": 1}, ("events",)))
     settings = empty(tmp_path / "shop")
     streams = {"events": WHOLE, "parts": PARTS, "placed": PLACED}
     contracts = [
@@ -82,12 +82,12 @@ def test_a_table_is_named_where_no_partition_decides(
     lines = ['kind = "fake"', f'file = "{outside}"', f"streams = {[*streams]}"]
     (settings.project / "sources/bank.toml").write_text("\n".join(lines) + "\n")
     project = load(settings)
-    warnings = list(unordered.unordered(project, streams))
+    warnings = list(ordering_lint.find_unordered_tables(project, streams))
     assert {warning.partition(" ")[0] for warning in warnings} == apart
     assert all(f"{partitions} partitions" in warning for warning in warnings)
-    assert not list(unordered.unordered(project, []))
+    assert not list(ordering_lint.find_unordered_tables(project, []))
     (settings.project / "sources/other.toml").write_text("\n".join(lines) + "\n")
-    warnings = list(unordered.unordered(project, streams))
+    warnings = list(ordering_lint.find_unordered_tables(project, streams))
     by_partition = {f"t{number}" for number, kind in enumerate(KINDS) if kind in ALIKE}
     named = {f"t{number}" for number, is_apart in enumerate(KINDS.values()) if is_apart}
     assert {warning.partition(" ")[0] for warning in warnings} == named | by_partition

@@ -40,7 +40,7 @@ GAPS: Final = """
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumberGap:
     """The numbers `first` to `last` of a producer, its whole stream where it names none, that are not in the log."""
 
     producer: str | None
@@ -53,7 +53,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeGap:
     """A time without an event: from `begin` on, before `end`."""
 
     begin: datetime
@@ -61,12 +61,12 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Missing:
+class Gaps:
     """All that is missing in a log, by producer and number, and by time."""
 
     stream: str
-    numbers: tuple[Numbers, ...] = ()
-    spans: tuple[Span, ...] = ()
+    numbers: tuple[NumberGap, ...] = ()
+    spans: tuple[TimeGap, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -84,12 +84,12 @@ class Missing:
         return ", ".join(parts)
 
 
-def missing(settings: Settings, contract: Contract) -> Missing:
+def find_gaps(settings: Settings, contract: Contract) -> Gaps:
     """What of the stream is missing by the `complete` of its contract; nothing where it says nothing. No JVM."""
-    return Missing(contract.name, tuple(_numbers(settings, contract)), tuple(_spans(settings, contract)))
+    return Gaps(contract.name, tuple(_numbers(settings, contract)), tuple(_spans(settings, contract)))
 
 
-def _numbers(settings: Settings, contract: Contract) -> Iterator[Numbers]:
+def _numbers(settings: Settings, contract: Contract) -> Iterator[NumberGap]:
     number, producer = contract.complete.number, contract.complete.producer
     log = Log(settings, contract.name)
     if number is None or not delta.exists(log.path):
@@ -97,8 +97,8 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[Numbers]:
     head = log.head()
     contracts = evolution.with_current(log.contracts(head), contract)
     columns = {*delta.columns(log.path)}
-    of = stored(contracts, producer, columns) if producer else "NULL"
-    query = GAPS.format(producer=of, number=f"TRY_CAST({stored(contracts, number, columns)} AS HUGEINT)")
+    of = field_text_sql(contracts, producer, columns) if producer else "NULL"
+    query = GAPS.format(producer=of, number=f"TRY_CAST({field_text_sql(contracts, number, columns)} AS HUGEINT)")
     punctuates = contract.horizon is not None and contract.horizon.punctuation
     runs = [run for head in log.backwards() for run in head.position.data.get(RUNS, ())] if punctuates else []
     if not any(head.offsets.values()):  # then the log has no files to query
@@ -106,16 +106,16 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[Numbers]:
         return
     producers, first, last = zip(*runs, strict=True) if runs else ((), (), ())
     for row in duckdb_tables.rows(log.path, query, [*producers], [*map(str, first)], [*map(str, last)]):
-        yield Numbers(row["producer"], int(row["first"]), int(row["last"]))
+        yield NumberGap(row["producer"], int(row["first"]), int(row["last"]))
 
 
-def _between(runs: Iterable[tuple[str | None, int, int]]) -> Iterator[Numbers]:
+def _between(runs: Iterable[tuple[str | None, int, int]]) -> Iterator[NumberGap]:
     by_producer: dict[str | None, list[event_times.Run]] = {}
     for producer, first, last in runs:
         by_producer.setdefault(producer, []).append((first, last))
     for producer, own in by_producer.items():
         for first, last in event_times.gaps(event_times.joined(own)):
-            yield Numbers(producer, first, last)
+            yield NumberGap(producer, first, last)
 
 
 def punctuated_runs(records: DataFrame, complete: Completeness, punctuation: str) -> list[list[Any]]:
@@ -143,7 +143,7 @@ def punctuated_runs(records: DataFrame, complete: Completeness, punctuation: str
     return [[row["producer"], int(row["first"]), int(row["last"])] for row in rows]
 
 
-def stored(contracts: tuple[Contract, ...], name: str, physical: set[str]) -> str:
+def field_text_sql(contracts: tuple[Contract, ...], name: str, physical: set[str]) -> str:
     """Return SQL of a field's text, in the columns that are `physical` or in `_extra`."""
     texts = []
     for found in origins.origins(contracts)[name]:
@@ -160,7 +160,7 @@ def _text(origin: origins.ValueOrigin) -> str:
     return f"CASE WHEN json_valid(_extra) THEN json_extract_string(_extra, {path}) END"
 
 
-def _spans(settings: Settings, contract: Contract) -> Iterator[Span]:
+def _spans(settings: Settings, contract: Contract) -> Iterator[TimeGap]:
     every = contract.complete.every
     if every is None:
         return
@@ -171,4 +171,4 @@ def _spans(settings: Settings, contract: Contract) -> Iterator[Span]:
         closed = max(runs[-1][1], (head.watermark - EPOCH) // every)
         runs = event_times.joined([*runs, (closed, closed)])
     for first, last in event_times.gaps(runs):
-        yield Span(EPOCH + first * every, EPOCH + (last + 1) * every)
+        yield TimeGap(EPOCH + first * every, EPOCH + (last + 1) * every)

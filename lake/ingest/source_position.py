@@ -13,7 +13,7 @@ from lake.store.log import Log
 
 
 @dataclass(frozen=True)
-class Standing:
+class SourcePosition:
     """Where the logs stand in a source: after delivery `number`, 0 before the first, behind which it is at `progress`.
 
     `streams` are those that have records of it, `lacking` those of them whose logs do not have it yet. A stream that
@@ -26,18 +26,18 @@ class Standing:
     lacking: tuple[str, ...] = ()
 
 
-def standing(settings: Settings, name: str, streams: tuple[str, ...]) -> Standing:
+def source_position(settings: Settings, name: str, streams: tuple[str, ...]) -> SourcePosition:
     """Where the logs of `streams` stand in the source `name`, as their own commits say."""
     each = {stream: Log(settings, stream).head().sources.get(name) for stream in streams}
     newest = max((one for one in each.values() if one), key=lambda one: one.number, default=None)
     if newest is None:
-        return Standing()
+        return SourcePosition()
     logs = {stream: Log(settings, stream) for stream in newest.streams}
     each |= {stream: log.head().sources.get(name) for stream, log in logs.items() if stream not in each}
     has = {stream for stream, one in each.items() if one and one.number == newest.number}
     gone = {stream for stream, log in logs.items() if stream not in streams and not delta.exists(log.path)}
     lacking = tuple(stream for stream in newest.streams if stream not in has | gone)
-    return Standing(newest.number, newest.progress, newest.streams, lacking)
+    return SourcePosition(newest.number, newest.progress, newest.streams, lacking)
 
 
 def intake_writer(settings: Settings, source: str) -> GroupWriter:
@@ -46,7 +46,7 @@ def intake_writer(settings: Settings, source: str) -> GroupWriter:
     def logged() -> int:
         from lake.sources import spool
 
-        progress = [standing(settings, source, tuple(streams_of(settings))).progress]
+        progress = [source_position(settings, source, tuple(streams_of(settings))).progress]
         progress += [delivery.progress for delivery in spool.spooled_deliveries(settings, source)]
         return max((int(position["upto"]) for position in progress if position), default=0)
 
