@@ -26,7 +26,7 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.evaluation.inputs import Inputs
 from lake.gate import gate
 from lake.ingest.append import BatchCounts
-from lake.ingest.ingest import ingest, landing_backlog
+from lake.ingest.ingest import Ingestion, landing_backlog
 from lake.ingest.landing import LANDED
 from lake.ingest.ordering_lint import find_unordered_tables
 from lake.maintenance import Policy, maintain
@@ -257,9 +257,7 @@ def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
     def took(stream: str, so_long: float) -> None:
         seconds[stream] += so_long
 
-    streams = ingest(
-        settings, spark, contracts, on_failure=failed, on_more=on_more, on_end=took, batches=batches, now=now
-    )
+    streams = Ingestion(settings, spark, contracts, batches, now, failed, on_more, took).run()
     for stream, counts in streams.items():
         tell(f"ingest  {stream}: {_counted(counts)} in {seconds[stream]:.1f} s")
     return streams, failures

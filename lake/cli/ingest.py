@@ -42,7 +42,7 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
     Example: lake ingest flights weather
     """
     shell.load()
-    from lake.ingest.ingest import ingest_named
+    from lake.ingest.ingest import ingest_named, restart_sources
 
     if give_up and not names:
         raise click.UsageError("--give-up needs the names of the sources")
@@ -54,15 +54,9 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
         shell.report_fault(stream, error)
         failures.append(error)
 
-    done = ingest_named(
-        shell.settings,
-        lambda: shell.spark,
-        names,
-        give_up=give_up,
-        again=again,
-        tell=shell.report,
-        on_failure=failed,
-    )
+    if give_up or again:
+        restart_sources(shell.settings, names, give_up=give_up, again=again, on_progress=shell.report)
+    done = ingest_named(shell.settings, lambda: shell.spark, names, on_failure=failed)
     emit_counts(shell, done)
     return max((error.exit_code for error in failures), default=0)
 

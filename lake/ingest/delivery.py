@@ -20,9 +20,8 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
 from lake.ingest import crashed_readers, file_facts, record_frames
-from lake.ingest.file_copies import FileCopies
 from lake.ingest.files import Content, File, Mark, fault_of, unchanged
-from lake.ingest.record_frames import Place
+from lake.ingest.record_frames import FileCopies, Place
 from lake.records.decompression import PACKINGS
 from lake.records.read_tasks import TEXTS, FilePiece, FileTask, TextTask
 from lake.records.reader import RecordReader

@@ -54,14 +54,7 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
                 except LakeError:
                     raise
                 except Exception as error:  # PySparkException, or what the gateway to the JVM makes of a failed job
-                    raise_if_gone(error)
-                    if fault := delivery.fault_of_store(error):
-                        raise fault from error
-                    left: Delivery = delivery.settled()
-                    if left == delivery:
-                        if failed:  # twice
-                            raise reader.fault(delivery, failed, job_failure(error)) from error
-                        failed = job_failure(error)
+                    left, failed = reader.after_failure(error, delivery, failed)
                 else:
                     left = delivery.settled()
                     left = left.without(reader.file_faults(parsed, tally)) if left == delivery else left
@@ -109,6 +102,21 @@ class DeliveryReader:
             return {}
         rows = parsed.where(IS_FILE).select("_position", "_detail").toArrow().to_pylist()
         return {row["_position"]: row["_detail"] for row in rows}
+
+    def after_failure(self, error: Exception, delivery: Delivery, earlier: str) -> tuple[Delivery, str]:
+        """Return the delivery to read next, and the message of `error` if the files have not changed.
+
+        Raises `fault` if reading has failed in the `earlier` attempt, too.
+        """
+        raise_if_gone(error)
+        if fault := delivery.fault_of_store(error):
+            raise fault from error
+        left = delivery.settled()
+        if left != delivery:
+            return left, earlier
+        if earlier:
+            raise self.fault(delivery, earlier, job_failure(error)) from error
+        return left, job_failure(error)
 
     def fault(self, delivery: Delivery, first: str, second: str) -> LakeError:
         """Return the error for a delivery whose reading failed twice, with these messages.

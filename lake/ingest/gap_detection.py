@@ -6,23 +6,32 @@ voided has come. So has a punctuation, which is no event: the log's commit of it
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from lake import file_modes
 from lake.config import Settings
 from lake.contracts import evolution, origins
 from lake.contracts.contract import Completeness, Contract
-from lake.ingest import event_times
 from lake.quoting import SPARK, literal, quoted
 from lake.store import delta, duckdb_tables
-from lake.store.log import Log
+from lake.store.log import Log, LogHead
+from lake.store.scan import Scan
+from lake.store.storage import Address
 from lake.text import counted, moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+FOLDER: Final = "times"
+MICROSECOND: Final = timedelta(microseconds=1)
+Run = tuple[int, int]
+"""The first and the last of spans that follow each other, by their numbers: 0 begins with 1970."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 RUNS: Final = "numbers"
 """The member of a log's commit with the runs of numbers, [producer, first, last], that have a punctuation's."""
@@ -110,11 +119,11 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[NumberGap]:
 
 
 def _between(runs: Iterable[tuple[str | None, int, int]]) -> Iterator[NumberGap]:
-    by_producer: dict[str | None, list[event_times.Run]] = {}
+    by_producer: dict[str | None, list[Run]] = {}
     for producer, first, last in runs:
         by_producer.setdefault(producer, []).append((first, last))
     for producer, own in by_producer.items():
-        for first, last in event_times.gaps(event_times.joined(own)):
+        for first, last in gaps_between(join_runs(own)):
             yield NumberGap(producer, first, last)
 
 
@@ -166,9 +175,80 @@ def _spans(settings: Settings, contract: Contract) -> Iterator[TimeGap]:
         return
     log = Log(settings, contract.name)
     head = log.head()
-    runs = event_times.runs(log, head, every)
+    runs = event_runs(log, head, every)
     if runs and contract.horizon and head.watermark:  # nothing before it comes any more
         closed = max(runs[-1][1], (head.watermark - EPOCH) // every)
-        runs = event_times.joined([*runs, (closed, closed)])
-    for first, last in event_times.gaps(runs):
+        runs = join_runs([*runs, (closed, closed)])
+    for first, last in gaps_between(runs):
         yield TimeGap(EPOCH + first * every, EPOCH + (last + 1) * every)
+
+
+def event_runs(log: Log, head: LogHead, every: timedelta) -> list[Run]:
+    """The spans of length `every` in which the log has events up to `head`: runs in order, apart from each other."""
+    file = _cache_file(log, every)
+    before, since = _cached(log, head, file)
+    if since == head.batch:
+        return before
+    after = join_runs([*before, *((number, number) for number in _spans_with_events(log, since, head.batch, every))])
+    if file is not None and head.batch:
+        _cache(file, {"batch": head.batch, "digest": head.content["digest"], "runs": after})
+    return after
+
+
+def join_runs(parts: Iterable[Run]) -> list[Run]:
+    """Runs in order, and apart from each other, of the same spans."""
+    result: list[Run] = []
+    for first, last in sorted(parts):
+        if result and first <= result[-1][1] + 1:
+            result[-1] = result[-1][0], max(last, result[-1][1])
+        else:
+            result.append((first, last))
+    return result
+
+
+def gaps_between(runs: Iterable[Run]) -> list[Run]:
+    """The spans between `runs`, as runs."""
+    return [(before + 1, after - 1) for (_, before), (after, _) in pairwise(runs)]
+
+
+def _spans_with_events(log: Log, after: int, upto: int, every: timedelta) -> list[int]:
+    """The spans in which the batches after < number <= upto have events; files that have none of them are not read."""
+    length = every // MICROSECOND
+    begin = f"epoch_us(_time) - (epoch_us(_time) % {length} + {length}) % {length}"  # % has the sign of the time
+    newer = f"_time IS NOT NULL AND _batch BETWEEN {after + 1} AND {upto}"
+    with delta.opened(log.path) as table:
+        files = Scan(log.path, table.version(), {"_batch": (after + 1, upto)}).files()
+        if not files:
+            return []
+        with duckdb_tables.reading(log.path, table, files) as (con, _):
+            numbers = con.execute(f"SELECT DISTINCT ({begin}) // {length} FROM t WHERE {newer}").fetchall()
+    return [number for (number,) in numbers]
+
+
+def _cache_file(log: Log, every: timedelta) -> Address | None:
+    """Where it is kept; None where this user may not write there."""
+    try:
+        folder = file_modes.scratch(log.settings, FOLDER)
+    except OSError:
+        return None
+    return Address(str(folder)) / f"{every // MICROSECOND}-{log.stream}.json"
+
+
+def _cached(log: Log, head: LogHead, file: Address | None) -> tuple[list[Run], int]:
+    """The runs up to a batch that `file` has of this log, and the batch; none, and 0, where it has none."""
+    try:
+        content = json.loads(file.read()) if file else {}
+        known = [(int(first), int(last)) for first, last in content["runs"]]
+        batch, digest = int(content["batch"]), content["digest"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return [], 0
+    if batch > head.batch:
+        return [], 0
+    at = head if batch == head.batch else log.head_at(batch)
+    return (known, batch) if (at.batch, at.content.get("digest")) == (batch, digest) else ([], 0)
+
+
+def _cache(file: Address, content: dict[str, object]) -> None:
+    with suppress(OSError):  # of another user, or on a full disk
+        file.delete()
+        file.put_if_absent(json.dumps(content).encode())

@@ -1,4 +1,4 @@
-"""From landing folders and sources into the logs: one batch after another, until nothing is new."""
+"""Ingestion of landing files and sources into the logs, batch by batch until nothing is new."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain, count
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
@@ -19,12 +19,12 @@ from lake.ingest import crashed_readers, landing
 from lake.ingest.append import BatchCounts, append, unreadable_files
 from lake.ingest.delivery import Files
 from lake.ingest.idle_producers import find_idle_producers
-from lake.ingest.source_ingestion import copy_again, drain, give_up_lost
+from lake.ingest.source_ingestion import copy_again, give_up_lost, open_ingestion
 from lake.process import fault_of
 from lake.progress import step
 from lake.session import first_line, started
+from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.declared import names as source_names
-from lake.sources.declared import sound_sources
 from lake.store import delta
 from lake.store.bucket_log import THREADS
 from lake.store.ledger import runs
@@ -42,97 +42,208 @@ TRACE: Final = "lake ingest STREAM --debug shows the stack trace"
 
 
 class _SparkNeeded(Exception):
-    """A file has landed since none was found."""
+    """A file has landed in a stream that had none."""
 
 
 class _NoSession(Unavailable):
-    """That Spark does not start, for which no stream is to blame: `why`."""
+    """The failure to start Spark, for the reason `why`. It is the fault of no stream."""
 
     def __init__(self, why: LakeError) -> None:
         super().__init__(why.what)
         self.why = why
 
 
-def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for tests
+@dataclass
+class _Outcome:
+    """Results of an `Ingestion` so far, by stream or source."""
+
+    counts: dict[str, BatchCounts] = field(default_factory=dict)
+    unchanged: list[str] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+    failures: list[Exception] = field(default_factory=list)
+
+    def raise_failures(self) -> None:
+        if self.failures:
+            several = len(self.failures) > 1 and all(isinstance(failure, LakeError) for failure in self.failures)
+            raise type(self.failures[0])("\n".join(map(str, self.failures))) if several else self.failures[0]
+
+
+@dataclass(frozen=True)
+class Ingestion:
+    """Ingestion of all that landing folders and sources have when it begins; what comes meanwhile is left.
+
+    Ingests up to `batches` of each stream, and deliveries of each source. Then closes idle producers. A stream or
+    source that fails does not stop the others.
+
+    `on_failure` is called when a stream or source fails; without it, the errors are raised at the end. `on_more` is
+    called for a source that has more than `batches`, `on_end` with a stream and the seconds that it took.
+    """
+
+    settings: Settings
+    spark: Callable[[], SparkSession]
+    contracts: Mapping[str, Contract]
+    batches: int | None = None
+    now: datetime | None = None
+    on_failure: Callable[[str, LakeError], None] | None = None
+    on_more: Callable[[str], None] = lambda _: None
+    on_end: Callable[[str, float], None] = lambda *_: None
+
+    def run(self, names: Iterable[str] | None = None) -> dict[str, BatchCounts]:
+        """Ingest the streams and sources `names` (default: all). Return each stream's sums over its batches.
+
+        Spark is started only if there are files or deliveries. Raises DeclarationError for an unknown name, and what
+        `spark` raises.
+        """
+        declared, faults = sound_sources(self.settings, self.contracts)
+        named = None if names is None else list(names)
+        of_sources = {*declared, *faults}
+        wanted = self.contracts if named is None else [n for n in named if n in self.contracts or n not in of_sources]
+        chosen = [known_stream(self.contracts, stream) for stream in wanted]
+        chosen.sort(key=lambda contract: crashed_readers.crashes(self.settings, contract.name).deaths)
+        streams = {contract.name for contract in chosen}
+        idle = find_idle_producers(self.settings, chosen, declared, self.now) if not faults else []
+        outcome = _Outcome()
+        tasks = self._landing_tasks(chosen)
+        tasks += [
+            (name, partial(self._drain, source))
+            for name, source in declared.items()
+            if named is None or name in named or streams & {*source.streams}
+        ]
+        tasks += [(name, partial(_raise, fault)) for name, fault in faults.items() if named is None or name in named]
+        for subject, task in tasks:
+            self._perform(subject, task, outcome)
+        for one in idle:
+            if not outcome.failed & one.subjects:
+                close = partial(one.close, self._session, drained=self.batches is None, now=self.now)
+                self._perform(one.stream, close, outcome)
+        runs.nothing_to_do(self.settings, "ingest", outcome.unchanged)
+        outcome.raise_failures()
+        return outcome.counts
+
+    def _perform(self, subject: str, task: Callable[[], dict[str, BatchCounts]], outcome: _Outcome) -> None:
+        began, done = datetime.now(UTC), outcome.counts
+        try:
+            with failing(self.settings, "ingest", subject):
+                ingested = task()
+            for stream, counts in ingested.items():
+                done[stream] = counts.after(done[stream]) if stream in done else counts
+                self.on_end(stream, (datetime.now(UTC) - began).total_seconds())
+            read = {stream: counts for stream, counts in ingested.items() if counts.read}
+            for stream, counts in read.items():
+                runs.note(self.settings, "ingest", stream, None, began, **asdict(counts))
+            if not read:
+                outcome.unchanged.append(subject)
+        except _NoSession as error:
+            raise error.why from error.why.__cause__
+        except Exception as error:
+            fault = fault_of(error, self.settings)
+            outcome.failed.add(subject)
+            if self.on_failure is None:
+                outcome.failures.append(fault or error)
+            else:
+                self.on_failure(subject, fault or _unexpected(error))
+
+    def _session(self) -> SparkSession:
+        try:
+            return self.spark()
+        except LakeError as why:
+            raise _NoSession(why) from why
+
+    def _drain(self, source: DeclaredSource) -> dict[str, BatchCounts]:
+        with open_ingestion(self.settings, self._session, self.contracts, source, now=self.now) as ingestion:
+            return ingestion.drain(self.batches, self.on_more)
+
+    def _landing_tasks(self, chosen: Sequence[Contract]) -> list[tuple[str, Callable[[], dict[str, BatchCounts]]]]:
+        """Return a task for each stream that ingests its landing files. Start Spark if there are any."""
+        settings = self.settings
+        with view():
+            delta.prefetch(
+                [landing.LANDED.location(settings).path, *(Log(settings, contract.name).path for contract in chosen)]
+            )
+            idle = [one for one in chosen if settings.store and not _has_new_files(settings, one.name)]
+            candidates = [one for one in chosen if one not in idle] if not started() else []
+            waiting = [one.name for one in candidates if _has_new_files(settings, one.name)]
+        ingest_files = partial(_ingest_files, settings, batches=self.batches, now=self.now)
+        with ThreadPoolExecutor(THREADS) as pool:  # requests to the store, in parallel
+            asked = {one.name: pool.submit(copy_context().run, ingest_files, _need_spark, one) for one in idle}
+            with ExitStack() as failures:
+                for stream in waiting:
+                    failures.enter_context(failing(settings, "ingest", stream))
+                if waiting:
+                    self.spark()  # before the time of the first stream is measured
+
+        def ingest_stream(contract: Contract) -> dict[str, BatchCounts]:
+            with suppress(_SparkNeeded):
+                if contract.name in asked:
+                    return asked[contract.name].result()
+            return ingest_files(self._session, contract)
+
+        return [(contract.name, partial(ingest_stream, contract)) for contract in chosen]
+
+
+def ingest(  # noqa: PLR0913  what to ingest, and the two that tests fix
     settings: Settings,
     spark: Callable[[], SparkSession],
     contracts: Mapping[str, Contract],
     names: Iterable[str] | None = None,
     *,
     on_failure: Callable[[str, LakeError], None] | None = None,
-    on_more: Callable[[str], None] = lambda _: None,
-    on_end: Callable[[str, float], None] = lambda *_: None,
-    batches: int | None = None,
     now: datetime | None = None,
 ) -> dict[str, BatchCounts]:
-    """Takes what has come for the streams and by the sources of these `names` (all by default) into their logs.
+    """Ingest all that is new of the streams and sources `names`; see `Ingestion`."""
+    return Ingestion(settings, spark, contracts, on_failure=on_failure, now=now).run(names)
 
-    Landing files and deliveries, in `batches` of each at most; Spark is started where there are any. What comes
-    meanwhile is left for the next call, so that this one ends however fast it comes. Then producers are closed of whom
-    nothing came for as long as their contract says. Returns each stream's counts over the batches that were made. A
-    stream or a source that fails does not stop the others: `on_failure` is called as soon as it fails; without it, the
-    error is raised when all are done. `on_more` is called for a source that has more than `batches` of it took,
-    `on_end` for each stream of what was taken with the seconds that this took. Raises DeclarationError for an unknown
-    name, and at once what `spark` raises.
+
+def ingest_named(
+    settings: Settings,
+    spark: Callable[[], SparkSession],
+    names: Sequence[str] = (),
+    *,
+    on_failure: Callable[[str, LakeError], None],
+) -> dict[str, BatchCounts]:
+    """Ingest streams with valid contracts, as `ingest` does; call `on_failure` for those with faulty ones.
+
+    Raises DeclarationError if a name is unknown or its contract faulty.
     """
+    contracts, faults = sound_contracts(settings)
+    declared = {*source_names(settings)}
+    for name in names:
+        if name not in declared:
+            load_contract(settings, name)
+    for stream, fault in faults.items():
+        on_failure(stream, fault)
+    return ingest(settings, spark, contracts, names or None, on_failure=on_failure)
 
-    def session() -> SparkSession:
-        try:
-            return spark()
-        except LakeError as why:
-            raise _NoSession(why) from why
 
-    declared, faults = sound_sources(settings, contracts)
-    named = None if names is None else list(names)
-    of_sources = {*declared, *faults}
-    wanted = contracts if named is None else [name for name in named if name in contracts or name not in of_sources]
-    chosen = [known_stream(contracts, stream) for stream in wanted]
-    chosen.sort(key=lambda contract: crashed_readers.crashes(settings, contract.name).deaths)
-    streams = {contract.name for contract in chosen}
-    silent = find_idle_producers(settings, chosen, declared, now) if not faults else []
-    done: dict[str, BatchCounts] = {}
-    failures: list[Exception] = []
-    failed: set[str] = set()
-    nothing: list[str] = []
-    work = _of_landing_files(settings, spark, session, chosen, batches=batches, now=now)
-    work += [
-        (name, partial(drain, settings, session, contracts, source, deliveries=batches, on_more=on_more, now=now))
-        for name, source in declared.items()
-        if named is None or name in named or streams & {*source.streams}
-    ]
-    work += [(name, partial(_raise, fault)) for name, fault in faults.items() if named is None or name in named]
-    closings = (
-        (one.stream, partial(one.close, session, drained=batches is None, now=now))
-        for one in silent
-        if not failed & one.subjects
-    )
-    for subject, take in chain(work, closings):
-        began = datetime.now(UTC)
-        try:
-            with failing(settings, "ingest", subject):
-                taken = take()
-            for stream, counts in taken.items():
-                done[stream] = counts.after(done[stream]) if stream in done else counts
-                on_end(stream, (datetime.now(UTC) - began).total_seconds())
-            read = {stream: counts for stream, counts in taken.items() if counts.read}
-            for stream, counts in read.items():
-                runs.note(settings, "ingest", stream, None, began, **asdict(counts))
-            if not read:
-                nothing.append(subject)
-        except _NoSession as error:
-            raise error.why from error.why.__cause__
-        except Exception as error:
-            fault = fault_of(error, settings)
-            failed.add(subject)
-            if on_failure is None:
-                failures.append(fault or error)
-            else:
-                on_failure(subject, fault or _unexpected(error))
-    runs.nothing_to_do(settings, "ingest", nothing)
-    if failures:
-        several = len(failures) > 1 and all(isinstance(failure, LakeError) for failure in failures)
-        raise type(failures[0])("\n".join(map(str, failures))) if several else failures[0]
-    return done
+def restart_sources(
+    settings: Settings,
+    names: Sequence[str],
+    *,
+    give_up: bool,
+    again: Sequence[str],
+    on_progress: Callable[[str], None],
+) -> None:
+    """Prepare sources for their next delivery.
+
+    With `give_up`, each source `names` continues after a gap, or without the lost half of a delivery. With `again`,
+    the single source `names` copies the tables behind these streams anew. Raises DeclarationError if a name is
+    unknown or its contract faulty, and with `give_up` if it is a stream or nothing is lost.
+    """
+    contracts, _ = sound_contracts(settings)
+    declared = {*source_names(settings)}
+    for name in names:
+        if name not in declared:
+            load_contract(settings, name)
+            if give_up:
+                raise DeclarationError(f"{name} is a stream; --give-up is for sources", fix=RESTORE)
+        elif give_up:
+            on_progress(give_up_lost(settings, name, contracts))
+    if again:
+        [source] = names
+        if source not in declared:
+            raise DeclarationError(f"unknown source {source!r}", fix=did_you_mean(source, declared))
+        copy_again(settings, source, contracts, again)
+        on_progress(f"{source} copies {', '.join(again)} anew")
 
 
 def _unexpected(error: Exception) -> LakeError:
@@ -141,92 +252,21 @@ def _unexpected(error: Exception) -> LakeError:
     return fault
 
 
-def _of_landing_files(  # noqa: PLR0913  as `ingest` has them
-    settings: Settings,
-    spark: Callable[[], SparkSession],
-    session: Callable[[], SparkSession],
-    chosen: Sequence[Contract],
-    *,
-    batches: int | None,
-    now: datetime | None,
-) -> list[tuple[str, partial[dict[str, BatchCounts]]]]:
-    """How the landing files of each stream are taken in. Spark is started if there are any."""
-    with view():
-        delta.prefetch(
-            [landing.LANDED.location(settings).path, *(Log(settings, contract.name).path for contract in chosen)]
-        )
-        idle = [one for one in chosen if settings.store and not _waits(settings, one.name)]
-        candidates = [one for one in chosen if one not in idle] if not started() else []
-        waiting = [one.name for one in candidates if _waits(settings, one.name)]
-    landed = partial(_landed, settings, batches=batches, now=now)
-    with ThreadPoolExecutor(THREADS) as pool:  # a store is only asked how they stand: side by side
-        found = {one.name: pool.submit(copy_context().run, landed, _no_session, one) for one in idle}
-        with ExitStack() as failures:
-            for stream in waiting:
-                failures.enter_context(failing(settings, "ingest", stream))
-            if waiting:
-                spark()  # before the time of the first stream is taken
-
-    def taken(contract: Contract) -> dict[str, BatchCounts]:
-        with suppress(_SparkNeeded):
-            if contract.name in found:
-                return found[contract.name].result()
-        return landed(session, contract)
-
-    return [(contract.name, partial(taken, contract)) for contract in chosen]
-
-
-def ingest_named(  # noqa: PLR0913  of which streams, and whom to tell
-    settings: Settings,
-    spark: Callable[[], SparkSession],
-    names: Sequence[str] = (),
-    *,
-    give_up: bool = False,
-    again: Sequence[str] = (),
-    tell: Callable[[str], None],
-    on_failure: Callable[[str, LakeError], None],
-) -> dict[str, BatchCounts]:
-    """Ingests as `ingest` does for streams of sound contracts; those of faulty ones fail.
-
-    With `give_up`, each named source first goes on behind what is gone there, or without the half of a delivery that is
-    lost. Of the streams `again` the one named source copies what is behind them anew. Raises DeclarationError if a name
-    is unknown or its contract faulty, or with `give_up` if it is a stream or nothing is lost.
-    """
-    contracts, faults = sound_contracts(settings)
-    declared = {*source_names(settings)}
-    for name in names:
-        if name not in declared:
-            load_contract(settings, name)
-            if give_up:
-                raise DeclarationError(f"{name} is a stream; --give-up is for sources", fix=RESTORE)
-        elif give_up:
-            tell(give_up_lost(settings, name, contracts))
-    if again:
-        [source] = names
-        if source not in declared:
-            raise DeclarationError(f"unknown source {source!r}", fix=did_you_mean(source, declared))
-        copy_again(settings, source, contracts, again)
-        tell(f"{source} copies {', '.join(again)} anew")
-    for stream, fault in faults.items():
-        on_failure(stream, fault)
-    return ingest(settings, spark, contracts, names or None, on_failure=on_failure)
-
-
 def landing_backlog(settings: Settings, stream: str) -> tuple[int, int]:
-    """How many landing files of `stream` its log has not taken in yet, and their bytes."""
+    """Return the number of landing files of `stream` that are not in its log, and their bytes."""
     landed = landing.ingested_marks(Log(settings, stream))
     waiting = [file.size for file in landing.list_files(settings, stream) if file.mark not in landed]
     return len(waiting), sum(waiting)
 
 
-def _waits(settings: Settings, stream: str) -> bool:
-    """Whether landing files wait. What is wrong there is told when the stream is taken in."""
+def _has_new_files(settings: Settings, stream: str) -> bool:
+    """Return whether landing files are new. A fault of the folder is reported when the stream is ingested."""
     with suppress(Exception):
         return landing_backlog(settings, stream)[0] > 0
     return False
 
 
-def _no_session() -> SparkSession:
+def _need_spark() -> SparkSession:
     raise _SparkNeeded
 
 
@@ -235,7 +275,7 @@ def _raise(fault: LakeError) -> dict[str, BatchCounts]:
 
 
 @view()
-def _landed(
+def _ingest_files(
     settings: Settings,
     spark: Callable[[], SparkSession],
     contract: Contract,
@@ -243,7 +283,7 @@ def _landed(
     batches: int | None,
     now: datetime | None,
 ) -> dict[str, BatchCounts]:
-    """Batches until nothing is left of what is there now in the landing folder; the counts are their sums."""
+    """Ingest the files that the landing folder has now, in batches. Return the sums of their counts."""
     stream, log = contract.name, Log(settings, contract.name)
     delta.prefetch([log.path, *(book.location(settings).path for book in (landing.LANDED, CUTS))])
     listed = {file.mark: file.size for file in landing.list_files(settings, stream)}

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote_from_bytes
 
 import pyarrow as pa
 
+from lake import file_modes
 from lake.config import Settings
 from lake.ingest.files import Content, File
 from lake.kinds.grouped_map import pickled
 from lake.records.decompression import OVERSIZED
 from lake.records.read_tasks import FILES, TEXTS, FileTask, TextTask
 from lake.session import shares_disk
+from lake.store import staging_upload
 from lake.store.scan import to_frame
-from lake.store.storage import Address
+from lake.store.storage import Address, objects
 from lake.store.storage.objects import Object
 
 if TYPE_CHECKING:
@@ -102,3 +107,34 @@ def _spelled(place: Place) -> str:
     """Return the path by which Spark reads this file and no other: what is a pattern to Hadoop is escaped."""
     path = place.address.spark if isinstance(place, Object) else str(place)
     return re.sub(r"[][{}*?\\]", r"\\\g<0>", path)
+
+
+@dataclass
+class FileCopies:
+    """Copies that a delivery shares with its parts. They exist until it is closed."""
+
+    _places: dict[Content, Place] = field(default_factory=dict)
+    _folders: list[TemporaryDirectory[str]] = field(default_factory=list)
+
+    def places(self, settings: Settings, files: Collection[Content]) -> Mapping[Content, Place]:
+        """Return where Spark reads each of `files`, copied if it cannot read it where it is.
+
+        Raises FileNotFoundError if an object is gone or replaced.
+        """
+        new = [file for file in files if file not in self._places]
+        if not shares_disk(settings):
+            self._places.update(
+                staging_upload.staging_upload(settings, [file for file in new if isinstance(file, Path)]).items()
+            )
+        elif of_bucket := [file for file in new if isinstance(file, Object)]:
+            staging = file_modes.scratch(settings, "staging")
+            folder = TemporaryDirectory(prefix="objects-", dir=staging, ignore_cleanup_errors=True)
+            self._folders.append(folder)
+            self._places.update(objects.copy_all(of_bucket, Path(folder.name)).items())
+        return {file: self._places.get(file, file) for file in files}
+
+    def delete(self) -> None:
+        staging_upload.take_down(place for place in self._places.values() if isinstance(place, Address))
+        self._places.clear()
+        while self._folders:
+            self._folders.pop().cleanup()

@@ -38,33 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def drain(  # noqa: PLR0913  the last two are for callers that go on, and for tests
-    settings: Settings,
-    spark: Callable[[], SparkSession],
-    contracts: Mapping[str, Contract],
-    source: DeclaredSource,
-    *,
-    deliveries: int | None = None,
-    on_more: Callable[[str], None] = lambda _: None,
-    now: datetime | None = None,
-) -> dict[str, BatchCounts]:
-    """Takes what `source` has into the logs of its streams, in so many `deliveries` at most; the counts of each.
-
-    Calls `on_more` where those were not all that was there.
-
-    Raises as the source does, Gap where what is next is gone, DeclarationError where a delivery that some logs have
-    is lost on disk, and Unavailable where another process is at it.
-    """
-    with open_ingestion(settings, spark, contracts, source, now=now) as work, step("ingest", source.name) as at_work:
-        done = 0
-        while (deliveries is None or done < deliveries) and work.take(work.reader.read):
-            done += 1
-        if done == deliveries and work.reader.more:
-            on_more(source.name)
-        at_work.rows = sum(counts.accepted for counts in work.counts.values())
-    return work.counts
-
-
 def append_tapped(
     settings: Settings, spark: Callable[[], SparkSession], stream: str, command: Sequence[str]
 ) -> BatchCounts:
@@ -81,9 +54,9 @@ def append_tapped(
     source.check_program()
     tap = DeclaredSource(name, "tap", (stream,), "lake tap", lambda: source)
     with runs.recording(settings, "tap", stream) as counts:
-        done = drain(settings, spark, {stream: contract}, tap).get(
-            stream, BatchCounts(Log(settings, stream).head().batch)
-        )
+        with open_ingestion(settings, spark, {stream: contract}, tap) as ingestion:
+            sums = ingestion.drain()
+        done = sums.get(stream, BatchCounts(Log(settings, stream).head().batch))
         counts.update(asdict(done))
     return done
 
@@ -218,6 +191,24 @@ class SourceIngestion:
     now: datetime | None
     counts: dict[str, BatchCounts] = field(default_factory=dict)
 
+    def drain(
+        self, deliveries: int | None = None, on_more: Callable[[str], None] = lambda _: None
+    ) -> dict[str, BatchCounts]:
+        """Ingest up to `deliveries` of what the source has now. Return the counts of each stream.
+
+        Call `on_more` with the source's name if it has more than that.
+
+        Raises what the source raises, and Gap if the next records are gone there.
+        """
+        with step("ingest", self.source.name) as at_work:
+            done = 0
+            while (deliveries is None or done < deliveries) and self.ingest_next(self.reader.read):
+                done += 1
+            if done == deliveries and self.reader.more:
+                on_more(self.source.name)
+            at_work.rows = sum(counts.accepted for counts in self.counts.values())
+        return self.counts
+
     def finish(self) -> None:
         """Commits what is on disk and not in all logs that it is for."""
         name, at = self.source.name, source_position(self.settings, self.source.name, self.source.streams)
@@ -241,7 +232,7 @@ class SourceIngestion:
             if spooled.number >= at.number:
                 self.commit(spooled)
 
-    def take(self, read: Callable[[Progress | None, Spool], Progress | None]) -> bool:
+    def ingest_next(self, read: Callable[[Progress | None, Spool], Progress | None]) -> bool:
         """Commits what is `read` after what was committed last, and acknowledges it; whether there was anything."""
         name, at = self.source.name, source_position(self.settings, self.source.name, self.source.streams)
         with spool.new_spool(self.settings, name) as writer:

@@ -49,7 +49,7 @@ ROW: Final = ("before", "after")
 def verify_source(project: Project, connect: Callable[[], SparkSession], stream: str) -> list[Verdict]:
     """The verdicts on the tables that are to be what the source of `stream` has, as of one place of its log.
 
-    Raises DeclarationError where no table is to be so, or the source cannot show its rows; else as `drain` does.
+    Raises DeclarationError where no table is to be so, or the source cannot show its rows, and as `open_ingestion`.
     """
     contract = known_stream(project.contracts, stream)
     tables = [table for table in project.tables.values() if _mirrors(table, stream)]
@@ -65,7 +65,7 @@ def verify_source(project: Project, connect: Callable[[], SparkSession], stream:
             )
         with reader.rows(stream) as rows, _kept(project.settings, stream, rows.records) as file:
             place = rows.lsn
-            work.take(lambda after, to: None if after is None else reader.read_upto(after, place, to))
+            work.ingest_next(lambda after, to: None if after is None else reader.read_upto(after, place, to))
             inputs = Inputs(connect, project, cut(project))
             events = _events(connect(), project.settings, contract, file)
             return [_verdict(inputs, table, events, place) for table in tables]

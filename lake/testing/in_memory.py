@@ -30,7 +30,7 @@ class LogsInMemory(Inputs):
 
     logs: Mapping[str, Sequence[pa.Table]] = field(default_factory=dict)
 
-    def must_be_whole(self, declaration: Declaration) -> None:
+    def check_integrity(self, declaration: Declaration) -> None:
         """Do nothing: there are no files to check."""
 
     def file_size(self, declaration: Declaration) -> int:

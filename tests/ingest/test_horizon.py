@@ -21,7 +21,7 @@ from lake.ingest import idle_producers
 from lake.ingest.delivery import Closing
 from lake.ingest.fsck import check
 from lake.ingest.horizon import Horizon
-from lake.ingest.ingest import ingest
+from lake.ingest.ingest import Ingestion, ingest
 from lake.ingest.replay import quarantined_records, replay
 from lake.ingest.void import void
 from lake.report.render import as_data, as_text
@@ -226,9 +226,9 @@ def test_nobody_is_closed_while_something_that_came_before_is_left(rooms: Lakeho
     object.__setattr__(small.settings, "batch_files", 1)
     small.land("reading", *at(("b", 300, "x")))
     small.land("reading", *at(("a", 290, "x")))
-    ingest(small.settings, lambda: small.spark, small.project.contracts, now=later, batches=1)
+    Ingestion(small.settings, lambda: small.spark, small.project.contracts, batches=1, now=later).run()
     assert {*horizon_of(small).producers} == {"a", "b"}
-    ingest(small.settings, lambda: small.spark, small.project.contracts, now=later, batches=1)
+    Ingestion(small.settings, lambda: small.spark, small.project.contracts, batches=1, now=later).run()
     assert horizon_of(small).at == NOON + timedelta(minutes=290)
     assert len(Log(small.settings, "reading").heads()) == 3
 

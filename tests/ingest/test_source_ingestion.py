@@ -18,7 +18,7 @@ from lake.contracts.contract import load_contracts
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError, LakeError
 from lake.ingest import source_ingestion
-from lake.ingest.ingest import ingest
+from lake.ingest.ingest import Ingestion, ingest
 from lake.ingest.replay import quarantined_records
 from lake.ingest.source_ingestion import give_up_lost
 from lake.ingest.source_position import source_position
@@ -109,7 +109,8 @@ def test_a_source_that_has_more_than_was_taken_is_told(bank: Lakehouse, spark: S
     outside(bank, transfers(3), at_once=2)
     told: list[list[str]] = [[], [], []]
     for more in told:
-        ingest(bank.settings, lambda: spark, load_contracts(bank.settings), on_more=more.append, batches=1)
+        contracts = load_contracts(bank.settings)
+        Ingestion(bank.settings, lambda: spark, contracts, batches=1, on_more=more.append).run()
     assert told == [["bank"], [], []]
     assert [row[0] for row in logged(bank)["debits"]] == [0, 1, 2]
 
@@ -216,7 +217,7 @@ def test_a_landed_file_and_a_source_feed_one_log_and_what_is_behind_half_a_deliv
         with pytest.raises(KeyboardInterrupt):
             ingest(bank.settings, lambda: spark, contracts)
     bank.land("credits", {"transfer": 77, "account": "z", "pence": 1})
-    ingest(bank.settings, lambda: spark, contracts, ["credits"], batches=1, on_failure=lambda *_: None)
+    Ingestion(bank.settings, lambda: spark, contracts, batches=1, on_failure=lambda *_: None).run(["credits"])
     at = source_position(bank.settings, "bank", STREAMS)
     assert at.lacking in {(), ("debits",)}
     whole = cut(load(bank.settings)).batches

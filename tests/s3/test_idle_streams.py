@@ -41,7 +41,7 @@ def counted(settings: Settings, monkeypatch: pytest.MonkeyPatch, take: Callable[
         take(contract.name, spark)
         return {contract.name: BatchCounts(7)}
 
-    monkeypatch.setattr(ingest_module, "_landed", landed)
+    monkeypatch.setattr(ingest_module, "_ingest_files", landed)
     done = ingest(settings, lambda: "a session", load_contracts(settings))  # type: ignore[arg-type, return-value]
     return {stream: counts.batch for stream, counts in done.items()}
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lake import pipeline
 from lake.contracts.contract import load_contracts
 from lake.engine.verify import verify_all
-from lake.ingest.ingest import ingest_named
+from lake.ingest.ingest import ingest_named, restart_sources
 from lake.ingest.replay import quarantined_records
 from lake.ingest.source_ingestion import give_up_lost
 from lake.store import duckdb_tables
@@ -145,7 +145,8 @@ def test_what_was_missed_while_the_slot_was_gone_is_found_by_a_copy(
     run(lakehouse, spark)
     assert in_the_lake(lakehouse) == in_the_database(shop)
     before = reads(lakehouse)
-    ingest_named(lakehouse.settings, lambda: spark, ["shop"], again=["orders"], tell=print, on_failure=print)
+    restart_sources(lakehouse.settings, ["shop"], give_up=False, again=["orders"], on_progress=print)
+    ingest_named(lakehouse.settings, lambda: spark, ["shop"], on_failure=print)
     assert reads(lakehouse) == before + len(in_the_database(shop))
     run(lakehouse, spark)
     assert in_the_lake(lakehouse) == in_the_database(shop)
