@@ -220,7 +220,7 @@ def _spans_with_events(log: Log, after: int, upto: int, every: timedelta) -> lis
         files = Scan(log.path, table.version(), {"_batch": (after + 1, upto)}).files()
         if not files:
             return []
-        with duckdb_tables.reading(log.path, table, files) as (con, _):
+        with duckdb_tables.open_files(log.path, table, files) as (con, _):
             numbers = con.execute(f"SELECT DISTINCT ({begin}) // {length} FROM t WHERE {newer}").fetchall()
     return [number for (number,) in numbers]
 

@@ -124,7 +124,7 @@ class FileCopies:
         new = [file for file in files if file not in self._places]
         if not shares_disk(settings):
             self._places.update(
-                staging_upload.staging_upload(settings, [file for file in new if isinstance(file, Path)]).items()
+                staging_upload.upload(settings, [file for file in new if isinstance(file, Path)]).items()
             )
         elif of_bucket := [file for file in new if isinstance(file, Object)]:
             staging = file_modes.scratch(settings, "staging")
@@ -134,7 +134,7 @@ class FileCopies:
         return {file: self._places.get(file, file) for file in files}
 
     def delete(self) -> None:
-        staging_upload.take_down(place for place in self._places.values() if isinstance(place, Address))
+        staging_upload.remove(place for place in self._places.values() if isinstance(place, Address))
         self._places.clear()
         while self._folders:
             self._folders.pop().cleanup()
