@@ -80,7 +80,7 @@ def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
         lambda: shell.spark,
         stream=stream,
         repairs=repairs,
-        failed=lambda row: failed.append(asdict(row)),
+        on_failure=lambda row: failed.append(asdict(row)),
     )
     for row in failed[:SHOWN]:
         place = f"record {row['number']} of batch {row['batch']} of {row['stream']}"

@@ -1,13 +1,8 @@
-"""The append: the only way into a log. One batch, numbered without gaps, in one commit with the log's new head.
+"""Append of a batch: the only write to a log. One commit holds the rows and the log's new head.
 
-1. Under the log's lease, see where the log stands, check that it lost no batch, clear what a crash left beside it.
-2. Parse the records; those that break the contract go to quarantine, under the batch's number, before the log.
-3. Drop re-deliveries, noted beside the log, number the rest, and commit rows and head together.
-4. Pack small files where many batches have left them.
-5. Write all of it to the disk: whoever gave the records is told of the batch after this, and may delete them.
-
-For every batch: read = accepted + duplicates + quarantined + control, the last being messages of an envelope that tell
-of no event.
+Rejected records go to quarantine, and re-deliveries to their table, before that commit: rows there above the log's head
+are of a crash and are cleared by the next append. All is flushed before the sender is acknowledged, because it may then
+delete the records.
 """
 
 from __future__ import annotations
@@ -56,7 +51,7 @@ CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True)
 class BatchCounts:
-    """What became of the records of batch `batch`: the log's last one, with all counts 0, where nothing was new."""
+    """Counts of batch `batch`, or zeros and the log's last batch: read = the sum of the others."""
 
     batch: int
     read: int = 0
@@ -66,7 +61,6 @@ class BatchCounts:
     control: int = 0
 
     def after(self, earlier: BatchCounts) -> BatchCounts:
-        """The sums of both, under the number of this, the later one."""
         sums = {name: count + asdict(earlier)[name] for name, count in asdict(self).items()}
         return BatchCounts(**sums | {"batch": self.batch})
 
@@ -79,19 +73,18 @@ def append(
     *,
     now: datetime | None = None,
 ) -> BatchCounts:
-    """Appends what `deliver` gives for the log's head as one batch; nothing, and without Spark, where it gives None.
+    """Append the delivery that `deliver` returns for the log's head. Without one, Spark is not started.
 
-    `now` is the time of arrival. Raises Unavailable where another writer holds the log, StorageError where it has lost
-    batches that were committed.
+    `now` is the time of arrival. Raises Unavailable if another writer holds the log, StorageError if it lost batches.
     """
     log = Log(settings, contract.name)
     with lease(settings, log.lease):
         contracts_book = contract_versions.CONTRACTS.location(settings).path
         for path in (contracts_book, *(book.location(settings).path for book in BOOKS)):
-            invalidate(path)  # an earlier holder of the lease may have added to it
+            invalidate(path)  # another process may have added to it before this one got the lease
         delta.prefetch([log.path, contracts_book, *(place.path for place in Warehouse(settings).beside(log.stream))])
         head = log.head()
-        log.flush_beside()  # a writer that died may have left both to its successor
+        log.flush_beside()  # a dead writer may have left both unflushed
         log.flush()
         landing.record_ingested(log)
         check_complete(settings, log.stream, read={})
@@ -100,7 +93,7 @@ def append(
         delivery = deliver(head)
         if delivery is None:
             return BatchCounts(head.batch)
-        if not head.batch:  # many tables take long to ask
+        if not head.batch:  # slow with many tables, hence only for the first batch
             check_complete(settings, log.stream)
         _check_decided(settings, contract, delivery)
         log.contracts(head)
@@ -112,7 +105,7 @@ def append(
 
 
 def _check_decided(settings: Settings, contract: Contract, delivery: Delivery) -> None:
-    """Raises DeclarationError where events would come past what decides on those of their stream."""
+    """Raise DeclarationError if these events bypass the command handler that decides on their stream."""
     source = decided_by(settings, contract.name)
     if source is None or isinstance(delivery, Acceptance):
         return
@@ -132,9 +125,9 @@ def append_files(
     *,
     now: datetime | None = None,
 ) -> BatchCounts:
-    """Appends files at hand as one batch. Raises DeclarationError where one does not exist.
+    """Append local files as one batch. Raises DeclarationError if one does not exist.
 
-    Standard input, as `keep_stdin` kept it, is kept no longer.
+    Deletes copies made by `keep_stdin`.
     """
     check_files_exist(files)
     listed = [landing.local_file(settings, file) for file in files]
@@ -154,7 +147,7 @@ def append_files(
 
 
 def unreadable_files(settings: Settings, head: LogHead) -> dict[str, str]:
-    """The files that could not be read up to `head`, and have not been since: their marks, each with the name."""
+    """Return files unreadable up to `head`, and since: {mark in quarantine: name}."""
     unreadable = quarantine.files(settings, head.stream, upto=head.batch)
     if not unreadable:
         return {}
@@ -163,14 +156,14 @@ def unreadable_files(settings: Settings, head: LogHead) -> dict[str, str]:
 
 
 def check_files_exist(files: Sequence[Path]) -> None:
-    """Raises DeclarationError where one of `files` is not there, or is no file."""
+    """Raise DeclarationError if one of `files` is no file."""
     missing = [str(file) for file in files if not file.is_file()]
     if missing:
         raise DeclarationError("no such file", where=", ".join(missing), fix="name a file, or - for standard input")
 
 
 def keep_stdin(settings: Settings, stream: BinaryIO) -> Path:
-    """Standard input as a file named after its content, so that the same input again is a re-delivery."""
+    """Copy standard input to a file named by its content: the same input is a re-delivery."""
     folder, digest = file_modes.scratch(settings, "staging"), hashlib.sha256()
     with NamedTemporaryFile(dir=folder) as new:
         while chunk := stream.read(CHUNK):
@@ -231,7 +224,6 @@ def _commit_batch(batch: Batch) -> BatchCounts:
 
 
 def _carried_state(batch: Batch) -> dict[str, Any]:
-    """What each position says again of all batches up to it, where there is anything to say."""
     accepted = batch.head.accepted
     if isinstance(batch.delivery, Acceptance):
         accepted = {"batch": batch.number, "reason": batch.delivery.reason}
@@ -250,7 +242,6 @@ def _carried_state(batch: Batch) -> dict[str, Any]:
 
 
 def _content(batch: Batch, marks: Sequence[Mark]) -> tuple[pa.Table | DataFrame, dict[str, Any]]:
-    """Return the rows to write, and their entry in the chain of the log."""
     size = sum(unpacked_bytes(name, bytes_) for name, bytes_, *_ in marks)
     rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
     few = rows <= cost.APPENDED_ROWS and size <= cost.APPENDED_BYTES

@@ -1,4 +1,4 @@
-"""One batch in the making: parsed and kept, placed in its sources, freed of re-deliveries, numbered."""
+"""A batch: the records of a delivery, parsed, deduplicated, and numbered for the log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lake.ingest.horizon import Horizon
 from lake.kinds.floats import with_one_zero
 from lake.store.log import BROADCAST, REFUSAL, LogHead
 
-NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"  # nothing is wrong with them
+NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"  # valid, but no events
 REJECT: Final = ("_position", "_reason", "_detail", "_raw", "_source", "_facts")
 
 
@@ -37,7 +37,7 @@ REJECT: Final = ("_position", "_reason", "_detail", "_raw", "_source", "_facts")
 class Batch:
     """A delivery parsed under the last of its `contracts`, to follow `head`; `tally` counts its records.
 
-    `parsed`, and what else is `kept`, is kept by Spark while the block of `reading` lasts.
+    Spark caches `parsed` and `kept` until the block of `read_batch` ends.
     """
 
     spark: SparkSession
@@ -60,7 +60,6 @@ class Batch:
 
     @cached_property
     def placed(self) -> DataFrame:
-        """The records, each with its id."""
         placed = self.parsed
         if self.contract.identity == "position":
             placed = placed.withColumn("_id", F.expr(identity(self.contract)))
@@ -70,7 +69,6 @@ class Batch:
 
     @cached_property
     def repeated(self) -> RepeatedEvents:
-        """The events not to be appended: re-deliveries and conflicts."""
         accepted = self.read - self.refused - self.control
         if not accepted:
             return NO_REPEATS
@@ -92,11 +90,11 @@ class Batch:
 
     @property
     def control(self) -> int:
-        """How many messages are about something else than an event of this stream."""
+        """Messages that are no event of this stream."""
         return int(pc.sum(self.tally["control"]).as_py() or 0)
 
     def warn_of_numbers(self) -> None:
-        """Warns where events have numbers for text: 7 and "7", 1 and 1.0 may mean the same, or not."""
+        """Warn of numbers in text fields: 7 and "7", or 1 and 1.0, may be meant as equal."""
         count = int(pc.sum(self.tally["numbers"]).as_py() or 0)
         if count:
             logging.getLogger("lake").warning(
@@ -110,14 +108,12 @@ class Batch:
 
     @cached_property
     def drift(self) -> Drift:
-        """How the log drifts from the contract after this batch."""
         before = Drift.of(self.head, self.contract)
         if not self.read - self.refused - self.control:
             return before
         return drift.after(before, self.number, self.contract, self.parsed, self.tally)
 
     def warn_of_drift(self) -> None:
-        """Warn of drift that is new; of unknown fields in each batch, if the contract wants it."""
         before = Drift.of(self.head, self.contract)
         if self.contract.unknown == "warn" and self.drift.records > before.records:
             before = replace(before, records=0)
@@ -130,14 +126,13 @@ class Batch:
 
     @property
     def watermark(self) -> datetime | None:
-        """The greatest event time of the log with this batch, or its horizon."""
         if self.horizon is not None:
             return self.horizon.at
         return max((time for time in (self._latest, self.head.latest) if time is not None), default=None)
 
     @cached_property
     def _latest(self) -> datetime | None:
-        if self.contract.clock and self.repeated.num_rows:  # by which a re-delivery may have another time
+        if self.contract.clock and self.repeated.num_rows:  # a re-delivery may have another time
             times = self._kept(self.parsed).agg(F.max("_time").alias("latest")).toArrow()
         else:
             times = self.tally
@@ -146,7 +141,6 @@ class Batch:
 
     @cached_property
     def horizon(self) -> Horizon | None:
-        """Where the producers stand after this batch; None where the contract names none."""
         declared = self.contract.horizon
         if declared is None:
             return None
@@ -164,7 +158,6 @@ class Batch:
 
     @cached_property
     def punctuated_runs(self) -> list[list[Any]]:
-        """The runs of numbers that have a punctuation's; none if the contract counts no numbers."""
         if self.horizon is None or not self.horizon.punctuation or self.contract.complete.number is None:
             return []
         records = self._kept(self.parsed).unionByName(self.parsed.where(producers.PUNCTUATED))
@@ -172,7 +165,6 @@ class Batch:
 
     @cached_property
     def accepted(self) -> dict[int, int]:
-        """How many events each bucket gets."""
         taken: dict[int, int] = {}
         for row in self.tally.to_pylist():
             if row["_bucket"] is not None:
@@ -187,12 +179,10 @@ class Batch:
 
     @property
     def refusals(self) -> int:
-        """How many rows of the log are no events after this batch."""
         return int(self.head.position.data.get("refusals", 0)) + self._num_markers
 
     @property
     def offsets(self) -> dict[int, int]:
-        """The next offset of each bucket after this batch."""
         before, taken = self.head.offsets, dict(self.accepted)
         if self._num_markers:
             taken[BROADCAST] = taken.get(BROADCAST, 0) + self._num_markers
@@ -200,7 +190,7 @@ class Batch:
 
     @cached_property
     def failures(self) -> dict[int, tuple[str, str]]:
-        """The `_position` of every record that is neither accepted nor a duplicate, with reason and detail."""
+        """Reason and detail of records neither accepted nor duplicate, by `_position`."""
         refused = (
             self.parsed.where(f"_reason <> '{CONTROL}'").select("_position", "_reason", "_detail").toArrow().to_pylist()
         )
@@ -215,14 +205,10 @@ class Batch:
 
     @property
     def rejected(self) -> int:
-        """How many records go to quarantine; those that fail once more stay where they are."""
         return self.refused + self.conflicts + len(self.faults) if self.delivery.keeps_rejects else 0
 
     def rejects(self) -> DataFrame:
-        """The rows for the quarantine, numbered after the faults. Texts that were not kept are read again.
-
-        Text about people who were forgotten is blanked.
-        """
+        """Return the rows for the quarantine, after the faulty files. Texts about erased people are blanked."""
         refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
         if self.conflicts:
             same = "concat('same id as ', original, ', other content')"
@@ -247,7 +233,6 @@ class Batch:
         )
 
     def _texts_of(self, records: DataFrame) -> DataFrame:
-        """Return the texts of `records` and what their source reports of them, read again with their files."""
         files = records.selectExpr(f"shiftright(_position, {POSITION_BITS}) AS rank").distinct().toArrow()
         delivery = self.delivery.only({*files["rank"].to_pylist()})
         again = records_of(self.spark, self.settings, self.contract, delivery, texts=True)
@@ -255,7 +240,6 @@ class Batch:
 
     @property
     def _keeps_facts(self) -> bool:
-        """Whether what the source says of records goes to quarantine with them: not where it may be about a person."""
         return FACTS in self.placed.columns and not self.contract.sealed
 
     @property
@@ -277,7 +261,6 @@ class Batch:
         return list(self.delivery.quarantine_events(self.number, set() if keeps else set(self.failures)))
 
     def _markers(self) -> list[DataFrame]:
-        """The rows beside the events: what was refused, and what the delivery says of records that were."""
         frames = (
             [rejections.event_rows(self.spark, self.number, self._quarantine_events)] if self._quarantine_events else []
         )
@@ -290,7 +273,7 @@ class Batch:
         return frames
 
     def events(self) -> DataFrame:
-        """The rows for the log, in its physical columns, numbered within their buckets."""
+        """Return the rows for the log, in its physical columns, numbered by bucket."""
         kept = self._kept(self.placed)
         markers = self._markers()
         for rows in markers:
@@ -317,7 +300,6 @@ class Batch:
         )
 
     def _kept(self, records: DataFrame) -> DataFrame:
-        """The events of `records` that the log gets."""
         kept = records.where("_reason IS NULL")
         if not self.repeated.num_rows:
             return kept

@@ -2,9 +2,9 @@
 
     locks/log.STREAM.reading    {"now": [mark, …], "left": [mark, …], "deaths": 2}
 
-`now` are the files being read. The note is deleted afterwards: one that is found belongs to a crash. After two crashes
-the files of that batch are read one by one; `left` are those still to be read so. A file whose reader crashes while it
-reads that file alone goes to quarantine. The caller holds the log's lease.
+`now` are the files being read; a note that exists is of a crash. After two crashes the batch's files are read one by
+one; `left` are the rest of them. A file that alone crashes its reader goes to quarantine. The caller holds the log's
+lease.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHOWN: Final = 3
 
 
 class Crashes(NamedTuple):
-    """Crashes of readers in a row: how many, the files of the newest, and those of earlier ones still to be read."""
+    """Consecutive crashes: number, files of the newest, files of earlier ones still to be read."""
 
     deaths: int = 0
     now: tuple[Mark, ...] = ()
@@ -38,13 +38,12 @@ class Crashes(NamedTuple):
         return {*self.now, *self.left}
 
     def fault(self, mark: Mark) -> str:
-        """Return why a file is not read again; "" if it is."""
         killed = self.deaths > DEATHS and self.now == (mark,)
         return "the JVM or the process ended while it read this file alone" if killed else ""
 
 
 def crashes(settings: Settings, stream: str) -> Crashes:
-    """Return the crashes over files of `stream` that were not read since; none if the note is damaged."""
+    """Return the crashes since files of `stream` were read; none if the note is damaged."""
     try:
         note = json.loads(_path(settings, stream).read_text("utf-8"))
         now, left = (tuple((*mark,) for mark in note[name]) for name in ("now", "left"))
@@ -54,7 +53,7 @@ def crashes(settings: Settings, stream: str) -> Crashes:
 
 
 def readable_at_once(settings: Settings, stream: str, files: list[File]) -> list[File]:
-    """Return `files`, but only the first that may crash its reader if there is one."""
+    """Return `files`, or only the first that may crash its reader."""
     found = crashes(settings, stream)
     doubtful = [file for file in files if file.mark in found.marks] if found.deaths >= DEATHS else []
     return doubtful[:1] or files
@@ -62,7 +61,7 @@ def readable_at_once(settings: Settings, stream: str, files: list[File]) -> list
 
 @contextmanager
 def reading_of(settings: Settings, stream: str, marks: Sequence[Mark]) -> Iterator[None]:
-    """Record that `marks` are read while the block runs. Raises Gone, which names them, if the session is lost."""
+    """Record that `marks` are read in the block. Raises Gone, which names them, if the session is lost."""
     path, before = _path(settings, stream), crashes(settings, stream)
     if before.marks.isdisjoint(marks):
         before = Crashes()

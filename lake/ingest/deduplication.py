@@ -1,10 +1,8 @@
-"""Re-deliveries: events of a batch that the log, or an earlier record of the same batch, already has.
+"""Deduplication: events of a batch that the log, or an earlier record of the batch, already has.
 
-An event and its re-delivery have one `_id`, hence one bucket and, but for corrected clocks, one event time. So the log
-is searched only in files whose bucket and range of event times meet the batch's: exact, and never a scan of the whole
-log. What has the same id and the same content is a duplicate; the same id and other content is a conflict.
-
-What was voided may come again: a delivery as a whole, a single event with another content (lake.store.voids.Void).
+An event and its re-delivery have one `_id`, one bucket and, unless clocks are corrected, one event time. So only files
+whose bucket and times meet the batch's are searched, which is exact. The same id with other content is a conflict. A
+voided event may come again (lake.store.voids.Void).
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ MEETING: Final = """
         SELECT 1 FROM hours WHERE hours._bucket = "partition._bucket"
         AND coalesce(hours.hour <= {greatest} AND hours.hour + INTERVAL 1 HOUR >= {least}, true)
     )"""
-# DuckDB and Spark read it alike.
+# DuckDB and Spark both run it.
 REPEATED_EVENTS: Final = """
     WITH again AS (
         SELECT _position, min(k.place) AS place
@@ -77,10 +75,10 @@ REPEATED_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class RepeatedEvents:
-    """The events not to be appended, in this process's memory unless they are many; `counts` says how many they are.
+    """The events not to append, in this process's memory unless they are many.
 
-    Columns of `rows`: whether each is a `conflict`, and where the `original` is; `_position`, `_bucket`, and the
-    event's own `_id` and `source`. Of `counts`: `_bucket`, `conflict`, `count`.
+    `rows`: `conflict`, `original` (the place of the first), `_position`, `_bucket`, `_id`, `source`. `counts`:
+    `_bucket`, `conflict`, `count`.
     """
 
     rows: pa.Table | DataFrame
@@ -88,7 +86,6 @@ class RepeatedEvents:
 
     @classmethod
     def of(cls, rows: pa.Table | DataFrame) -> RepeatedEvents:
-        """That of `rows`, which Spark keeps where they are its own."""
         by = ["_bucket", "conflict"]
         if isinstance(rows, pa.Table):
             counted = rows.select(by).append_column("count", pa.array([1] * rows.num_rows, pa.int64()))
@@ -107,15 +104,14 @@ class RepeatedEvents:
 
     @property
     def buckets(self) -> Iterator[tuple[int, int]]:
-        """How many are in each bucket, in parts."""
+        """Yield (bucket, number of events); a bucket may occur twice."""
         return zip(self.counts["_bucket"].to_pylist(), self.counts["count"].to_pylist(), strict=True)
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """The rows as a DataFrame."""
         return as_frame(spark, self.rows)
 
     def redeliveries(self) -> Iterator[pa.Table]:
-        """The `_id` and `source` of what is no conflict, in parts that are small."""
+        """Yield `_id`, `source` of duplicates, in small parts."""
         columns = ["_id", "source"]
         if isinstance(self.rows, pa.Table):
             yield self.rows.filter(pa.compute.invert(self.rows["conflict"])).select(columns)
@@ -132,10 +128,7 @@ NO_REPEATS: Final = RepeatedEvents.of(REPEATED_SCHEMA.empty_table())
 
 @dataclass(frozen=True)
 class RedeliverySearch:
-    """The search for re-deliveries among `events`: the `rows` accepted so far, with `_position`, `_source`.
-
-    Nothing in the log from batch `before` on was there.
-    """
+    """Search for the `rows` accepted `events` in the log before batch `before`."""
 
     spark: SparkSession
     settings: Settings
@@ -153,7 +146,6 @@ class RedeliverySearch:
         return self.rows <= self._limit
 
     def find(self) -> pa.Table | DataFrame:
-        """The events not to be appended, as `RepeatedEvents` has them."""
         repeated, stored = self._repeated(), self._stored()
         if stored is None and isinstance(repeated, pa.Table) and not repeated.num_rows:
             return NO_REPEATS.rows
@@ -177,7 +169,6 @@ class RedeliverySearch:
             return con.sql(REPEATED_EVENTS.format(batch="batch", known="known")).to_arrow_table().cast(REPEATED_SCHEMA)
 
     def _local(self, rows: DataFrame) -> pa.Table | DataFrame:
-        """Rows in this process's memory, unless they turn out to be many; those of a small batch never are."""
         return rows.toArrow() if self.small else within(rows, self._limit)
 
     @property
@@ -186,25 +177,21 @@ class RedeliverySearch:
 
     @cached_property
     def _voids(self) -> list[Void]:
-        """The voids whose events the batch may have anew."""
         return [void for void in all_voids(self.settings, self.contract.name) if void.frees(self.before)]
 
     @cached_property
     def _narrow(self) -> pa.Table:
-        """What a small batch is searched by, in this process's memory."""
         return self.events.select("_bucket", "_id", "_time").toArrow()
 
     def _repeated(self) -> pa.Table | DataFrame:
-        """The `_bucket`, `_id` that more than one record of the batch has."""
         if self.small:
             return self._ask(REPEATED_IDS)
         return self._local(self.events.groupBy("_bucket", "_id").count().where("count > 1").drop("count"))
 
     def _hours(self) -> pa.Table:
-        """The buckets and hours of event time that the batch touches: `_bucket`, `hour`.
+        """Return the batch's `_bucket`, `hour`.
 
-        No hour where event times are corrected: those of an event and its re-delivery differ; and none where there are
-        too many.
+        `hour` is null if hours are many, or clocks are corrected: a re-delivery may then have another time.
         """
         if self.small:
             return self._ask(BUCKETS if self.contract.clock else HOURS)
@@ -220,7 +207,6 @@ class RedeliverySearch:
             return con.sql(query).to_arrow_table()
 
     def _stored(self) -> DataFrame | None:
-        """The log's events with an id of the batch, read under the batch's contract; None where there is none."""
         path = Log(self.settings, self.contract.name).path
         if not delta.exists(path):
             return None
@@ -248,7 +234,7 @@ class RedeliverySearch:
         return with_undeclared(log.current(rows, self.contracts, keys, upcast=False), self.contracts)
 
     def _events_in(self, files: pa.Table) -> pa.Table | None:
-        """The log's events in `files` with an id of the batch; None where they are too much for this process."""
+        """Return the log's repeated events in `files`; None if too large for this process."""
         path = Log(self.settings, self.contract.name).path
         paths = list(map(unquote, files["path"].to_pylist()))
         same = f"""_batch < {self.before}
@@ -262,7 +248,6 @@ class RedeliverySearch:
             return con.sql(f"SELECT * FROM t WHERE {same} {'' if count else 'LIMIT 0'}").to_arrow_table()
 
     def _narrowed(self, files: pa.Table) -> DataFrame:
-        """The log, with bounds by which Delta passes over the files that are not among `files`."""
         with duckdb_tables.connection() as con:
             con.register("meeting", files)
             [[least, greatest]] = con.sql("SELECT min(least)::VARCHAR, max(greatest)::VARCHAR FROM meeting").fetchall()
@@ -277,10 +262,7 @@ class RedeliverySearch:
 
 
 def meeting(path: Address, files: pa.Table, hours: pa.Table) -> pa.Table:
-    """Those `files` of a log, or of an archived part, at `path` whose bucket and event times meet `hours`.
-
-    These are (`_bucket`, `hour`); of each file: its address, range, rows, size.
-    """
+    """Return `files` at `path` that meet `hours`: path, bucket, least, greatest, num_records, size_bytes."""
     timed = "min._time" in files.column_names
     with duckdb_tables.connection() as con:
         con.register("files", files)

@@ -1,4 +1,4 @@
-"""Records on their way into a log: landing files, files at hand, or records that come back from quarantine."""
+"""Deliveries: the input of a batch, from files, a source, or the quarantine."""
 
 from __future__ import annotations
 
@@ -39,27 +39,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 POSITION_BITS: Final = 40
-"""A record's position is its file's rank followed by this many bits of its place in the file."""
+"""Bits of a record's place in its file; the higher bits of its position are the file's rank."""
 LINE: Final = re.compile(r":[0-9]+$")
 ACCEPTS: Final = "accepted:"
 FETCHES: Final = "source:"
 CLOSES: Final = "idle at "
 PACKED: Final = dict.fromkeys((*PACKINGS, ".parquet", ".avro"), 20)
 PACKED_SPOOL: Final = 6
-"""Assumed ratios of unpacked to stored size: of these kinds of files, and of what a source has read."""
+"""Assumed ratios of unpacked to stored size: by kind of file, and of a source's spool."""
 
 
 def unpacked_bytes(name: str, size: int) -> int:
-    """Return the assumed size of the records in a file, or in what a source has read, of `size` bytes."""
+    """Return the assumed size of records in a file, or in a source's spool, of `size` bytes."""
     return size * (PACKED_SPOOL if name.startswith(FETCHES) else PACKED.get(Path(name).suffix.lower(), 1))
 
 
 @dataclass(frozen=True)
 class QuarantineEvent:
-    """That the record `mark` of the quarantine is refused, repaired or accepted (see lake.store.log): `what`.
-
-    It is told at a position of the delivery where no event is.
-    """
+    """Rejection, repair or acceptance (`what`) of the record `mark`, at a position without an event."""
 
     position: int
     source: str
@@ -68,71 +65,62 @@ class QuarantineEvent:
 
 
 class Delivery:
-    """What one batch reads; as it is here, it has no files, and nothing of it can change or be left out."""
+    """Input of one batch. This base class has no files."""
 
     keeps_rejects = True
-    """Whether what breaks the contract goes to quarantine: not what is there already."""
+    """Rejected records go to quarantine, unless they are from there."""
 
     @property
     def faults(self) -> Iterable[tuple[str, str]]:
-        """(source, detail) of what could not be read at all."""
         return ()
 
     @property
     def size(self) -> int:
-        """Return the assumed size of its records in bytes."""
+        """Assumed bytes of its records."""
         return 0
 
     def read(self, reader: RecordReader) -> pa.Table:
-        """Read its records in this process."""
         return record_frames.here(TextTask(reader), ())
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
-        """Return its records as Spark's tasks read them; see `lake.records.read_tasks` for the columns."""
-        raise NotImplementedError  # it has no size
+        """Read its records in Spark's tasks; see `lake.records.read_tasks` for columns."""
+        raise NotImplementedError  # not called: it has no size
 
     def marks(self, refused: set[int]) -> list[Mark]:
-        """Return what the log's progress remembers if all records are taken except those at positions `refused`."""
+        """Return the marks to commit; `refused` are positions of rejected records."""
         raise NotImplementedError
 
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
-        """What `batch` says of records that are, or were, in quarantine, but for those that it parses and refuses.
-
-        `refused`: the positions of records that it does not take.
-        """
+        """Yield events for `batch`, except for `refused` records, which the batch handles."""
         return ()
 
     def close(self) -> None:
-        """Remove what was put aside to read it: what was never read has put nothing up."""
-        staging_upload.remove(self.__dict__.get("_up", {}).values())
+        staging_upload.remove(self.__dict__.get("_uploads", {}).values())
 
     def parts(self) -> Iterable[Delivery]:
-        """Yield each of its files as a delivery of its own, if it has several."""
         return ()
 
     def settled(self) -> Delivery:
-        """Return itself, or what is left without the files that changed while they were read."""
+        """Return itself without files that changed while read."""
         return self
 
     def fault_of_store(self, error: Exception) -> LakeError | None:
-        """Return the error to raise if Spark cannot read its files wherever they are, as `error` shows."""
+        """Return the error to raise if Spark cannot read its store."""
         return None
 
     def without(self, faults: Mapping[int, str]) -> Delivery:
-        """Return itself, or what is left when the files whose positions begin there are put among the faults."""
+        """Return itself with `faults` of files by first position."""
         return self
 
     def only(self, ranks: Container[int]) -> Delivery:
-        """Return what reads its files with these ranks alone; itself if it has no files."""
         return self
 
 
 @dataclass(frozen=True)
 class Files(Delivery):
-    """Files that are read whole; those with a fault are told and counted as one record each.
+    """Files that are read whole. A file with a fault counts as one record.
 
-    `repaired`: marks of files that were in quarantine as such, each with the file's name; one that can be read now has
-    been repaired.
+    `repaired` are marks of files in quarantine with the file's name. A file that is readable now is repaired.
     """
 
     settings: Settings
@@ -152,7 +140,6 @@ class Files(Delivery):
         folder: Path | Address | None = None,
         repaired: Mapping[str, str] = MappingProxyType({}),
     ) -> Files:
-        """`files`, those left out that cannot be opened; with `folder`, links out of it are not followed."""
         files = tuple(files)
         crashes = crashed_readers.crashes(settings, contract.name)
         faults = {file: crashes.fault(file.mark) for file in files}
@@ -240,10 +227,9 @@ class Files(Delivery):
 
 @dataclass(frozen=True)
 class Replayed(Delivery):
-    """Quarantined records, put to their log once more in their order. Those that fail again stay where they are.
+    """Quarantined records that are appended again. Those that fail again stay in quarantine.
 
-    `failed` has those that do, by their number, with the reason and detail of today. `times`: when the file of a batch
-    and a name was changed, in nanoseconds, if that is known.
+    `failed` are these by number, with reason and detail; `times` are mtimes in nanoseconds by batch and file.
     """
 
     contract: Contract
@@ -283,7 +269,6 @@ class Replayed(Delivery):
                 yield QuarantineEvent(_position(row) + 1, row.source, row.mark, REPAIRED)
 
     def fail(self, failures: Mapping[int, tuple[str, str]]) -> None:
-        """Note which of its records fail, by position, with reason and detail."""
         numbers = {_position(row): number for number, row in enumerate(self.rows)}
         self.failed.update({numbers[position]: why for position, why in failures.items()})
 
@@ -294,7 +279,7 @@ def _position(row: Rejected) -> int:
 
 @dataclass(frozen=True)
 class Fetched(Delivery):
-    """What a source has read for one stream; see lake.sources.spool."""
+    """Records of one stream in a source's delivery; see lake.sources.spool."""
 
     settings: Settings
     spooled: SpooledDelivery
@@ -314,11 +299,11 @@ class Fetched(Delivery):
         return record_frames.here(TextTask(reader), (spool.as_texts(each, self.spooled.source) for each in batches))
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
-        address = str(self._up.get(self._file, self._file))
+        address = str(self._uploads.get(self._file, self._file))
         return record_frames.read(record_frames.of_spool(spark, address, self.spooled.source), TextTask(reader))
 
     @cached_property
-    def _up(self) -> Mapping[Path, Address]:
+    def _uploads(self) -> Mapping[Path, Address]:
         return staging_upload.upload(self.settings, [self._file])
 
     def marks(self, refused: set[int]) -> list[Mark]:
@@ -328,13 +313,12 @@ class Fetched(Delivery):
 
 @dataclass(frozen=True)
 class Acceptance(Delivery):
-    """That all which was refused so far is accepted, with the `reason`."""
+    """Acceptance of all records rejected so far."""
 
     reason: str
 
     @classmethod
     def of(cls, mark: Mark) -> Acceptance | None:
-        """What `mark` remembers, where it is of an acceptance."""
         return cls(mark[0].removeprefix(ACCEPTS)) if mark[0].startswith(ACCEPTS) else None
 
     def marks(self, refused: set[int]) -> list[Mark]:
@@ -346,13 +330,12 @@ class Acceptance(Delivery):
 
 @dataclass(frozen=True)
 class Closing(Delivery):
-    """That producers are waited for no longer of whom nothing had come for too long `at` that instant."""
+    """Closing of the producers that are idle at instant `at`."""
 
     at: datetime
 
     @classmethod
     def of(cls, mark: Mark) -> Closing | None:
-        """What `mark` remembers, where it is of a closing."""
         text = mark[0].removeprefix(CLOSES)
         return cls(datetime.fromisoformat(text)) if mark[0].startswith(CLOSES) else None
 
@@ -367,10 +350,7 @@ def _only(bad: Mapping[File, str], files: Iterable[File]) -> dict[File, str]:
 def records_of(
     spark: SparkSession, settings: Settings, contract: Contract, delivery: Delivery, *, texts: bool = False
 ) -> DataFrame:
-    """Return the records of `delivery` as `lake.records.read_tasks` describes them; a few are read in this process.
-
-    With `texts`, accepted records have their `_raw` too.
-    """
+    """Return the records of `delivery`; with `texts`, accepted ones have `_raw` too."""
     reader = RecordReader(contract, settings.record_bytes, all_texts=texts)
     if delivery.size <= cost.READ_BYTES:
         return to_frame(spark, delivery.read(reader))

@@ -1,4 +1,4 @@
-"""Reading a delivery: read under its contract and tallied, once; what cannot be read is put aside or named."""
+"""Reading of deliveries: parsing under the contract, counting, handling of unreadable files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
     *,
     now: datetime,
 ) -> Iterator[Batch]:
-    """`delivery` read once: what cannot be read is put among its faults, what changed meanwhile left out."""
+    """Read `delivery`. Unreadable files become faults; files that change meanwhile are left out."""
     reader = DeliveryReader(spark, settings, contracts[-1], head, now)
     failed, files = "", [file.mark for file in delivery.files] if isinstance(delivery, Files) else []
     try:
@@ -53,7 +53,7 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
                     parsed, tally = reader.read(delivery)
                 except LakeError:
                     raise
-                except Exception as error:  # PySparkException, or what the gateway to the JVM makes of a failed job
+                except Exception as error:  # PySparkException, or the gateway's error for a failed job
                     left, failed = reader.after_failure(error, delivery, failed)
                 else:
                     left = delivery.settled()
@@ -72,7 +72,7 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
 
 @dataclass(frozen=True)
 class DeliveryReader:
-    """Reads deliveries that are to follow `head`; Spark keeps what was read until it is dropped."""
+    """Reader of deliveries that follow `head`. Spark caches records until `drop`."""
 
     spark: SparkSession
     settings: Settings
@@ -82,7 +82,7 @@ class DeliveryReader:
     kept: list[DataFrame] = field(default_factory=list)
 
     def read(self, delivery: Delivery) -> tuple[DataFrame, pa.Table]:
-        """The records of a delivery, see `with_event_columns`, and their tally."""
+        """Return records with event columns, and their counts; see `_tally`."""
         parsed = self._keep(self._finished(records_of(self.spark, self.settings, self.contract, delivery)))
         tally = _tally(parsed)
         if self.contract.horizon is None:
@@ -97,17 +97,13 @@ class DeliveryReader:
         return fewer, tally
 
     def file_faults(self, parsed: DataFrame, tally: pa.Table) -> dict[int, str]:
-        """Return why files could not be read, by the position at which each begins."""
         if not pc.sum(tally["files"]).as_py():
             return {}
         rows = parsed.where(IS_FILE).select("_position", "_detail").toArrow().to_pylist()
         return {row["_position"]: row["_detail"] for row in rows}
 
     def after_failure(self, error: Exception, delivery: Delivery, earlier: str) -> tuple[Delivery, str]:
-        """Return the delivery to read next, and the message of `error` if the files have not changed.
-
-        Raises `fault` if reading has failed in the `earlier` attempt, too.
-        """
+        """Return the delivery to read next, and the error's message if no file has changed."""
         raise_if_gone(error)
         if fault := delivery.fault_of_store(error):
             raise fault from error
@@ -119,10 +115,10 @@ class DeliveryReader:
         return left, job_failure(error)
 
     def fault(self, delivery: Delivery, first: str, second: str) -> LakeError:
-        """Return the error for a delivery whose reading failed twice, with these messages.
+        """Return the error after two failures with these messages.
 
-        If they differ but for numbers, it may succeed later. Else the contract is at fault if the same happens to a
-        record that breaks it, and if not, what the delivery reads.
+        If they differ beyond numbers, a retry may succeed. If an unparseable record alone fails too, the contract is at
+        fault, else the files.
         """
         stream = self.contract.name
         what = f"Spark fails to read a batch of {stream}: {second}"
@@ -169,7 +165,6 @@ class DeliveryReader:
         return self.kept[-1]
 
     def drop(self, *, but: DataFrame | None = None) -> None:
-        """Has Spark forget what it keeps."""
         while self.kept and self.kept[0] is not but:
             _drop(self.kept.pop(0))
 
@@ -182,9 +177,9 @@ def _drop(kept: DataFrame) -> None:
 
 
 def _tally(parsed: DataFrame) -> pa.Table:
-    """By bucket: how many records are `read`, of these `refused`, `control`, `textless`; `files` that are not.
+    """Count by bucket: `read`, of these `refused`, `control`, `textless`; and unreadable `files`.
 
-    `numbers` events have numbers for text, one of them in the fields `numbers_in`.
+    `numbers` events have numbers in text fields, one of them in `numbers_in`.
     """
     return (
         parsed.groupBy("_bucket")

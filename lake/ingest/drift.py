@@ -1,7 +1,7 @@
-"""Drift of a stream from its contract: fields that it does not know, and fields that records no longer have.
+"""Drift of a stream from its contract: unknown fields, and fields that vanished.
 
-A field that a record may lack has vanished once no record of a batch has it, and all records before had it. The newest
-commit of a log holds the state, so that it is read without the events.
+An optional field has vanished if all earlier records had it and none of a batch has. The log's newest commit holds the
+state.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAMES: Final = 20
-"""How many unknown fields are named, those of most records first."""
+"""Largest number of unknown fields that are named, most frequent first."""
 NAME_LENGTH: Final = 60
 REPORTED: Final = frozenset({"report", "warn"})
 
 
 @dataclass(frozen=True)
 class Drift:
-    """Drift up to a batch: `records` since batch `since` have fields that the contract does not know.
+    """Drift up to a batch: `records` since batch `since` have unknown fields.
 
-    `unknown` counts records by the path of such a field, empty if names may be personal. All records have the fields
-    `always`, some have the fields `sometimes`; `vanished` are the others, each with the first batch without it.
+    `unknown` counts records by path, empty if names may be personal. All records have the fields `always`, some have
+    `sometimes`; `vanished` has first batches without a field.
     """
 
     records: int = 0
@@ -45,13 +45,13 @@ class Drift:
 
     @classmethod
     def of(cls, head: LogHead, contract: Contract) -> Drift:
-        """Return the drift that a log records, without what its contract knows or declares no more."""
+        """Return the log's drift, without fields that the contract now knows or lacks."""
         data: Mapping[str, Any] = head.position.data.get("drift", {})
         known = known_paths(contract.fields)
         optional = {field.name for field in optional_fields(contract)}
-        told = data.get("unknown", {})
-        unknown = {name: count for name, count in told.items() if name not in known}
-        reported = contract.unknown in REPORTED and (bool(unknown) or not told)
+        counts = data.get("unknown", {})
+        unknown = {name: count for name, count in counts.items() if name not in known}
+        reported = contract.unknown in REPORTED and (bool(unknown) or not counts)
         return cls(
             data.get("records", 0) if reported else 0,
             data.get("since", 0) if reported else 0,
@@ -63,7 +63,6 @@ class Drift:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """Return what the log's commit holds; empty if there is nothing to hold."""
         data = {
             "records": self.records,
             "since": self.since,
@@ -75,7 +74,6 @@ class Drift:
         return {name: value for name, value in data.items() if value}
 
     def with_unknown(self, batch: int, records: int, names: Mapping[str, int]) -> Drift:
-        """Return the drift after a `batch` of which `records` have unknown fields, counted by `names`."""
         if not records:
             return self
         sums = {name: self.unknown.get(name, 0) + names.get(name, 0) for name in {**self.unknown, **names}}
@@ -84,7 +82,7 @@ class Drift:
         return replace(self, records=self.records + records, since=self.since or batch, unknown=unknown)
 
     def with_lacking(self, batch: int, fields: Iterable[str], some: set[str], every: set[str]) -> Drift:
-        """Return the drift after a `batch`, of which some records, or every one, lack optional `fields`."""
+        """Return the drift after a `batch` of which `some` or `every` record lacks `fields`."""
         always, sometimes, vanished = {*self.always}, {*self.sometimes}, dict(self.vanished)
         for name in fields:
             if name in every:
@@ -101,7 +99,7 @@ class Drift:
         return replace(self, always=frozenset(always), sometimes=frozenset(sometimes), vanished=vanished)
 
     def lines(self, before: Drift | None = None) -> Iterator[str]:
-        """Yield what there is to report; with `before`, only what is new since then."""
+        """Yield lines to report; with `before`, new ones only."""
         if self.records and (before is None or self.unknown.keys() - before.unknown.keys() or not before.records):
             names = ", ".join(f"{name} ({count})" for name, count in self.unknown.items())
             since = f"{counted(self.records, 'record')} since batch {self.since}"
@@ -111,13 +109,12 @@ class Drift:
                 yield f"no record since batch {batch} has {name}, which all had before"
 
 
-def named(fields: Iterable[Field], bits: int) -> set[str]:
-    """Return the names of those of `fields` whose bit is set."""
+def _names_of(fields: Iterable[Field], bits: int) -> set[str]:
     return {field.name for n, field in enumerate(fields) if bits >> n & 1}
 
 
 def after(before: Drift, batch: int, contract: Contract, parsed: DataFrame, tally: pa.Table) -> Drift:
-    """Return the drift after a batch of `parsed` records, of which some are events; see `delivery_reader`."""
+    """Return the drift after a batch of `parsed` records that has events."""
     import pyarrow.compute as pc
 
     extras = int(pc.sum(tally["extras"]).as_py() or 0) if contract.unknown in REPORTED else 0
@@ -128,7 +125,7 @@ def after(before: Drift, batch: int, contract: Contract, parsed: DataFrame, tall
         for row in tally.to_pylist():
             if row[f"bit_or{column}"] is not None:
                 some, every = some | row[f"bit_or{column}"], every & row[f"bit_and{column}"]
-        lacking = named(fields, some), named(fields, every)
+        lacking = _names_of(fields, some), _names_of(fields, every)
         drift = drift.with_lacking(batch, [field.name for field in fields], *lacking)
     return drift
 

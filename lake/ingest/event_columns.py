@@ -1,4 +1,4 @@
-"""SQL of what an event has beside its fields: its time, bucket and id; and the checks that need these."""
+"""SQL of an event's time, bucket and id, and of checks that need them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ FACTS: Final = "_facts"
 
 
 def with_event_columns(records: DataFrame, contract: Contract, *, now: datetime) -> DataFrame:
-    """Return `records` that are read under `contract` with `_time`, `_bucket` and `_id`, the last checks made.
-
-    `_reason` and `_detail` are null for accepted records. Only the others keep `_facts`.
-    """
+    """Add `_time`, `_bucket`, `_id`. `_reason`, `_detail` and `_facts` are null for accepted records."""
     sound = "_reason IS NULL"
     evaluated = records.selectExpr("*", f"{_time(contract, sound)} AS _time", *expressions.outcomes(contract, sound))
     cases = " ".join(
@@ -43,7 +40,6 @@ def with_event_columns(records: DataFrame, contract: Contract, *, now: datetime)
 
 
 def _checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, str]]:
-    """Yield (test, reason, detail) in the order in which they are made."""
     punctuates = expressions.holds(contract, expressions.PUNCTUATION)
     keyless = f"({expressions.holds(contract, expressions.BROADCAST)} OR {punctuates})"
     for column, (name, condition) in expressions.conditions(contract).items():
@@ -70,7 +66,6 @@ def _checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, str]]
 
 
 def _raised(name: str, expression: str, contract: Contract) -> str:
-    """SQL of what is reported of a record on which an expression raises, with the values that it is about."""
     words = set(re.findall(r"\w+", expression))
     values = (
         f"concat({literal(f'{field.name} ')}, coalesce(left(cast({quoted(field.name)} AS string), 100), 'null'))"
@@ -86,7 +81,7 @@ def _bucket(contract: Contract) -> str:
 
 
 def _time(contract: Contract, sound: str) -> str:
-    """SQL of an event's time, by the receiver's clock where the contract names it; null beyond the years of SQL."""
+    """Return SQL of the event time, by the receiver's clock if declared; null outside SQL's years."""
     time = expressions.time(contract, sound)
     if contract.clock is None:
         return time

@@ -1,4 +1,4 @@
-"""Events of a log for people: where each came from, when, how late, and what has been said about it since."""
+"""Events of a log in detail: origin, delay, re-deliveries, void."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ ENVELOPE = ("_batch", "_bucket", "_offset", "_id", "_source", "_time", "_waterma
 
 @dataclass(frozen=True)
 class Event:
-    """An accepted event: `late` is how far its time was behind the greatest of earlier batches, zero where it was not.
+    """An accepted event. `late` is its delay behind the greatest time of earlier batches, or zero.
 
-    `contract` is the contract's version; `again` says where it was delivered again; `void` why it does not count.
+    `contract` is a version; `again` are sources of re-deliveries; `void` is a void's reason.
     """
 
     stream: str
@@ -42,12 +42,11 @@ class Event:
 
     @property
     def place(self) -> str:
-        """As `lake void` takes it."""
         return f"{self.batch}:{self.bucket}:{self.offset}"
 
 
 def events_at(settings: Settings, stream: str, places: Collection[Place], cut: Cut) -> dict[Place, Event]:
-    """The events of `stream` at `places`, with what is known of them at `cut`. No JVM."""
+    """Return events at `places` as of `cut`. Needs no JVM."""
     if not places:
         return {}
     columns = list(zip(*places, strict=True))

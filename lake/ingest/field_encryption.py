@@ -1,4 +1,4 @@
-"""What is personal in a batch: whom it is about, and the keys under which it goes into the log."""
+"""Encryption of personal fields in a batch."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ BLANKED: Final = "of a person who was forgotten"
 def with_subject_keys(
     spark: SparkSession, settings: Settings, contract: Contract, events: DataFrame, records: int
 ) -> DataFrame:
-    """Parsed `events` with the token and the key of the person each is about; a key is made for who has none.
+    """Add each person's token and key to `records` parsed `events`. New people get a key.
 
-    They are of so many `records`. Of people who were forgotten, nothing personal is left in them: also of those whom
-    damage took from the book of erasures, until a cut records them again. Raises DeclarationError where keys are lost.
+    Personal values of erased people are removed, even if damage took them from the ledger of erasures before a cut
+    records them again. Raises DeclarationError if keys are lost.
     """
     store = Log(settings, contract.name).key_store()
     gone = erasures.subjects(settings, contract.name) | store.destroyed(contract.name)
@@ -49,7 +49,6 @@ def with_subject_keys(
 
 
 def _people(events: DataFrame, records: int) -> Iterator[set[str]]:
-    """The tokens of those whom the events are about, in parts of about PEOPLE_AT_ONCE; one at least."""
     token = encryption.SUBJECT
     people = events.select(token).where(f"{token} IS NOT NULL").distinct()
     if records <= cost.PEOPLE_AT_ONCE:
@@ -64,12 +63,12 @@ def _people(events: DataFrame, records: int) -> Iterator[set[str]]:
 
 
 def blanked_sql(contract: Contract, column: str, instead: str = "''") -> str:
-    """SQL of what is kept of a `column` of a record that is refused: `instead` where it is of a forgotten person."""
+    """Return SQL of `column`; `instead` for erased people."""
     return f"CASE WHEN {ERASED} THEN {instead} ELSE {column} END" if contract.sealed else column
 
 
 def extra_columns_sql(contract: Contract) -> list[str]:
-    """SQL of the columns of a log that hold what the contract does not know, and the subject where there is one."""
+    """Return SQL of the columns for unknown fields and the subject."""
     if not contract.sealed:
         return [encryption.EXTRA]
     place = encryption.place(contract, encryption.EXTRA)
@@ -77,7 +76,7 @@ def extra_columns_sql(contract: Contract) -> list[str]:
 
 
 def key_store_state(settings: Settings, contract: Contract) -> dict[str, Any]:
-    """What a batch's position says of the key store: which it is, its secret's fingerprint, how many people it knew."""
+    """Return a commit's entry `keys`: store, secret (fingerprint), subjects (number of people)."""
     if not contract.sealed:
         return {}
     store = open_store(settings)

@@ -1,7 +1,6 @@
-"""Facts of files as fields of their records: the file's name, or a part of it, and the time of its last change.
+"""Facts of files as fields of records: the name without folder, a part of it, or the mtime.
 
-They are what the log's progress remembers of a file, so that a record which comes back from quarantine, or a batch that
-is made again, has the same ones. The name is without its folder.
+They follow from the log, so replayed records have the same ones.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def fields_of(contract: Contract) -> list[Field]:
 
 
 def texts(contract: Contract, name: str, mtime: int | None) -> dict[str, str | None]:
-    """Return the texts of those fields for a file, by field; `mtime` is in nanoseconds since 1970."""
+    """Return a file's facts by field; `mtime` is in nanoseconds since 1970."""
     return {field.name: _text(field, name, mtime) for field in fields_of(contract)}
 
 

@@ -1,7 +1,4 @@
-"""Landing files: those of a folder of this machine, or the objects of a folder of a bucket; how they are archived.
-
-A bucket has no links, and no times but that of the last PUT: what tells two objects of one name apart is their tag.
-"""
+"""Landing files in a local folder or a bucket, and how they are archived."""
 
 from __future__ import annotations
 
@@ -28,32 +25,31 @@ PARTIAL: Final = (".tmp", ".part", ".partial", ".crdownload")
 SECOND: Final = 10**9
 
 Mark = tuple[str, int, int, *tuple[str, ...]]
-"""What progress remembers of a file: its name, its size, its time of change in nanoseconds; of an object, its tag."""
+"""Identity of a file in the log: name, size, mtime in nanoseconds; and the tag of an object."""
 
 
 def in_range(mtime: int) -> int:
-    """Return a time of change in nanoseconds, or the nearest that 64 bits hold: those of the years 1677 to 2262."""
+    """Return `mtime` in nanoseconds, limited to 64 bits (1677 to 2262)."""
     return max(-(1 << 63), min(mtime, (1 << 63) - 1))
 
 
 def mark_of(noted: Mapping[str, Any]) -> Mark:
-    """Return a mark of what the commit of a batch has."""
+    """Return the mark of a commit's entry."""
     mark = noted["path"], noted["size"], in_range(noted["mtime"])
     return (*mark, noted["tag"]) if noted.get("tag") else mark
 
 
 def mark_as_json(mark: Mark) -> dict[str, Any]:
-    """A mark as the commit of a batch has it."""
+    """Return a mark as a commit's entry."""
     return dict(zip(("path", "size", "mtime", "tag"), mark, strict=False))
 
 
 @dataclass(frozen=True)
 class File:
-    """A file to read. `name` is how sources and progress call it; `mtime` is in nanoseconds.
+    """A file to read; `mtime` is in nanoseconds. If name, size, mtime or `tag` change, it is read again.
 
-    A file counts as read when name, size, mtime and `tag` are those of one that was: a changed one is read again.
-    `seen` is what else was seen of it, and of what it links to: a producer can set an mtime, but no time of change. The
-    tag of an object is the store's, of its content.
+    `seen` are its device, inode and time of status change, and its link target's: a producer can set an mtime, but not
+    these. `tag` is an object's ETag: a bucket has only the time of the last PUT.
     """
 
     name: str
@@ -69,7 +65,6 @@ class File:
         return (*mark, self.tag) if self.tag else mark
 
     def unchanged(self) -> bool:
-        """Whether the file still is what it was when it was listed."""
         if isinstance(self.path, Object):
             return self.path.unchanged()
         try:
@@ -78,12 +73,12 @@ class File:
             return False
         return (now.st_size, in_range(now.st_mtime_ns)) == (self.size, self.mtime) and self.seen in {
             (),
-            _seen(now, target),
+            _identity(now, target),
         }
 
 
 def unchanged(files: Iterable[File]) -> tuple[File, ...]:
-    """Those of `files` that still are what they were when they were listed."""
+    """Return those of `files` that are as they were when listed."""
     files = tuple(files)
     of_bucket = [file.path for file in files if isinstance(file.path, Object)]
     if not of_bucket:
@@ -93,14 +88,14 @@ def unchanged(files: Iterable[File]) -> tuple[File, ...]:
 
 
 def fault_of(file: File, *, folder: Path | Address | None = None) -> str:
-    """Return why `file` cannot be opened as records; "" if it can. With `folder`, no link may lead out of it."""
-    from lake.records.files import format_of, unknown_format  # which need pyarrow, and status does not
+    """Return why `file` cannot be opened, or "". No link may lead out of `folder`."""
+    from lake.records.files import format_of, unknown_format  # need pyarrow, which status does not
 
     path = file.path
     if isinstance(path, Path):
         try:
             outside = isinstance(folder, Path) and not Path(os.path.realpath(path)).is_relative_to(folder.resolve())
-            if path.is_symlink() and outside:  # of a loop, itself
+            if path.is_symlink() and outside:  # realpath of a loop is the loop
                 return "a symbolic link out of the landing folder"
             if not path.is_file():
                 return "not a regular file"
@@ -110,9 +105,9 @@ def fault_of(file: File, *, folder: Path | Address | None = None) -> str:
 
 
 def list_folder(folder: Path, stream: str) -> list[File]:
-    """The landing files of `stream` in a folder of this machine, in no order.
+    """Return the stream's files, unordered.
 
-    Raises Unavailable where the folder exists and cannot be listed, DeclarationError where it is a link.
+    Raises Unavailable if the folder cannot be listed, DeclarationError if it is a link.
     """
     if folder.is_symlink():
         raise DeclarationError(
@@ -121,7 +116,7 @@ def list_folder(folder: Path, stream: str) -> list[File]:
             fix="make it a folder, or set `landing` to the folder with the files",
         )
     try:
-        return list(_files(stream, [entry for entry in os.scandir(folder) if _wanted(entry)]))
+        return list(_landing_files(stream, [entry for entry in os.scandir(folder) if _is_landing_file(entry)]))
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -131,7 +126,7 @@ def list_folder(folder: Path, stream: str) -> list[File]:
 
 
 def folders_in(folder: Path | Address) -> list[str]:
-    """Return the names of the sub-folders of a landing folder that are not hidden, nor empty."""
+    """Return names of sub-folders, neither hidden nor empty."""
     with suppress(OSError):
         if isinstance(folder, Path):
             entries = [entry for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
@@ -142,10 +137,7 @@ def folders_in(folder: Path | Address) -> list[str]:
 
 
 def list_bucket(folder: Address, stream: str) -> list[File]:
-    """The landing files of `stream` in a folder of a bucket, in no order.
-
-    Raises Unavailable, DeclarationError where an object has no tag: neither a change of it nor Spark would be told.
-    """
+    """Return the stream's objects, unordered. Raises Unavailable; DeclarationError if one has no tag."""
     with suppress(FileNotFoundError):
         wanted = [entry for entry in folder.list() if not entry.name.endswith("/") and _is_named(entry.name)]
         for entry in wanted:
@@ -160,32 +152,28 @@ def list_bucket(folder: Address, stream: str) -> list[File]:
 
 
 def of_object(name: str, one: Object) -> File:
-    """An object as a file called `name`."""
+    """Return an object as a file."""
     return File(name, one, one.size, in_range(one.time * SECOND), tag=one.tag)
 
 
 def printable(name: str) -> str:
-    """`name` with bytes that are not UTF-8, and control characters, spelled out."""
+    """Return `name` with control characters and invalid UTF-8 escaped."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def archived_name(mark: Mark) -> str:
-    """The name of the file with this mark in an archive where a bucket is on either side.
-
-    A copy has a time of its own, and may have another tag: that it is of this mark, only its name tells.
-    """
+    """Return the archive's name of a file from or to a bucket. A copy's time and tag do not identify it."""
     name, size, mtime, *tag = mark
     last = Path(name).name
-    plain = last if "\\" not in last else "".join(Path(last).suffixes[-2:])  # a spelling, not the name
+    plain = last if "\\" not in last else "".join(Path(last).suffixes[-2:])  # escaped, hence not the name
     return f"{mtime}-{hashlib.sha256(json.dumps([name, size, mtime, *tag]).encode()).hexdigest()[:16]}-{plain}"
 
 
 def move(file: File, folder: Path | Address) -> None:
-    """Moves a file to a folder of an archive, where it may be already, if an earlier move was cut short.
+    """Move a file to an archive folder, completing an earlier move.
 
-    To or from a bucket it is copied, then deleted; what has come in its place since it was listed stays there. Several
-    hosts may do so at once.
+    To or from a bucket it is copied, then deleted unless it was replaced. Several hosts may do so concurrently.
     """
     if isinstance(folder, Path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -194,16 +182,16 @@ def move(file: File, folder: Path | Address) -> None:
             move_file(file.path, folder / f"{file.mtime}-{target.name}" if target.exists() else target)
             return
     copy = folder / archived_name(file.mark)
-    with suppress(FileNotFoundError):  # gone, or another, since it was listed
+    with suppress(FileNotFoundError):  # deleted or replaced since it was listed
         _copy(file, copy)
         if file.unchanged():
             _delete(file.path)
         elif _exists(file.path):
-            _delete(copy)  # which may be of what has come since
+            _delete(copy)  # it may be of the replacement
 
 
 def move_file(path: Path, target: Path) -> None:
-    """Move a file to `target`, which may be on another disk: there it is written before this one goes."""
+    """Move a file. On another disk, `target` is written before `path` is deleted."""
     if path.stat().st_dev == target.parent.stat().st_dev:
         path.rename(target)
         return
@@ -239,7 +227,7 @@ def _delete(what: Path | Object | Address) -> None:
         (what.address if isinstance(what, Object) else what).delete()
 
 
-def _wanted(entry: os.DirEntry[str]) -> bool:
+def _is_landing_file(entry: os.DirEntry[str]) -> bool:
     return _is_named(entry.name) and not entry.is_dir(follow_symlinks=False)
 
 
@@ -247,14 +235,14 @@ def _is_named(name: str) -> bool:
     return not name.startswith((".", "_")) and not name.lower().endswith(PARTIAL)
 
 
-def _files(stream: str, entries: Sequence[os.DirEntry[str]]) -> Iterator[File]:
+def _landing_files(stream: str, entries: Sequence[os.DirEntry[str]]) -> Iterator[File]:
     for entry in entries:
         try:
             status, target = entry.stat(follow_symlinks=False), _target(entry)
         except FileNotFoundError:
             continue
         name = f"{stream}/{printable(entry.name)}"
-        yield File(name, Path(entry.path), status.st_size, in_range(status.st_mtime_ns), _seen(status, target))
+        yield File(name, Path(entry.path), status.st_size, in_range(status.st_mtime_ns), _identity(status, target))
 
 
 def _target(file: Path | os.DirEntry[str]) -> os.stat_result | None:
@@ -265,7 +253,7 @@ def _target(file: Path | os.DirEntry[str]) -> os.stat_result | None:
     return None
 
 
-def _seen(*statuses: os.stat_result | None) -> tuple[int, ...]:
+def _identity(*statuses: os.stat_result | None) -> tuple[int, ...]:
     return tuple(
         number for status in statuses if status for number in (status.st_dev, status.st_ino, status.st_ctime_ns)
     )

@@ -1,4 +1,4 @@
-"""What a log holds, and the proof that it is consistent."""
+"""Report on a log, and the check that it is consistent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lake.store.view import view
 from lake.store.voids import Void, kept_sql
 from lake.store.warehouse import Warehouse
 
-# What is counted distinct is kept in memory whole, what is sorted is not.
+# DuckDB keeps distinct values in memory; a sort spills to the disk.
 HOLES: Final = """
     SELECT _bucket AS bucket, count(*) AS events, count(*) FILTER (_offset IS DISTINCT FROM before) AS offsets,
         min(_offset) AS first, max(_offset) AS last
@@ -37,11 +37,11 @@ BATCHES: Final = """
         max(_time)::TIMESTAMPTZ AS latest, min(_watermark)::TIMESTAMPTZ AS watermark,
         count(DISTINCT coalesce(_watermark::VARCHAR, '')) AS watermarks
     FROM t GROUP BY _batch ORDER BY _batch"""
-TWICE: Final = """
+REPEATED_IDS: Final = """
     SELECT _bucket AS bucket, _id AS id, count(*) AS times FROM t WHERE {kept} AND hash(_id) % {parts} = {part}
     GROUP BY _bucket, _id HAVING times > 1 ORDER BY _bucket, _id LIMIT 20"""
 IDS_AT_ONCE = 2_000_000
-"""Of so many events the ids are in memory at once: about 128 MB."""
+"""Events whose ids are in memory at once: about 128 MB."""
 DISORDER: Final = """
     SELECT _bucket AS bucket, _offset AS "offset" FROM (
         SELECT _bucket, _offset, (_batch, _arrival) < lag((_batch, _arrival)) OVER (
@@ -51,9 +51,9 @@ DISORDER: Final = """
 PRODUCERS: Final = """
     SELECT _batch AS batch, {producer} AS producer, max(_time)::TIMESTAMPTZ AS latest
     FROM t {events} AND _batch BETWEEN $1 AND $2 AND {producer} IS NOT NULL GROUP BY ALL"""
-AT_ONCE: Final = 20
-"""Of how many batches the producers are in memory at once: a batch may have many."""
-TOGETHER: Final = """
+BATCHES_AT_ONCE: Final = 20
+"""Batches whose producers are in memory at once: a batch may have many."""
+ARRIVALS: Final = """
     SELECT _batch AS batch, count(*) AS events, count(*) FILTER (_arrival <> coalesce(before, -1)) AS arrivals
     FROM (SELECT _batch, _arrival, lag(_arrival) OVER (PARTITION BY _batch ORDER BY _arrival) AS before FROM t)
     GROUP BY _batch HAVING arrivals <> events ORDER BY _batch LIMIT 20"""
@@ -61,11 +61,7 @@ TOGETHER: Final = """
 
 @dataclass(frozen=True)
 class LogReport:
-    """A log at a glance: its batches (newest first), where it stands, what was voided.
-
-    `producers` are those that it waits for, the one that has told the least first. `archived` are the batches that lie
-    elsewhere.
-    """
+    """Content of a log. `batches` are newest first; `producers` (producer, latest, heard) furthest behind first."""
 
     stream: str
     batches: list[LogHead]
@@ -79,7 +75,7 @@ class LogReport:
 
 
 def read_from(batch: LogHead) -> str:
-    """The files of a batch, or what it has of a source."""
+    """Return the files of a batch, or its delivery."""
     if delivery := batch.delivery:
         read = f"{delivery.source}, delivery {delivery.number}: {describe(delivery.progress)}"
         return read.removesuffix(": ")
@@ -89,7 +85,7 @@ def read_from(batch: LogHead) -> str:
 
 @view()
 def report(settings: Settings, stream: str) -> LogReport:
-    """What the log of `stream` holds. Raises DeclarationError for an unknown stream."""
+    """Return the log's report. Raises DeclarationError for an unknown stream."""
     contract, stored_log = load_contract(settings, stream), Log(settings, stream)
     heads = stored_log.heads()
     standing = Horizon.of(heads[0], contract).producers if heads and contract.horizon else {}
@@ -102,10 +98,7 @@ def report(settings: Settings, stream: str) -> LogReport:
 
 @dataclass(frozen=True)
 class LogCheck:
-    """What a check of a log found: `faults`, and of which batches the content was `proved`; of the others none can be.
-
-    `since` is the batch that a digest was of.
-    """
+    """Faults of a log. Fingerprints prove `proved` of its `batches`; `since` is the digest's batch."""
 
     faults: list[str]
     proved: int
@@ -114,21 +107,18 @@ class LogCheck:
 
 
 def check(settings: Settings, stream: str) -> list[str]:
-    """The faults in the log of `stream`; [] where there are none. See `checked`."""
+    """Return the faults of `check_log`."""
     return check_log(settings, stream).faults
 
 
 def check_log(settings: Settings, stream: str, *, since: str = "") -> LogCheck:
-    """Whether the log of `stream` is consistent.
+    """Check a log. Raises Unavailable if a store does not answer.
 
-    Batches are numbered without gaps; offsets in each bucket run from 0 without gaps, in the order of the batches and
-    of arrival; of a batch all events have an arrival of their own, or none has; ids are unique but for what was voided;
-    nothing remembers more batches than there are; each batch's `_watermark` is the greatest event time before it, or
-    the horizon that its producers had left; for each batch read = accepted + duplicates + quarantined + control, with
-    as many rows in the log, in quarantine and among the re-deliveries as it says; its rows are those that were written,
-    by their fingerprints; and, with the digest that `head_of` gave once, the log goes on from what it was `since` then.
-
-    Raises Unavailable where a store does not answer.
+    Batches are numbered without gaps. So are the offsets of each bucket, in the order of batches and arrival. Either
+    all events of a batch have an arrival of their own, or none has. Ids are unique, except for voided events. No table
+    has read a batch that is lost. Each `_watermark` is the greatest earlier event time, or the horizon. The rows in the
+    log, in quarantine and of re-deliveries match the counts of each batch: read = accepted + duplicates + quarantined +
+    control. Rows match their fingerprints, and the log continues that of the digest `since`.
     """
     log_report = report(settings, stream)
     path, heads = Log(settings, stream).path, log_report.batches[::-1]
@@ -145,7 +135,7 @@ def check_log(settings: Settings, stream: str, *, since: str = "") -> LogCheck:
 
 
 def head_of(settings: Settings, stream: str) -> str:
-    """`stream@batch:digest`, to be kept elsewhere. Raises StorageError before the first batch."""
+    """Return `stream@batch:digest`. Raises StorageError before the first batch."""
     load_contract(settings, stream)
     head = Log(settings, stream).head()
     if not head.content:
@@ -158,7 +148,6 @@ def head_of(settings: Settings, stream: str) -> str:
 
 
 def _since(heads: Sequence[LogHead], since: str) -> tuple[int | None, list[str]]:
-    """The batch of `heads` that a digest is of, as `head_of` gives it or alone; else what is wrong with them."""
     wanted = since.rpartition(":")[2].strip()
     for head in heads:
         if head.content.get("digest") == wanted:
@@ -183,19 +172,18 @@ def _numbers(settings: Settings, log_report: LogReport) -> list[str]:
     faults += _watermarks(settings, log_report.batches[::-1], batches, events)
     faults += [
         f"id {row['id']} occurs {row['times']} times in bucket {row['bucket']}"
-        for row in _twice(path, buckets, kept_sql(log_report.voids))
+        for row in _repeated_ids(path, buckets, kept_sql(log_report.voids))
     ]
     back = duckdb_tables.rows(path, DISORDER)
     faults += [f"bucket {row['bucket']}: offset {row['offset']} came before its predecessor" for row in back]
     faults += [
         f"batch {row['batch']}: {row['events']} events, {row['arrivals']} arrivals"
-        for row in duckdb_tables.rows(path, TOGETHER)
+        for row in duckdb_tables.rows(path, ARRIVALS)
     ]
-    return [*faults, *_rows_beside(settings, log_report.stream, log_report.batches[::-1])]
+    return [*faults, *_side_tables(settings, log_report.stream, log_report.batches[::-1])]
 
 
-def _rows_beside(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterator[str]:
-    """Yield how the quarantine and the re-deliveries differ from the counts of the batches, oldest first."""
+def _side_tables(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterator[str]:
     upto = heads[-1].batch if heads else 0
     refused, again = (rejected_and_duplicates.counts(at, upto=upto) for at in Warehouse(settings).beside(stream))
     for head in heads:
@@ -207,15 +195,14 @@ def _rows_beside(settings: Settings, stream: str, heads: Sequence[LogHead]) -> I
             yield f"batch {head.batch}: {counted} duplicates, {stored} among the re-deliveries"
 
 
-def _twice(path: Address, buckets: list[dict[str, Any]], kept: str) -> Iterator[dict[str, Any]]:
-    """Ids that several events of a bucket have; those of a large log bucket by bucket, and part by part."""
+def _repeated_ids(path: Address, buckets: list[dict[str, Any]], kept: str) -> Iterator[dict[str, Any]]:
     if sum(row["events"] for row in buckets) <= IDS_AT_ONCE:
-        yield from duckdb_tables.rows(path, TWICE.format(kept=kept, parts=1, part=0))
+        yield from duckdb_tables.rows(path, REPEATED_IDS.format(kept=kept, parts=1, part=0))
         return
     for row in buckets:
         parts, scan = 1 + row["events"] // IDS_AT_ONCE, Scan(path, bounds={"_bucket": (row["bucket"],) * 2})
         for part in range(parts):
-            yield from scan.select(TWICE.format(kept=kept, parts=parts, part=part))
+            yield from scan.select(REPEATED_IDS.format(kept=kept, parts=parts, part=part))
 
 
 def _offsets(head: LogHead | None, buckets: list[dict[str, Any]]) -> Iterator[str]:
@@ -248,7 +235,6 @@ def _batches(heads: list[LogHead], rows: Mapping[int, dict[str, Any]]) -> Iterat
 def _watermarks(
     settings: Settings, heads: Sequence[LogHead], rows: Mapping[int, dict[str, Any]], events: str
 ) -> Iterator[str]:
-    """What is wrong with the watermarks of the batches, oldest first: that of the rows, and that of the head."""
     has_producers = any(head.horizon for head in heads)
     contracts = Log(settings, heads[-1].stream).contracts(heads[-1]) if has_producers else ()
     reached = watermark = None
@@ -274,7 +260,6 @@ def _watermarks(
 def _horizon(
     was: Horizon, head: LogHead, contract: Contract, times: Mapping[str, datetime], latest: datetime | None
 ) -> Horizon:
-    """Where the producers stand after the batch of `head`, by its rows and by what was told beside them."""
     mark, declared = mark_of(head.files[0]), contract.horizon
     if closing := Closing.of(mark):
         return was.without(was.idle(closing.at, declared.idle) if declared and declared.idle else ())
@@ -286,9 +271,8 @@ def _horizon(
 def _with_producers(
     settings: Settings, heads: Sequence[LogHead], contracts: tuple[Contract, ...], events: str
 ) -> Iterator[tuple[LogHead, Mapping[str, datetime]]]:
-    """Each head with the greatest times of the producers that its batch has events of."""
-    for first in range(0, len(heads), AT_ONCE):
-        part = heads[first : first + AT_ONCE]
+    for first in range(0, len(heads), BATCHES_AT_ONCE):
+        part = heads[first : first + BATCHES_AT_ONCE]
         path = Log(settings, part[0].stream).path
         times: dict[int, dict[str, datetime]] = {head.batch: {} for head in part}
         for name in {head.horizon["producer"] for head in part if head.horizon}:

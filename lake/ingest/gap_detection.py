@@ -1,7 +1,7 @@
-"""What should have come and has not: numbers that producers gave and skipped, spans of time without an event.
+"""Detection of missing events: skipped numbers of producers, and spans of time without an event.
 
-Only what lies between two events is known to be missing, or up to the horizon of the producers. An event that was
-voided has come. So has a punctuation, which is no event: the log's commit of its batch records its number.
+A gap is known only between two events, or up to the producers' horizon. Voided events are not missing, nor are
+punctuations: the commit of their batch records their numbers.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 FOLDER: Final = "times"
 MICROSECOND: Final = timedelta(microseconds=1)
 Run = tuple[int, int]
-"""The first and the last of spans that follow each other, by their numbers: 0 begins with 1970."""
+"""Numbers of the first and last of consecutive spans; span 0 begins with 1970."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 RUNS: Final = "numbers"
-"""The member of a log's commit with the runs of numbers, [producer, first, last], that have a punctuation's."""
+"""Key in a log's commit of the runs of numbers, [producer, first, last], that include a punctuation."""
 GAPS: Final = """
     SELECT producer, before + 1 AS first, first - 1 AS last
     FROM (SELECT *, max(last) OVER (PARTITION BY producer ORDER BY first
@@ -50,7 +50,7 @@ GAPS: Final = """
 
 @dataclass(frozen=True)
 class NumberGap:
-    """The numbers `first` to `last` of a producer, its whole stream where it names none, that are not in the log."""
+    """Missing numbers `first` to `last` of a producer, or of the stream."""
 
     producer: str | None
     first: int
@@ -63,7 +63,7 @@ class NumberGap:
 
 @dataclass(frozen=True)
 class TimeGap:
-    """A time without an event: from `begin` on, before `end`."""
+    """Time without an event, from `begin` to before `end`."""
 
     begin: datetime
     end: datetime
@@ -71,7 +71,7 @@ class TimeGap:
 
 @dataclass(frozen=True)
 class Gaps:
-    """All that is missing in a log, by producer and number, and by time."""
+    """All gaps of a log."""
 
     stream: str
     numbers: tuple[NumberGap, ...] = ()
@@ -79,9 +79,7 @@ class Gaps:
 
     @property
     def summary(self) -> str:
-        """`12 numbers of 2 producers, 1 span of time without an event: 2024-04-02 00:00:00Z to 2024-04-03 00:00:00Z`;
-        "" where nothing is missing.
-        """
+        """`12 numbers of 2 producers, 1 span of time without an event: BEGIN to END`, or ""."""
         count, producers = sum(gap.count for gap in self.numbers), len({gap.producer for gap in self.numbers})
         of = "" if all(gap.producer is None for gap in self.numbers) else f" of {counted(producers, 'producer')}"
         parts = [f"{counted(count, 'number')}{of}"] if count else []
@@ -94,7 +92,7 @@ class Gaps:
 
 
 def find_gaps(settings: Settings, contract: Contract) -> Gaps:
-    """What of the stream is missing by the `complete` of its contract; nothing where it says nothing. No JVM."""
+    """Return the gaps by the `complete` of the contract. Needs no JVM."""
     return Gaps(contract.name, tuple(_numbers(settings, contract)), tuple(_spans(settings, contract)))
 
 
@@ -110,7 +108,7 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[NumberGap]:
     query = GAPS.format(producer=of, number=f"TRY_CAST({field_text_sql(contracts, number, columns)} AS HUGEINT)")
     punctuates = contract.horizon is not None and contract.horizon.punctuation
     runs = [run for head in log.backwards() for run in head.position.data.get(RUNS, ())] if punctuates else []
-    if not any(head.offsets.values()):  # then the log has no files to query
+    if not any(head.offsets.values()):  # the log has no files to query
         yield from _between(runs)
         return
     producers, first, last = zip(*runs, strict=True) if runs else ((), (), ())
@@ -128,10 +126,9 @@ def _between(runs: Iterable[tuple[str | None, int, int]]) -> Iterator[NumberGap]
 
 
 def punctuated_runs(records: DataFrame, complete: Completeness, punctuation: str) -> list[list[Any]]:
-    """Return the runs of numbers of a batch that have a punctuation's: [producer, first, last], in order.
+    """Return the runs of numbers with a punctuation: [producer, first, last], in order.
 
-    `records` are its events and punctuations, which the SQL condition `punctuation` tells apart. A run without
-    a punctuation is in the log.
+    `records` are events and punctuations, which `punctuation` (SQL) selects. Other runs are in the log.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -153,11 +150,11 @@ def punctuated_runs(records: DataFrame, complete: Completeness, punctuation: str
 
 
 def field_text_sql(contracts: tuple[Contract, ...], name: str, physical: set[str]) -> str:
-    """Return SQL of a field's text, in the columns that are `physical` or in `_extra`."""
+    """Return SQL of a field's text, from `physical` columns or `_extra`."""
     texts = []
     for found in origins.origins(contracts)[name]:
-        there = [_text(origin) for origin in found if not origin.column or origin.column in physical]
-        texts.append(f"coalesce({', '.join([*there, 'NULL'])})")
+        texts_of_one = [_text(origin) for origin in found if not origin.column or origin.column in physical]
+        texts.append(f"coalesce({', '.join([*texts_of_one, 'NULL'])})")
     cases = " ".join(f"WHEN {version} THEN {text}" for version, text in enumerate(texts, 1))
     return f"CASE _version {cases} END" if len({*texts}) > 1 else texts[0]
 
@@ -176,7 +173,7 @@ def _spans(settings: Settings, contract: Contract) -> Iterator[TimeGap]:
     log = Log(settings, contract.name)
     head = log.head()
     runs = event_runs(log, head, every)
-    if runs and contract.horizon and head.watermark:  # nothing before it comes any more
+    if runs and contract.horizon and head.watermark:  # earlier events are not expected
         closed = max(runs[-1][1], (head.watermark - EPOCH) // every)
         runs = join_runs([*runs, (closed, closed)])
     for first, last in gaps_between(runs):
@@ -184,7 +181,11 @@ def _spans(settings: Settings, contract: Contract) -> Iterator[TimeGap]:
 
 
 def event_runs(log: Log, head: LogHead, every: timedelta) -> list[Run]:
-    """The spans of length `every` in which the log has events up to `head`: runs in order, apart from each other."""
+    """Return the spans of length `every` with events up to `head`, as runs in order.
+
+    Caches them in `.lake/times` with the digest of the batch's commit; reads newer batches only. Voids and compaction
+    change no log's spans.
+    """
     file = _cache_file(log, every)
     before, since = _cached(log, head, file)
     if since == head.batch:
@@ -196,7 +197,7 @@ def event_runs(log: Log, head: LogHead, every: timedelta) -> list[Run]:
 
 
 def join_runs(parts: Iterable[Run]) -> list[Run]:
-    """Runs in order, and apart from each other, of the same spans."""
+    """Return runs in order, joined if adjacent."""
     result: list[Run] = []
     for first, last in sorted(parts):
         if result and first <= result[-1][1] + 1:
@@ -207,12 +208,11 @@ def join_runs(parts: Iterable[Run]) -> list[Run]:
 
 
 def gaps_between(runs: Iterable[Run]) -> list[Run]:
-    """The spans between `runs`, as runs."""
+    """Return the runs between `runs`."""
     return [(before + 1, after - 1) for (_, before), (after, _) in pairwise(runs)]
 
 
 def _spans_with_events(log: Log, after: int, upto: int, every: timedelta) -> list[int]:
-    """The spans in which the batches after < number <= upto have events; files that have none of them are not read."""
     length = every // MICROSECOND
     begin = f"epoch_us(_time) - (epoch_us(_time) % {length} + {length}) % {length}"  # % has the sign of the time
     newer = f"_time IS NOT NULL AND _batch BETWEEN {after + 1} AND {upto}"
@@ -226,7 +226,6 @@ def _spans_with_events(log: Log, after: int, upto: int, every: timedelta) -> lis
 
 
 def _cache_file(log: Log, every: timedelta) -> Address | None:
-    """Where it is kept; None where this user may not write there."""
     try:
         folder = file_modes.scratch(log.settings, FOLDER)
     except OSError:
@@ -235,7 +234,6 @@ def _cache_file(log: Log, every: timedelta) -> Address | None:
 
 
 def _cached(log: Log, head: LogHead, file: Address | None) -> tuple[list[Run], int]:
-    """The runs up to a batch that `file` has of this log, and the batch; none, and 0, where it has none."""
     try:
         content = json.loads(file.read()) if file else {}
         known = [(int(first), int(last)) for first, last in content["runs"]]
@@ -249,6 +247,6 @@ def _cached(log: Log, head: LogHead, file: Address | None) -> tuple[list[Run], i
 
 
 def _cache(file: Address, content: dict[str, object]) -> None:
-    with suppress(OSError):  # of another user, or on a full disk
+    with suppress(OSError):  # owned by another user, or a full disk
         file.delete()
         file.put_if_absent(json.dumps(content).encode())

@@ -1,10 +1,8 @@
-"""The horizon of a log whose contract names producers: up to when nothing is expected any more.
+"""The horizon of a log whose contract names producers: no event before it is expected.
 
-It is the running maximum, batch by batch, of the least that an open producer has told, which is the greatest time of
-its records. A producer is open from the batch with its first record on; it is closed by an event in the log, and opened
-anew by its next record. So the horizon never goes back: who is behind it on coming is late.
-
-Pure: what it is after a batch follows from what it was, from the batch, and from when the log says that it arrived.
+It is the maximum over batches of the least time of an open producer, the greatest of its records. A producer's record
+opens it; an event in the log closes it. The horizon never goes back: events before it are late. It is a pure function
+of batches and their arrival.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Producer:
-    """An open producer: the greatest time that it told, and when the newest batch with a record of it was made."""
+    """An open producer: the greatest time of its records, and the newest arrival of one."""
 
     latest: datetime
     heard: datetime
@@ -31,11 +29,10 @@ class Producer:
 
 @dataclass(frozen=True)
 class Horizon:
-    """Where a log stands by its producers: nothing before `at` is expected any more, None while all is.
+    """Horizon of a log: nothing before `at` is expected.
 
-    `latest` is the greatest time that any record told, `producer` the field that names producers. `punctuation` and
-    `closed` are what records of the newest batch that are no events told, and whom it closed. It `is_ended` while
-    producers have been closed and none is open: then nothing is expected.
+    `latest` is the greatest time of all records, `producer` a field. `punctuation` and `closed` are of the newest
+    batch. It `is_ended` if all producers are closed.
     """
 
     producer: str
@@ -48,7 +45,7 @@ class Horizon:
 
     @classmethod
     def of(cls, head: LogHead, contract: Contract) -> Horizon:
-        """That of a log; with no producers yet where its batches so far were written without, or by another field."""
+        """Return a log's horizon; without producers if another field named them."""
         assert contract.horizon is not None
         recorded, names = head.horizon, contract.field(contract.horizon.producer).names
         same = recorded.get("producer") in names
@@ -65,7 +62,7 @@ class Horizon:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """What the log's commit says of it; instants of producers are microseconds since 1970."""
+        """The commit's entry; producers' times are microseconds since 1970."""
         data: dict[str, Any] = {
             "producer": self.producer,
             "latest": self.latest.astimezone(UTC).isoformat() if self.latest else None,
@@ -78,9 +75,9 @@ class Horizon:
     def after(
         self, times: Mapping[str, datetime], punctuated: Mapping[str, datetime], latest: datetime | None, at: datetime
     ) -> Horizon:
-        """The horizon after a batch of `at`: by producer, the greatest times of events and of its punctuation.
+        """Return the horizon after a batch that arrived `at`.
 
-        `latest` is the greatest of all times in the batch, whosever.
+        `times` and `punctuated` are by producer; `latest` is the greatest time of any record.
         """
         producers = dict(self.producers)
         for name, time in [*times.items(), *punctuated.items()]:
@@ -96,7 +93,7 @@ class Horizon:
         )
 
     def without(self, names: Iterable[str]) -> Horizon:
-        """The horizon after a batch that closes the producers `names`. Where none is left, all that came is final."""
+        """Return the horizon after `names` are closed. If none is left open, all events are final."""
         closed = tuple(sorted({*names} & self.producers.keys()))
         left = {name: one for name, one in self.producers.items() if name not in closed}
         reached = _least(left) if left or not closed else self.latest
@@ -106,12 +103,10 @@ class Horizon:
         )
 
     def idle(self, at: datetime, silence: timedelta) -> tuple[str, ...]:
-        """The producers of whom nothing came in the `silence` before `at`."""
         return tuple(sorted(name for name, one in self.producers.items() if at - one.heard >= silence))
 
     @property
     def slowest(self) -> str | None:
-        """The open producer that is furthest behind; None where there is none."""
         return min(self.producers, key=lambda name: (self.producers[name].latest, name), default=None)
 
 

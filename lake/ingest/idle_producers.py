@@ -1,4 +1,4 @@
-"""Producers of whom nothing came for too long: that they are waited for no longer is a batch of its own in the log."""
+"""Closing of idle producers, by a batch after which the horizon no longer waits for them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ SHOWN: Final = 3
 
 @dataclass(frozen=True)
 class IdleProducers:
-    """The producers of `contract` that were silent when ingestion began, at `began`: then `landed` were all its files.
+    """Producers that were idle when ingestion `began`, with the files `landed` by then.
 
-    Who was silent for as long as the contract says is closed once everything that had come by then is in the log. So a
-    backlog closes nobody, nor does a source that does not answer.
+    They are closed only when everything of that time is in the log: not by a backlog, nor by a source that does not
+    answer.
     """
 
     settings: Settings
@@ -47,17 +47,12 @@ class IdleProducers:
 
     @property
     def subjects(self) -> set[str]:
-        """The stream and its sources: none is closed where one of them failed."""
         return {self.stream, *(source.name for source in self.sources)}
 
     def close(
         self, spark: Callable[[], SparkSession], *, drained: bool, now: datetime | None
     ) -> dict[str, BatchCounts]:
-        """Closes who was silent, in one batch; nothing where nobody was, or something has not been taken in yet.
-
-        `drained`: whether sources were read up to what they had. Raises as `append` does, and as a source that is
-        asked.
-        """
+        """Close the producers in one batch unless records wait. `drained`: sources were read to their end."""
         log = Log(self.settings, self.stream)
         if not self._idle(log.head()) or self.landed - landing.ingested_marks(log):
             return {}
@@ -79,7 +74,6 @@ class IdleProducers:
         return Horizon.of(head, self.contract).idle(self.began, declared.idle) if declared and declared.idle else ()
 
     def _is_read(self, source: DeclaredSource) -> bool:
-        """Whether nothing waits there, or only what came after ingestion began."""
         at = source_position(self.settings, source.name, source.streams)
         with closing(source.open()) as reader:
             lag = reader.lag(at.progress)
@@ -90,12 +84,12 @@ class IdleProducers:
 def find_idle_producers(
     settings: Settings, contracts: Iterable[Contract], sources: Mapping[str, DeclaredSource], now: datetime | None
 ) -> list[IdleProducers]:
-    """Of the streams whose contract closes silent producers, as ingestion begins; of a folder that can be read."""
+    """Return the idle producers of each contract whose landing folder can be listed."""
     began, silent = now or datetime.now(UTC), []
     for contract in contracts:
         if contract.horizon is not None and contract.horizon.idle:
             feeding = tuple(source for source in sources.values() if contract.name in source.streams)
-            with suppress(LakeError):  # which is told when its files are to be taken
+            with suppress(LakeError):  # reported when its files are ingested
                 listed = frozenset(file.mark for file in landing.list_files(settings, contract.name))
                 silent.append(IdleProducers(settings, contract, feeding, began, listed))
     return silent

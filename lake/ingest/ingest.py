@@ -1,4 +1,4 @@
-"""Ingestion of landing files and sources into the logs, batch by batch until nothing is new."""
+"""Ingestion of landing files and sources, batch by batch until nothing is new."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _SparkNeeded(Exception):
 
 
 class _NoSession(Unavailable):
-    """The failure to start Spark, for the reason `why`. It is the fault of no stream."""
+    """Spark cannot be started; no stream is at fault."""
 
     def __init__(self, why: LakeError) -> None:
         super().__init__(why.what)
@@ -55,8 +55,6 @@ class _NoSession(Unavailable):
 
 @dataclass
 class _Outcome:
-    """Results of an `Ingestion` so far, by stream or source."""
-
     counts: dict[str, BatchCounts] = field(default_factory=dict)
     unchanged: list[str] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)
@@ -70,13 +68,10 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class Ingestion:
-    """Ingestion of all that landing folders and sources have when it begins; what comes meanwhile is left.
+    """Ingestion of what landing folders and sources have now, up to `batches` of each. Then idle producers are closed.
 
-    Ingests up to `batches` of each stream, and deliveries of each source. Then closes idle producers. A stream or
-    source that fails does not stop the others.
-
-    `on_failure` is called when a stream or source fails; without it, the errors are raised at the end. `on_more` is
-    called for a source that has more than `batches`, `on_end` with a stream and the seconds that it took.
+    A failure does not stop other streams and sources. `on_failure` reports it; by default it is raised at the end.
+    `on_more` is called for a source that has more, `on_end` with a stream and its seconds.
     """
 
     settings: Settings
@@ -89,10 +84,9 @@ class Ingestion:
     on_end: Callable[[str, float], None] = lambda *_: None
 
     def run(self, names: Iterable[str] | None = None) -> dict[str, BatchCounts]:
-        """Ingest the streams and sources `names` (default: all). Return each stream's sums over its batches.
+        """Ingest `names` (default: all), starting Spark only if needed. Return each stream's sums.
 
-        Spark is started only if there are files or deliveries. Raises DeclarationError for an unknown name, and what
-        `spark` raises.
+        Raises DeclarationError for an unknown name, and errors of `spark`.
         """
         declared, faults = sound_sources(self.settings, self.contracts)
         named = None if names is None else list(names)
@@ -154,7 +148,6 @@ class Ingestion:
             return ingestion.drain(self.batches, self.on_more)
 
     def _landing_tasks(self, chosen: Sequence[Contract]) -> list[tuple[str, Callable[[], dict[str, BatchCounts]]]]:
-        """Return a task for each stream that ingests its landing files. Start Spark if there are any."""
         settings = self.settings
         with view():
             delta.prefetch(
@@ -190,7 +183,7 @@ def ingest(  # noqa: PLR0913  what to ingest, and the two that tests fix
     on_failure: Callable[[str, LakeError], None] | None = None,
     now: datetime | None = None,
 ) -> dict[str, BatchCounts]:
-    """Ingest all that is new of the streams and sources `names`; see `Ingestion`."""
+    """Run an `Ingestion` of `names`."""
     return Ingestion(settings, spark, contracts, on_failure=on_failure, now=now).run(names)
 
 
@@ -201,10 +194,7 @@ def ingest_named(
     *,
     on_failure: Callable[[str, LakeError], None],
 ) -> dict[str, BatchCounts]:
-    """Ingest streams with valid contracts, as `ingest` does; call `on_failure` for those with faulty ones.
-
-    Raises DeclarationError if a name is unknown or its contract faulty.
-    """
+    """Ingest streams with valid contracts. Raises DeclarationError for an unknown or faulty name."""
     contracts, faults = sound_contracts(settings)
     declared = {*source_names(settings)}
     for name in names:
@@ -223,11 +213,10 @@ def restart_sources(
     again: Sequence[str],
     on_progress: Callable[[str], None],
 ) -> None:
-    """Prepare sources for their next delivery.
+    """With `give_up`, let sources continue after a gap or the lost half of a delivery.
 
-    With `give_up`, each source `names` continues after a gap, or without the lost half of a delivery. With `again`,
-    the single source `names` copies the tables behind these streams anew. Raises DeclarationError if a name is
-    unknown or its contract faulty, and with `give_up` if it is a stream or nothing is lost.
+    With `again`, one source copies the tables behind these streams anew. Raises DeclarationError for a name that is
+    unknown or faulty, or if nothing is lost.
     """
     contracts, _ = sound_contracts(settings)
     declared = {*source_names(settings)}
@@ -253,14 +242,13 @@ def _unexpected(error: Exception) -> LakeError:
 
 
 def landing_backlog(settings: Settings, stream: str) -> tuple[int, int]:
-    """Return the number of landing files of `stream` that are not in its log, and their bytes."""
+    """Return number and bytes of landing files that are not in the log."""
     landed = landing.ingested_marks(Log(settings, stream))
     waiting = [file.size for file in landing.list_files(settings, stream) if file.mark not in landed]
     return len(waiting), sum(waiting)
 
 
 def _has_new_files(settings: Settings, stream: str) -> bool:
-    """Return whether landing files are new. A fault of the folder is reported when the stream is ingested."""
     with suppress(Exception):
         return landing_backlog(settings, stream)[0] > 0
     return False
@@ -283,7 +271,6 @@ def _ingest_files(
     batches: int | None,
     now: datetime | None,
 ) -> dict[str, BatchCounts]:
-    """Ingest the files that the landing folder has now, in batches. Return the sums of their counts."""
     stream, log = contract.name, Log(settings, contract.name)
     delta.prefetch([log.path, *(book.location(settings).path for book in (landing.LANDED, CUTS))])
     listed = {file.mark: file.size for file in landing.list_files(settings, stream)}

@@ -1,4 +1,4 @@
-"""Whether the logs that tables are made of are whole: nothing wrong is copied from a damaged one."""
+"""Integrity check of logs, so that damage is not copied into tables."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from lake.store.scan import Span
 
 
 def faults(project: Project, declarations: Iterable[Declaration]) -> dict[str, LakeError | None]:
-    """What is damaged of each log that the declared tables are made of, see `fault_of_inputs`; each is read once."""
+    """Return each log's fault, None if it is sound. Each is read once."""
     return dict(_faults(project, _streams(project, declarations)))
 
 
 def fault_of_inputs(project: Project, streams: Iterable[str]) -> LakeError | None:
-    """What is damaged of the logs of `streams`, or of the key store that opens them; None where all is whole."""
+    """Return the first fault of the logs of `streams` or their key stores."""
     return next((fault for _, fault in _faults(project, streams) if fault), None)
 
 
 def check_integrity(project: Project, declarations: Iterable[Declaration]) -> set[str]:
-    """The logs that tables are to be made of. Raises LakeError where one is damaged: nothing wrong is copied."""
+    """Return the logs of the declared tables. Raises LakeError if one is damaged."""
     streams = _streams(project, declarations)
     if fault := fault_of_inputs(project, streams):
         raise fault
@@ -37,10 +37,7 @@ def check_integrity(project: Project, declarations: Iterable[Declaration]) -> se
 
 
 def check_integrity_at(project: Project, times: Mapping[str, Span | None], *, known: Span | None = None) -> None:
-    """Raises LakeError where a log of {stream: times} is damaged, by the batches that have, or had, events at these.
-
-    None is for all times. At the times that are `known`, logs have been looked at.
-    """
+    """Raise LakeError if a log is damaged at these times (None: all), unless these are within `known`."""
     read = cache(lambda: read_by_tables(project.settings))
     for stream, at in times.items():
         if at and known and known[0] <= at[0] and at[1] <= known[1]:
@@ -79,9 +76,7 @@ def _fault(
 
 
 def content_fault(settings: Settings, stream: str, times: Span | None = None) -> LakeError | None:
-    """What is wrong with the rows of a log, by the fingerprints of its commits: of those that have events at `times`,
-    where such are given.
-    """
+    """Return how rows differ from their fingerprints, in batches with events at `times`."""
     log = Log(settings, stream)
     path, heads = log.path, log.heads()[::-1]
     some = heads if times is None else having(path, heads, times)

@@ -1,7 +1,7 @@
-"""What is to be read next: landing files by their marks (see lake.ingest.files), and what has been read already.
+"""Landing files to be ingested, and the record of those that are.
 
-Progress lives in the log's own commits: each lists the files of its batch. `meta/landed` remembers the older ones, so
-that a reader needs not walk the whole history; it is repaired from the log, so a crash between the two loses nothing.
+Commits of a log list the files of their batch. `meta/landed` copies older lists, so that readers do not walk the
+history; the log repairs it after a crash.
 """
 
 from __future__ import annotations
@@ -50,10 +50,7 @@ MARK: Final = "name AS path, size, mtime, tag"
 
 
 def pending(settings: Settings, stream: str, marks: set[Mark]) -> list[File]:
-    """The landing files of `stream` that are among `marks`, by name: as many as one batch may take.
-
-    Hidden files, sub-folders and files still being written under a partial name (`.tmp`, `.part` …) are passed over.
-    """
+    """Return files among `marks`, by name, up to a batch's limits. Hidden and partial files are skipped."""
     taken: list[File] = []
     size = 0
     for file in list_files(settings, stream):
@@ -67,7 +64,7 @@ def pending(settings: Settings, stream: str, marks: set[Mark]) -> list[File]:
 
 
 def folder(settings: Settings, where: Path | str, stream: str) -> Path | Address:
-    """The folder of `stream` in that of landing files, or of archived ones."""
+    """Return the stream's folder in `where`."""
     if url := in_store(where):
         from lake.store.storage import object_store
 
@@ -76,9 +73,9 @@ def folder(settings: Settings, where: Path | str, stream: str) -> Path | Address
 
 
 def list_files(settings: Settings, stream: str) -> list[File]:
-    """All landing files of `stream`, by name.
+    """Return all landing files, by name.
 
-    Raises Unavailable where the folder exists and cannot be listed, DeclarationError where it is a link.
+    Raises Unavailable if the folder cannot be listed, DeclarationError if it is a link.
     """
     where = folder(settings, settings.landing, stream)
     listed = list_folder(where, stream) if isinstance(where, Path) else list_bucket(where, stream)
@@ -86,7 +83,7 @@ def list_files(settings: Settings, stream: str) -> list[File]:
 
 
 def local_file(settings: Settings, path: Path, *, name: str = "") -> File:
-    """A file that somebody names; called by its path within the project, else by its whole path, if not by `name`."""
+    """Return a local file, by default named by its path, within the project if it is there."""
     whole = path.resolve()
     status = whole.stat()
     named = whole.relative_to(settings.project) if whole.is_relative_to(settings.project) else whole
@@ -94,7 +91,7 @@ def local_file(settings: Settings, path: Path, *, name: str = "") -> File:
 
 
 def ingested_marks(log: Log, *, upto: float = math.inf) -> set[Mark]:
-    """The marks of every file that the log has taken in, with batch `upto` at the latest."""
+    """Return the marks of all files ingested up to batch `upto`."""
     settings, stream, head = log.settings, log.stream, delta.head(log.path, log.app)
     query = f"SELECT batch, {MARK} FROM t WHERE stream = $1 AND batch <= $2"
     old = LANDED.rows(settings, query, stream, head.data["batch"] if head else 0)
@@ -104,20 +101,20 @@ def ingested_marks(log: Log, *, upto: float = math.inf) -> set[Mark]:
 
 
 def last_recorded_batch(settings: Settings, stream: str) -> int:
-    """The number of the last batch that is remembered, 0 where none is."""
+    """Return the newest batch in `meta/landed`, or 0."""
     rows = LANDED.rows(settings, "SELECT max(batch) AS batch FROM t WHERE stream = $1", stream)
     return max((row["batch"] or 0 for row in rows), default=0)
 
 
 def times(settings: Settings, stream: str, batches: Collection[int]) -> dict[tuple[int, str], int]:
-    """When the files of remembered `batches` were changed, in nanoseconds, by (batch, name)."""
+    """Return mtimes in nanoseconds by (batch, name)."""
     query = "SELECT batch, name, mtime FROM t WHERE stream = $1 AND list_contains($2, batch)"
     rows = LANDED.rows(settings, query, stream, sorted(batches))
     return {(row["batch"], row["name"]): row["mtime"] for row in rows}
 
 
 def find_file(settings: Settings, stream: str, mark: Mark) -> File | None:
-    """The file of a `mark`, as it was when it was read, wherever it is by now; None where it is gone."""
+    """Return the file of a `mark`, unchanged but perhaps moved; None if gone."""
     name, size, mtime, *tag = mark
     for place in _places(settings, stream, mark):
         if isinstance(place, Path):
@@ -131,7 +128,6 @@ def find_file(settings: Settings, stream: str, mark: Mark) -> File | None:
 
 
 def _places(settings: Settings, stream: str, mark: Mark) -> Iterator[Path | Address]:
-    """Where the file of `mark` may be by now: an object in a bucket, any other on this machine, or in the archive."""
     name, _, mtime, *tag = mark
     last, landing = Path(name).name, folder(settings, settings.landing, stream)
     if isinstance(landing, Path) or tag:
@@ -146,7 +142,7 @@ def _places(settings: Settings, stream: str, mark: Mark) -> Iterator[Path | Addr
             yield archive / last
             yield archive / f"{mtime}-{last}"
         yield archive / archived_name(mark)
-    if "\\" in name:  # progress may have had to spell the name out
+    if "\\" in name:  # a name with bytes escaped by `printable`
         for each in folders:
             yield from (at for at in _within(each) if printable(at.name).endswith(last))
 
@@ -160,12 +156,12 @@ def _within(folder: Path | Address) -> list[Path] | list[Address]:
 
 
 def record_ingested(log: Log) -> None:
-    """Brings `meta/landed` up to the log, whose lease the caller holds."""
+    """Bring `meta/landed` up to the log, whose lease the caller holds."""
     settings, stream = log.settings, log.stream
     if next(_newer(log, last_recorded_batch(settings, stream)), None) is None:
         return
     with LANDED.written(settings):
-        from lake.store.upkeep.compaction import pack_table  # which needs pyarrow, and reading does not
+        from lake.store.upkeep.compaction import pack_table  # needs pyarrow, which reading does not
 
         newer = _newer(log, last_recorded_batch(settings, stream))
         LANDED.append(settings, [[stream, *each.values()] for each in newer])
@@ -173,7 +169,7 @@ def record_ingested(log: Log) -> None:
 
 
 def archive(settings: Settings, stream: str, marks: set[Mark]) -> None:
-    """Moves the landing files among `marks` to the archive, which is set."""
+    """Move files among `marks` to the archive."""
     assert settings.archive is not None
     target = folder(settings, settings.archive, stream)
     for file in list_files(settings, stream):
@@ -187,12 +183,12 @@ def archive(settings: Settings, stream: str, marks: set[Mark]) -> None:
 
 
 def ignored_folders(settings: Settings, stream: str) -> list[str]:
-    """Return the sub-folders of the landing folder of `stream` whose files are not read."""
+    """Return sub-folders, whose files are not read."""
     return folders_in(folder(settings, settings.landing, stream))
 
 
 def warn_of_folders(settings: Settings, stream: str) -> None:
-    """Warn of sub-folders with files, once: `.lake/folders` has those that were reported. A bucket is not listed."""
+    """Warn once of sub-folders with files: `.lake/folders` has those reported. Buckets are not listed."""
     if in_store(settings.landing):
         return
     names = ignored_folders(settings, stream)
@@ -206,7 +202,6 @@ def warn_of_folders(settings: Settings, stream: str) -> None:
 
 
 def _newer(log: Log, last: int) -> Iterator[dict[str, Any]]:
-    """The files in the log's commits after batch `last`, as LANDED has them, but the stream, the name as `path`."""
     for position in delta.positions(log.path, log.app):
         data = position.data
         if data["batch"] <= last:

@@ -1,7 +1,6 @@
-"""Tables that go by the order of a log, where its records come from places that have no order between them.
+"""Lint: tables that depend on the order of records from unordered partitions or sources.
 
-Partitions of a source are such places, and sources of one stream. What ingestion decides is in the log and stays, but
-another ingestion of the same records might decide otherwise.
+The log keeps the order of ingestion, but another ingestion may have another.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import PartitionedSource
 
 OFFSET: Final = ("kafka", "offset")
-"""It orders the records of one partition only."""
-Decided: TypeAlias = tuple[str, list[set[str]]]
-"""Between what there is no order, and sets of fields: events that are alike in all of one have an order."""
+"""A Kafka offset: it orders the records of one partition only."""
+Ordering: TypeAlias = tuple[str, list[set[str]]]
+"""The unordered origins, and sets of fields: events that agree in all fields of a set are ordered."""
 
 
 def find_unordered_tables(project: Project, streams: Iterable[str]) -> Iterator[str]:
-    """What neither the events of these streams decide nor the order of where they come from, a line for each table."""
+    """Yield a warning for each table that depends on an arbitrary order of events."""
     wanted = {*streams}
     if not wanted:
         return
     sound, _ = sound_sources(project.settings, project.contracts)
     feeding = [source for source in sound.values() if wanted & {*source.streams}]
-    apart: dict[str, Decided] = {}
+    apart: dict[str, Ordering] = {}
     for source in feeding:
         try:
             apart |= _partitions(project, source)
         except LakeError:
-            continue  # what is wrong with a source is told where it is read
+            continue  # reported when the source is read
     for stream, count in Counter(stream for source in feeding for stream in source.streams).items():
         if count > 1:
             apart[stream] = f"{count} sources", [*_one_event(project.contracts[stream])]
@@ -44,7 +43,7 @@ def find_unordered_tables(project: Project, streams: Iterable[str]) -> Iterator[
         yield from _by_log_order(project, stream, *apart[stream])
 
 
-def _partitions(project: Project, source: DeclaredSource) -> Mapping[str, Decided]:
+def _partitions(project: Project, source: DeclaredSource) -> Mapping[str, Ordering]:
     progress = source_position(project.settings, source.name, source.streams).progress
     with closing(source.open()) as reader:
         if progress is None or not isinstance(reader, PartitionedSource):
@@ -58,7 +57,7 @@ def _partitions(project: Project, source: DeclaredSource) -> Mapping[str, Decide
 
 
 def _one_event(contract: Contract) -> Iterator[set[str]]:
-    """The fields that make an event what it is: an order of events, unless an offset is one of them."""
+    """Yield the event's identity. It orders events unless it has an offset."""
     if contract.id and not any(contract.field(name).path == OFFSET for name in contract.id):
         yield {*contract.id}
 

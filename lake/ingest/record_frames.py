@@ -1,4 +1,4 @@
-"""Records as frames of Spark: files or texts go to tasks that read them (see `lake.records.read_tasks`)."""
+"""DataFrames of records that Spark's tasks read (see `lake.records.read_tasks`)."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LARGEST: Final = 2_000_000_000
-"""Bytes of the largest file whose content Spark passes to a task: it has to fit in one value."""
+"""Bytes of the largest file whose content Spark passes to a task, as one value."""
 Place = Content | Address
-"""A file of this machine, an object of a bucket, or the address of a file."""
+"""A local file, an object of a bucket, or an address in a storage."""
 TASK_BYTES: Final = 8 << 20
 """Stored bytes of the files that one task reads, unless one file is larger."""
 
 
 def read(rows: DataFrame, task: FileTask | TextTask) -> DataFrame:
-    """Return what `task` reads of `rows`, in Spark's tasks."""
+    """Return the records that `task` reads from `rows`."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     payload = pickled(task)
@@ -51,7 +51,7 @@ def read(rows: DataFrame, task: FileTask | TextTask) -> DataFrame:
 
 
 def of_files(spark: SparkSession, sizes: Mapping[Place, int]) -> DataFrame:
-    """Return the paths of files of this machine, divided into tasks by their sizes: columns FILES, without content."""
+    """Return FILES without content, in tasks of about TASK_BYTES."""
     tasks, total = list[int](), 0
     for size in sizes.values():
         total += size
@@ -63,23 +63,23 @@ def of_files(spark: SparkSession, sizes: Mapping[Place, int]) -> DataFrame:
 
 
 def paths(places: Iterable[Place]) -> pa.Table:
-    """Return the addresses of files: columns FILES, without content."""
+    """Return FILES without content."""
     addresses = [quote_from_bytes(address_of(place)) for place in places]
     return pa.table([addresses, pa.nulls(len(addresses), pa.binary())], schema=FILES)
 
 
 def address_of(path: Place) -> bytes:
-    """Return the bytes by which a FileTask knows a file; they may be no text."""
+    """Return a FileTask's key of a file; it may be invalid UTF-8."""
     return os.fsencode(str(path))
 
 
 def here(task: FileTask | TextTask, batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Return what `task` reads of `batches` in this process."""
+    """Read `batches` in this process."""
     return pa.Table.from_batches(task(iter(batches)), task.schema)
 
 
 def fault_of_size(settings: Settings, file: File) -> str:
-    """Return why Spark cannot read a file that its tasks cannot open; "" if it can, or if they can open it."""
+    """Return why a file is too large without a shared disk, or ""."""
     if file.size <= LARGEST or shares_disk(settings):
         return ""
     size = f"{file.size:,} bytes, limit {LARGEST:,} for a Spark that does not share this disk"
@@ -87,40 +87,36 @@ def fault_of_size(settings: Settings, file: File) -> str:
 
 
 def contents(spark: SparkSession, places: Iterable[Place]) -> DataFrame:
-    """Return the content of files that Spark reads itself: columns FILES."""
-    files = spark.read.format("binaryFile").load([_spelled(place) for place in places])
+    """Return FILES that Spark reads itself."""
+    files = spark.read.format("binaryFile").load([_escaped(place) for place in places])
     return files.selectExpr("_metadata.file_path AS path", "content")
 
 
 def of_texts(spark: SparkSession, texts: pa.Table) -> DataFrame:
-    """Return texts of this process's memory: columns TEXTS."""
+    """Return TEXTS of this process."""
     return to_frame(spark, texts.cast(TEXTS))
 
 
 def of_spool(spark: SparkSession, address: str, source: str) -> DataFrame:
-    """Return what `source` has spooled at `address`: columns TEXTS."""
+    """Return TEXTS of a source's spool."""
     where = f"concat('{source}:', _at) AS _source"
     return spark.read.parquet(address).selectExpr("_seq AS _position", where, "_raw", "_facts")
 
 
-def _spelled(place: Place) -> str:
-    """Return the path by which Spark reads this file and no other: what is a pattern to Hadoop is escaped."""
+def _escaped(place: Place) -> str:
     path = place.address.spark if isinstance(place, Object) else str(place)
     return re.sub(r"[][{}*?\\]", r"\\\g<0>", path)
 
 
 @dataclass
 class FileCopies:
-    """Copies that a delivery shares with its parts. They exist until it is closed."""
+    """Copies of files for Spark, shared by a delivery and its parts."""
 
     _places: dict[Content, Place] = field(default_factory=dict)
     _folders: list[TemporaryDirectory[str]] = field(default_factory=list)
 
     def places(self, settings: Settings, files: Collection[Content]) -> Mapping[Content, Place]:
-        """Return where Spark reads each of `files`, copied if it cannot read it where it is.
-
-        Raises FileNotFoundError if an object is gone or replaced.
-        """
+        """Return where Spark reads `files`. Raises FileNotFoundError if an object is gone or replaced."""
         new = [file for file in files if file not in self._places]
         if not shares_disk(settings):
             self._places.update(

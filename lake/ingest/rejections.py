@@ -1,7 +1,4 @@
-"""What a batch says beside its events: which records were refused, which were repaired, that the others are accepted.
-
-Each is a row of the log, a broadcast (see lake.store.log): kinds for which what is not there matters heed it.
-"""
+"""Broadcast rows of a log that record rejections, repairs and acceptances (see lake.store.log)."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ SCHEMA: Final = pa.schema({"_position": pa.int64(), **dict.fromkeys(TEXTS, pa.st
 
 
 def event_rows(spark: SparkSession, batch: int, events: Iterable[QuarantineEvent]) -> DataFrame:
-    """What a delivery says of records, as rows of `batch`."""
+    """Return quarantine events as rows of `batch`."""
     rows = [
         {
             "_position": event.position,
@@ -42,7 +39,7 @@ def event_rows(spark: SparkSession, batch: int, events: Iterable[QuarantineEvent
 
 
 def rejected_rows(refused: DataFrame, contract: Contract, batch: int) -> DataFrame:
-    """`refused` records of `batch`, with `_number`, as rows of it that have nothing of them but their dump."""
+    """Return `refused` records as rows without fields but their dump."""
     dump = [quoted(contract.dump, SPARK)] if contract.dump else []
     name = mark(batch, 0).removesuffix("0")
     return refused.selectExpr(
@@ -56,7 +53,7 @@ def rejected_rows(refused: DataFrame, contract: Contract, batch: int) -> DataFra
 
 
 def with_delivery(rows: DataFrame, contract: Contract) -> DataFrame:
-    """Events of a log with how they were delivered: see lake.kinds.snapshots."""
+    """Add the events' delivery: see lake.kinds.snapshots."""
     from pyspark.sql import functions as F
 
     file = "regexp_replace(_source, ':[0-9]+$', '')"
@@ -66,7 +63,7 @@ def with_delivery(rows: DataFrame, contract: Contract) -> DataFrame:
 
 
 def without_fields(rows: DataFrame, contract: Contract) -> DataFrame:
-    """What a log says of refusals, as `delivered`, without any column of an event."""
+    """Return rows of rejections as `with_delivery`, without an event's columns."""
     from pyspark.sql import functions as F
 
     refusals = with_delivery(rows, contract)

@@ -1,4 +1,4 @@
-"""Reading the quarantine, and replaying its records into their log."""
+"""The quarantine: its records, and their replay into the log."""
 
 from __future__ import annotations
 
@@ -58,16 +58,13 @@ FIXES: Final[Mapping[str, str]] = {
     Reason.ENVELOPE: f"send Debezium change messages, with op and row; {REPLAY}",
     Reason.OTHER_TABLE: "route the table's messages to its own stream, or correct `table` in the contract",
 }
-"""What to do about records that are in quarantine, by reason."""
+"""How to correct quarantined records, by reason."""
 
-REPLAY_ROWS: Final = 10_000  # records in one batch of a replay: their marks are in the commit
+REPLAY_ROWS: Final = 10_000  # records in one batch of a replay: the commit lists their marks
 
 
 def quarantined_records(settings: Settings, streams: Iterable[str] = (), *, texts: bool = True) -> Iterator[Rejected]:
-    """The records in quarantine that have not been ingested since, of `streams` (default: all), in their order.
-
-    Without `texts`, `raw` is empty and is not read.
-    """
+    """Yield records not ingested since, in order. Without `texts`, `raw` is empty."""
     chosen = [load_contract(settings, stream).name for stream in streams] or streams_of(settings)
     return (row for stream in chosen for row in _unresolved(settings, stream, texts=texts))
 
@@ -75,7 +72,6 @@ def quarantined_records(settings: Settings, streams: Iterable[str] = (), *, text
 def _unresolved(
     settings: Settings, stream: str, *, after: tuple[int, int] = (0, 0), texts: bool = False
 ) -> Iterator[Rejected]:
-    """Those of one stream as it is when the first is asked for, beyond the batch and number `after`."""
     log = Log(settings, stream)
     rows = quarantine.rejected(settings, stream, upto=log.head().batch, after=after, texts=texts)
     if (first := next(rows, None)) is None:
@@ -85,9 +81,9 @@ def _unresolved(
 
 
 def incomplete_transactions(settings: Settings, refused: Iterable[Rejected]) -> list[str]:
-    """Return a line that names the transactions of sources that have a record in `refused`, if there are any.
+    """Return a line that names sources' transactions with rejected records, if any.
 
-    The place of a record is its transaction and an ordinal; of a tap, its run and a line. Kafka has no transactions.
+    A record's `source` is a transaction and an ordinal; a tap's is a run and a line. Kafka has none.
     """
     sources = {name for name, kind in kinds(settings).items() if kind != "kafka"}
     matches = ((row.stream, TRANSACTION.fullmatch(row.source)) for row in refused)
@@ -97,7 +93,7 @@ def incomplete_transactions(settings: Settings, refused: Iterable[Rejected]) -> 
 
 
 def by_reason(rows: Iterable[Rejected]) -> list[dict[str, Any]]:
-    """How many of `rows` each stream has for each reason, with one of their details."""
+    """Count by stream and reason: stream, reason, records, example, fix."""
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         one = {"stream": row.stream, "reason": row.reason, "records": 0, "example": row.detail}
@@ -107,9 +103,9 @@ def by_reason(rows: Iterable[Rejected]) -> list[dict[str, Any]]:
 
 
 def read_repairs(file: Path) -> list[Mapping[str, Any]]:
-    """Records as `lake quarantine list --json` prints them (or one a line), `raw` corrected by hand.
+    """Read records as `lake quarantine list --json` prints them, or JSON Lines, with `raw` corrected.
 
-    Raises DeclarationError with the line that is none.
+    Raises DeclarationError with the malformed line.
     """
     try:
         text = file.read_text("utf-8")
@@ -134,19 +130,19 @@ def read_repairs(file: Path) -> list[Mapping[str, Any]]:
     return records
 
 
-def replay(  # noqa: PLR0913  which records, and whom to tell
+def replay(  # noqa: PLR0913  which records, and a callback
     settings: Settings,
     spark: Callable[[], SparkSession],
     *,
     stream: str | None = None,
     repairs: Iterable[Mapping[str, Any]] | None = None,
     now: datetime | None = None,
-    failed: Callable[[Rejected], None] = lambda _: None,
+    on_failure: Callable[[Rejected], None] = lambda _: None,
 ) -> dict[str, BatchCounts]:
-    """Replays quarantined records into their log; with `repairs`, only those, corrected.
+    """Replay quarantined records, or only `repairs`. Return counts by stream.
 
-    What the contract takes now is appended, exactly once; what still breaks it stays as it is, and is told to `failed`
-    with what is wrong with it now. Raises DeclarationError for a repair of a record that does not wait.
+    Accepted records are appended exactly once; others stay, and `on_failure` gets their current fault. Raises
+    DeclarationError if a repaired record is not in quarantine.
     """
     rows = quarantined_records(settings, [] if stream is None else [stream], texts=False)
     chosen = (row for row in rows if row.reason != Reason.FILE) if repairs is None else _repaired(rows, repairs)
@@ -154,18 +150,15 @@ def replay(  # noqa: PLR0913  which records, and whom to tell
     for name, mine in groupby(chosen, lambda row: row.stream):
         replaying = _Replaying(settings, load_contract(settings, name), mine, repairs is not None)
         with runs.recording(settings, "replay", name) as counts:
-            done[name] = replaying.work(spark(), now)
+            done[name] = replaying.run(spark(), now)
             counts.update(asdict(done[name]))
         for row in replaying.failed:
-            failed(row)
+            on_failure(row)
     return done
 
 
 def accept(settings: Settings, spark: Callable[[], SparkSession], stream: str, *, reason: str) -> BatchCounts:
-    """Records that what `stream` has refused so far is to hold nothing back any longer; it stays in quarantine.
-
-    Raises DeclarationError where nothing is refused that was not accepted before.
-    """
+    """Record that readers need not wait for rejected records. Raises DeclarationError if there is no new one."""
     from lake.ingest.append import append
     from lake.ingest.delivery import Acceptance
 
@@ -186,10 +179,7 @@ def accept(settings: Settings, spark: Callable[[], SparkSession], stream: str, *
 
 @dataclass
 class _Replaying:
-    """`rows` of one stream's quarantine on their way into its log; some of them `failed`.
-
-    They are `is_repaired`, or have no text yet: those are read as they are when they are put to the log, part by part.
-    """
+    """Replay of one stream's `rows`. Unless `is_repaired`, texts are read later, in parts."""
 
     settings: Settings
     contract: Contract
@@ -197,7 +187,7 @@ class _Replaying:
     is_repaired: bool
     failed: list[Rejected] = field(default_factory=list)
 
-    def work(self, spark: SparkSession, now: datetime | None) -> BatchCounts:
+    def run(self, spark: SparkSession, now: datetime | None) -> BatchCounts:
         from lake.ingest.append import BatchCounts, append
 
         total = BatchCounts(Log(self.settings, self.contract.name).head().batch)
@@ -214,11 +204,11 @@ class _Replaying:
         from lake.ingest.delivery import Replayed
 
         def deliver(head: LogHead) -> Delivery | None:
-            # Under the log's lease: until then, records of somebody may have been blanked.
+            # Under the log's lease. Before that, an erasure may have blanked records.
             batch, number = part[0].place
             rows = _unresolved(self.settings, self.contract.name, after=(batch, number - 1), texts=not self.is_repaired)
-            still = {row.mark: row for row in takewhile(lambda row: row.place <= part[-1].place, rows)}
-            left = tuple(row if self.is_repaired else still[row.mark] for row in part if row.mark in still)
+            waiting = {row.mark: row for row in takewhile(lambda row: row.place <= part[-1].place, rows)}
+            left = tuple(row if self.is_repaired else waiting[row.mark] for row in part if row.mark in waiting)
             if not left:
                 return None
             tried.append(Replayed(self.contract, left, times=self._times(left)))
@@ -227,14 +217,12 @@ class _Replaying:
         return deliver
 
     def _times(self, rows: Iterable[Rejected]) -> dict[tuple[int, str], int]:
-        """Return when the files of `rows` were changed, by batch and name, if that is a fact of records."""
         if not file_facts.fields_of(self.contract):
             return {}
         return landing.times(self.settings, self.contract.name, {row.batch for row in rows})
 
 
 def _repaired(rows: Iterable[Rejected], repairs: Iterable[Mapping[str, Any]]) -> list[Rejected]:
-    """Those of `rows` that `repairs` name, with their texts, in the order of `rows`."""
     raws = {(repair["stream"], repair["batch"], repair["number"]): repair["raw"] for repair in repairs}
     found = {(row.stream, *row.place): row for row in rows if (row.stream, *row.place) in raws}
     for stream, batch, number in raws:

@@ -1,12 +1,8 @@
-"""From a source into the logs: one delivery after another, each in all of its logs before the next is read.
+"""Ingestion of a source: each delivery is committed to all of its logs before the next is read.
 
-1. What an earlier run has read and not committed everywhere is committed first, from its spool.
-2. The source is told again what is committed: whoever ran before may have died before it was.
-3. A range is read whole into the spool, and appended to the log of each stream that has records of it: one batch each,
-   whose commit says where the source then stands. The spool of the delivery before is dropped.
-
-A delivery without a record, where a source moved on for nothing, is a batch without records in the log of its first
-stream.
+A delivery is spooled, then appended to each log as a batch whose commit has the position in the source. Each run first
+commits the spool of the last one, and acknowledges the committed position again. A delivery without records is an empty
+batch of the source's first stream.
 """
 
 from __future__ import annotations
@@ -41,10 +37,9 @@ if TYPE_CHECKING:
 def append_tapped(
     settings: Settings, spark: Callable[[], SparkSession], stream: str, command: Sequence[str]
 ) -> BatchCounts:
-    """Runs a tap from where its last run ended, and appends all that it gives; the sums of its batches.
+    """Append a tap's output since its last run, as the source `tap_<stream>`. Return sums.
 
-    It is the source `tap_<stream>`. Raises DeclarationError where that is declared, or the stream is unknown, and as
-    the tap does.
+    Raises DeclarationError if that is declared or the stream unknown, and errors of the tap.
     """
     contract, name = load_contract(settings, stream), command_line_name(stream)
     if name in names(settings):
@@ -70,7 +65,10 @@ def open_ingestion(
     *,
     now: datetime | None = None,
 ) -> Iterator[SourceIngestion]:
-    """The source, held by this process alone; what was read before is in the logs. Raises as `drain` does."""
+    """Open a source exclusively, and finish its last run.
+
+    Raises errors of the source, DeclarationError if a delivery of some logs is lost, Unavailable if it is in use.
+    """
     with lease(settings, f"source.{source.name}"), closing(source.open()) as reader:
         work = SourceIngestion(settings, spark, contracts, source, reader, now)
         work.finish()
@@ -81,9 +79,9 @@ def open_ingestion(
 
 
 def give_up_lost(settings: Settings, name: str, contracts: Mapping[str, Contract]) -> str:
-    """Gives up what is lost of a source, and tells what: half a delivery, or what is next and gone there.
+    """Skip a gap, or the lost half of a delivery. Return a line that reports it.
 
-    Raises DeclarationError where it is declared wrongly, nothing is lost, or what was read is not in the logs yet.
+    Raises DeclarationError if nothing is lost, or spooled records are not in the logs.
     """
     with _open_declared(settings, name, contracts) as (reader, at):
         if at.lacking and not _is_whole(settings, name, at):
@@ -95,9 +93,9 @@ def give_up_lost(settings: Settings, name: str, contracts: Mapping[str, Contract
 
 
 def copy_again(settings: Settings, name: str, contracts: Mapping[str, Contract], streams: Sequence[str]) -> None:
-    """Has the source copy what is behind these of its streams anew with its next delivery.
+    """Have the source's next delivery copy the tables of `streams` anew.
 
-    Raises DeclarationError where it is declared wrongly or cannot, and where what was read is not in the logs yet.
+    Raises DeclarationError if it cannot copy, or spooled records are not in the logs.
     """
     with _open_declared(settings, name, contracts) as (reader, at):
         _check_ingested(settings, name, at)
@@ -121,7 +119,6 @@ def copy_again(settings: Settings, name: str, contracts: Mapping[str, Contract],
 def _open_declared(
     settings: Settings, name: str, contracts: Mapping[str, Contract]
 ) -> Iterator[tuple[Source, SourcePosition]]:
-    """A source and where the logs stand in it, held by this process alone. What it keeps, the next run commits."""
     sources, faults = sound_sources(settings, contracts)
     if name in faults:
         raise faults[name]
@@ -136,7 +133,6 @@ def _check_ingested(settings: Settings, name: str, at: SourcePosition) -> None:
 
 
 def _is_whole(settings: Settings, name: str, at: SourcePosition) -> bool:
-    """Whether the disk has the newest delivery, with the records for all the logs that lack it."""
     return any(
         spooled.number == at.number and all(spooled.file(stream).exists() for stream in at.lacking)
         for spooled in spool.spooled_deliveries(settings, name)
@@ -144,9 +140,9 @@ def _is_whole(settings: Settings, name: str, at: SourcePosition) -> bool:
 
 
 def _give_up_delivery(settings: Settings, name: str, reader: Source, at: SourcePosition) -> str:
-    """Has the newest delivery without records for the logs that lack it, whose tables are copied anew where they can.
+    """Replace the newest delivery by an empty one, and copy its tables anew if possible.
 
-    It is put on the disk last: whoever dies before has given up nothing.
+    It is spooled last: after an earlier crash, nothing is given up.
     """
     assert at.progress is not None
     for spooled in spool.spooled_deliveries(settings, name):
@@ -172,7 +168,6 @@ def _with_copies(settings: Settings, name: str) -> str:
 
 
 def _spool_empty(settings: Settings, name: str, number: int, progress: Progress, streams: Sequence[str] = ()) -> None:
-    """A delivery without records, for the next run to commit to the logs of `streams`, or of the source's first."""
     with spool.new_spool(settings, name) as writer:
         for stream in streams:
             writer.begin(stream)
@@ -181,7 +176,7 @@ def _spool_empty(settings: Settings, name: str, number: int, progress: Progress,
 
 @dataclass
 class SourceIngestion:
-    """A source at work: `reader` is at what was committed last, `counts` are those of its streams so far."""
+    """An open source whose `reader` is at the last commit; `counts` are by stream."""
 
     settings: Settings
     spark: Callable[[], SparkSession]
@@ -194,11 +189,9 @@ class SourceIngestion:
     def drain(
         self, deliveries: int | None = None, on_more: Callable[[str], None] = lambda _: None
     ) -> dict[str, BatchCounts]:
-        """Ingest up to `deliveries` of what the source has now. Return the counts of each stream.
+        """Ingest up to `deliveries`; call `on_more` if the source has more. Return counts.
 
-        Call `on_more` with the source's name if it has more than that.
-
-        Raises what the source raises, and Gap if the next records are gone there.
+        Raises errors of the source; Gap if the next records are gone.
         """
         with step("ingest", self.source.name) as at_work:
             done = 0
@@ -210,7 +203,6 @@ class SourceIngestion:
         return self.counts
 
     def finish(self) -> None:
-        """Commits what is on disk and not in all logs that it is for."""
         name, at = self.source.name, source_position(self.settings, self.source.name, self.source.streams)
         on_disk = spool.spooled_deliveries(self.settings, name)
         if at.lacking and not _is_whole(self.settings, name, at):
@@ -233,7 +225,7 @@ class SourceIngestion:
                 self.commit(spooled)
 
     def ingest_next(self, read: Callable[[Progress | None, Spool], Progress | None]) -> bool:
-        """Commits what is `read` after what was committed last, and acknowledges it; whether there was anything."""
+        """Commit and acknowledge a delivery. Return False if there is none."""
         name, at = self.source.name, source_position(self.settings, self.source.name, self.source.streams)
         with spool.new_spool(self.settings, name) as writer:
             progress = read(at.progress, writer)
@@ -248,13 +240,11 @@ class SourceIngestion:
         return True
 
     def acknowledge(self, progress: Progress, streams: Iterable[str]) -> None:
-        """Report to the source that the logs of `streams` are at `progress`, once that is on the disk."""
         for stream in streams:
             Log(self.settings, stream).flush()
         self.reader.acknowledge(progress)
 
     def commit(self, spooled: SpooledDelivery) -> None:
-        """Appends a delivery to the logs that lack it, of streams that there still are."""
         for stream in spooled.streams or self.source.streams[:1]:
             if stream in self.contracts or stream in self.source.streams:
                 self._append(spooled, stream)

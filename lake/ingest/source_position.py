@@ -1,4 +1,4 @@
-"""Where the logs of a project stand in a source, by what their own commits say."""
+"""The logs' position in a source, from their commits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from lake.store.log import Log
 
 @dataclass(frozen=True)
 class SourcePosition:
-    """Where the logs stand in a source: after delivery `number`, 0 before the first, behind which it is at `progress`.
+    """Position after delivery `number` (0: none), which `streams` have and `lacking` lack.
 
-    `streams` are those that have records of it, `lacking` those of them whose logs do not have it yet. A stream that
-    the source is no longer declared for lacks nothing once its log is gone.
+    A deleted log of a stream that the source is no longer declared for lacks nothing.
     """
 
     number: int = 0
@@ -27,7 +26,7 @@ class SourcePosition:
 
 
 def source_position(settings: Settings, name: str, streams: tuple[str, ...]) -> SourcePosition:
-    """Where the logs of `streams` stand in the source `name`, as their own commits say."""
+    """Return the position of the logs of `streams` in the source `name`."""
     each = {stream: Log(settings, stream).head().sources.get(name) for stream in streams}
     newest = max((one for one in each.values() if one), key=lambda one: one.number, default=None)
     if newest is None:
@@ -41,7 +40,7 @@ def source_position(settings: Settings, name: str, streams: tuple[str, ...]) -> 
 
 
 def intake_writer(settings: Settings, source: str) -> GroupWriter:
-    """Open the folder of an HTTP source for writing. Raises Unavailable if another process writes it."""
+    """Open an HTTP source's folder for writing. Raises Unavailable if it is in use."""
 
     def logged() -> int:
         from lake.sources import spool

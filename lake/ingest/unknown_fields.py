@@ -1,8 +1,4 @@
-"""Fields that events of a log carry and the contract does not know: how many events, and how to declare each.
-
-The log keeps them as JSON in `_extra`: a field that is added to the contract has its values from before, and so has a
-member of a nested one.
-"""
+"""Unknown fields of a log's events, kept as JSON in `_extra`. Once declared, they have earlier values."""
 
 from __future__ import annotations
 
@@ -31,10 +27,9 @@ SEALED: Final = "SELECT count(*)::BIGINT AS events FROM t WHERE _extra <> '' AND
 
 @dataclass(frozen=True)
 class UnknownField:
-    """A field that `events` carry, or a member of one; `line` is what declares it, "" of what is nested.
+    """A field or member in `events` events, and the `line` that declares it, "" if nested.
 
-    `record` is the path of the field that the line belongs into, "" for the record itself. `like` is the contract's
-    field whose name is nearly the same, which it may be under another name; else "".
+    The line goes into the field `record`, "" for the record. `like` is a declared field of a similar name, or "".
     """
 
     name: str
@@ -45,20 +40,17 @@ class UnknownField:
 
 
 def unknown_fields(settings: Settings, contract: Contract) -> list[UnknownField]:
-    """The fields that events of the log carry and the contract of now does not know, those of most events first.
-
-    None is known of events whose `_extra` is sealed: see `sealed_events`.
-    """
+    """Return unknown fields, most frequent first, except encrypted ones: see `sealed_events`."""
     known = by_names(contract.fields)
     events: Counter[str] = Counter()
     kinds: dict[str, set[str]] = {}
     found: dict[str, UnknownMember] = {}
     for row in duckdb_tables.rows(Log(settings, contract.name).path, QUERY):
-        unknown = {each.path: each for each in unknown_members(json.loads(row["shape"]), known)}
+        unknown = {member.path: member for member in unknown_members(json.loads(row["shape"]), known)}
         found |= unknown
         events.update(dict.fromkeys(unknown, row["events"]))
-        for path, each in unknown.items():
-            kinds.setdefault(path, set()).add(_kind(each.value))
+        for path, member in unknown.items():
+            kinds.setdefault(path, set()).add(_kind(member.value))
     return [
         _unknown_field(found[path], count, kinds[path])
         for path, count in sorted(events.items(), key=lambda item: (-item[1], item[0]))
@@ -67,19 +59,19 @@ def unknown_fields(settings: Settings, contract: Contract) -> list[UnknownField]
 
 def _kind(structure: Any) -> str:
     if isinstance(structure, str):
-        return "OBJECT" if structure == "JSON" else structure  # which is of one without members
+        return "OBJECT" if structure == "JSON" else structure  # an object without members
     return "OBJECT" if isinstance(structure, dict) else "ARRAY"
 
 
 def _unknown_field(unknown: UnknownMember, events: int, kinds: Collection[str]) -> UnknownField:
     name, record = unknown.keys[-1], unknown.path.removesuffix(unknown.keys[-1]).removesuffix(".")
     names = {name for field in unknown.beside for name in field.names}
-    line = _declared(name, kinds, {name.lower() for name in names}, is_member=bool(record))
+    line = _declaration(name, kinds, {name.lower() for name in names}, is_member=bool(record))
     return UnknownField(unknown.path, events, line, "" if record else _like(name, names, unknown.beside), record)
 
 
 def sealed_events(settings: Settings, contract: Contract) -> int:
-    """How many events carry something that the contract of then did not know, sealed with what is personal of them."""
+    """Return the number of events with encrypted unknown fields."""
     if not contract.sealed:
         return 0
     [counted] = duckdb_tables.rows(Log(settings, contract.name).path, SEALED) or [{"events": 0}]
@@ -87,11 +79,8 @@ def sealed_events(settings: Settings, contract: Contract) -> int:
     return events
 
 
-def _declared(name: str, kinds: Collection[str], taken: set[str], *, is_member: bool) -> str:
-    """A field of a contract that reads what records call `name`; "" where it is nested, or its name would clash.
-
-    A member of a field is read under its own name alone.
-    """
+def _declaration(name: str, kinds: Collection[str], taken: set[str], *, is_member: bool) -> str:
+    """Return a line of the contract, "" if the field is nested or its name taken. A member has no alias."""
     if NESTED & set(kinds):
         return ""
     own = re.sub(r"[^A-Za-z0-9_]", "_", name).lstrip("_") or "field"

@@ -1,4 +1,4 @@
-"""Voiding: an accepted fact is taken out of every table from the next cut on, with a reason, and stays in its log."""
+"""Voids: events that no table counts from the next cut on. They stay in their log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lake.store.scan import Scan
 from lake.store.voids import LINE, Place, Target, Void
 
 
-def void(  # noqa: PLR0913  which events, said in three ways
+def void(  # noqa: PLR0913  events are named in three ways
     settings: Settings,
     stream: str,
     places: Sequence[str] = (),
@@ -31,24 +31,23 @@ def void(  # noqa: PLR0913  which events, said in three ways
     sources: Sequence[str] = (),
     reason: str,
 ) -> list[Void]:
-    """Voids the events of `stream` at `places` (`BATCH:BUCKET:OFFSET`), of whole `batches`, and from the files
-    `sources` as far as they have been taken in; all or none.
+    """Void events of `stream`, all or none: at `places`, of `batches`, and from ingested files `sources`.
 
-    A batch that is part of a source's delivery goes with what other streams have of it. Raises DeclarationError for a
-    place that is malformed, holds no event, or is void already; for a batch that is not there, and a file that nothing
-    came from. Raises Unavailable where a server decides on events of the stream: it has answered by what is to be void.
+    A place is `BATCH:BUCKET:OFFSET`. A source's delivery is voided in all streams. Raises DeclarationError if a place
+    is malformed, empty or void already, or a batch or file unknown; Unavailable if a server has decided by these
+    events.
     """
     load_contract(settings, stream)
     if not reason.strip():
         raise DeclarationError("a void needs a reason", fix='--reason "why these events do not count"')
-    named = [_place(text) for text in places]
-    _must_exist(settings, stream, named)
+    named = [_parse_place(text) for text in places]
+    _check_events_exist(settings, stream, named)
     upto = Log(settings, stream).head().batch
     targets: list[tuple[str, Target]] = [(stream, (*place, None)) for place in named]
     for batch in batches:
-        whole = {stream: _batch(stream, batch, upto)} | _beside(settings, stream, batch)
+        whole = {stream: _existing_batch(stream, batch, upto)} | _batches_of_delivery(settings, stream, batch)
         targets += [(other, (number, None, None, None)) for other, number in whole.items()]
-    targets += [(stream, (upto, None, None, _source(settings, stream, source))) for source in sources]
+    targets += [(stream, (upto, None, None, _find_source(settings, stream, source))) for source in sources]
     heads = {name: Log(settings, name).head().batch for name, _ in targets}
     with runs.recording(settings, "void", stream, but=DeclarationError), ExitStack() as undecided:
         for name in sorted({decided_by(settings, name) or "" for name in heads} - {""}):
@@ -56,8 +55,7 @@ def void(  # noqa: PLR0913  which events, said in three ways
         return voids.record(settings, targets, reason=reason, at=datetime.now(UTC), heads=heads)
 
 
-def _beside(settings: Settings, stream: str, batch: int) -> dict[str, int]:
-    """Which batches of other streams are of the delivery that a batch of `stream` is of: {stream: batch}."""
+def _batches_of_delivery(settings: Settings, stream: str, batch: int) -> dict[str, int]:
     delivery = Log(settings, stream).head_at(batch).delivery
     if delivery is None:
         return {}
@@ -70,7 +68,7 @@ def _beside(settings: Settings, stream: str, batch: int) -> dict[str, int]:
     }
 
 
-def _place(text: str) -> Place:
+def _parse_place(text: str) -> Place:
     parts = re.fullmatch(r"(\d{1,18}):(-?\d{1,18}):(\d{1,18})", text)
     if parts is None:
         raise DeclarationError(f"{text!r} is not a valid event place", fix="write BATCH:BUCKET:OFFSET, e.g. 12:3:4711")
@@ -78,7 +76,7 @@ def _place(text: str) -> Place:
     return batch, bucket, offset
 
 
-def _must_exist(settings: Settings, stream: str, places: Sequence[Place]) -> None:
+def _check_events_exist(settings: Settings, stream: str, places: Sequence[Place]) -> None:
     stored: set[Place] = set()
     if places and delta.exists(Log(settings, stream).path):
         columns = [pa.array(values, field.type) for values, field in zip(zip(*places, strict=True), PLACE, strict=True)]
@@ -93,14 +91,13 @@ def _must_exist(settings: Settings, stream: str, places: Sequence[Place]) -> Non
             )
 
 
-def _batch(stream: str, batch: int, upto: int) -> int:
+def _existing_batch(stream: str, batch: int, upto: int) -> int:
     if not 1 <= batch <= upto:
         raise DeclarationError(f"{stream} has no batch {batch}, only 1 to {upto}", fix=f"lake log {stream}")
     return batch
 
 
-def _source(settings: Settings, stream: str, source: str) -> str:
-    """The name of a file as the log has it: with or without the landing folder of the stream before it."""
+def _find_source(settings: Settings, stream: str, source: str) -> str:
     query = f"SELECT count(*) AS events FROM t WHERE regexp_replace(_source, '{LINE}', '') = $1"
     for name in (source, f"{stream}/{source}"):
         if any(row["events"] for row in duckdb_tables.rows(Log(settings, stream).path, query, name)):
