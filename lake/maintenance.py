@@ -29,7 +29,6 @@ from lake.store.ledger.editions import in_ranges
 from lake.store.ledger.runs import WAREHOUSE, recording
 from lake.store.locks import activity, lease
 from lake.store.locks.activity import Running
-from lake.store.locks.epochs import must_hold
 from lake.store.storage import disk
 from lake.store.table_logs import invalidate
 from lake.store.tables import Table
@@ -210,7 +209,7 @@ class _Work:
             self.tell(f"vacuum  {place}: {kept.files} files")
             durable.flush_all(place.path, delta.version(place.path))
             for file in stale:
-                must_hold(self.project.settings, place.lease)
+                lease.must_hold(self.project.settings, place.lease)
                 file.delete()
             place.path.storage.delete_empty_folders(place.path.url)
 
@@ -239,7 +238,7 @@ class _Work:
 
     def _remove_folder(self, place: Location) -> None:
         if not self.policy.dry_run:
-            must_hold(self.project.settings, place.lease)
+            lease.must_hold(self.project.settings, place.lease)
             disk.remove_table(place.path)
             invalidate(place.path)
 
@@ -250,4 +249,4 @@ def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -
     if not dry_run:
         temp_cleanup.delete(left, as_far_as_possible=True)
         staging_upload.remove(staged)
-    return [str(path) for path in (*left, *staged, *lease.forget_the_dead(settings, dry_run=dry_run))]
+    return [str(path) for path in (*left, *staged, *lease.clear_dead_holders(settings, dry_run=dry_run))]

@@ -46,7 +46,8 @@ from lake.store.ledger.contract_versions import CONTRACTS
 from lake.store.ledger.cuts import CUTS, Cut, latest_cut
 from lake.store.ledger.editions import EDITIONS, Edition, latest_edition, pinned
 from lake.store.ledger.runs import RUNS, all_booked, booked_aside
-from lake.store.locks import activity, epochs
+from lake.store.locks import activity
+from lake.store.locks.lease import leases
 from lake.store.log import Log
 from lake.store.view import view
 from lake.store.warehouse import KINDS, Warehouse
@@ -107,7 +108,7 @@ def run(
             if settings.store:
                 tables = (location.path for location in Warehouse(settings).folders(*KINDS))
                 books = [book.location(settings).path for book in (CHECKS, CONTRACTS, CUTS, RUNS)]
-                prefetch_rows(tables, books, partial(epochs.prefetch, settings, "log"))
+                prefetch_rows(tables, books, partial(leases(settings).prefetch, "log"))
         return spark()
 
     streams, failures = _taken_in(settings, session, project.contracts, tell, more.append, batches, now)

@@ -17,7 +17,7 @@ from lake.evaluation.inputs import Evaluation, Inputs
 from lake.store import delta
 from lake.store.ledger import runs
 from lake.store.ledger.editions import EDITIONS
-from lake.store.locks import epochs
+from lake.store.locks.lease import leases
 from lake.store.log import Log
 from lake.store.view import view
 from lake.store.voids import ERASURES
@@ -51,7 +51,7 @@ def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Ad
     settings = inputs.project.settings
     books = (book.location(settings).path for book in (EDITIONS, ERASURES))
     logs = (Log(settings, stream).path for stream in inputs.cut.batches)
-    delta.prefetch([*logs, *books], beside=partial(epochs.prefetch, settings, "table"))
+    delta.prefetch([*logs, *books], beside=partial(leases(settings).prefetch, "table"))
 
     def work(declaration: Declaration) -> Advanced:
         done = advance(inputs, declaration)

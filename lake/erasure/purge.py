@@ -28,8 +28,7 @@ from lake.store.ledger import consumers, editions
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.locks import activity
-from lake.store.locks.epochs import must_hold
-from lake.store.locks.lease import lease
+from lake.store.locks.lease import lease, must_hold
 from lake.store.log import Log
 from lake.store.snapshot import note
 from lake.store.storage import disk

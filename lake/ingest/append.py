@@ -29,8 +29,7 @@ from lake.ingest.files import Mark, mark_as_json
 from lake.sources.declared import decided_by
 from lake.store import delta, quarantine, rejected_and_duplicates
 from lake.store.ledger import contract_versions, runs
-from lake.store.locks.epochs import must_hold
-from lake.store.locks.lease import lease
+from lake.store.locks.lease import lease, must_hold
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
 from lake.store.recovery import check_complete, clear_above

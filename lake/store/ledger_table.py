@@ -41,7 +41,7 @@ class LedgerTable:
         """Where a project's own is."""
         return Warehouse(settings).book(self.name)
 
-    def written(self, settings: Settings, *, hosts: bool = True) -> AbstractContextManager[None]:
+    def written(self, settings: Settings, *, hosts: bool = True) -> AbstractContextManager[object]:
         """Holds the book's lease while the block runs, which keeps other `hosts` out too. Raises as `lease` does."""
         return lease(settings, self.location(settings).lease, hosts=hosts)
 

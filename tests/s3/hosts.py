@@ -15,8 +15,8 @@ from typing import Final
 from lake.config import StorageSettings
 from lake.errors import Unavailable
 from lake.store import delta, duckdb_tables
-from lake.store.locks import epochs
-from lake.store.locks.lease import lease
+from lake.store.locks import bucket_leases
+from lake.store.locks.lease import lease, must_hold
 from lake.store.warehouse import Warehouse
 from tests.shop import empty
 
@@ -30,16 +30,15 @@ def main() -> None:
     storage = StorageSettings(endpoint=endpoint, region="us-east-1", path_style=True)
     settings = replace(empty(folder), warehouse=warehouse, storage=storage)
     for name, value in {"BEAT": 0.7, "EXPIRED": 3.0, "LOOK": 0.1}.items():
-        setattr(epochs, name, value)
+        setattr(bucket_leases, name, value)
     table = Warehouse(settings).table("gold", "sums")
     while True:
         try:
-            with lease(settings, table.lease, seconds=3600):
+            with lease(settings, table.lease, seconds=3600) as held:
                 position = delta.standing(table.path, table.app)
-                epochs.must_hold(settings, table.lease)  # so that where the table stood was read within the epoch
-                number = epochs.held(settings, table.lease)
+                must_hold(settings, table.lease)  # so that where the table stood was read within the epoch
                 time.sleep(HELD)
-                duckdb_tables.append(table.path, "epoch BIGINT", [(number,)], position.next(epoch=number))
+                duckdb_tables.append(table.path, "epoch BIGINT", [(held.epoch,)], position.next(epoch=held.epoch))
         except (Unavailable, delta.Beaten) as error:
             print(f"{type(error).__name__}: {error}", flush=True)
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from lake.config import Settings
 from lake.store import delta, duckdb_tables
+from lake.store.locks import Holder
+from lake.store.storage import Address
 from lake.store.warehouse import Location, Warehouse
 from tests.processes import PATIENCE, ROOT
 from tests.servers.s3 import S3
@@ -74,8 +76,9 @@ def holding(folder: Path, hosts: Iterable[int]) -> int:
     """One that holds the lease just now."""
     while True:
         for number in hosts:
-            if any(folder.glob(f"host-{number}/**/locks/*.holder")):
-                return number
+            for file in folder.glob(f"host-{number}/**/locks/*.holder"):
+                if Holder.read(Address(str(file))).epoch:
+                    return number
         time.sleep(0.01)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
@@ -82,3 +82,18 @@ class Bucket(Storage):
             return None
         content = self.files[url]
         return Entry(url.rpartition("/")[2], len(content), self.times[url], hashlib.md5(content).hexdigest())
+
+
+@dataclass
+class Clock:
+    """A clock that advances only by waiting, for leases in a bucket. `meanwhile` is called at each wait."""
+
+    at: float = 1000.0
+    meanwhile: Callable[[], object] = lambda: None
+
+    def now(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+        self.meanwhile()

@@ -150,8 +150,8 @@ def test_who_waits_for_a_lease_is_told_who_has_it(project: Settings) -> None:
     ):
         pass
     left = project.warehouse_path / "locks/table.thing.holder"
-    assert lease.forget_the_dead(project, dry_run=True) == [left]
-    assert lease.forget_the_dead(project, dry_run=False) == [left]
+    assert lease.clear_dead_holders(project, dry_run=True) == [left]
+    assert lease.clear_dead_holders(project, dry_run=False) == [left]
     with lease.lease(project, "table.thing"), lease.lease(project, "table.thing"):
         assert left.exists()
     assert not left.exists()

@@ -1,157 +1,90 @@
-"""One writer at a time per log and table: an operating-system lock, let go by the kernel when its process dies.
-
-Beside each lock that is held lies a file that says who holds it, for the message to those that wait. Of a warehouse in
-a store, to which other hosts may write, the lease is held there besides: lake.store.locks.epochs.
-"""
+"""Hold the lease of a log, a table or a book while a block runs, in a folder or in a bucket."""
 
 from __future__ import annotations
 
-import json
-import logging
-import os
-import platform
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from threading import get_ident
+from typing import Final
 
 from filelock import FileLock, Timeout
 
 from lake import file_modes
 from lake.config import Settings
-from lake.errors import Busy
-from lake.store.locks import activity, epochs
+from lake.store.locks import Lease, LeaseHeld, Leases, activity
+from lake.store.locks.bucket_leases import BucketLeases
+from lake.store.locks.folder_leases import FolderLeases
 from lake.store.recovery import put_aside
 from lake.store.table_logs import holding
 from lake.store.warehouse import Warehouse
 
-NOUNS: Final = {
-    "log": "the log of",
-    "table": "the table",
-    "meta": "the ledger of",
-    "source": "the source",
-    "consumer": "consumer",
-    "archive": "the archive of",
-}
-DOING: Final = {"consumer": "is being read for"}
-QUIETLY: Final = 1.0  # seconds of waiting that nobody need hear of
+_held: Final[dict[tuple[int, Path, str], Lease]] = {}
+"""Leases that this process holds, by thread, warehouse and name."""
+_bucket_leases: Final[dict[FolderLeases, BucketLeases]] = {}
 
 
 @contextmanager
 def lease(
     settings: Settings, name: str, *, seconds: float | None = None, commits: bool = True, hosts: bool = True
-) -> Iterator[None]:
-    """Holds the lease `name` (e.g. `log.flights`, `table.carrier_daily`, `meta.cuts`) while the block runs.
+) -> Iterator[Lease]:
+    """Hold the lease `name` while the block runs. Re-entrant within a thread. First repair a commit cut short.
 
-    First takes away a commit that was cut short. Without `hosts`, processes of other machines are not kept out: of two
-    that commit, one fails. Re-entrant within a process and thread. Raises Unavailable when another writer keeps it
-    longer than `seconds`, by default `settings.lease_seconds`; that of another host, as long as it gives signs of life.
+    In a bucket, other hosts are kept out too if the block `commits`. Without `hosts` they are not: of two hosts that
+    commit, one fails. Raises LeaseHeld after `seconds` of waiting, by default `settings.lease_seconds`.
     """
-    folder = file_modes.locks(settings)
+    key = (get_ident(), settings.warehouse_path, name)
+    if outer := _held.get(key):
+        yield outer
+        return
+    file_modes.locks(settings)
     activity.join(settings)
-    file, holder = folder / f"{name}.lock", folder / f"{name}.holder"
-    lock = FileLock(file, is_singleton=True)
+    every, machine = leases(settings), _of_machine(settings)
+    chosen = every if commits and hosts else machine
     seconds = settings.lease_seconds if seconds is None else seconds
+    held = _held[key] = chosen.acquire(name, seconds=seconds)
     try:
-        _acquire(lock, name, holder, seconds=seconds)
-    except Timeout:
-        raise _held(name, _read(holder), str(file), seconds) from None
-    try:
-        if lock.lock_counter == 1:
-            last = _read(holder)  # left only by a holder that died
-            note = {"pid": os.getpid(), "command": _command(), "since": _now()}
-            if settings.store and commits and hosts:
-                note["epoch"] = _epoch(settings, name, note, seconds, last).number
-            for location in Warehouse(settings).leased(name):
-                put_aside(location.path)
-            holder.write_text(json.dumps(note))
+        tables = [location.path for location in Warehouse(settings).leased(name)]
+        for path in tables:
+            put_aside(path)
         # A commit to a bucket on top of an old version is refused; in a folder only the lock prevents it.
-        alone = hosts or not settings.store
-        with holding(location.path for location in Warehouse(settings).leased(name)) if alone else nullcontext():
-            yield
+        with holding(tables) if hosts or every == machine else nullcontext():
+            yield held
     finally:
-        if lock.lock_counter == 1:
-            holder.unlink(missing_ok=True)
-            epochs.let_go(settings, name)
-        lock.release()
+        del _held[key]
+        held.release()
 
 
-def _epoch(
-    settings: Settings, name: str, note: Mapping[str, Any], seconds: float, last: Mapping[str, Any]
-) -> epochs.Epoch:
-    """The lease of several hosts, held. `last` is what the last holder on this one left, if it died."""
-    told = {"host": platform.node(), **note}
-    try:
-        return epochs.take(settings, name, told, seconds=seconds, dead=last.get("epoch"))
-    except epochs.Held as held:
-        raise _held(name, held.note, settings.store, seconds) from None
+def must_hold(settings: Settings, name: str) -> None:
+    """Raise Unavailable if another host may hold a lease that this thread has: it must not delete files then."""
+    _held[get_ident(), settings.warehouse_path, name].must_hold()
 
 
-def _held(name: str, note: Mapping[str, Any], where: str, seconds: float) -> Busy:
-    return Busy(
-        f"{_as_text(name)} {DOING.get(name.partition('.')[0], 'is being written')} by {_holder(note)}",
-        where=where,
-        fix=f"try again when it is done, or stop it (waited {seconds:g} s; setting lease_seconds)",
-    )
+def leases(settings: Settings) -> Leases:
+    """Return the leases of a warehouse, among all processes that may write to it."""
+    machine = _of_machine(settings)
+    if not settings.store:
+        return machine
+    folder = Warehouse(settings).root / "locks"
+    known = _bucket_leases.get(machine)
+    if known is None or known.folder.storage != folder.storage:
+        known = _bucket_leases[machine] = BucketLeases(folder, machine)
+    return known
 
 
-def _acquire(lock: FileLock, name: str, holder: Path, *, seconds: float) -> None:
-    """Takes the lock within `seconds`, else raises Timeout; says what it waits for."""
-    try:
-        lock.acquire(timeout=min(QUIETLY, seconds))
-    except Timeout:
-        if seconds <= QUIETLY:
-            raise
-        logging.getLogger("lake").warning("waiting for %s, held by %s", _as_text(name), _holder(_read(holder)))
-        lock.acquire(timeout=seconds - QUIETLY)
-
-
-def forget_the_dead(settings: Settings, *, dry_run: bool) -> list[Path]:
-    """Mends what processes that died have left, and removes the files that say who holds their locks."""
+def clear_dead_holders(settings: Settings, *, dry_run: bool) -> list[Path]:
+    """Repair what processes that died have left, and delete their holder files. Return these."""
     dead = []
-    for holder in sorted(_folder(settings).glob("*.holder")):
-        with suppress(Timeout, Busy):
-            with FileLock(holder.with_suffix(".lock"), is_singleton=True).acquire(timeout=0):
+    for file in sorted(_of_machine(settings).folder.glob("*.holder")):
+        with suppress(Timeout, LeaseHeld):
+            with FileLock(file.with_suffix(".lock")).acquire(timeout=0):
                 pass
             if not dry_run:
-                with lease(settings, holder.stem, seconds=0):
+                with lease(settings, file.stem, seconds=0):
                     pass
-            dead.append(holder)
+            dead.append(file)
     return dead
 
 
-def _as_text(name: str) -> str:
-    kind, _, subject = name.partition(".")
-    return f"{NOUNS.get(kind, kind)} {subject}"
-
-
-def _folder(settings: Settings) -> Path:
-    return settings.warehouse_path / "locks"
-
-
-def _command() -> str:
-    """How this process was called: the program and its verb, and no value, which may be somebody's name."""
-    program, *arguments = sys.argv
-    return " ".join([Path(program).name, *(verb for verb in arguments[:1] if verb.isalpha())])
-
-
-def _now() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _read(file: Path) -> Mapping[str, Any]:
-    """What the holder of a lease has said of itself; nothing, where nobody holds it or that cannot be read."""
-    with suppress(OSError, ValueError):
-        note = json.loads(file.read_text())
-        return note if isinstance(note, dict) else {}
-    return {}
-
-
-def _holder(note: Mapping[str, Any]) -> str:
-    host = f" on {note['host']}" if note.get("host", platform.node()) != platform.node() else ""
-    try:
-        return f"`{note['command']}`{host} (pid {note['pid']}, since {note['since']})"
-    except KeyError:
-        return "another process"
+def _of_machine(settings: Settings) -> FolderLeases:
+    return FolderLeases(settings.warehouse_path / "locks")

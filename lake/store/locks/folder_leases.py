@@ -1,0 +1,69 @@
+"""Leases among processes of one machine: locked files `NAME.lock`, which the kernel unlocks when a process dies.
+
+While a lease is held, `NAME.holder` names its holder as JSON. A process that died leaves this file.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from filelock import FileLock, Timeout
+
+from lake.store.locks import Holder, Lease, LeaseHeld, Leases, lease_text
+from lake.store.storage import Address
+
+SILENT: Final = 1.0  # seconds of waiting before a message names the holder
+
+
+@dataclass
+class FolderLease(Lease):
+    """A locked file. `dead` is the holder before this process if it died."""
+
+    lock: FileLock
+    file: Path
+    dead: Holder
+    holder: Holder = field(default_factory=Holder.this_process)
+    epoch: int = 0
+
+    def record(self, epoch: int = 0) -> None:
+        """Write the holder, and the number of its lease in a bucket, for messages to those that wait."""
+        with suppress(OSError):
+            self.file.write_text(replace(self.holder, epoch=epoch).json)
+
+    def renew(self) -> None:
+        """Do nothing."""
+
+    def must_hold(self) -> None:
+        """Do nothing: the kernel keeps others out while this process lives."""
+
+    def release(self) -> None:
+        self.file.unlink(missing_ok=True)
+        self.lock.release()
+
+
+@dataclass(frozen=True)
+class FolderLeases(Leases):
+    """Leases whose files are in `folder`, which has to exist when one is acquired."""
+
+    folder: Path
+
+    def acquire(self, name: str, *, seconds: float) -> FolderLease:
+        lock, file = FileLock(self.folder / f"{name}.lock"), self.folder / f"{name}.holder"
+        recorded = Address(str(file))
+        try:
+            with suppress(Timeout):
+                lock.acquire(timeout=min(SILENT, seconds))
+            if not lock.is_locked:
+                if seconds > SILENT:
+                    message = "waiting for %s, held by %s"
+                    logging.getLogger("lake").warning(message, lease_text(name), Holder.read(recorded))
+                lock.acquire(timeout=max(seconds - SILENT, 0))
+        except Timeout:
+            raise LeaseHeld(name, Holder.read(recorded), where=lock.lock_file, seconds=seconds) from None
+        lease = FolderLease(lock, file, dead=Holder.read(recorded))
+        lease.record()
+        return lease
