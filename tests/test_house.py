@@ -12,13 +12,13 @@ MOST = {
     "packages on the main floor": 20,
     "files on the main floor": 28,
     "import layers": 32,
-    "modules over 400 lines": 5,
-    "functions over 40 lines": 11,
-    "functions of more than 6 parameters": 14,
-    "class names of two or more classes": 7,
+    "modules over 400 lines": 4,
+    "functions over 40 lines": 8,
+    "functions of more than 6 parameters": 10,
+    "class names of two or more classes": 0,
     "may_tear elsewhere": 11,
     "by_spark elsewhere": 0,
-    "isinstance(…, pa.Table) elsewhere": 17,
+    "isinstance(…, pa.Table) elsewhere": 15,
 }
 """Upper bounds of figures of this repository. A change may lower them, and raises none."""
 
