@@ -1,8 +1,8 @@
-"""The archived batches of a log: 1 to N, in Delta tables of their own at a colder place, read as one with the log.
+"""Archived batches of a log: Delta tables at a colder place that are read as one table with the log.
 
-The log's metadata names these parts, and the commit that names one takes its rows out of the log: each version of a log
-has every row once, here or there. A part is never changed once it is named, so that any number of versions and copies
-of a log may name it; what its batches counted, and the chain of their digests, stay in the log's own commits.
+The log's metadata names these parts. The commit that adds a part removes its rows from the log, so each version of a
+log has every row once. A part never changes once it is named, so several versions and copies of a log may name it. The
+batches' counts and the chain of their digests stay in the log's own commits.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PROPERTY: Final = "headwater.cold"
-"""The property of a log that names its parts, as JSON."""
+"""Table property of a log: its parts as JSON."""
 FOLDER: Final = "cold"
-"""Where the parts of a copied log are, below the warehouse that the copy is."""
+"""Folder of the parts of a copied log, below the copied warehouse."""
 Batches = tuple[int, int]
-"""The first and the last."""
+"""First and last batch."""
 
 
 @dataclass(frozen=True)
 class ArchivedPart:
-    """The batches `first` to `through` of a log, `rows` in all: the Delta table at `place`, as it is at `version`.
+    """Batches `first` to `through` of a log, `rows` in all: the Delta table at `place`, at `version`.
 
-    A `place` that is no URL and no absolute path is below the warehouse, and moves with it.
+    A `place` that is neither a URL nor an absolute path is relative to the warehouse, and moves with it.
     """
 
     first: int
@@ -47,24 +47,23 @@ class ArchivedPart:
     rows: int
 
     def path(self, log: Address) -> Address:
-        """Where it is, of the log at that address."""
         if self.place.startswith("/") or "://" in self.place:
             return log.at(self.place)
         return log.parent.parent / self.place
 
     def meets(self, batches: Batches | None) -> bool:
-        """Whether it may have rows of `batches`, None for all."""
+        """Return whether the part may have rows of `batches`, None for all."""
         return batches is None or (self.first <= batches[1] and batches[0] <= self.through)
 
 
 def parts(table: TableState) -> list[ArchivedPart]:
-    """The parts that a log, or any other table, names, in the order of their batches."""
+    """Return the parts that the table names, ordered by batch."""
     named = table.metadata().configuration.get(PROPERTY)
     return [ArchivedPart(**part) for part in json.loads(named)] if named else []
 
 
 def parts_of(path: Address) -> list[ArchivedPart]:
-    """As `parts`, of the newest version of the table at `path`; none where there is no table."""
+    """Return the `parts` of the newest version of the table at `path`; [] if there is no table."""
     try:
         with delta.opened(path) as table:
             return parts(table)
@@ -73,7 +72,7 @@ def parts_of(path: Address) -> list[ArchivedPart]:
 
 
 def parts_property(named: Iterable[ArchivedPart]) -> dict[str, str]:
-    """The property that names those parts."""
+    """Return the table property that names these parts."""
     return {PROPERTY: json.dumps([vars(part) for part in named], separators=(",", ":"), sort_keys=True)}
 
 
@@ -81,9 +80,9 @@ def parts_property(named: Iterable[ArchivedPart]) -> dict[str, str]:
 def opened_parts(
     path: Address, table: TableState, batches: Batches | None = None
 ) -> Iterator[Sequence[tuple[Address, TableState]]]:
-    """The `table` at `path`, and of its parts those that may have rows of `batches`, each with its address.
+    """Yield the `table` and those of its parts that may have rows of `batches`, each with its address.
 
-    Raises StorageError where a part is gone, or cannot be read.
+    Raises StorageError if a part is missing or unreadable.
     """
     with ExitStack() as stack:
         named = [(part, part.path(path)) for part in parts(table) if part.meets(batches)]
@@ -91,7 +90,7 @@ def opened_parts(
 
 
 def check_parts(log: Address, named: Iterable[ArchivedPart]) -> None:
-    """Raises StorageError where one of the parts `named` of the `log` is gone, or cannot be read."""
+    """Raise StorageError if one of the parts `named` of the `log` is missing or unreadable."""
     for part in named:
         with _opened(log, part, part.path(log)):
             pass
@@ -122,13 +121,13 @@ def _opened(log: Address, part: ArchivedPart, at: Address) -> Iterator[TableStat
 
 
 def files(path: Address, table: TableState) -> list[str]:
-    """The files that hold the rows of the `table` at `path`, and of its parts."""
+    """Return the files with the rows of the `table` and of its parts."""
     with opened_parts(path, table) as tables:
         return [file for _, each in tables for file in delta.files(each)]
 
 
 def frame(spark: SparkSession, path: Address, table: TableState, batches: Batches | None = None) -> DataFrame:
-    """The rows of the `table` at `path`, and of its parts those that may have rows of `batches`, by Spark's reader."""
+    """Return the rows of the `table`, and of the parts that may have rows of `batches`, by Spark's reader."""
     with opened_parts(path, table, batches) as tables:
         reader = spark.read.format("delta")
         frames = [reader.option("versionAsOf", each.version()).load(at.spark) for at, each in tables]

@@ -1,11 +1,11 @@
-"""The log of a Delta table in a bucket: listed once, and each commit read once.
+"""Delta log of a table in a bucket: listed once, and each commit read once.
 
-delta-rs by itself reads every commit since the newest checkpoint twice, once more for a transaction, and a checkpoint
-in eleven parts. Here it opens a temporary copy of the log on this machine and keeps the state in memory. A table of N
-commits since its checkpoint costs a listing and N reads when it is first opened, later a listing and the new commits.
+delta-rs itself reads every commit since the newest checkpoint twice, once more for a transaction, and a checkpoint in
+eleven requests. Here it opens a temporary local copy of the log, and the state is kept in memory. A table of N commits
+since its checkpoint costs a listing and N reads when first opened, later a listing and the new commits.
 
-delta-rs also commits in such a copy, which has the files of the table if the commit reads rows and they are small. What
-it wrote there is uploaded, the commit by put-if-absent.
+delta-rs also commits in such a copy. The copy has the table's files if the commit reads rows and they are small. The
+result is uploaded, the commit by put-if-absent.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint\.parquet")
 LISTED: Final = 1000
 """If a log has more files, only those after its newest checkpoint are listed."""
 COPIED: Final = 32 << 20
-"""Bytes of a log since its newest checkpoint, or of the files of a table, that are copied at most."""
+"""Maximum bytes copied of a log since its newest checkpoint, or of the files of a table."""
 FILES: Final = 64
-"""Files of a table that are copied."""
+"""Maximum number of copied files of a table."""
 STATES: Final = 4
 """Versions of a table that are kept open."""
 THREADS: Final = 8
-"""Commits that are read together."""
+"""Commits that are read in parallel."""
 
 
 @dataclass(frozen=True)
 class _Copy:
-    """A state read from a copy that is deleted. Whatever would read the log again asks `log`."""
+    """State read from a deleted copy. Reads of the log go to `log`."""
 
     table: DeltaTable
     folder: str
@@ -82,7 +82,7 @@ class _Copy:
 
 @dataclass
 class BucketLog(TableLog):
-    """The log of a table of which delta-rs opens copies."""
+    """Log of a table whose copies delta-rs opens."""
 
     _files: dict[str, Entry] = field(default_factory=dict)
     _contents: dict[int, bytes] = field(default_factory=dict)
@@ -131,7 +131,6 @@ class BucketLog(TableLog):
             return content
 
     def transaction(self, app: str, version: int) -> int | None:
-        """Return the newest transaction of an app up to `version`."""
         with self._lock:
             for number in range(version, self._base(version), -1):
                 for line in self.content(number).splitlines():
@@ -151,7 +150,7 @@ class BucketLog(TableLog):
         return {int(name[:20]) for name in self._files if COMMIT.fullmatch(name)}
 
     def _base(self, version: int) -> int:
-        """Return the version of the newest checkpoint up to `version`; -1 if none is known."""
+        """Return the version of the newest known checkpoint up to `version`, else -1."""
         found = (int(name[:20]) for name in self._files if CHECKPOINT.fullmatch(name))
         return max((number for number in found if number <= version), default=-1)
 
@@ -162,7 +161,7 @@ class BucketLog(TableLog):
         return max(self._commits, default=None)
 
     def _has_grown(self) -> bool:
-        """List what is newer than the newest commit known. Return whether that is still there."""
+        """List files newer than the newest known commit; return whether that commit still exists."""
         if not (commits := self._commits):
             return False
         newest = commit_file(self.path, max(commits)).name
@@ -187,7 +186,6 @@ class BucketLog(TableLog):
             yield from (self.path / "_delta_log").list(after=after, deep=True)
 
     def _opened(self, version: int) -> TableState:
-        """Return the table at `version`, from a copy; opened by delta-rs itself if the log is unusual."""
         try:
             with self.copy(version) as folder:
                 return _Copy(DeltaTable(str(folder)), str(folder), self)
@@ -196,10 +194,10 @@ class BucketLog(TableLog):
 
     @contextmanager
     def commit(self, *, reads: bool = False) -> Iterator[str]:
-        """Yield a folder for one commit by delta-rs on top of the newest, then upload what was made there.
+        """Yield a local folder for one commit by delta-rs on top of the newest, then upload the result.
 
-        The folder is empty if there is no table; if the commit `reads` rows, it has the table's files. Raises
-        CommitFailedError if another writer was first, and Unusual as `copy` does and for a large table.
+        The folder is empty if there is no table. If the commit `reads` rows, it has the table's files. Raises
+        CommitFailedError if another writer was first, Unusual as `copy` does and for a large table.
         """
         newest = self.newest()
         with self.copy(-1 if newest is None else newest) as folder:
@@ -219,7 +217,7 @@ class BucketLog(TableLog):
                 (self.path / name).put_file(folder / name)
 
     def _put(self, version: int, content: bytes) -> None:
-        """Upload a commit; it is known without another look-up. Raises CommitFailedError if its number is taken."""
+        """Upload a commit and cache it. Raises CommitFailedError if its number is taken."""
         self.invalidate()
         file = commit_file(self.path, version)
         tag = file.put_tagged(content)
@@ -234,7 +232,7 @@ class BucketLog(TableLog):
             view.know(self.path)
 
     def _fetch(self, folder: Path) -> None:
-        """Download the files of the newest state into the folder of its copy. Raises Unusual for a large table."""
+        """Download the files of the newest state into `folder`. Raises Unusual for a large table."""
         files = self.state().get_add_actions(flatten=True)
         names, sizes = (files.column(column).to_pylist() for column in ("path", "size_bytes"))
         if len(names) > FILES or sum(sizes) > COPIED:
@@ -253,7 +251,7 @@ class BucketLog(TableLog):
 
     @contextmanager
     def copy(self, version: int) -> Iterator[Path]:
-        """Yield a folder with what of the log gives the state at `version`. Raises Unusual if that is large."""
+        """Yield a folder with the part of the log that gives the state at `version`. Raises Unusual if it is large."""
         with self._lock:
             base = self._base(version)
             # On top of a checkpoint delta-rs commits where it finds the commit as well.
@@ -288,12 +286,12 @@ class BucketLog(TableLog):
 
 
 def _same(one: Entry, other: Entry) -> bool:
-    """Return whether both are the same commit. The time of an uploaded one is not known."""
+    """Return whether both are the same commit. The time of an uploaded one is unknown."""
     return (one.size, one.tag) == (other.size, other.tag)
 
 
 class Unusual(Exception):
-    """A log or table that is not copied."""
+    """Raised for a log or table that is not copied."""
 
 
 @contextmanager

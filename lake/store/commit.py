@@ -1,7 +1,7 @@
-"""The one write primitive of derived tables: a diff and the new position, in one Delta commit.
+"""Commits of derived tables: a diff and the new position in one Delta commit.
 
-delta-rs writes the rows that are in this process: 0.02 s into a small table, where Spark takes 1 to 2 s. Spark writes
-DataFrames, to a staging table. This process makes the commit in both cases.
+delta-rs writes rows of this process: 0.02 s into a small table, where Spark takes 1 to 2 s. Spark writes DataFrames, to
+a staging table. This process makes the commit in both cases.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 def commit(
     table: Table, diff: pa.Table | DataFrame, counts: Counts, identity: Sequence[str], position: Position
 ) -> Position:
-    """Applies `diff` (the table's columns and CHANGE, rows told apart by `identity`) and records `position`.
+    """Apply `diff` (the table's columns and CHANGE; `identity` identifies a row) and record `position`.
 
-    Returns the position with the Delta version that now carries it. Raises Unavailable when another writer was first;
-    then nothing of the diff is in the table.
+    Returns the position with its Delta version. Raises Unavailable if another writer was first; then nothing of the
+    diff is in the table.
     """
     with only_writer(table.location, position, _outrun(table)):
         if isinstance(diff, pa.Table):
@@ -52,10 +52,7 @@ def replace(
     *,
     meanings: Meanings,
 ) -> Position:
-    """Makes `rows` the whole content of the table, its columns and their `meanings` too, and records `position`.
-
-    Raises as `commit` does.
-    """
+    """Replace all rows, columns and `meanings` of the table and record `position`. Raises as `commit` does."""
     with only_writer(table.location, position, _outrun(table)):
         if isinstance(rows, pa.Table):
             laid_out = _described(_laid_out(rows, identity), meanings)
@@ -66,10 +63,10 @@ def replace(
 
 
 def describe(table: Table, description: str, meanings: Meanings) -> None:
-    """Has a table that is there say what it is and what its columns mean, in a commit that changes no row.
+    """Record the description of an existing table and the meanings of its columns, in a commit without rows.
 
-    There is none where it says so already, nor to a table that another tool has written to last.
-    Raises Unavailable when another writer was first.
+    Makes no commit if they are recorded already or another tool has written to the table last. Raises Unavailable if
+    another writer was first.
     """
     with delta.opened(table.path) as current:
         version, said, now = current.version(), current.metadata().description, delta.meta_data(current)
@@ -138,13 +135,13 @@ def _laid_out(rows: pa.Table, identity: Sequence[str]) -> pa.Table:
 
 
 def _described(rows: pa.Table, meanings: Meanings) -> pa.Table:
-    """`rows` whose fields carry the meanings and nothing else: an overwrite takes the columns' metadata from them."""
+    """Return `rows` with only the meanings as field metadata: an overwrite takes column metadata from it."""
     fields = [field.with_metadata(dict(meanings.get(field.name, {})) or None) for field in rows.schema]
     return pa.Table.from_arrays(rows.columns, schema=pa.schema(fields))
 
 
 def _condition(diff: pa.Table, identity: Sequence[str]) -> str:
-    """Equality of `identity`, null-safe where there are nulls, with the literal bounds that let files be skipped."""
+    """Return SQL that compares `identity` null-safe, with literal bounds by which files are skipped."""
     tests = []
     for name in identity:
         column = diff.column(name)
@@ -171,7 +168,6 @@ def _overwrite(table: Table, rows: DataFrame, position: Position, meanings: Mean
 
 
 def _staged(table: Table, diff: DataFrame, counts: Counts, identity: Sequence[str]) -> StagingTable:
-    """Return a staging table to which Spark has applied `diff`."""
     columns = table.schema().names
     if counts.total == counts.inserted:
         staging = stage(table.path)

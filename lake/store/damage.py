@@ -1,6 +1,6 @@
-"""What is damaged in a warehouse: looked for where a library could not read it, to say which file, and what is done.
+"""Search for damaged files of a warehouse, to name the file and the repair if a library could not read it.
 
-A commit that was cut short is none of it: nobody goes by it.
+A truncated newest commit is not damage: no reader uses it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ FOLDERS: Final = {
     "gold": "{}",
     "meta": "the ledger of {}",
 }
-"""What lies in each folder of a warehouse, for a person."""
+"""Display name of the tables in each folder of a warehouse."""
 COPY: Final = "restore that file from a backup of the warehouse"
 AGAIN: Final = "lake rebuild {} makes it again, and lake publish shows it"
 PARQUET: Final = b"PAR1"
 LIBRARIES: Final = frozenset(
     {"deltalake", "_internal", "duckdb", "_duckdb", "pyarrow", "arro3", "pyo3_runtime", "pyspark", "py4j"}
 )
-"""What reads the files of a warehouse."""
+"""Modules whose errors may come of a damaged file."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """What is wrong with which file of a table, whose folder is `path`; how to fix it, where that is known better."""
+    """Fault `found` in `file` of the table in folder `path`; `known` is a more specific fix."""
 
     path: Address
     file: str
@@ -51,7 +51,6 @@ class Damage:
 
     @property
     def fault(self) -> LakeError:
-        """It, for a person."""
         name = name_of(self.path)
         derived = self.path.parent.name in LAYERS and "/_delta_log" not in self.file
         restored = AGAIN.format(name.partition("@")[0]) if derived else COPY
@@ -60,28 +59,28 @@ class Damage:
 
 
 def name_of(path: Address) -> str:
-    """What the table in the folder `path` is called: `the log of flights`, `carrier_daily`."""
+    """Return the display name of the table in folder `path`: `the log of flights`, `carrier_daily`."""
     return FOLDERS.get(path.parent.name, "{}").format(path.name)
 
 
 def damages(settings: Settings, *, quickly: bool = False) -> Iterator[Damage]:
-    """The damaged tables of a warehouse; `quickly`: those that can be told without reading a file of rows."""
+    """Yield the damaged tables of a warehouse; `quickly`: only damage found without reading data files."""
     for location in Warehouse(settings).folders(*KINDS):
         if damaged := damage(location.path, quickly=quickly):
             yield damaged
 
 
 def blamed(settings: Settings, error: BaseException) -> LakeError | None:
-    """What is damaged, where a library that reads the files of a warehouse fails with `error`."""
+    """Return the damage that explains `error` of a library that reads the warehouse; None if there is none."""
     if type(error).__module__.partition(".")[0] not in LIBRARIES:
         return None
     return next((damaged.fault for damaged in damages(settings)), None)
 
 
 def damage(path: Address, *, quickly: bool = False) -> Damage | None:
-    """The first thing that is wrong with the Delta table in the folder `path`, None for one that can be read whole.
+    """Return the first fault of the Delta table in folder `path`; None if it can be read completely.
 
-    `quickly` opens no file of rows, and no commit where delta-rs reads them all.
+    `quickly` opens no data file, and no commit beyond what delta-rs reads.
     """
     try:
         return _of_files(path, within=not quickly) if quickly else _of_log(path) or _of_files(path, within=True)

@@ -1,10 +1,10 @@
 """Delta tables by path, without a JVM: versions, positions, commits.
 
-Every commit this project makes to a log or a derived table carries a *position*: the table's one app id with a
-transaction number that grows by one a commit, and a JSON object in `userMetadata`. The newest commit that carries
-the app id is the table's head; commits of other tools in between are passed over.
+Every commit to a log or a derived table carries a *position*: the table's one app id, a transaction number that grows
+by one, and a JSON object in `userMetadata`. The newest commit with the app id is the table's head. Commits of other
+tools in between are skipped.
 
-A position also records FORMAT, the format of all that is stored. A table of another format is refused when its head is
+A position also records FORMAT, the format of all stored data. A table of another format is rejected when its head is
 read. Releases before 0.2.0 recorded no format.
 """
 
@@ -41,24 +41,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Unreadable = DeltaError
-"""What is raised for a table that cannot be read, whatever damaged it."""
+"""Raised for a table that cannot be read."""
 Beaten = CommitFailedError
-"""What is raised where another writer has made a commit that is to carry a position."""
+"""Raised if another writer has already made the commit."""
 FORMAT: Final = 1
 LOOKED_BACK: Final = 100
-"""Among so many of the newest commits one's own is looked for."""
+"""Number of newest commits that are searched for the process's own."""
 
 
 def new_writer() -> str:
-    """What tells one attempt to commit from every other."""
+    """Return an id for one attempt to commit."""
     return token_hex(8)
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a table stands: transaction number `txn` of `app`, committed as Delta version `version`.
+    """Transaction number `txn` of `app`, committed as Delta version `version`.
 
-    `writer` tells the attempt to commit it from others.
+    `writer` identifies the attempt to commit it.
     """
 
     app: str
@@ -68,28 +68,26 @@ class Position:
     writer: str = field(default_factory=new_writer, compare=False)
 
     def next(self, **data: Any) -> Position:
-        """The position that a commit on top of this one carries."""
         return Position(self.app, self.txn + 1, data)
 
     @property
     def origin(self) -> int:
-        """The version whose rows these are: an older one where this commit only repeats the position."""
+        """Version with the same rows: an older one if this commit only repeats the position."""
         origin: int = self.data.get("origin", self.version)
         return origin
 
     def again(self) -> Position:
-        """The position that a commit carries which changes no row: this one, marked as repeated."""
+        """Return this position marked as repeated, for a commit that changes no row."""
         return Position(self.app, self.txn, {**self.data, "repeated": True, "origin": self.origin})
 
     @property
     def metadata(self) -> str:
-        """The text of the commit's `userMetadata`."""
         own = {"app": self.app, "txn": self.txn, "writer": self.writer, "format": FORMAT}
         return json.dumps({**own, **self.data}, separators=(",", ":"), sort_keys=True)
 
     @property
     def commit_properties(self) -> CommitProperties:
-        """What a delta-rs commit takes: it is made on the version that it was prepared for, or not at all."""
+        """Properties of a delta-rs commit that is not rebased onto a later version."""
         return CommitProperties(
             custom_metadata={"userMetadata": self.metadata},
             max_commit_retries=0,
@@ -98,12 +96,12 @@ class Position:
 
 
 def at(path: Address, version: int) -> TableState:
-    """Return the table at `path` at `version`, to be kept. Raises TableNotFoundError."""
+    """Return the table at `version`, to be kept. Raises TableNotFoundError."""
     return table_log(path).state(version)
 
 
 def create(path: Address, schema: Schema, properties: Mapping[str, str | None], **how: Any) -> None:
-    """Makes an empty table, where there is none, with the `properties` and KEEP_LOGS, else as deltalake is told."""
+    """Create an empty table if there is none, with `properties` and KEEP_LOGS; `how` are options of deltalake."""
     how |= {"mode": "ignore", "configuration": {**KEEP_LOGS, **properties}}
     try:
         with table_log(path).target() as (url, options):
@@ -121,9 +119,9 @@ def create(path: Address, schema: Schema, properties: Mapping[str, str | None], 
 
 
 def write(to: Address | DeltaTable, rows: pa.Table | Table, position: Position, **how: Any) -> None:
-    """Write `rows` in one commit, which carries the `position`: append them, unless the options `how` differ.
+    """Write `rows` in one commit with `position`; the default of the options `how` is to append.
 
-    An error may come of a commit that is there all the same: the caller reads back.
+    The commit may exist although an error is raised: the caller reads back.
     """
     how = {"mode": "append", "commit_properties": position.commit_properties, **how}
     how["writer_properties"] = _grouped(rows.num_rows, rows.nbytes)
@@ -134,7 +132,6 @@ def write(to: Address | DeltaTable, rows: pa.Table | Table, position: Position, 
 
 
 def _write(path: Address, rows: pa.Table | Table, how: dict[str, Any]) -> None:
-    """Write `rows` on top of the newest version known, which may be none."""
     log = table_log(path)
     if log.newest() is None:
         with log.target() as (url, options):
@@ -145,9 +142,9 @@ def _write(path: Address, rows: pa.Table | Table, how: dict[str, Any]) -> None:
 
 
 def in_groups(table: DeltaTable, compression: str = "SNAPPY", level: int | None = None) -> WriterProperties | None:
-    """How deltalake is told to write rows of a `table` anew: in groups of ROW_GROUP bytes, as its files have them.
+    """Return how deltalake has to rewrite rows of `table`: in groups of ROW_GROUP bytes, as its files have them.
 
-    None where all of it is one. Of files without statistics nothing is known.
+    Returns None if all fits one group. Files without statistics are ignored.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -158,7 +155,7 @@ def in_groups(table: DeltaTable, compression: str = "SNAPPY", level: int | None 
 
 
 def _grouped(rows: int, size: int, compression: str = "SNAPPY", level: int | None = None) -> WriterProperties | None:
-    """Once deltalake is told anything, it compresses nothing unless it is told how."""
+    """deltalake compresses nothing once it is given properties without a compression."""
     if size <= cost.ROW_GROUP:
         return None
     most = max(1, cost.ROW_GROUP * rows // size)
@@ -168,8 +165,8 @@ def _grouped(rows: int, size: int, compression: str = "SNAPPY", level: int | Non
 def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
     """Append `rows` in one commit without a position; `how` are options of deltalake. Raises as `read_back` does.
 
-    It is tried once: delta-rs would take its own commit, if the answer to it was lost, for one of another writer, and
-    append the rows a second time.
+    There is one attempt: if the response was lost, delta-rs would take its own commit for another writer's and append
+    the rows twice.
     """
     writer = new_writer()
     how |= {"commit_properties": CommitProperties(custom_metadata=_anonymous(writer), max_commit_retries=0)}
@@ -179,7 +176,7 @@ def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
 
 
 def committing(path: Address, *, reads: bool = False) -> AbstractContextManager[DeltaTable]:
-    """Yield the table at `path` for one commit, which `reads` its rows or not. Raises as `TableLog.committing` does."""
+    """Yield the table for one commit, which `reads` its rows or not. Raises as `TableLog.committing` does."""
     return table_log(path).committing(reads=reads)
 
 
@@ -187,9 +184,9 @@ def committing(path: Address, *, reads: bool = False) -> AbstractContextManager[
 def changing(
     path: Address, again: Position | None = None, *, goes_back: bool = False
 ) -> Iterator[tuple[DeltaTable, CommitProperties]]:
-    """The table at `path`, to be changed in one commit with the properties, which repeats the position `again`.
+    """Yield the table and the properties for one commit that changes it and repeats the position `again`.
 
-    Not for rows that are appended, see `add`. What `goes_back` to older versions says so. Raises as `read_back` does.
+    Not for appends, see `add`. `goes_back` allows to restore an older version. Raises as `read_back` does.
     """
     writer = again.writer if again else new_writer()
     metadata = {"userMetadata": again.metadata} if again else _anonymous(writer)
@@ -204,10 +201,10 @@ def _anonymous(writer: str) -> dict[str, str]:
 
 @contextmanager
 def read_back(path: Address, writer: str) -> Iterator[None]:
-    """Lets the block make the commit of `writer` to the table at `path`; none of its errors counts if that is there.
+    """Run the block, which commits as `writer`. Ignore its error if the commit is in the log afterwards.
 
-    Over a network a commit may be there whose answer was lost: whoever tries again finds its number taken, and would
-    blame another. Raises Unavailable where the commit is not there because its number was taken.
+    Over a network the response to a successful commit may be lost; a retry would find its number taken and blame
+    another writer. Raises Unavailable if the commit is not there because its number was taken.
     """
     try:
         yield
@@ -226,16 +223,13 @@ def read_back(path: Address, writer: str) -> Iterator[None]:
 
 
 def known_or_moved(path: Address, writer: str) -> None:
-    """Have the table looked up again after the commit of `writer`, unless its log knows that commit."""
+    """Invalidate the table after the commit of `writer`, unless its log knows that commit."""
     if not table_log(path).knows(writer):
         invalidate(path)
 
 
 def landed(path: Address, writer: str) -> bool:
-    """Whether the commit of `writer` is among the newest of the table at `path`.
-
-    Raises Unavailable where that cannot be read.
-    """
+    """Return whether the commit of `writer` is among the newest. Raises Unavailable if they cannot be read."""
     try:
         return any(metadata_of(commit).get("writer") == writer for commit in islice(commits(path), LOOKED_BACK))
     except Exception as error:
@@ -247,7 +241,7 @@ def landed(path: Address, writer: str) -> bool:
 
 
 def must_precede(table: TableState, position: Position) -> None:
-    """Raises Beaten where the state `table`, on which a commit is to be made, is not that just before `position`."""
+    """Raise Beaten if the state `table` is not the one just before `position`."""
     if (table.transaction_version(position.app) or 0) != position.txn - 1:
         raise Beaten(
             f"{position.app} is at transaction {table.transaction_version(position.app)}; cannot commit {position.txn}"
@@ -255,25 +249,25 @@ def must_precede(table: TableState, position: Position) -> None:
 
 
 def start(app: str) -> Position:
-    """The position before the first commit of `app`."""
+    """Return the position before the first commit of `app`."""
     return Position(app, 0)
 
 
 def opened(path: Address, version: int | None = None) -> AbstractContextManager[TableState]:
-    """Yield the table at `path`, at `version` or its newest, to be read.
+    """Yield the table at `version`, by default its newest, to be read.
 
-    Raises TableNotFoundError, and StorageError if `version` is that of a commit that was cut short.
+    Raises TableNotFoundError, and StorageError if `version` is a truncated commit.
     """
     return table_log(path).opened(version)
 
 
 def exists(path: Address) -> bool:
-    """Whether there is a Delta table at `path`."""
+    """Return whether there is a Delta table at `path`."""
     return newest_version(path) is not None
 
 
 def newest_checkpoint(path: Address) -> int:
-    """Return the version of the newest checkpoint, before which no reader needs a commit; -1 if none is whole."""
+    """Return the version of the newest checkpoint, -1 if none is complete. Readers need no earlier commit."""
     try:
         version: int = json.loads((path / "_delta_log" / "_last_checkpoint").read())["version"]
     except (FileNotFoundError, ValueError):
@@ -282,23 +276,23 @@ def newest_checkpoint(path: Address) -> int:
 
 
 def columns(path: Address) -> list[str]:
-    """The names of the columns of the table at `path`."""
+    """Return the names of the columns."""
     with opened(path) as table:
         return [field.name for field in table.schema().fields]
 
 
 def version(path: Address) -> int:
-    """Return the newest version of the table at `path`. Raises TableNotFoundError."""
+    """Return the newest version. Raises TableNotFoundError."""
     return table_log(path).must_exist()
 
 
 def newest_version(path: Address) -> int | None:
-    """Return the newest version of the table at `path`; None if there is no table."""
+    """Return the newest version; None if there is no table."""
     return table_log(path).newest()
 
 
 def open_table(path: Address, version: int | None = None) -> TableState | None:
-    """Return the table at `path`, at `version` or its newest, to be kept; None if there is none."""
+    """Return the table at `version`, by default its newest, to be kept; None if there is none."""
     try:
         return table_log(path).state(version)
     except TableNotFoundError:
@@ -306,9 +300,9 @@ def open_table(path: Address, version: int | None = None) -> TableState | None:
 
 
 def prefetch(tables: Iterable[Address], *, whole: bool = False, beside: Callable[[], object] = lambda: None) -> None:
-    """Look up `tables` of a bucket together; the view knows them then.
+    """Look up `tables` of a bucket in parallel and cache them in the view.
 
-    Of each the newest commit is read, or its `whole` state. `beside` is called meanwhile.
+    Reads the newest commit of each, or its `whole` state. Calls `beside` meanwhile.
     """
 
     def look(path: Address) -> None:
@@ -325,7 +319,7 @@ def prefetch(tables: Iterable[Address], *, whole: bool = False, beside: Callable
 
 
 def prefetch_rows(tables: Iterable[Address], rows: Collection[Address], beside: Callable[[], object]) -> None:
-    """Read the logs of `tables` of a bucket in the background, and `rows`, the small ones among them.
+    """Read the logs of `tables` of a bucket in the background, and the data of those in `rows`.
 
     `beside` is called there as well.
     """
@@ -342,14 +336,14 @@ def prefetch_rows(tables: Iterable[Address], rows: Collection[Address], beside: 
 
 
 def files(table: TableState) -> list[str]:
-    """The paths of the files that hold the rows of `table`, which deltalake gives in the form of URLs."""
+    """Return the paths of the files with the rows of `table`; deltalake gives escaped URLs."""
     return [unquote(file) for file in table.file_uris()]
 
 
 def missing(path: Address, files: Iterable[str], *, to_read: bool = False) -> list[str]:
-    """Those of the `files` of the table at `path`, and of the archived parts of a log, that are gone.
+    """Return those of `files`, of the table at `path` or of archived parts, that do not exist.
 
-    Of files in a store that are `to_read` in this process, and not many, the ends come with the answers.
+    If a few files of a bucket are `to_read` in this process, their ends are fetched and cached by the same requests.
     """
     files = list(files)
     if to_read and len(files) <= FETCHED and not path.storage.may_tear:
@@ -371,7 +365,7 @@ def missing(path: Address, files: Iterable[str], *, to_read: bool = False) -> li
 
 
 def meta_data(table: TableState) -> dict[str, dict[str, Any]]:
-    """The Delta action that says of `table` what it says already."""
+    """Return the Delta action that repeats the metadata of `table`."""
     about = table.metadata()
     said = {
         "id": str(about.id),
@@ -387,10 +381,7 @@ def meta_data(table: TableState) -> dict[str, dict[str, Any]]:
 
 
 def positions(path: Address, app: str) -> Iterator[Position]:
-    """Yield the positions of `app` in the table at `path`, newest first.
-
-    Raises StorageError if a commit has another format.
-    """
+    """Yield the positions of `app`, newest first. Raises StorageError if a commit has another format."""
     for commit in commits(path):
         data = metadata_of(commit)
         if data.pop("app", None) == app:
@@ -417,14 +408,14 @@ def _check_format(path: Address, found: int | None) -> None:
 
 
 def head(path: Address, app: str) -> Position | None:
-    """The newest position of `app` in the table at `path`, None before the first."""
+    """Return the newest position of `app`, None before the first."""
     return next(positions(path, app), None)
 
 
 def standing(path: Address, app: str) -> Position:
-    """Return what the next commit of `app` follows: its newest position, or the one before its first.
+    """Return the position that the next commit of `app` follows.
 
-    If the commits with positions were removed, as `lake forget` does, the number is that of the newest.
+    If the commits with positions were removed, as `lake forget` does, it has only the newest transaction number.
     """
     newest = head(path, app)
     if newest is not None:
@@ -437,9 +428,9 @@ def standing(path: Address, app: str) -> Position:
 
 
 def commits(path: Address) -> Iterator[dict[str, Any]]:
-    """The commits of the table at `path`, newest first, as far as they were not removed.
+    """Yield the remaining commits of the table, newest first.
 
-    Read one by one: deltalake lists the whole log for them, and reads one that was cut short.
+    They are read one by one: deltalake lists the whole log for them, and reads a truncated one.
     """
     log = table_log(path)
     newest = log.newest()
@@ -452,7 +443,7 @@ def commits(path: Address) -> Iterator[dict[str, Any]]:
 
 
 def metadata(path: Address, version: int) -> dict[str, Any]:
-    """What the commit `version` of the table at `path` carries; {} where it carries nothing, or its past was ended."""
+    """Return the metadata of commit `version`; {} if it has none or the commit was removed."""
     log = table_log(path)
     log.newest()
     try:
@@ -462,30 +453,30 @@ def metadata(path: Address, version: int) -> dict[str, Any]:
 
 
 def has_rows(path: Address, version: int) -> bool:
-    """Whether the commit `version` of the table at `path` adds or removes files."""
+    """Return whether commit `version` adds or removes files."""
     return any(kind in {"add", "remove"} for kind, _ in actions(path, version))
 
 
 def feed_files(path: Address, actions: Iterable[tuple[str, dict[str, Any]]]) -> list[tuple[str, Address]]:
-    """The files that the change feed reads of a commit with these `actions`, each with what that does with it."""
+    """Return the files of a commit with these `actions` that the change feed reads, each with its action."""
     files = [(kind, a) for kind, a in actions if kind == "cdc" or (kind in FILE_ACTIONS and a.get("dataChange", True))]
     told = [(kind, action) for kind, action in files if kind == "cdc"] or files
     return [(kind, path / unquote(action["path"])) for kind, action in told]
 
 
 FILE_ACTIONS: Final = frozenset({"add", "remove", "cdc"})
-"""What a commit does with a file; `cdc` is of the change feed."""
+"""Kinds of actions on files; `cdc` files belong to the change feed."""
 
 
 def actions(path: Address, version: int) -> list[tuple[str, dict[str, Any]]]:
-    """What the commit `version` does. Raises FileNotFoundError where it is gone."""
+    """Return the actions of commit `version`. Raises FileNotFoundError if it was removed."""
     return [next(iter(json.loads(line).items())) for line in table_log(path).content(version).splitlines()]
 
 
 FETCHED: Final = 32
-"""Of no more files the ends are asked for together, before they are read."""
+"""Maximum number of files whose ends are fetched in parallel before they are read."""
 MANY_FILES: Final = 3
-"""From so many on, files of a store are listed, up to 1,000 by a request, and not asked for one by one."""
+"""From this number on, files of a bucket are listed, up to 1,000 a request, and not looked up one by one."""
 
 # Old versions stay readable until `lake maintain` says otherwise. Opening a table reads every commit since its last
 # checkpoint, 0.4 ms each; writing one takes a few ms.

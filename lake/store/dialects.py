@@ -1,6 +1,6 @@
-"""SQL of Spark and of DuckDB that reads the fields of a contract from the columns of a log, of whichever version.
+"""SQL of Spark and of DuckDB that reads the fields of a contract from columns of a log, of any version.
 
-Both read what an event's contract did not know from a struct that `lake.records.members` makes of `_extra`.
+Members that an event's contract did not know are read from a struct that `lake.records.members` makes of `_extra`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from lake.contracts.origins import ExtraMember, ValueOrigin, has_grown, members,
 from lake.quoting import DUCKDB, SPARK
 
 MEMBERS: Final = "_members"
-"""The struct of the members of `_extra` that are read: m0, m1 …"""
+"""Struct of the members of `_extra` that are read: m0, m1 …"""
 
 
 class Spark:
-    """Spark's SQL, over the columns of a log whose `_extra` is readable, and MEMBERS."""
+    """Spark's SQL over the columns of a log with readable `_extra`, and MEMBERS."""
 
     quote = SPARK
 
@@ -30,7 +30,7 @@ class Spark:
         self._columns = {member: f"{MEMBERS}.m{number}" for number, member in enumerate(carried)}
 
     def stored(self, origin: ValueOrigin, field: Field) -> str:
-        """The value in the column of `origin`, with what its records lacked."""
+        """Return the value in the column of `origin`, with the members that its records lacked."""
         column = self.name(origin.column)
         if self.is_sealed(origin):
             return self.cast(encryption.decrypted_sql(column, encryption.place(origin.contract, origin.column)), field)
@@ -40,7 +40,6 @@ class Spark:
         return self._widened(origin.before or field, column, field)
 
     def is_sealed(self, origin: ValueOrigin) -> bool:
-        """Whether the column holds sealed text that is opened here."""
         return origin.before is not None and origin.before.name in origin.contract.sealed
 
     def carried(self, member: ExtraMember) -> str:
@@ -57,13 +56,13 @@ class Spark:
         return self._widened(of, self.literal(of, default_of(of)), field)
 
     def _widened(self, before: Field, value: str, field: Field) -> str:
-        """A float becomes the double that its shortest decimal text says, as if it had been read as one."""
+        """A float becomes the double of its shortest decimal text, as if it had been read as one."""
         if before.type == field.type:
             return value
         return self.cast(self.text(value) if before.type == "float" else value, field)
 
     def _grown(self, before: Field, now: Field, value: str, more: str, depth: int = 0) -> str:
-        """A nested `value` as `now`; `more` has the members that `before` lacks."""
+        """Return a nested `value` as type `now`; `more` has the members that `before` lacks."""
         if not has_grown(before, now):
             return value
         if now.type.startswith("struct"):
@@ -83,7 +82,6 @@ class Spark:
         return self.each(value, item, at, body, of_map=of_map)
 
     def literal(self, field: Field, value: Any) -> str:
-        """A value that the grammar read, as SQL."""
         if value is None:
             return self.cast("NULL", field)
         if not field.nested:
@@ -128,11 +126,11 @@ class Spark:
         return f"map({', '.join(part for pair in pairs for part in pair)})"
 
     def key(self, item: str, at: str, *, of_map: bool) -> str:
-        """The text by which an item of an array, or a value of a map, is found in what its records lacked."""
+        """Return the text by which an item or a value is found among the missing members."""
         return at if of_map else self.text(at)
 
     def each(self, value: str, item: str, at: str, body: str, *, of_map: bool) -> str:
-        """An array, or a map, with `body` in place of each `item`, whose index or key is `at`."""
+        """Return an array or a map with `body` in place of each `item`, whose index or key is `at`."""
         return (
             f"transform_values({value}, ({at}, {item}) -> {body})"
             if of_map
@@ -141,7 +139,7 @@ class Spark:
 
 
 class DuckDB(Spark):
-    """DuckDB's SQL over the columns of a log, of which nothing sealed is opened, and MEMBERS."""
+    """DuckDB's SQL over the columns of a log, and MEMBERS. Nothing sealed is decrypted."""
 
     quote = DUCKDB
 
@@ -149,7 +147,7 @@ class DuckDB(Spark):
         return False
 
     def first(self, values: Sequence[tuple[bool, str]]) -> str:
-        """A sealed `_extra` may have the value of any member: what comes after the first one is not known."""
+        """A sealed `_extra` may have the value of any member, so values after the first one are unknown."""
         known = takewhile(lambda value: not value[0], values)
         sealed = "coalesce(_extra, '') <> '' AND NOT json_valid(_extra)"
         before = f"coalesce({', '.join(['NULL', *(sql for _, sql in known)])})"
@@ -172,7 +170,7 @@ class DuckDB(Spark):
         return f"MAP {{{', '.join(f'{key}: {value}' for key, value in pairs)}}}"
 
     def key(self, item: str, at: str, *, of_map: bool) -> str:
-        """The key in what the records lacked; indices of lists begin with 1."""
+        """Indices of lists begin with 1."""
         return f"{item}.key" if of_map else self.text(f"{at} - 1")
 
     def each(self, value: str, item: str, at: str, body: str, *, of_map: bool) -> str:
@@ -189,7 +187,7 @@ def _with_default(field: Field, default: str) -> Field:
 
 
 def fields_sql(contracts: Sequence[Contract]) -> list[str]:
-    """Spark's SQL of the fields of the newest contract, over the columns of a log and MEMBERS."""
+    """Return Spark's SQL of the fields of the newest contract, over the columns of a log and MEMBERS."""
     places, dialect = origins(contracts), Spark(members(contracts))
     return [
         f"{value_sql(field, places[field.name], dialect)} AS {dialect.name(field.name)}"
@@ -198,7 +196,7 @@ def fields_sql(contracts: Sequence[Contract]) -> list[str]:
 
 
 def unchanged(contracts: Sequence[Contract]) -> set[str]:
-    """The fields of the newest contract that every version has in the column of their name, and that are not upcast."""
+    """Return the fields of the newest contract that are not upcast and that every version has under that name."""
     places, dialect, newest = origins(contracts), Spark(members(contracts)), contracts[-1]
     upcast = {name for step in newest.upcast for name, _ in step.expressions}
     return {

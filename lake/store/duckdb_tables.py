@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FILE: Final = "_file"
 PARTITION_TYPES: Final = {"integer": "INTEGER", "long": "BIGINT"}
-"""Of columns whose values stand in the names of folders, as DuckDB has them."""
+"""DuckDB's types of partition columns, whose values are in folder names."""
 
 
 @cache
@@ -46,7 +46,7 @@ def _database(file_systems: Sequence[str]) -> duckdb.DuckDBPyConnection:
 
 
 def connection() -> duckdb.DuckDBPyConnection:
-    """A DuckDB that reads and writes timestamps in UTC. What is registered, and temporary tables, are its own."""
+    """Return a DuckDB cursor in UTC, with its own registered and temporary tables."""
     return _database(tuple(FILE_SYSTEMS)).cursor()
 
 
@@ -60,12 +60,11 @@ def open_files(  # noqa: PLR0913  which rows of which files, and where
     on: duckdb.DuckDBPyConnection | None = None,
     name: str = "t",
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, Sequence[str]]]:
-    """A DuckDB, `on` this connection, that has the rows of the files `paths` of the `table` at `path` by a `name`, and
-    the names of its columns.
+    """Yield a DuckDB connection with the rows of the files `paths` registered as `name`, and their column names.
 
-    A column that only some files have is null in the others; those by which the table is partitioned are read from the
-    names of their folders below the table. With `by_file`, a column FILE says which of the files a row is of. Raises
-    StorageError where one is gone or damaged.
+    A column that only some files have is null in the others. Partition columns are read from folder names below the
+    table. With `by_file`, the column FILE is the file of a row. `on` is the connection to use. Raises StorageError if a
+    file is missing or damaged.
     """
     if not path.storage.may_tear and 1 < len(paths) <= FETCHED:
         missing(path, paths, to_read=True)  # so that their ends are there together, not one after another
@@ -95,9 +94,9 @@ def open_files(  # noqa: PLR0913  which rows of which files, and where
 def rows(
     path: Address, query: str, *parameters: Any, version: int | None = None, **beside: Iterable[pa.RecordBatch]
 ) -> list[dict[str, Any]]:
-    """The rows of a DuckDB `query` over the small table at `path`, which it calls `t`; [] where there is no table.
+    """Return the rows of a DuckDB `query` over the table `t` at `path`, archived parts included; [] without a table.
 
-    Over a log, with its archived parts. What is `beside` it: see `selected`.
+    `beside`: see `query_files`.
     """
     try:
         with opened(path, version) as table:
@@ -114,9 +113,9 @@ def query_files(
     *parameters: Any,
     **beside: Iterable[pa.RecordBatch],
 ) -> list[dict[str, Any]]:
-    """The rows of a DuckDB `query` over the files `paths` of the `table` at `path`, which it calls `t`; [] of none.
+    """Return the rows of a DuckDB `query` over the files `paths` as `t`; [] without files.
 
-    It has what is `beside` it, as tables of these names; of each a part at a time is in this process.
+    `beside` are further tables by name, loaded one batch at a time.
     """
     if not paths:
         return []
@@ -132,7 +131,6 @@ def query_files(
 
 
 def _unreadable(path: Address, paths: Sequence[str]) -> LakeError | None:
-    """Which of the files `paths` of the table at `path` is gone, or cannot be read; None where all can."""
     for file in paths:
         if missing(path, [file]):
             return StorageError(f"a file of {path.name} is gone", where=file, fix="restore it from a backup")
@@ -147,10 +145,10 @@ def _unreadable(path: Address, paths: Sequence[str]) -> LakeError | None:
 
 
 def append(path: Address, schema: str, records: Sequence[Sequence[Any]], position: Position | None = None) -> None:
-    """Appends `records` (tuples in the order of `schema`, e.g. `cut BIGINT, made_at TIMESTAMPTZ`) in one commit.
+    """Append `records` (tuples in the order of `schema`, e.g. `cut BIGINT, made_at TIMESTAMPTZ`) in one commit.
 
-    The table is made on first use. Decimals, timestamps and nulls keep their types through DuckDB. Raises Beaten where
-    the table is not just before the `position`.
+    Creates the table on first use. Decimals, timestamps and nulls keep their types. Raises Beaten if the table is not
+    just before `position`.
     """
     with connection() as con:
         con.execute(f"CREATE TEMP TABLE t ({schema})")

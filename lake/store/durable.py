@@ -1,8 +1,8 @@
-"""Durability of commits: all that a commit wrote is on the disk before anyone outside relies on it.
+"""Durability of commits: a commit is on the disk before anything outside relies on it.
 
-Neither delta-rs nor Spark flushes what it writes. An object store has on disk what it has acknowledged; on a local disk
-`flush` writes it there, by path, for commits of any process. A writer that dies before it has flushed leaves that to
-the next one: until the first flush of a process, everything since the table's newest checkpoint counts as unwritten.
+Neither delta-rs nor Spark flushes files. An object store has on disk what it acknowledged. On a local disk `flush`
+writes commits of any process by path. If a writer dies before its flush, the next one does it: until the first flush of
+a process, everything since the table's newest checkpoint counts as unwritten.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from lake.store import delta
 from lake.store.storage import Address
 
 _flushed: Final[dict[Address, int]] = {}
-"""The version of each table up to which this process knows it to be on the disk."""
+"""Version up to which each table is known to be on the disk."""
 
 
 def flush(path: Address, since: Callable[[], int] | None = None) -> None:
-    """Write every commit to the table at `path` to the disk: its files, then the commit, then the folders of both.
+    """Flush every commit to the table: its files, then the commit, then the folders of both.
 
-    A process that has not flushed the table yet begins after the version `since`. Raises StorageError if a file of a
-    commit is missing or cut short, Unavailable if the disk is full.
+    A process that has not flushed the table yet begins after version `since`. Raises StorageError if a file of a commit
+    is missing or truncated, Unavailable if the disk is full.
     """
     newest = delta.newest_version(path) if path.storage.may_tear else None
     known = _flushed.get(path)
@@ -55,7 +55,7 @@ def flush(path: Address, since: Callable[[], int] | None = None) -> None:
 
 
 def flush_all(path: Address, version: int) -> None:
-    """Write the whole table at `path`, from `version` on, to the disk: files that only older versions need may go."""
+    """Flush the whole table from `version` on, so that files of older versions can be deleted."""
     if path.storage.may_tear:
         files = [path.at(file).local for file in delta.files(delta.at(path, version))]
         disk.flush([*_with_checksums(files), *{file.parent for file in files}])
@@ -64,7 +64,7 @@ def flush_all(path: Address, version: int) -> None:
 
 
 def _files(path: Address, versions: Iterable[int]) -> list[Path]:
-    """The files of the commits that are still there. Raises StorageError if the newest version lacks one."""
+    """Return the existing files of the commits. Raises StorageError if the newest version lacks one."""
     sizes, replaceable = dict[str, int](), set[str]()
     for version in versions:
         with suppress(FileNotFoundError):  # the table's past was ended after it
@@ -96,6 +96,6 @@ def _log_files(path: Address, versions: range) -> list[Path]:
 
 
 def _with_checksums(files: Iterable[Path]) -> list[Path]:
-    """`files`, and the checksums beside those that Spark wrote, without which it does not read them."""
+    """Add the checksum files of Spark's files, without which Spark does not read them."""
     every = list(files)
     return every + [crc for file in every if (crc := file.with_name(f".{file.name}.crc")).exists()]

@@ -1,6 +1,6 @@
-"""Erasures: the people of a stream who were forgotten, by their tokens. From the next cut on, nothing personal is left.
+"""Erasures: persons of a stream that were forgotten, by token. From the next cut on, no personal data is left.
 
-An erasure takes its number among the voids, so that a cut says which of both it heeds.
+Erasures and voids share one numbering, so a cut's number covers both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lake.store.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class Erasure:
-    """An entry: person `subject` (a token) of `stream` was erased; or all entries up to `number` have been purged."""
+    """Entry: person `subject` (a token) of `stream` was erased; or all entries up to `number` were purged."""
 
     action: Literal["erased", "purged"]
     number: int
@@ -31,38 +31,38 @@ class Erasure:
 
 
 def entries(settings: Settings, stream: str | None = None) -> list[Erasure]:
-    """Every erasure, or those of one stream, by number."""
+    """Return every erasure, or those of one stream, by number."""
     query = """SELECT action, number, stream, subject, "at" FROM t
                WHERE action = 'erased' AND ($1 IS NULL OR stream = $1) ORDER BY number, subject"""
     return [Erasure(**row) for row in ERASURES.rows(settings, query, stream)]
 
 
 def subjects(settings: Settings, stream: str) -> set[str]:
-    """The tokens of the people of `stream` who were erased."""
+    """Return the tokens of the erased persons of `stream`."""
     return {erasure.subject for erasure in entries(settings, stream)}
 
 
 def erased(settings: Settings, stream: str, after: int, upto: int) -> list[Erasure]:
-    """The erasures after < number <= upto of `stream`."""
+    """Return the erasures of `stream` with after < number <= upto."""
     return [erasure for erasure in entries(settings, stream) if after < erasure.number <= upto]
 
 
 def purged(settings: Settings) -> int:
-    """The number of the last erasure after which nothing of the person is left in old versions of tables."""
+    """Return the number of the last erasure that old versions of tables have been purged of."""
     rows = ERASURES.rows(settings, "SELECT max(number) AS n FROM t WHERE action = 'purged'")
     return max((row["n"] or 0 for row in rows), default=0)
 
 
 def purged_with(settings: Settings) -> int:
-    """The number of the edition before which everything has been purged; 0 before the first purge."""
+    """Return the number of the edition before which everything has been purged; 0 before the first purge."""
     query = """SELECT edition FROM t WHERE action = 'purged' ORDER BY number DESC, "at" DESC LIMIT 1"""
     return next((row["edition"] for row in ERASURES.rows(settings, query)), 0)
 
 
 def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: datetime, again: bool = False) -> int:
-    """Records the erasure of `tokens`, all under one number, which it returns; that of the last where none is new.
+    """Record the erasure of `tokens` under one number and return it; the last number if none is new.
 
-    Those that are recorded already are, where it is to be purged `again`, recorded once more.
+    With `again`, tokens that are already recorded are recorded once more, to be purged again.
     """
     with VOIDS.written(settings):
         recorded = {erasure.subject: erasure.number for erasure in entries(settings, stream)}
@@ -74,7 +74,7 @@ def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: dateti
 
 
 def mark_purged(settings: Settings, number: int, *, edition: int, at: datetime) -> None:
-    """Records that the erasures up to `number` have been purged from all that came before `edition`."""
+    """Record that the erasures up to `number` were purged from everything before `edition`."""
     _append(settings, [("purged", number, "", "", at, edition)])
 
 
@@ -84,7 +84,7 @@ def _append(settings: Settings, rows: Sequence[Sequence[Any]]) -> None:
 
 
 def heed_destroyed(settings: Settings, contracts: Iterable[Contract]) -> None:
-    """Records again the erasures of people whose keys are destroyed, where damage took them from the book."""
+    """Record again the erasures of persons whose keys are destroyed, if damage removed them from the ledger."""
     sealed = [contract.name for contract in contracts if contract.sealed]
     if not sealed or not has_store(settings):
         return

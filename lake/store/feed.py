@@ -1,4 +1,4 @@
-"""The change feed of a table: what its commits did with rows, and where fingerprints prove that it tells all."""
+"""Change feed of a table: the row changes of its commits, and the proof by fingerprints that it is complete."""
 
 from __future__ import annotations
 
@@ -20,19 +20,17 @@ if TYPE_CHECKING:
 
 FEED: Final = "feed"
 SIGN: Final = "_feed_sign"
-"""The column of FEED that says +1 of a row that came and -1 of one that went."""
+"""Column of FEED: +1 for an added row, -1 for a removed one."""
 TYPE: Final = "_change_type"
 SIGNED: Final = f"CASE WHEN {TYPE} IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
-"""SQL of SIGN, of a row of the feed."""
+"""SQL of SIGN over a row of the feed."""
 
 
 def proven_feed(con: duckdb.DuckDBPyConnection, path: Address, old: EditionTable, new: EditionTable) -> bool:
-    """Makes FEED, a table of `con`: the rows, state included, that came and went from version `old` to `new`.
+    """Create FEED, a table of `con`: the rows, state included, added and removed from version `old` to `new`.
 
-    False, and rows have to be compared, where the feed does not reach back, or rows and fingerprint of the one version
-    and what came and went do not make those of the other: a commit was lost and its number taken again, say. And where
-    fingerprints are not known, as of personal tables, or the two are so far apart or the table so small that to compare
-    costs no more.
+    Returns False if rows have to be compared instead: the feed does not reach back; fingerprints do not add up (a
+    commit was lost and its number reused); fingerprints are unknown, as of personal tables; or comparing costs no more.
     """
     near = 0 < new.version - old.version <= cost.FEED_COMMITS and (new.rows or 0) >= cost.FEED_ROWS
     if not near or old.content is None or new.content is None:
@@ -47,7 +45,7 @@ def proven_feed(con: duckdb.DuckDBPyConnection, path: Address, old: EditionTable
 
 
 def _load(con: duckdb.DuckDBPyConnection, path: Address, *, after: int, upto: int) -> str:
-    """Makes FEED; SQL of the hash of one of its rows."""
+    """Create FEED; return SQL of the hash of one of its rows."""
     with delta.opened(path, upto) as table:
         fields = _columns(table.schema().to_json())
         rows = feed(con, path, table, after=after, upto=upto)
@@ -57,12 +55,12 @@ def _load(con: duckdb.DuckDBPyConnection, path: Address, *, after: int, upto: in
 
 
 def feed(con: duckdb.DuckDBPyConnection, path: Address, table: TableState, *, after: int, upto: int) -> str:
-    """SQL for `con` of what the commits beyond version `after` did with rows of the `table`, which is as it is at
-    `upto`: its columns and `_change_type`.
+    """Return SQL of what the commits after version `after` did to rows of `table`, which is at `upto`: its columns and
+    `_change_type`.
 
-    As Delta's protocol says (PROTOCOL.md of delta-io/delta, "Add CDC File"): of a commit with files of changes, their
-    rows; else all rows of the files that it added or removed. Raises ValueError across a change of columns, and OSError
-    where a commit is gone.
+    By Delta's protocol (PROTOCOL.md of delta-io/delta, "Add CDC File"): the rows of a commit's change files if it has
+    some, else all rows of the files it added or removed. Raises ValueError across a change of columns, OSError if a
+    commit is gone.
     """
     columns, files = _columns(table.schema().to_json()), dict[str, list[str]]()
     for version in range(after + 1, upto + 1):

@@ -1,4 +1,4 @@
-"""The log of a Delta table in a folder of this machine, where a commit may have been cut short."""
+"""Delta log of a table in a local folder, whose newest commit may be truncated."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from lake.store.truncated_commit import COMMIT, commit_file, is_complete
 
 @dataclass
 class FolderLog(TableLog):
-    """The log of a table whose folder delta-rs reads and writes itself.
+    """Log of a table whose folder delta-rs reads and writes itself.
 
-    The newest state is kept, and brought up to later commits: 1 ms however many there are, where opening takes 4 ms
+    The newest state is kept and updated to later commits: 1 ms for any number of commits, while opening takes 4 ms
     after 10 commits and 25 ms after 1,000.
     """
 
     _head: Entry | None = None
     _idle: list[DeltaTable] = field(default_factory=list)
-    """States that no reader or writer has."""
+    """States that no reader or writer uses."""
 
     def forget(self) -> None:
         with self._lock:

@@ -1,8 +1,8 @@
-"""A book: an append-only Delta table of the ledger, small enough to be read whole without a JVM.
+"""Ledger table: an append-only Delta table that is small enough to be read completely without a JVM.
 
-An entry of a numbered one is one commit: one row, and in the commit's position the book's state after it; checks that
-were made together are the rows of one. So "what is the latest?" reads one commit however long the book is, and numbers
-are gap-free because they are taken and written under a lease, or because who is beaten to one takes the next.
+An entry of a numbered table is one commit: one row, and in the commit's position the table's state after it; checks
+made together are rows of one commit. So the latest entry is read from one commit, however long the table is. Numbers
+have no gaps: they are taken and written under a lease, or a writer whose number is taken uses the next.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from lake.store.view import view
 from lake.store.warehouse import Location, Warehouse
 
 COMPACT_EVERY: Final = 32
-"""The one-row files are put together at every so many entries, so that reading the book stays cheap."""
+"""Number of entries after which the one-row files are compacted, so that reading stays cheap."""
 
 
 @dataclass(frozen=True)
 class LedgerTable:
-    """The table `meta/<name>`; `columns` are DuckDB types. Nested values are kept as JSON text.
+    """Table `meta/<name>`; `columns` are DuckDB types. Nested values are stored as JSON text.
 
-    A commit to a `durable` one is on the disk before the writer goes on: nothing else has what it says.
+    A commit to a `durable` one is flushed before the writer continues, because nothing else has its content.
     """
 
     name: str
@@ -38,27 +38,24 @@ class LedgerTable:
     durable: bool = False
 
     def location(self, settings: Settings) -> Location:
-        """Where a project's own is."""
         return Warehouse(settings).book(self.name)
 
     def written(self, settings: Settings, *, hosts: bool = True) -> AbstractContextManager[object]:
-        """Holds the book's lease while the block runs, which keeps other `hosts` out too. Raises as `lease` does."""
+        """Hold the table's lease while the block runs, also against other `hosts`. Raises as `lease` does."""
         return lease(settings, self.location(settings).lease, hosts=hosts)
 
     def head(self, settings: Settings) -> delta.Position:
-        """The newest entry's position; its `data` is the book's state, empty before the first."""
+        """Return the newest entry's position; its `data` is the table's state, {} before the first."""
         location = self.location(settings)
         return delta.head(location.path, location.app) or delta.start(location.app)
 
     def add(self, settings: Settings, head: delta.Position, entry: Sequence[Any], **state: Any) -> None:
-        """Commits the `entry`, values by column, and `state` on top of `head`. The caller holds the lease."""
+        """Commit the `entry`, values by column, and `state` on top of `head`. The caller holds the lease."""
         self._commit(settings, head.next(**state), [entry])
         self.tidy(settings, head)
 
     def note(self, settings: Settings, entries: Callable[[int], Sequence[Sequence[Any]]]) -> int:
-        """Commits the `entries` that are made for their number, and returns it. Another host's may come first: then
-        they have the next one.
-        """
+        """Commit the `entries` for their number and return it. If another host takes it first, use the next one."""
         while True:
             with view(), self.written(settings, hosts=False):
                 head = self.head(settings)
@@ -76,7 +73,7 @@ class LedgerTable:
         self.append(settings, [[_stored(value) for value in entry] for entry in entries], position)
 
     def tidy(self, settings: Settings, head: delta.Position) -> None:
-        """Puts small files together now and then, after a commit on top of `head`. The caller holds the lease."""
+        """Compact small files from time to time, after a commit on top of `head`. The caller holds the lease."""
         if (head.txn + 1) % COMPACT_EVERY == 0:
             with delta.changing(self.location(settings).path) as (table, properties):
                 table.optimize.compact(commit_properties=properties)
@@ -85,7 +82,6 @@ class LedgerTable:
     def append(
         self, settings: Settings, records: Sequence[Sequence[Any]], position: delta.Position | None = None
     ) -> None:
-        """Appends `records`, in the order of the columns, in one commit."""
         schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in self.columns.items())
         duckdb_tables.append(self.location(settings).path, schema, records, position)
         self._flush(settings)
@@ -95,18 +91,18 @@ class LedgerTable:
             durable.flush(self.location(settings).path)
 
     def rows(self, settings: Settings, query: str, *parameters: Any) -> list[dict[str, Any]]:
-        """The rows of a DuckDB `query` over the entries, which it calls `t`; [] before the first."""
+        """Return the rows of a DuckDB `query` over the entries `t`; [] before the first."""
         return duckdb_tables.rows(self.location(settings).path, query, *parameters)
 
     def find(self, settings: Settings, condition: str, *parameters: Any) -> list[dict[str, Any]]:
-        """The entries that meet the DuckDB `condition`, instants as microseconds since 1970."""
+        """Return the entries that meet the DuckDB `condition`, instants as microseconds since 1970."""
         instants = [name for name, kind in self.columns.items() if kind == "TIMESTAMPTZ"]
         replaced = ", ".join(f"epoch_us({name}) AS {name}" for name in instants)
         return self.rows(settings, f"SELECT * REPLACE ({replaced}) FROM t WHERE {condition}", *parameters)
 
 
 def instant(value: str | int) -> datetime:
-    """An instant from ISO text (a book's state) or from microseconds since 1970 (an entry)."""
+    """Parse an instant from ISO text (a state) or from microseconds since 1970 (an entry)."""
     if isinstance(value, str):
         return datetime.fromisoformat(value)
     seconds, microseconds = divmod(value, 1_000_000)
@@ -114,17 +110,17 @@ def instant(value: str | int) -> datetime:
 
 
 def as_state(record: Any) -> dict[str, Any]:
-    """A record, a dataclass, as the book's state keeps it."""
+    """Return a dataclass as a table's state has it."""
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(record).items()}
 
 
 def parse_nested(value: Any) -> Any:
-    """A nested value from an entry, where it is JSON text, or from a state."""
+    """Return a nested value of an entry, where it is JSON text, or of a state."""
     return json.loads(value) if isinstance(value, str) else value
 
 
 def unknown_entry(what: str, number: int, latest: int, fix: str) -> DeclarationError:
-    """The error that there is no such entry."""
+    """Return the error for an entry that does not exist."""
     if latest == 0:
         return DeclarationError(f"no {what} {number}: there is no {what} yet", fix=fix)
     if latest == 1:

@@ -1,15 +1,14 @@
-"""The log of a stream: append-only, partitioned by `_bucket`, never updated. Where it stands, reading, one commit.
+"""Log of a stream: an append-only Delta table, partitioned by `_bucket` and never updated.
 
 Its own columns: `_batch` (1, 2, 3 … without gaps), `_arrival` (an ordinal over all buckets and broadcasts of the batch,
-in the order in which its source gave the events; unique there, with gaps), `_bucket`, `_offset` (gap-free and
-increasing within a bucket, in the order of batch and arrival), `_id`, `_time` (event time), `_watermark` (the greatest
-`_time` of earlier batches; where the contract names producers, the horizon that they leave: see lake.ingest.horizon),
-`_ingested_at` (for people; no derivation may read it), `_source`, `_version` (of the contract), `_extra` (what the
-contract does not know, as JSON).
+in the order of the source; unique there, with gaps), `_bucket`, `_offset` (gap-free and increasing within a bucket, in
+the order of batch and arrival), `_id`, `_time` (event time), `_watermark` (the greatest `_time` of earlier batches; if
+the contract names producers, their horizon: see lake.ingest.horizon), `_ingested_at` (for people; no derivation may
+read it), `_source`, `_version` (of the contract), `_extra` (members that the contract does not know, as JSON).
 
-A log also has, as broadcasts, what its stream refused: a row with REFUSAL for each record that went to quarantine, one
-for each that was taken in after all, one for each time that somebody accepted all that had been refused. They are no
-events: `read` gives either these or those.
+A log also has, as broadcasts, the rejections of its stream: a row with REFUSAL for each record that was quarantined,
+for each that was accepted later, and for each acceptance of everything rejected. They are no events: `read` returns
+either these or those.
 """
 
 from __future__ import annotations
@@ -70,12 +69,12 @@ PROPERTIES: Final = {
 
 @dataclass(frozen=True)
 class LogHead:
-    """Where a log stands after its newest batch; all zero before the first.
+    """State of a log after its newest batch; all zero before the first.
 
-    `offsets` is the next offset per bucket, `watermark` that of the next batch: the greatest event time so far, or the
-    horizon of the producers,
-    `counts` what the batch read, accepted, dropped as duplicates and put to quarantine, `files` what it read,
-    `version` the Delta version of its commit, `contract` the version of the contract it was written under.
+    `offsets` is the next offset of each bucket. `watermark` is that of the next batch: the greatest event time so far,
+    or the horizon of the producers. `counts` are the records of the batch read, accepted, dropped as duplicates and
+    quarantined. `files` are the files it read, `version` the Delta version of its commit, `contract` the version of its
+    contract.
     """
 
     stream: str
@@ -94,12 +93,11 @@ class LogHead:
 
     @property
     def events(self) -> int:
-        """How many events the log has; what it says of refusals is none."""
         return sum(self.offsets.values()) - int(self.position.data.get("refusals", 0))
 
     @property
     def accepted(self) -> dict[str, Any]:
-        """The batch up to which all that was refused is accepted, with the reason; empty where nothing is."""
+        """Return the batch up to which all rejected records are accepted, with the reason; {} if there is none."""
         accepted: dict[str, Any] = self.position.data.get("accepted", {})
         return accepted
 
@@ -109,51 +107,49 @@ class LogHead:
 
     @property
     def sources(self) -> dict[str, SourceDelivery]:
-        """The newest delivery of each source that the log has."""
         return by_source(self.position.data)
 
     @property
     def delivery(self) -> SourceDelivery | None:
-        """The delivery that the newest batch is; None where it is none."""
+        """Return the delivery that is the newest batch, if any."""
         return next((one for one in self.sources.values() if one.batch == self.batch), None)
 
     @property
     def horizon(self) -> dict[str, Any]:
-        """What it says of producers, see lake.ingest.horizon; empty where the contract names none."""
+        """Return the state of producers, see lake.ingest.horizon; {} if the contract names none."""
         horizon: dict[str, Any] = self.position.data.get("horizon", {})
         return horizon
 
     @property
     def is_ended(self) -> bool:
-        """Whether the log waited for producers, and all of them are closed."""
+        """Return whether the log waited for producers and all of them are closed."""
         return bool(self.horizon.get("ended"))
 
     @property
     def latest(self) -> datetime | None:
-        """The greatest event time so far, also where the watermark stays behind it."""
+        """Return the greatest event time so far, also if the watermark is behind it."""
         latest = self.horizon.get("latest")
         return datetime.fromisoformat(latest) if latest else self.watermark
 
     @property
     def keys(self) -> dict[str, Any]:
-        """What the newest batch says of the key store; empty where nothing is sealed."""
+        """Return the key store of the newest batch; {} if nothing is sealed."""
         keys: dict[str, Any] = self.position.data.get("keys", {})
         return keys
 
     @property
     def content(self) -> dict[str, Any]:
-        """The fingerprints and the digest of the newest batch, as `chain.entry` has them; empty before the first."""
+        """Return the fingerprints and the digest of the newest batch, as in `chain.entry`; {} before the first."""
         content: dict[str, Any] = self.position.data.get("content", {})
         return content
 
     def next(self, **data: Any) -> Position:
-        """The position of the commit that appends the next batch."""
         return self.position.next(batch=self.batch + 1, **data)
 
 
 @dataclass(frozen=True)
 class Log:
-    """The log of one stream of a project; it may not exist yet."""
+    """Log of one stream of a project; it may not exist yet."""
 
     settings: Settings
     stream: str
@@ -168,44 +164,38 @@ class Log:
 
     @property
     def app(self) -> str:
-        """The app id under which its commits are numbered."""
         return self.location.app
 
     @property
     def lease(self) -> str:
-        """The name under which one writer at a time holds the log."""
+        """Name of the lease of its only writer."""
         return self.location.lease
 
     def head(self) -> LogHead:
-        """Where the log stands."""
         position = delta.standing(self.path, self.app)
         return _head(self.stream, position) if position.data else LogHead(self.stream, position)
 
     def heads(self) -> list[LogHead]:
-        """Where the log stood after each of its batches, newest first."""
+        """Return the head after each batch, newest first."""
         return [*self.backwards()]
 
     def backwards(self) -> Iterator[LogHead]:
-        """As `heads`, each read when it is asked for."""
         positions = delta.positions(self.path, self.app)
         return (_head(self.stream, position) for position in positions if not position.data.get("repeated"))
 
     def heads_after(self, batch: int) -> list[LogHead]:
-        """As `heads`, of the batches after number `batch`."""
         positions = delta.positions(self.path, self.app)
         later = takewhile(lambda position: position.data["batch"] > batch, positions)
         return [_head(self.stream, position) for position in later if not position.data.get("repeated")]
 
     def head_at(self, batch: int) -> LogHead:
-        """Where the log stood after its batch number `batch`."""
         positions = delta.positions(self.path, self.app)
         position = next((p for p in positions if p.data["batch"] <= batch), None)
         return LogHead(self.stream, delta.start(self.app)) if position is None else _head(self.stream, position)
 
     def must_reach(self, batch: int) -> LogHead:
-        """Where the log stands.
-
-        Raises StorageError if it ends before `batch`, which it had: its newest commit was lost.
+        """Return the head. Raises StorageError if it is before `batch`, which was committed: the newest commit was
+        lost.
         """
         newest = self.head()
         if newest.batch < batch:  # another process may have committed it since this one looked
@@ -215,7 +205,7 @@ class Log:
         return newest
 
     def contracts(self, head: LogHead) -> tuple[Contract, ...]:
-        """The contracts that a log was written with, version 1 first. Raises LakeError where damage has taken some."""
+        """Return the contracts that the log was written with, version 1 first. Raises LakeError if damage took some."""
         contracts = contract_versions.versions(self.settings, self.stream)
         if len(contracts) < head.contract:
             raise StorageError(
@@ -240,13 +230,13 @@ class Log:
         voids: int = 0,
         refusals: bool = False,
     ) -> DataFrame:
-        """The events of the batches after < number <= upto, or what they refused, but those that the voids 1..`voids`
-        name.
+        """Return the events, or rejections, of the batches after < number <= upto, without those of the voids
+        1..`voids`.
 
-        Of all buckets, or of one, at all times, or at `times`. With `keys`, at least those that equal one of them in
-        columns that files have as they are; what is made of other columns of the files than `only` may be null then.
-        The contract's fields, older events upcast to them, then the log's own columns; and REFUSAL, where `refusals`
-        are asked for. Raises StorageError if the log does not go as far.
+        Of all buckets or of `bucket`, at all times or at `times`. With `keys`, at least the events that equal one of
+        them in unchanged columns. Values that depend on columns not in `only` may be null. Columns: the contract's
+        fields, with older events upcast, then the log's own; and REFUSAL if `refusals`. Raises StorageError if the log
+        ends before `upto`.
         """
         contracts = evolution.with_current(self.contracts(self.must_reach(upto)), contract)
         if not delta.exists(self.path) or upto <= after:
@@ -259,7 +249,7 @@ class Log:
         return self._interpreted(rows, contracts, people, voids=voids, refusals=refusals)
 
     def events_of(self, stored: DataFrame, contract: Contract, keys: DataFrame, *, voids: int = 0) -> DataFrame:
-        """What `read` gives where its files have the rows `stored`, and `keys` are the keys of people."""
+        """Return the result of `read` for the stored rows `stored`; `keys` are the keys of persons."""
         contracts = evolution.with_current(self.contracts(self.head()), contract)
         return self._interpreted(stored, contracts, keys if contract.sealed else None, voids=voids)
 
@@ -272,14 +262,14 @@ class Log:
         voids: int,
         refusals: bool = False,
     ) -> DataFrame:
-        """The events that `rows` are as they are stored, or what was refused, but those of the voids 1..`voids`."""
+        """Return the events, or rejections, of stored `rows`, without those of the voids 1..`voids`."""
         rows = kept(rows, voided(self.settings, self.stream, 0, voids))
         if REFUSAL in rows.columns:
             rows = rows.where(f"{REFUSAL} IS {'NOT ' if refusals else ''}NULL")
         return current(rows, contracts, keys, [REFUSAL] if refusals else [])
 
     def _people(self, scan: Scan, keys: pa.Table | None) -> list[str] | None:
-        """The tokens of those whom the rows that are read are about; None where these are many."""
+        """Return the tokens of the persons in the rows that are read; None if there are many."""
         if encryption.SUBJECT not in scan.schema().names:
             return []
         if keys is None and scan.rows() > cost.SCAN_ROWS:
@@ -288,16 +278,15 @@ class Log:
         return people(rows) if rows.num_rows <= cost.SCAN_ROWS else None
 
     def has_refusals(self, *, upto: int) -> bool:
-        """Whether the log says of any record up to batch `upto` that it was refused."""
         if not upto or not delta.exists(self.path):
             return False
         scan = Scan(self.path, bounds={"_batch": (1, upto), "_bucket": (BROADCAST, BROADCAST)})
         return REFUSAL in scan.schema().names and scan.rows() > 0
 
     def key_store(self) -> KeyStore:
-        """The key store that the log was sealed with; made where nothing has been sealed yet.
+        """Return the key store that the log was sealed with; create it if nothing has been sealed yet.
 
-        Raises DeclarationError where it is another one, or an older copy, that lacks keys.
+        Raises DeclarationError if it is another one, or an older copy, that lacks keys.
         """
         recorded = self.head().keys
         store = open_store(self.settings, make=not recorded)
@@ -311,8 +300,8 @@ class Log:
         return store
 
     def keys_of(self, spark: SparkSession, contract: Contract, among: Iterable[str] | None = None) -> DataFrame | None:
-        """The keys of the people in a log, or those `among` some tokens, who were not forgotten; None where nothing in
-        it is sealed.
+        """Return the keys of the persons in the log, or of the tokens `among`, that were not forgotten; None if nothing
+        is sealed.
 
         Raises as `key_store` does.
         """
@@ -329,18 +318,17 @@ class Log:
         )
 
     def keyless(self, store: KeyStore) -> set[str]:
-        """The tokens of the people in a log of whom `store` has never heard, but those who were erased."""
+        """Return the tokens in the log that `store` does not know and that were not erased."""
         token = encryption.SUBJECT
         query = f"SELECT DISTINCT {token} FROM t ANTI JOIN known USING ({token}) WHERE {token} IS NOT NULL"
         missing = {row[token] for row in duckdb_tables.rows(self.path, query, known=store.known(self.stream))}
         return missing - erasures.subjects(self.settings, self.stream)
 
     def commit(self, contract: Contract, rows: pa.Table | DataFrame, position: Position) -> LogHead:
-        """Appends a batch and its position in one Delta commit, and proves by reading it back that it is there.
+        """Append a batch and its position in one Delta commit, and verify it by reading it back.
 
-        `rows` have the log's own columns and the physical ones of `contract`; those in this process's memory are
-        committed by delta-rs.
-        Raises Unavailable where another writer was first.
+        `rows` have the log's own columns and the physical ones of `contract`; delta-rs commits Arrow rows. Raises
+        Unavailable if another writer was first.
         """
         import pyarrow as pa
 
@@ -359,22 +347,22 @@ class Log:
         return _head(self.stream, confirm(self.location, position, beaten))
 
     def flush(self) -> None:
-        """Write the newest batch to the disk, and the contracts it is read by, before anyone outside is told of it.
+        """Flush the newest batch and its contracts to disk, before it is acknowledged outside.
 
-        The log may be acknowledged only after this. What stands beside it is on the disk before its commit is made.
-        Raises StorageError if a file of the batch is missing or cut short.
+        The tables beside the log are flushed before its commit. Raises StorageError if a file of the batch is missing
+        or truncated.
         """
         if self.path.storage.may_tear:
             durable.flush(self.path, self._before_newest)
 
     def flush_beside(self) -> None:
-        """Write to the disk what a batch needs beside its rows: quarantined records, re-deliveries, contracts."""
+        """Flush to disk what a batch needs beside its rows: quarantined records, re-deliveries, contracts."""
         warehouse = Warehouse(self.settings)
         for location in (*warehouse.beside(self.stream), warehouse.book("contracts")):
             durable.flush(location.path)
 
     def _before_newest(self) -> int:
-        """The version of the batch before the newest, which its writer has flushed; -1 if there is none."""
+        """Return the version of the batch before the newest, which its writer has flushed, else -1."""
         older = islice(self.backwards(), 1, 2)
         return next((head.version for head in older), -1)
 
@@ -384,7 +372,6 @@ class Log:
             delta.create(self.path, schema, properties, partition_by=["_bucket"])
 
     def _staged(self, rows: DataFrame) -> StagingTable:
-        """Return a staging table to which Spark has appended `rows`."""
         staging = stage(self.path)
         with delta.opened(self.path) as table:
             features = table.protocol().writer_features or ()
@@ -428,10 +415,10 @@ def current(
     *,
     upcast: bool = True,
 ) -> DataFrame:
-    """`rows` as they are stored, read as the newest of its `contracts`, followed by the log's own columns.
+    """Read stored `rows` as the newest of its `contracts`, followed by the log's own columns and `more` columns.
 
-    `more` of their columns come last. What is personal is opened by `keys`, and null for people without one. Without
-    `upcast`, events of older versions have the values that they came with.
+    Personal values are decrypted by `keys`, and null for persons without a key. Without `upcast`, events of older
+    versions keep their original values.
     """
     from lake.store import dialects, versions  # with Arrow
 
@@ -450,35 +437,35 @@ def current(
 
 
 def people(rows: pa.Table) -> list[str]:
-    """The tokens of those whom sealed rows as they are stored are about."""
+    """Return the tokens of the persons in sealed, stored rows."""
     tokens: list[str] = rows.column(encryption.SUBJECT).drop_null().unique().to_pylist()
     return tokens
 
 
 def empty(spark: SparkSession, contract: Contract) -> DataFrame:
-    """What `read` gives where there are no events."""
+    """Return the result of `read` without events."""
     return spark.createDataFrame(
         [], ", ".join(f"{quoted(name, SPARK)} {kind}" for name, kind in types(contract).items())
     )
 
 
 def types(contract: Contract) -> dict[str, str]:
-    """The columns that `read` gives, each with its type."""
+    """Return the columns that `read` returns, with their types."""
     return {field.name: field.type for field in contract.fields} | OWN
 
 
 def _counted(contract: Contract) -> str:
-    """The columns that Delta keeps each file's range of: those by which a log is searched."""
+    """Return the columns with statistics of each file, by which a log is searched."""
     return ",".join(["_batch", "_offset", "_time", *(quoted(name, SPARK) for name in ranged(contract))])
 
 
 def clustered(contract: Contract) -> list[str]:
-    """The columns by which compaction puts a log in order: event time, by which most is asked; else the key."""
+    """Return the columns by which compaction sorts a log: event time, which most queries ask for; else the key."""
     return [TIME] if contract.time else ranged(contract) or ["_offset"]
 
 
 def ranged(contract: Contract) -> list[str]:
-    """The columns of the key of which Delta keeps each file's range."""
+    """Return the key columns with statistics of each file."""
     return [
         name
         for name in contract.key

@@ -1,14 +1,13 @@
-"""What an edition in a store consists of, in one file: `manifests/NUMBER.json` of the warehouse.
+"""Manifest of an edition of a warehouse in a bucket: the files of its tables, in `manifests/NUMBER.json`.
 
-It spares readers the logs of the tables. It says nothing that these do not say too: who finds none, or one that is cut
-short, altered, or not of just these versions, opens the tables. So it is written once the edition is there, and only
-where a file costs a request.
+With it readers need not open the logs of the tables, which contain the same. If it is missing, truncated, altered, or
+of other versions, they open the tables. So it is written after the edition, and only if a file costs a request.
 
     the SHA-256 of the second line, in hexadecimal digits
     {"number": 3, "published_at": "2024-03-31T00:00:00+00:00", "tables": {NAME: {
         "path": "gold/sums", "version": 7, "fingerprint": "…", "doc": "…", "schema": "…", "files": ["part-….parquet"]}}}
 
-The schema is that of Delta, as JSON text, without state columns; files are those of the table's folder.
+The schema is Delta's, as JSON text, without state columns; files are relative to the table's folder.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 
 FILES: Final = 10_000
-"""A table of more files is left out."""
+"""Tables with more files are left out."""
 
 
 def write(settings: Settings, edition: Edition, tables: Mapping[str, Mapping[str, Any]]) -> None:
-    """Says what the `tables` of an edition consist of, each by `doc`, `schema` and `files`."""
+    """Record `doc`, `schema` and `files` of the `tables` of an edition."""
     entries = {
         name: {**_identity(edition, name), **table} for name, table in tables.items() if len(table["files"]) <= FILES
     }
@@ -40,7 +39,7 @@ def write(settings: Settings, edition: Edition, tables: Mapping[str, Mapping[str
 
 
 def table_of(settings: Settings, edition: Edition, name: str) -> Mapping[str, Any] | None:
-    """What a table of `edition` consists of, as `write` was told; None where nothing says so that can be relied on."""
+    """Return the entry of a table of `edition` as `write` recorded it; None if there is none that is reliable."""
     try:
         said = _read(Warehouse(settings).manifest(edition.number))
         if (said["number"], said["published_at"]) != (edition.number, edition.published_at.isoformat()):
@@ -58,7 +57,7 @@ def _identity(edition: Edition, name: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=16)
 def _read(file: Address) -> Mapping[str, Any]:
-    """The content of a manifest. Raises ValueError where it is not whole, FileNotFoundError where there is none."""
+    """Return the content of a manifest. Raises ValueError if it is truncated, FileNotFoundError if there is none."""
     digest, _, content = file.read().partition(b"\n")
     if digest != _digest(content):
         raise ValueError(file.url)

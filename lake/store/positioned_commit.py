@@ -1,4 +1,6 @@
-"""Commits to a log or a derived table: numbered, by one writer at a time, proved by reading them back."""
+"""Commits to a log or a derived table that carry a position: numbered, by one writer at a time, confirmed by reading
+back.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,17 @@ from lake.store.truncated_commit import commit_file
 from lake.store.warehouse import Location
 
 CHECKPOINT_EVERY: Final = 20
-"""delta-rs makes a checkpoint after as many commits, but not after those of `commit_actions`."""
+"""delta-rs writes a checkpoint after this number of commits, but not after those of `commit_actions`."""
 
 
 @contextmanager
 def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterator[None]:
-    """Run the block, which commits `position`, if the table stands just before it. Ignore its error if the commit is
-    in the table afterwards.
+    """Run the block, which commits `position`, if the table is just before it. Ignore its error if the commit is in the
+    table afterwards.
 
     Raises `beaten` if another writer was first, and StorageError if delta-rs cannot write to the table at all. delta-rs
-    does not compare transaction numbers, so they are compared here first. Between this and the commit stand the lease
-    and the commit's number, which only one writer gets.
+    does not compare transaction numbers, so they are compared here first. From then on the lease and the commit's
+    number, which only one writer gets, keep other writers out.
     """
     if delta.standing(at.path, at.app).txn != position.txn - 1:
         raise beaten
@@ -61,7 +63,7 @@ def confirm(at: Location, position: Position, beaten: Unavailable) -> Position:
 
 
 def commit_staged(staging: StagingTable, position: Position, more: Sequence[Action] = ()) -> None:
-    """Commit to the table what Spark did in its `staging` table, and `more`. Raises as `commit_actions` does."""
+    """Commit Spark's changes in the `staging` table, and `more` actions. Raises as `commit_actions` does."""
     info, actions = staging.changes()
     commit_actions(staging.table, position, [*actions, *more], version=staging.version + 1, info=info)
     staging.delete_log()
@@ -70,9 +72,9 @@ def commit_staged(staging: StagingTable, position: Position, more: Sequence[Acti
 def commit_actions(
     path: Address, position: Position, actions: Sequence[Action], *, version: int, info: Mapping[str, Any]
 ) -> None:
-    """Commit Delta `actions` with `position` as `version` of the table at `path`, and `info` as commit information.
+    """Commit Delta `actions` with `position` as `version` of the table; `info` is commit information.
 
-    Raises Beaten if there is such a version.
+    Raises Beaten if that version exists.
     """
     at = max(time.time_ns() // 1_000_000, next(delta.commits(path))["timestamp"] + 1)
     kinds = [kind for action in actions for kind in action]

@@ -1,7 +1,4 @@
-"""The quarantine of a stream: records that its log did not take, each with reason, raw text and source position.
-
-It stands beside the log.
-"""
+"""Quarantine of a stream: rejected records, with reason, raw text and source position, in a table beside the log."""
 
 from __future__ import annotations
 
@@ -30,17 +27,17 @@ COLUMNS: Final = {
     "_ingested_at": "TIMESTAMPTZ",
 }
 FACTS: Final = "facts"
-"""The column that a quarantine has besides, where records came by a source that said something of them: as JSON."""
+"""Optional column: what a source recorded about the record, as JSON."""
 SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 PART_ROWS: Final = 10_000
 PART_BYTES: Final = 64 << 20
 ROW_BYTES: Final = 500
-"""Rows are put in parts of so many bytes, read in parts of so many rows; so many bytes one takes beside its text."""
+"""Rows are written in parts of PART_BYTES and read in parts of PART_ROWS. This is a row's size without its text."""
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """Row `number` of those that batch `batch` put to quarantine; `facts` is what its source said of it, as JSON."""
+    """Row `number` that batch `batch` quarantined; `facts` is what its source recorded about it, as JSON."""
 
     stream: str
     batch: int
@@ -54,36 +51,36 @@ class Rejected:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where it is in the quarantine of its stream: in the order of its places."""
+        """Position in the quarantine; the order of positions is that of the rows."""
         return self.batch, self.number
 
     @property
     def mark(self) -> str:
-        """The name under which the log remembers that it has taken the record after all."""
+        """Name by which the log remembers that it accepted the record later."""
         return mark(self.batch, self.number)
 
     @property
     def fingerprint(self) -> tuple[str, int, int]:
-        """The mark, with what tells one text of the record from another: its length and its CRC-32."""
+        """The mark, with the length and the CRC-32 of the record's text."""
         return self.mark, len(self.raw), zlib.crc32(self.raw.encode("utf-8", "surrogatepass"))
 
 
 def mark(batch: int, number: int) -> str:
-    """How the log calls a quarantined record that it takes in."""
+    """Return the log's name of a quarantined record that it accepts."""
     return f"quarantine:{batch}/{number}"
 
 
 def is_mark(name: str) -> bool:
-    """Whether the log calls a quarantined record so."""
+    """Return whether it is the name of a quarantined record."""
     return name.startswith("quarantine:")
 
 
 def rejected(
     settings: Settings, stream: str, *, upto: int, after: tuple[int, int] = (0, 0), texts: bool = True
 ) -> Iterator[Rejected]:
-    """The rows of `stream` up to batch `upto`, in order, beyond the batch and number `after`.
+    """Yield the rows of `stream` up to batch `upto`, in order, after the batch and number `after`.
 
-    They are in this process's memory in parts of PART_ROWS. Without `texts`, `raw` is empty and is not read.
+    They are read in parts of PART_ROWS. Without `texts`, `raw` is empty and not read.
     """
     path = _path(settings, stream)
     facts = [FACTS] if delta.exists(path) and FACTS in delta.columns(path) else []
@@ -101,14 +98,14 @@ def rejected(
 
 
 def files(settings: Settings, stream: str, *, upto: int) -> dict[str, str]:
-    """The marks of whole files that are there up to batch `upto`, each with the file's name."""
+    """Return the marks of whole files up to batch `upto`, with the files' names."""
     query = "SELECT _batch, _number, source FROM t WHERE _batch <= $1 AND reason = $2 ORDER BY ALL"
     rows = duckdb_tables.rows(_path(settings, stream), query, upto, str(Reason.FILE))
     return {mark(row["_batch"], row["_number"]): row["source"] for row in rows}
 
 
 def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tuple[str, str]], *, at: datetime) -> int:
-    """Files that could not be read, as (source, detail): the first rows of the batch. Returns their count."""
+    """Quarantine unreadable files, as (source, detail), as the first rows of the batch. Returns their count."""
     rows = [(batch, number, Reason.FILE, detail, "", source, at) for number, (source, detail) in enumerate(faults, 1)]
     if rows:
         duckdb_tables.append(_path(settings, stream), SCHEMA, rows)
@@ -116,9 +113,9 @@ def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tupl
 
 
 def put(settings: Settings, stream: str, rows: DataFrame, *, count: int) -> None:
-    """Appends `rows` (the columns of a quarantine, and FACTS where there are any), which are `count`.
+    """Append `rows` (the columns of a quarantine, and FACTS if there are any), `count` in all.
 
-    Part by part, where they are much; never by Spark, which may commit when its client is dead.
+    Many rows are written part by part; never by Spark, which may commit after its client has died.
     """
     path = _path(settings, stream)
     if not delta.exists(path):

@@ -1,11 +1,11 @@
-"""Recovery: what a writer that died left is repaired, and what was committed and is lost again is missed.
+"""Recovery: repair what a dead writer left behind, and detect lost commits.
 
-1. Whoever takes a lease removes a commit that was cut short: `put_aside`.
-2. Rows that stand beside a log above its head, left by a crash, go before the next batch: `clear_above`.
-3. Cuts, voids and editions are numbered above all that ever had a number: what one book has lost, another remembers.
-4. A batch or a version that is gone is told by what has read it: nothing is derived or counted as if it were there.
+1. A process that takes a lease removes a truncated commit: `put_aside`.
+2. Rows beside a log above its head, left by a crash, are deleted before the next batch: `clear_above`.
+3. Cuts, voids and editions get numbers above all earlier ones: if one ledger table has lost some, another remembers.
+4. Readers of a lost batch or version detect the loss: nothing is derived or counted as if it existed.
 
-docs/failure-model.md says what is promised.
+docs/failure-model.md has the promises.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RESTORE: Final = (
 
 
 def put_aside(path: Address) -> None:
-    """Takes the newest commit of the table at `path` away if it was cut short: the next one takes its number."""
+    """Set the newest commit of the table aside if it was truncated, so that the next one takes its number."""
     version = truncated_commit.truncated_version(path)
     if version is not None:
         # Where the past was ended at that version, its checkpoint holds all that there is.
@@ -46,9 +46,9 @@ def put_aside(path: Address) -> None:
 
 
 def clear_above(settings: Settings, stream: str, batch: int) -> None:
-    """Deletes what stands beside the log of `stream` under the numbers of batches after `batch`, its last one.
+    """Delete rows beside the log of `stream` of batches after `batch`, its last one.
 
-    Files say which batches they hold: none is read.
+    Files' statistics tell which batches they hold: none is read.
     """
     for location in Warehouse(settings).beside(stream):
         above = Scan(location.path, bounds={"_batch": (batch + 1, LAST_BATCH)})
@@ -59,7 +59,7 @@ def clear_above(settings: Settings, stream: str, batch: int) -> None:
 
 @view()
 def last_cut(settings: Settings) -> int:
-    """The greatest number that a cut has had: editions and tables know those that a damaged book has lost."""
+    """Return the greatest cut number so far, also from editions and tables if the ledger has lost some."""
     tables = _tables(settings, Warehouse(settings).book("editions"))
     numbers: list[int] = [_entry(settings, "cuts", "cut").get("number", 0)]
     numbers += [_entry(settings, "editions", "edition").get("cut", 0)]
@@ -70,9 +70,9 @@ def last_cut(settings: Settings) -> int:
 
 
 def cut_at(settings: Settings, number: int) -> tuple[dict[str, int], int] | None:
-    """What a cut that the book has lost counted, as tables say that followed it: the last batches and the last void.
+    """Return the last batches and the last void of a lost cut, from tables that followed it; None if no table did.
 
-    Of streams that no table reads nothing is known. None where there was no such cut, or no table tells of it.
+    Streams that no table reads are missing.
     """
     if not 0 < number <= last_cut(settings):
         return None
@@ -89,24 +89,24 @@ def cut_at(settings: Settings, number: int) -> tuple[dict[str, int], int] | None
 
 
 def last_void(settings: Settings) -> int:
-    """The greatest number that a void or an erasure has had: cuts have counted those that damage took since."""
+    """Return the greatest number of a void or an erasure so far, also from cuts if damage took some."""
     columns = {"voids": "number", "erasures": "number", "cuts": "voids"}
     return max(_greatest(settings, book, column) for book, column in columns.items())
 
 
 def has_void(settings: Settings, number: int) -> bool:
-    """Whether a void or an erasure has `number`: not where damage has taken it."""
+    """Return whether a void or an erasure `number` is recorded."""
     books = (Warehouse(settings).book(name) for name in ("voids", "erasures"))
     return any(duckdb_tables.rows(book.path, "SELECT 1 FROM t WHERE number = $1 LIMIT 1", number) for book in books)
 
 
 def last_edition(settings: Settings) -> int:
-    """The greatest number that an edition has had, as it is remembered beside their book too."""
+    """Return the greatest edition number so far, also from the table beside that of the editions."""
     return max(_editions(settings))
 
 
 def lost_editions(settings: Settings) -> list[Damage]:
-    """That there have been more editions than their book has."""
+    """Return damage if there have been more editions than are recorded."""
     last, remembered = _editions(settings)
     if last >= remembered:
         return []
@@ -115,7 +115,7 @@ def lost_editions(settings: Settings) -> list[Damage]:
 
 
 def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> list[Damage]:
-    """That a log has had more batches than it has, and who knows; `read` is what `read_by_tables` gives."""
+    """Return damage if a log has lost batches, with the witness; `read` is the result of `read_by_tables`."""
     log = Warehouse(settings).log(stream)
     batch = _data(log).get("batch", 0)
     reached, witness = last_batch(settings, stream, read)
@@ -126,13 +126,13 @@ def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, 
 
 
 def check_complete(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> None:
-    """Raise StorageError if a log has lost batches that it had; `read` is as `lost_batches` has it."""
+    """Raise StorageError if a log has lost batches; `read` is as in `lost_batches`."""
     for lost in lost_batches(settings, stream, read):
         raise lost.fault
 
 
 def last_batch(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> tuple[int, str]:
-    """The greatest number that a batch of a log has had, and who knows; `read` is what `read_by_tables` gives."""
+    """Return the greatest batch number of a log so far, and its witness; `read` is as in `lost_batches`."""
     tables = read_by_tables(settings) if read is None else read
     last = 0
     with suppress(delta.Unreadable, LakeError):  # a damaged book is told elsewhere
@@ -141,7 +141,7 @@ def last_batch(settings: Settings, stream: str, read: Mapping[str, tuple[int, st
 
 
 def counted_by_cut(settings: Settings, stream: str) -> tuple[int, str]:
-    """The last batch of a log that the newest cut has counted, and the cut; (0, "") where none can be read."""
+    """Return the last batch of a log in the newest cut, and the cut; (0, "") if none can be read."""
     with suppress(delta.Unreadable, LakeError):  # as above
         if cut := _entry(settings, "cuts", "cut"):
             return cut["batches"].get(stream, 0), f"cut {cut['number']}"
@@ -150,7 +150,7 @@ def counted_by_cut(settings: Settings, stream: str) -> tuple[int, str]:
 
 @view()
 def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
-    """The last batch of each stream that a derived table has read, and which table."""
+    """Return the last batch of each stream that a derived table has read, and that table."""
     read: dict[str, tuple[int, str]] = {}
     for table in _tables(settings):
         with suppress(delta.Unreadable, NotADirectoryError):  # a table that cannot be read is told elsewhere
@@ -177,16 +177,16 @@ def must_reach(log: Location, last: int, counted: int) -> None:
 
 
 def had(heads: Iterable[TableHead], version: int, cut: int) -> bool:
-    """Whether a table of these `heads`, the newest first, still has the commit that brought it to `cut` as `version`.
+    """Return whether a table with these `heads`, newest first, still has the commit of `cut` as `version`.
 
-    One that was cut short leaves its number to the next, even where another table has been derived from it.
+    A truncated commit leaves its number to the next, even if another table was derived from it.
     """
     later = takewhile(lambda head: head.origin >= version, heads)
     return any((head.origin, head.cut) == (version, cut) for head in later)
 
 
 def _editions(settings: Settings) -> tuple[int, int]:
-    """The numbers of the newest edition: the one that the book has, the one that is remembered; 0 for none."""
+    """Return the number of the newest recorded edition, and the remembered one; 0 for none."""
     remembered = _data(Warehouse(settings).book("numbers")).get("edition", 0)
     return _entry(settings, "editions", "edition").get("number", 0), remembered
 

@@ -1,7 +1,7 @@
-"""What stands beside a log: small tables of rows under the number of a batch, written before the log's commit.
+"""Tables beside a log: rejected records and duplicates, by batch number, written before the log's commit.
 
-One is the quarantine, which has a module of its own. The other has the re-deliveries: records that the log has already,
-each with the event's id and where it came again. They are counted in the log's head and dropped; this is for people.
+Rejected records are in lake.store.quarantine. Duplicates are re-deliveries: records that the log already has, with the
+event's id and the place where it came again. They are counted in the log's head and dropped; the table is for people.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LAST_BATCH: Final = 2**62
 
 @dataclass(frozen=True)
 class Redelivery:
-    """The event `id`, delivered again by batch `batch` at `source`."""
+    """Event `id`, delivered again by batch `batch` at `source`."""
 
     id: str
     batch: int
@@ -30,7 +30,7 @@ class Redelivery:
 
 
 def put_redeliveries(settings: Settings, stream: str, batch: int, again: pa.Table) -> None:
-    """Appends re-deliveries, `_id` and `source`, under the number of their batch."""
+    """Append re-deliveries, `_id` and `source`, of a batch."""
     import pyarrow as pa
 
     if again.num_rows:
@@ -40,7 +40,7 @@ def put_redeliveries(settings: Settings, stream: str, batch: int, again: pa.Tabl
 
 
 def redeliveries(settings: Settings, stream: str, ids: Collection[str], *, upto: int) -> list[Redelivery]:
-    """The re-deliveries of the events `ids` up to batch `upto`, in order."""
+    """Return the re-deliveries of the events `ids` up to batch `upto`, in order."""
     if not ids:
         return []
     query = """SELECT _id, _batch, source FROM t WHERE _batch <= $1 AND list_contains($2, _id)
@@ -50,6 +50,6 @@ def redeliveries(settings: Settings, stream: str, ids: Collection[str], *, upto:
 
 
 def counts(at: Location, *, upto: int) -> dict[int, int]:
-    """How many rows each batch has, up to batch `upto`."""
+    """Count the rows of each batch up to batch `upto`."""
     query = "SELECT _batch, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY _batch"
     return {row["_batch"]: row["n"] for row in duckdb_tables.rows(at.path, query, upto)}

@@ -1,8 +1,8 @@
-"""Reading Delta tables at a version: what is small comes through this process, what is large through Spark's reader.
+"""Reader of Delta tables at a version: small ones in this process by DuckDB, large ones by Spark.
 
-A Spark read of a Delta table costs 0.4 to 1.4 s however small it is; listing files with `deltalake` and reading them
-with DuckDB costs about 0.02 s, and handing the result to Spark as Arrow 0.1 to 0.3 s. Spark's own reader leaves out the
-columns that are not asked for, and holds nothing in this process: `lake.cost` says from how many rows on it is asked.
+A Spark read costs 0.4 to 1.4 s for any size. Listing files with `deltalake` and reading them with DuckDB costs about
+0.02 s, and handing the rows to Spark as Arrow 0.1 to 0.3 s. Spark's own reader skips unused columns and holds nothing
+in this process: `lake.cost` has the number of rows from which it is used.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 
 
 Span: TypeAlias = tuple[int, int]
-"""The first and the last instant of a span of time, in microseconds since 1970."""
+"""First and last instant of a span of time, in microseconds since 1970."""
 TIME: Final = "_time"
 WATERMARK: Final = "_watermark"
 RANGED: Final = frozenset({"string", "byte", "short", "integer", "long", "date", "timestamp"})
-"""The types of columns by whose least and greatest values in a file it is told whether a key can be there."""
+"""Types of columns whose least and greatest value in a file show that a key is not there."""
 
 
 @dataclass(frozen=True)
 class Scan:
-    """A Delta table at one version, narrowed to `bounds`: {integer column: (least, greatest)}, inclusive.
+    """Delta table at one version, limited to `bounds`: {integer column: (least, greatest)}, inclusive.
 
-    A log is also narrowed to the `times` of its events; events without a time are left out then. It is read with the
-    archived parts that this version names, if they may have rows within the bounds.
+    A log can also be limited to the `times` of its events; events without a time are left out then. It is read with the
+    archived parts of that version that may have rows within the bounds.
     """
 
     path: Address
@@ -55,7 +55,7 @@ class Scan:
     times: Span | None = None
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """The rows as a DataFrame. Files that cannot hold any are not read."""
+        """Return the rows as a DataFrame. Files without rows within the bounds are skipped."""
         with opened(self.path, self.version) as table:
             files, _, few = self._files(table)
             if few:
@@ -63,20 +63,20 @@ class Scan:
             return archive_tier.frame(spark, self.path, table, self.bounds.get("_batch")).where(self._where())
 
     def near(self, spark: SparkSession, keys: pa.Table, only: Collection[str] | None = None) -> DataFrame:
-        """At least the rows that equal one of `keys`, nulls included: where those are few, no others.
+        """Return at least the rows that equal one of `keys`, nulls included; no others if those are few.
 
-        Columns that are not `only` may be null, and are not read then.
+        Columns that are not in `only` may be null, and are not read then.
         """
         some = self.arrow(keys=keys, only=only, limit=cost.SCAN_ROWS + 1)
         return to_frame(spark, some) if some.num_rows <= cost.SCAN_ROWS else self.frame(spark)
 
     def files(self, keys: pa.Table | None = None) -> list[str]:
-        """The files that may hold rows within the bounds, and one of `keys`, whether they are there or not."""
+        """Return the files that may hold rows within the bounds and one of `keys`, existing or not."""
         with opened(self.path, self.version) as table:
             return [file for file, _ in self._listed(table, keys)]
 
     def ranges(self, column: str) -> list[tuple[float, float]]:
-        """Between which values an integer column is in each of the `files`; all numbers where that is not known."""
+        """Return the range of an integer column in each of the `files`; all numbers if it is unknown."""
         least, most = (quoted(f"{end}.{column}") for end in ("min", "max"))
         with opened(self.path, self.version) as table:
             found = self._listed(
@@ -85,12 +85,11 @@ class Scan:
         return [(-inf if low is None else low, inf if high is None else high) for _, low, high in found]
 
     def schema(self) -> pa.Schema:
-        """The columns as Arrow types."""
         with opened(self.path, self.version) as table:
             return arrow_schema(table)
 
     def keys(self, values: Sequence[Mapping[str, Any]]) -> pa.Table:
-        """`values` of some of the columns, the same ones each, in their types: rows to be looked up."""
+        """Return `values` of some of the columns in their types, as rows to look up."""
         import pyarrow as pa
 
         schema = self.schema()
@@ -98,19 +97,19 @@ class Scan:
         return pa.Table.from_pylist(list(map(dict, values)), schema=pa.schema([schema.field(c) for c in columns]))
 
     def rows(self) -> int:
-        """How many rows there are at most, from the files' statistics."""
+        """Return the maximum number of rows, from the files' statistics."""
         with opened(self.path, self.version) as table:
             return sum(rows for _, rows in self._listed(table))
 
     def size(self) -> int:
-        """How many bytes the files take that may hold rows within the bounds."""
+        """Return the bytes of the files that may hold rows within the bounds."""
         with opened(self.path, self.version) as table:
             return sum(size for _, size in self._listed(table, told=lambda _: "size_bytes"))
 
     def late(self, lateness: timedelta) -> int:
-        """How many events of a log came more than `lateness` behind the watermark.
+        """Count the events of a log that came more than `lateness` behind the watermark.
 
-        Of a log that came in order hardly a file is read: by its ranges none of its events can be late.
+        Hardly a file of an ordered log is read: their ranges exclude late events.
         """
         behind = f"to_microseconds({lateness // timedelta(microseconds=1)})"
         least, most, nulls = f"min.{TIME}", f"max.{WATERMARK}", f"null_count.{WATERMARK}"
@@ -123,7 +122,7 @@ class Scan:
             return sum(row["late"] for row in counted)
 
     def select(self, query: str) -> list[dict[str, Any]]:
-        """The rows of a DuckDB `query` over all rows of the `files`, which it calls `t`."""
+        """Return the rows of a DuckDB `query` over all rows of the `files` as `t`."""
         with opened(self.path, self.version) as table:
             return query_files(self.path, table, self._files(table)[0], query)
 
@@ -131,9 +130,9 @@ class Scan:
     def registered(
         self, con: duckdb.DuckDBPyConnection, name: str, columns: Sequence[str], where: str
     ) -> Iterator[None]:
-        """Within the block `con` has those `columns` of the rows by a `name`, of which `where`, DuckDB's SQL, is true.
+        """Register those `columns` of the rows that meet `where`, DuckDB's SQL, as `name` in `con` during the block.
 
-        They are read by each query, as far as it needs them.
+        Each query reads them as far as it needs them.
         """
         files_of = f"{name} in files"
         with opened(self.path, self.version) as table, ExitStack() as stack:
@@ -158,10 +157,10 @@ class Scan:
         limit: int | None = None,
         only: Collection[str] | None = None,
     ) -> pa.Table:
-        """The rows in this process's memory; `where` is DuckDB's SQL. Columns that are not `only` are null.
+        """Return the rows that meet `where`, DuckDB's SQL, as Arrow. Columns that are not in `only` are null.
 
-        With `keys`, only those that equal one of its rows, nulls included, or for which SQL over `k` and `t` says that
-        they `match`; without `matching`, only the others.
+        With `keys`, only rows that equal one of them, nulls included, or for which `match`, SQL over `k` and `t`, is
+        true; without `matching`, only the others.
         """
         test, equal = where, ""
         if keys is not None:
@@ -197,8 +196,8 @@ class Scan:
         return read(self.path, table, files, schema, f"{self._where(DUCKDB)} AND {test}", keys=keys, only=only)
 
     def _files(self, table: TableState, keys: pa.Table | None = None) -> tuple[list[str], int, bool]:
-        """The files that may hold rows within the bounds, and one of `keys`, all there; how many rows they have, and
-        whether these are few enough to be handed to Spark.
+        """Return the existing files that may hold rows within the bounds and one of `keys`, the number of their rows,
+        and whether these are few enough for Arrow.
         """
         listed = self._listed(table, keys, told=lambda _: "num_records, size_bytes")
         files, rows = [file for file, *_ in listed], sum(rows for _, rows, _ in listed)
@@ -220,8 +219,8 @@ class Scan:
         keys: pa.Table | None = None,
         told: Callable[[Sequence[str]], str] = lambda _: "num_records",
     ) -> list[tuple[Any, ...]]:
-        """The files that may hold rows within the bounds, and one of `keys`, each with what is `told` of it: DuckDB's
-        SQL by the names of the statistics; how many rows it has, unless something else is.
+        """Return the files that may hold rows within the bounds and one of `keys`, each with the values of `told`:
+        DuckDB's SQL over the statistics, by default the number of rows.
         """
         listed: list[tuple[Any, ...]] = []
         few = keys if keys is not None and keys.num_rows <= cost.PRUNED_KEYS else None
@@ -251,7 +250,7 @@ class Scan:
         return "true"
 
     def _time_test(self, stats: Sequence[str]) -> str:
-        """Statistics end with the millisecond: their greatest time is up to one before that of the rows."""
+        """Statistics are truncated to milliseconds: the greatest time may be up to one less than that of the rows."""
         if self.times is None or f"min.{TIME}" not in stats:
             return "true"
         first, last = self.times[0] - 1000, self.times[1]
@@ -277,10 +276,10 @@ def read(  # noqa: PLR0913 which rows of which files
     keys: pa.Table | None = None,
     only: Collection[str] | None = None,
 ) -> pa.Table:
-    """The rows of some files of the `table` at `path`, in this process's memory, in the columns of `schema`.
+    """Return the rows of some files of the `table` at `path` as Arrow in the columns of `schema`.
 
-    Those of which `where`, DuckDB's SQL over `t`, and over `keys` as `k`, is true. What no file has yet is null, and so
-    are columns that are not `only`.
+    Only rows that meet `where`, DuckDB's SQL over `t`, and over `keys` as `k`. Columns that no file has, or that are
+    not in `only`, are null.
     """
     if not files:
         return schema.empty_table()
@@ -292,12 +291,12 @@ def read(  # noqa: PLR0913 which rows of which files
 
 
 def _picked(columns: Iterable[str], stored: Collection[str]) -> str:
-    """DuckDB's SQL for `columns` of files, null where they are not among those `stored`."""
+    """Return DuckDB's SQL for `columns` of files, null if not among those `stored`."""
     return ", ".join(quoted(name) if name in stored else f"NULL AS {quoted(name)}" for name in columns)
 
 
 def _key_test(table: TableState, columns: Sequence[str], stats: Sequence[str]) -> str | None:
-    """DuckDB's SQL of whether a file may hold a row that equals one of the keys `k` in these columns, by its ranges."""
+    """Return DuckDB's SQL of whether a file may hold a row that equals one of the keys `k` in these columns."""
     types = {field.name: str(field.type.type) for field in table.schema().fields}
     tests = []
     for column in columns:
@@ -311,7 +310,7 @@ def _key_test(table: TableState, columns: Sequence[str], stats: Sequence[str]) -
 
 
 def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Rows in this process's memory as a DataFrame."""
+    """Return Arrow rows as a DataFrame."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -326,9 +325,9 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def spooled(spark: SparkSession, parts: Iterator[pa.Table]) -> DataFrame:
-    """The rows of one or more parts as a DataFrame.
+    """Return the rows of one or more parts as a DataFrame.
 
-    Of several, each is on Spark's disks before the next but one is asked for.
+    Each of several parts is on Spark's disks before the next but one is read.
     """
     first, second = next(parts), next(parts, None)
     if second is None:
@@ -338,21 +337,21 @@ def spooled(spark: SparkSession, parts: Iterator[pa.Table]) -> DataFrame:
 
 
 def on_disk(rows: DataFrame) -> DataFrame:
-    """The rows, evaluated once, on the disks of Spark's executors."""
+    """Return the rows, evaluated once, on the disks of Spark's executors."""
     from pyspark import StorageLevel
 
     return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
 def as_frame(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:
-    """Rows as a DataFrame, wherever they are."""
+    """Return Arrow rows or a DataFrame as a DataFrame."""
     import pyarrow as pa
 
     return to_frame(spark, rows) if isinstance(rows, pa.Table) else rows
 
 
 def distinct(rows: pa.Table) -> pa.Table:
-    """The rows without those that are there twice."""
+    """Return the rows without duplicates."""
     import pyarrow as pa
 
     if not any(pa.types.is_nested(kind) for kind in rows.schema.types):
@@ -363,10 +362,10 @@ def distinct(rows: pa.Table) -> pa.Table:
 
 
 def to_arrow(rows: DataFrame) -> pa.Table:
-    """A DataFrame's rows in this process's memory, with columns all parts of which may be null.
+    """Collect a DataFrame as Arrow, with all columns and their parts nullable.
 
-    Spark says of a struct's field that it is never null where the struct itself may be, as that of an event's place;
-    Arrow then refuses a null struct.
+    Spark declares a struct's field as never null even if the struct may be, as that of an event's place. Arrow then
+    refuses a null struct.
     """
     import pyarrow as pa
     from pyspark.sql import functions as F
@@ -380,20 +379,20 @@ def to_arrow(rows: DataFrame) -> pa.Table:
 
 
 def within(rows: DataFrame, limit: int) -> pa.Table | DataFrame:
-    """A DataFrame's rows in this process's memory where they turn out to be no more than `limit`, else as they are."""
+    """Collect a DataFrame as Arrow if it has at most `limit` rows, else return it."""
     few = to_arrow(rows.limit(limit + 1))
     return few if few.num_rows <= limit else rows
 
 
 def arrow_schema(table: TableState) -> pa.Schema:
-    """The columns of `table` as Arrow types, all parts of which may be null."""
+    """Return the columns of `table` as Arrow types, with all parts nullable."""
     import pyarrow as pa
 
     return pa.schema([pa.field(f.name, may_be_null(f.type), metadata=f.metadata) for f in pa.schema(table.schema())])
 
 
 def may_be_null(kind: pa.DataType) -> pa.DataType:
-    """An Arrow type, all parts of which may be null."""
+    """Return the Arrow type with all parts nullable."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):

@@ -1,4 +1,4 @@
-"""A published table as a reader needs it: the exact files of one version, its visible columns and their types."""
+"""Published table as a reader needs it: the exact files of one version, its visible columns and their types."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ TYPES: Final[Mapping[str, str]] = {
     "timestamp": "TIMESTAMPTZ",
     "timestamp_ntz": "TIMESTAMP",
 }
-"""Delta's primitive types as DuckDB's; `decimal(p,s)` is written alike in both."""
+"""Delta's primitive types as DuckDB's; `decimal(p,s)` is the same in both."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A visible column; `type` is DuckDB's, `comment` what it means, `unit` what its number counts. Both may be ""."""
+    """Visible column: DuckDB's `type`, the meaning `comment` and the `unit` of its number; both may be ""."""
 
     name: str
     type: str
@@ -53,14 +53,14 @@ class Column:
 
     @property
     def description(self) -> str:
-        """What it means, with the unit where that does not say it."""
+        """Meaning, with the unit if that is not part of it."""
         says = self.unit in self.comment
         return self.comment if says else f"{self.comment} [{self.unit}]".lstrip()
 
 
 @dataclass(frozen=True)
 class Published:
-    """One table at one version. State columns, whose names begin with `_`, are left out, of Delta's `schema` too."""
+    """Table at one version. State columns, whose names begin with `_`, are left out, also of the Delta `schema`."""
 
     name: str
     layer: str
@@ -72,19 +72,18 @@ class Published:
 
     @property
     def title(self) -> str:
-        """How a query calls it."""
         return f"{self.layer}.{self.name}"
 
     @property
     def has_versions(self) -> bool:
-        """Whether its rows say from when to when they hold."""
+        """Return whether its rows have validity intervals."""
         return {"valid_from", "valid_to", "version_id"} <= {column.name for column in self.columns}
 
 
 def published(settings: Settings, name: str, edition: Edition) -> Published:
-    """Table `name` of `edition`: as the edition's manifest has it, else opened at the edition's version.
+    """Return table `name` of `edition`: from the edition's manifest, else opened at the edition's version.
 
-    Raises LakeError where the version is gone, or where its files cannot be read as they are.
+    Raises LakeError if the version is gone or its files cannot be read as they are.
     """
     said = manifest.table_of(settings, edition, name) if settings.store else None
     if said is None:
@@ -102,7 +101,7 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
 
 
 def note(settings: Settings, edition: Edition) -> None:
-    """Has the manifest of `edition`, of a warehouse in a store, say what can be read of it. Nothing fails by it."""
+    """Write the manifest of `edition` if the warehouse is in a bucket. Ignores errors."""
     if not settings.store:
         return
     with suppress(LakeError, OSError, DeltaError), view():
@@ -117,7 +116,7 @@ def note(settings: Settings, edition: Edition) -> None:
 
 
 def opened(settings: Settings, name: str, edition: Edition) -> Published:
-    """As `published`, by the table's own log."""
+    """Return `published` by the table's own log."""
     entry = edition.tables[name]
     path = Warehouse(settings).root / entry.path
     try:
@@ -156,7 +155,7 @@ def opened(settings: Settings, name: str, edition: Edition) -> Published:
 
 
 def columns(table: TableState) -> tuple[Column, ...]:
-    """The visible columns of `table`."""
+    """Return the visible columns of `table`."""
     return tuple(map(_column, _fields(table)))
 
 
@@ -166,7 +165,6 @@ def _fields(table: TableState) -> list[dict[str, Any]]:
 
 
 def _told(field: Mapping[str, Any]) -> dict[str, Any]:
-    """A field with what is told to readers of it alone."""
     return {**field, "metadata": {name: text for name, text in field["metadata"].items() if name in {COMMENT, UNIT}}}
 
 
@@ -176,7 +174,7 @@ def _column(field: Mapping[str, Any]) -> Column:
 
 
 def duckdb_type(kind: str | Mapping[str, Any]) -> str:
-    """A type of a Delta schema as DuckDB writes it."""
+    """Return a Delta type as DuckDB writes it."""
     if isinstance(kind, str):
         return TYPES.get(kind) or kind.upper()
     if kind["type"] == "array":

@@ -1,4 +1,4 @@
-"""What the commit of a log says of a source: the newest delivery of it that the log has.
+"""Source offsets in the commit of a log: the newest delivery of each source that the log has.
 
 {"sources": {SOURCE: {"delivery": number, "streams": [stream, …], "progress": {…}, "batch": batch}}}
 """
@@ -14,7 +14,7 @@ from typing import Any
 class SourceDelivery:
     """Delivery `number` of a `source`, which is `batch` of the log.
 
-    `streams` are all that have records of it, `progress` is where the source stands behind it.
+    `streams` are all that have records of it, `progress` is the source's position after it.
     """
 
     source: str
@@ -34,7 +34,7 @@ class SourceDelivery:
 
 
 def by_source(data: Mapping[str, Any]) -> dict[str, SourceDelivery]:
-    """The newest delivery of each source, of what a commit of a log says: `data`."""
+    """Return the newest delivery of each source, from the `data` of a commit of a log."""
     return {
         name: SourceDelivery(name, int(one["delivery"]), tuple(one["streams"]), one["progress"], int(one["batch"]))
         for name, one in data.get("sources", {}).items()

@@ -1,9 +1,10 @@
 """Staging tables: Delta tables to which Spark commits the rows of a log or of a derived table.
 
-Spark never commits to a table of the warehouse itself. It writes to a staging table, a folder within the table's own,
-whose log begins with the columns and properties of the table and, if the statement changes rows, with its files. Then
-this process commits to the table what Spark did there, in one conditional write (`numbered.commit_actions`). A Spark
-job that outlives its client writes to a staging table that no reader knows, and `lake maintain` deletes that.
+Spark never commits to a table of the warehouse itself. It writes to a staging table, a folder within the table's own.
+The log of the staging table begins with the columns and properties of the table and, if the statement changes rows,
+with its files. Then this process commits Spark's changes to the table in one conditional write
+(`positioned_commit.commit_actions`). A Spark job that outlives its client writes to a staging table that no reader
+knows, and `lake maintain` deletes it.
 
 Files of the table are named by their URIs, which Delta's protocol allows (PROTOCOL.md of delta-io/delta, "Add File and
 Remove File").
@@ -27,16 +28,16 @@ from lake.store.table_log import TableState
 from lake.store.truncated_commit import commit_file
 
 Action = Mapping[str, Mapping[str, Any]]
-"""A Delta action: its fields, by its name."""
+"""Delta action: its fields by its name."""
 KEPT: Final = ("inCommitTimestamp", "operation", "operationParameters", "operationMetrics", "engineInfo")
-"""The fields of Spark's commit information that the table's commit repeats."""
+"""Fields of Spark's commit information that the table's commit repeats."""
 CHANGED: Final = ("schemaString", "configuration")
-"""The fields of the table's metadata that Spark may change."""
+"""Fields of the table's metadata that Spark may change."""
 
 
 @dataclass(frozen=True)
 class StagingTable:
-    """A staging table at `path` for the version `version` of the table at `table`."""
+    """Staging table at `path` for the version `version` of the table at `table`."""
 
     table: Address
     version: int
@@ -44,11 +45,10 @@ class StagingTable:
 
     @property
     def sql(self) -> str:
-        """The staging table in Spark SQL."""
         return f"delta.{quoted(self.path.spark, SPARK)}"
 
     def changes(self) -> tuple[dict[str, Any], list[Action]]:
-        """Return what Spark's commits did: commit information, and actions as those of the table."""
+        """Return Spark's commits as commit information and actions on the table."""
         with delta.opened(self.table, self.version) as table:
             own = delta.meta_data(table)["metaData"]
         about, files = dict[str, Mapping[str, Any]](), list[Action]()
@@ -63,7 +63,6 @@ class StagingTable:
         return info, [*({kind: fields} for kind, fields in about.items()), *files]
 
     def delete_log(self) -> None:
-        """Delete its log, which nobody needs after the commit."""
         log = self.path / "_delta_log"
         log.storage.delete_folder(log.url)
 
@@ -79,7 +78,7 @@ class StagingTable:
 
 
 def stage(path: Address, *, with_files: bool = False) -> StagingTable:
-    """Make a staging table for the newest version of the table at `path`, without rows or `with_files` of the table."""
+    """Make a staging table for the newest version of the table, without rows or `with_files` of the table."""
     with delta.opened(path) as table:
         begin = [_protocol(table), delta.meta_data(table)]
         if with_files:
@@ -91,7 +90,7 @@ def stage(path: Address, *, with_files: bool = False) -> StagingTable:
 
 
 def removed(table: TableState, files: Collection[str] | None = None, *, changes: bool) -> list[Action]:
-    """Return the actions that remove `files` of the `table`, by default all; `changes` says if rows change."""
+    """Return the actions that remove `files` of the `table`, by default all; `changes`: rows change by it."""
     about = {"deletionTimestamp": int(datetime.now(UTC).timestamp() * 1000), "extendedFileMetadata": True}
     names = ("path", "partitionValues", "size")
     return [
@@ -117,7 +116,7 @@ def _protocol(table: TableState) -> dict[str, dict[str, Any]]:
 
 
 def _files(table: TableState, wanted: Collection[str] | None) -> list[dict[str, Any]]:
-    """Return the `add` actions of those files of the `table` that are `wanted`, without statistics but the rows."""
+    """Return the `add` actions of the `wanted` files, with only the number of rows as statistics."""
     import pyarrow as pa
 
     found = pa.table(table.get_add_actions(flatten=True))

@@ -1,4 +1,4 @@
-"""Files that only this machine has, put where a Spark that runs elsewhere can read them, while it does.
+"""Upload of local files to the warehouse for a Spark that runs on other machines, while it reads them.
 
 <warehouse>/staging/<SHA-256 of path, size and time>/<name>
 """
@@ -22,7 +22,7 @@ FOLDER: Final = "staging"
 
 
 def upload(settings: Settings, files: Iterable[Path]) -> Mapping[Path, Address]:
-    """Where Spark reads each of the `files`; nowhere but on this machine, and nothing is put up, where it can."""
+    """Upload `files` and return the address of each; {} without an upload if Spark reads this machine's disk."""
     if shares_disk(settings):
         return {}
     folder = Warehouse(settings).root / FOLDER
@@ -33,13 +33,13 @@ def upload(settings: Settings, files: Iterable[Path]) -> Mapping[Path, Address]:
 
 
 def remove(addresses: Iterable[Address]) -> None:
-    """Removes what was put up."""
+    """Delete uploaded files."""
     for address in addresses:
         address.delete()
 
 
 def abandoned_uploads(settings: Settings, before: datetime) -> list[Address]:
-    """What was put up `before`, by somebody who has died since."""
+    """Return the uploads from `before` that instant, whose process has died."""
     folder = Warehouse(settings).root / FOLDER
     with suppress(FileNotFoundError):
         return [folder / entry.name for entry in folder.list(deep=True) if entry.time < before.timestamp()]

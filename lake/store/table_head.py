@@ -1,7 +1,7 @@
-"""The head of a derived table: what its newest commit says of it, in the commit's `userMetadata`.
+"""Head of a derived table: the record in the `userMetadata` of its newest commit.
 
-It is the record by which everything else knows a table: where it stands, what it was derived from, what built it. Its
-keys in the commit are those of `TableHead.to_json`.
+By it everything else knows the table's position, inputs and definition. The keys in the commit are those of
+`TableHead.to_json`.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Columns: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""What a head says of each input: {input: {"read": {column: type}, …}}, see lake.evaluation.columns."""
+"""Record of each input in a head: {input: {"read": {column: type}, …}}, see lake.evaluation.columns."""
 HANDED_ON: Final = "handed_on"
-"""There: {column: column of the input}, which columns of the function are columns of the input as they are."""
+"""Key of {column: column of the input}: columns of the function that are unchanged columns of the input."""
 
 COMMENT, UNIT = "comment", "unit"
 Meanings: TypeAlias = Mapping[str, Mapping[str, str]]
-"""What is said of columns, in their Delta metadata: {column: {COMMENT: what it means, UNIT: what its number counts}}.
+"""Delta metadata of columns: {column: {COMMENT: its meaning, UNIT: what its number counts}}.
 
 COMMENT is Spark's own key, which catalogues show.
 """
 CHANGE: Final = "_change"
-"""The column of a diff that says what becomes of a row: insert, update or delete."""
+"""Column of a diff: insert, update or delete."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many rows a commit changes."""
+    """Number of rows that a commit changes."""
 
     inserted: int = 0
     updated: int = 0
@@ -45,7 +45,6 @@ class Counts:
 
     @classmethod
     def of(cls, diff: pa.Table | DataFrame) -> Counts:
-        """The counts of a diff: rows of a table, each with what becomes of it in the column CHANGE."""
         import pyarrow as pa
 
         if isinstance(diff, pa.Table):
@@ -60,15 +59,15 @@ NONE: Final = Counts()
 
 @dataclass(frozen=True)
 class TableHead:
-    """What a commit of a derived table says.
+    """Record of a commit of a derived table.
 
-    The table follows from the logs as they are at `cut`, but the events that the voids 1..`voids` take back. `inputs`
-    says how far it has read: {log: batch, table: Delta version}; `physical` which Delta table each input was that is a
-    table: {table: folder}. `verb` made the commit and changed `counts` rows. `fingerprint` is that of the definition
-    that built the table; `definition` its parts, said by commits that build a whole table; `columns` what it reads.
+    The table follows from the logs at `cut`, without events of the voids 1..`voids`. `inputs` is how far each was read:
+    {log: batch, table: Delta version}; `physical` the Delta table of each input that is a table: {table: folder}.
+    `verb` made the commit and changed `counts` rows. `fingerprint` is that of the definition that built the table;
+    `definition` its parts, recorded by commits that build a whole table; `columns` the columns it reads.
 
     `suite_passed` is the hash of the row-local expectations that the changed rows met, `content` the fingerprint of all
-    rows where it is known, `purge` the number of the last erasure before which the table keeps no versions.
+    rows if known, `purge` the number of the last erasure before which the table keeps no versions.
     """
 
     position: Position
@@ -87,7 +86,6 @@ class TableHead:
 
     @classmethod
     def of(cls, position: Position) -> TableHead:
-        """The head that `position` carries."""
         data = position.data
         return cls(
             position=position,
@@ -107,11 +105,11 @@ class TableHead:
 
     @property
     def streams(self) -> dict[str, int]:
-        """The inputs that are logs, with the last batch of each that was read."""
+        """Return the inputs that are logs, with the last batch that was read."""
         return {name: batch for name, batch in self.inputs.items() if name not in self.physical}
 
     def to_json(self) -> dict[str, Any]:
-        """What the commit carries."""
+        """Return the record for the commit."""
         optional = {"definition": self.definition, "content": self.content, "purge": self.purge or None}
         return {
             "verb": self.verb,
@@ -128,20 +126,18 @@ class TableHead:
 
     @property
     def committed(self) -> Position:
-        """The position of a commit that says this, on top of the head's own."""
+        """Return the position of a commit of this head on top of its own position."""
         return self.position.next(**self.to_json())
 
     @property
     def version(self) -> int:
-        """The Delta version of the commit."""
         return self.position.version
 
     @property
     def origin(self) -> int:
-        """The version whose rows these are: an older one where this commit only repeats its head."""
+        """Version with the same rows: an older one if this commit only repeats its head."""
         return self.position.origin
 
     @property
     def changed_nothing(self) -> bool:
-        """Whether the commit left every row as it was."""
         return self.position.data.get("repeated", False) or (self.verb == "advance" and not self.counts.total)

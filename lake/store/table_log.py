@@ -1,7 +1,7 @@
-"""The Delta log of a table as this process knows it: its newest version, its commits, and states of the table.
+"""Delta log of a table as this process knows it: its newest version, its commits, and states of the table.
 
-Where it is looked up and how a state is opened is up to the storage: `lake.store.folder_log` reads a folder of this
-machine, `lake.store.bucket_log` a bucket. When it is looked up is up to `lake.store.view`.
+The storage decides how it is looked up and opened: `lake.store.folder_log` reads a local folder,
+`lake.store.bucket_log` a bucket. `lake.store.view` decides when.
 """
 
 from __future__ import annotations
@@ -30,36 +30,28 @@ KNOWN: Final = 10_000
 
 
 class TableState(Protocol):
-    """A table at one version, to be read: the part of deltalake's DeltaTable for that."""
+    """Readable table at one version: the part of deltalake's DeltaTable for that."""
 
-    def version(self) -> int:
-        """Return the version."""
+    def version(self) -> int: ...
 
-    def metadata(self) -> Metadata:
-        """Return its id, description, partition columns and properties."""
+    def metadata(self) -> Metadata: ...
 
-    def protocol(self) -> ProtocolVersions:
-        """Return its table features."""
+    def protocol(self) -> ProtocolVersions: ...
 
-    def schema(self) -> Schema:
-        """Return its columns."""
+    def schema(self) -> Schema: ...
 
-    def file_uris(self) -> list[str]:
-        """Return the files with its rows, as URLs."""
+    def file_uris(self) -> list[str]: ...
 
-    def get_add_actions(self, flatten: bool = False) -> Table:
-        """Return what its log has of each file."""
+    def get_add_actions(self, flatten: bool = False) -> Table: ...
 
-    def count(self) -> int:
-        """Return its number of rows."""
+    def count(self) -> int: ...
 
-    def transaction_version(self, app_id: str) -> int | None:
-        """Return the newest transaction of an app."""
+    def transaction_version(self, app_id: str) -> int | None: ...
 
 
 @dataclass
 class TableLog(ABC):
-    """The log of the table at `path`. Threads may share it.
+    """Log of the table at `path`. Thread-safe.
 
     `lookups` counts how often its newest version was looked up in the storage.
     """
@@ -90,21 +82,17 @@ class TableLog(ABC):
             return metadata_of(self.info(self._newest)).get("writer") == writer
 
     def invalidate(self) -> None:
-        """Have the table looked up again, which may have changed."""
+        """Have the table looked up again, because it may have changed."""
         with self._lock:
             view.forget(self.path)
 
     def forget(self) -> None:
-        """Drop everything known of the table."""
         with self._lock:
             self._newest = None
             self._infos.clear()
 
     def info(self, version: int) -> dict[str, Any]:
-        """Return the commit information of a commit, as it was when the table was last looked up.
-
-        Raises FileNotFoundError.
-        """
+        """Return the commit information of a commit, as of the last look-up. Raises FileNotFoundError."""
         with self._lock:
             info = self._infos.get(version)
             if info is None:
@@ -133,9 +121,9 @@ class TableLog(ABC):
 
     @abstractmethod
     def writable(self, version: int | None = None) -> AbstractContextManager[DeltaTable]:
-        """Yield the table as delta-rs has it, at `version` or its newest, for this block alone.
+        """Yield delta-rs's table at `version` or its newest, for this block only.
 
-        Raises TableNotFoundError, and StorageError if `version` is that of a commit that was cut short.
+        Raises TableNotFoundError, and StorageError if `version` is a truncated commit.
         """
 
     @abstractmethod
@@ -158,18 +146,18 @@ class TableLog(ABC):
 
 
 def delta_table(path: Address, version: int | None = None) -> DeltaTable:
-    """Return the table at `path` as delta-rs opens it, at `version` or its newest. Raises TableNotFoundError."""
+    """Return the table as delta-rs opens it, at `version` or its newest. Raises TableNotFoundError."""
     return DeltaTable(path.url, version=version, storage_options=path.storage.options)
 
 
 def info_of(content: bytes) -> dict[str, Any]:
-    """Return the commit information of a commit, from its lines."""
+    """Return the commit information in the content of a commit."""
     infos = (json.loads(line)["commitInfo"] for line in content.splitlines() if line.startswith(b'{"commitInfo"'))
     return next(infos, {})
 
 
 def metadata_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the commit information carries as `userMetadata`, if that is an object."""
+    """Return the object in `userMetadata` of the commit information, else {}."""
     try:
         data = json.loads(info.get("userMetadata") or "{}")
     except ValueError:

@@ -1,4 +1,4 @@
-"""What this process knows of tables: the log of each, by its address."""
+"""Registry of the table logs of this process, by address."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def table_log(path: Address) -> TableLog:
 
 
 def invalidate(path: Address) -> None:
-    """Have the table at `path` looked up again, which may have changed."""
+    """Have the table at `path` looked up again, because it may have changed."""
     table_log(path).invalidate()
 
 
 def forget_all() -> None:
-    """Drop what this process knows of all tables."""
+    """Drop everything cached of all tables."""
     _logs.clear()
 
 
 @contextmanager
 def holding(tables: Iterable[Address]) -> Iterator[None]:
-    """Run the block while this process holds the lease of `tables`, so that no other writer commits to them."""
+    """Run the block while this process holds the lease of `tables`, so no other writer commits to them."""
     tables = list(tables)
     for path in tables:
         if path.url not in view.leased:

@@ -1,9 +1,9 @@
-"""A commit that was cut short: the machine stopped while its JSON was written, and only the beginning is there.
+"""Truncated commit: the machine stopped while its JSON was written, so the file has only the beginning.
 
-It was never complete, so nothing of it counts. Readers go by the version before it; the next writer, once it holds the
-lease, puts the file aside under a hidden name, and its own commit takes the number; where the table's past was ended at
-the torn commit, an empty one takes its place. Data files that only the torn commit named are of no table, and `lake
-maintain` deletes them.
+It was never complete, so it does not count. Readers use the version before it. The next writer, once it holds the
+lease, moves the file to a hidden name, and its own commit takes the number. If the table's past was ended at the
+truncated commit, an empty one takes its place. Data files that only the truncated commit named belong to no table, and
+`lake maintain` deletes them.
 
 A signpost, by which 0.2.0 kept readers by path from a retired table, does not count either: the next writer deletes it.
 """
@@ -25,21 +25,21 @@ from typing import Any, Final
 from lake.store.storage import Address
 
 SIGNPOST: Final = "headwater: "
-"""The beginning of the name of the unknown feature that a signpost asks for."""
+"""Prefix of the unknown table feature that a signpost requires."""
 COMMIT: Final = re.compile(r"\d{20}\.json")
 RESTORED: Final = "numRestoredFile"
 ADDED: Final = ("num_added_files", "num_target_files_added", "numFilesAdded", RESTORED)
 REMOVED: Final = ("num_removed_files", "num_target_files_removed", "numFilesRemoved", "numRemovedFile")
-"""How delta-rs calls the numbers of files of WRITE, UPDATE and DELETE, of MERGE, of OPTIMIZE, of RESTORE."""
+"""Names in delta-rs of the numbers of files of WRITE, UPDATE and DELETE, of MERGE, of OPTIMIZE, of RESTORE."""
 
 
 def commit_file(path: Address, version: int) -> Address:
-    """The file of commit `version` of the table at `path`."""
+    """Return the file of commit `version` of the table at `path`."""
     return path / "_delta_log" / f"{version:020}.json"
 
 
 def truncated_version(path: Address) -> int | None:
-    """The version of the newest commit of the table at `path` where that was cut short or is a signpost, else None."""
+    """Return the version of the newest commit if that is truncated or a signpost, else None."""
     if not path.storage.may_tear:
         return None
     try:
@@ -51,7 +51,7 @@ def truncated_version(path: Address) -> int | None:
 
 
 def set_aside(path: Address, version: int, *, empty: bool) -> None:
-    """Takes the commit `version`, which was cut short, away; with `empty`, one that does nothing takes its place."""
+    """Move the truncated commit `version` aside; with `empty`, replace it by a commit without actions."""
     if signpost(commit_file(path, version)) is not None:
         return commit_file(path, version).delete()
     torn_file = commit_file(path, version).local
@@ -84,7 +84,7 @@ def signpost(commit: Address) -> str | None:
 
 
 def has_checkpoint(path: Address, version: int) -> bool:
-    """Whether the table at `path` has a checkpoint of `version`."""
+    """Return whether there is a checkpoint of `version`."""
     return bool(_checkpoints(path, version))
 
 
@@ -93,9 +93,9 @@ def _checkpoints(path: Address, version: int) -> list[Path]:
 
 
 def is_complete(commit: Address) -> bool:
-    """Return whether a commit is whole: all lines, its transaction, the files that delta-rs counted.
+    """Return whether a commit has all lines, its transaction and the files that delta-rs counted.
 
-    And whether it agrees with Spark's checksum beside it.
+    Spark's checksum beside it, if any, has to match.
     """
     content = commit.read()
     try:
@@ -116,13 +116,13 @@ def is_complete(commit: Address) -> bool:
 
 
 def _counted(info: Mapping[str, Any], names: Sequence[str]) -> int:
-    """How many files the commit says that it has, under the first of `names` that it knows: as delta-rs, in numbers."""
+    """Return the number of files that the commit information has under the first known of `names`."""
     metrics = info.get("operationMetrics") or {}
     return next((metrics[name] for name in names if isinstance(metrics.get(name), int)), 0)
 
 
 def _agrees(content: bytes, checksum: Address) -> bool:
-    """Whether `content` is what a checksum of Hadoop's is of: a head of 8 bytes, then a CRC of every so many bytes."""
+    """Compare `content` with a checksum file of Hadoop: a head of 8 bytes, then a CRC of each block."""
     try:
         checksums = checksum.read()
     except FileNotFoundError:

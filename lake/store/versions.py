@@ -1,4 +1,4 @@
-"""Events of a log in Spark, read under the newest contract: what Python makes of them, in workers of Spark."""
+"""Events of a log in Spark, read under the newest contract: Python functions in Spark's workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UPCAST = "_upcast"
 
 
 def with_members(rows: DataFrame, contracts: Sequence[Contract]) -> DataFrame:
-    """`rows` of a log with MEMBERS, the members of `_extra` that the fields of the newest contract are read from."""
+    """Add MEMBERS to `rows`: the members of `_extra` that fields of the newest contract are read from."""
     carried = members(contracts)
     if not carried:
         return rows
@@ -36,7 +36,7 @@ def with_members(rows: DataFrame, contracts: Sequence[Contract]) -> DataFrame:
 
 
 def upcast(rows: DataFrame, contract: Contract, steps: Sequence[UpcastStep]) -> DataFrame:
-    """`rows` read under `contract`, those of older versions upcast. One that cannot be raises an error in Spark."""
+    """Upcast `rows` of older versions to `contract`. A row that cannot be raises an error in Spark."""
     fields = upcast_fields(steps, contract.fields)
     if not fields:
         return rows
@@ -58,7 +58,7 @@ def upcast(rows: DataFrame, contract: Contract, steps: Sequence[UpcastStep]) -> 
 
 
 def with_undeclared(rows: DataFrame, contracts: Sequence[Contract]) -> DataFrame:
-    """`rows` whose `_extra` has only what none of the `contracts` declares, in one spelling."""
+    """Reduce `_extra` to members that none of the `contracts` declares, in one spelling."""
     if len(contracts) == 1:
         return rows  # it has nothing else, and is written in one spelling
     known = by_names(field for contract in contracts for field in contract.fields)
@@ -68,7 +68,7 @@ def with_undeclared(rows: DataFrame, contracts: Sequence[Contract]) -> DataFrame
 def _evaluated(
     queries: Sequence[str], read: Sequence[str], types: dict[str, pa.DataType], *columns: pa.Array
 ) -> pa.Array:
-    """The struct of the upcast fields: by the second query, which names what fails, only if the first fails."""
+    """Return the struct of the upcast fields. The second query, which names a failure, runs only if the first fails."""
     import duckdb
 
     try:
@@ -82,7 +82,7 @@ def _evaluated(
 
 
 def by_duckdb(sql: str, names: Sequence[str], columns: Sequence[pa.Array]) -> pa.Table:
-    """Return what DuckDB's `sql` makes of `rows`, the `columns` called `names`, in a worker of Spark."""
+    """Return the result of DuckDB's `sql` over `rows`, the `columns` called `names`, in a worker of Spark."""
     import duckdb
 
     with duckdb.default_connection().cursor() as con:
@@ -92,7 +92,7 @@ def by_duckdb(sql: str, names: Sequence[str], columns: Sequence[pa.Array]) -> pa
 
 
 def by_python(type_: str, work: Callable[..., pa.Array], columns: Iterable[str]) -> Column:
-    """Return what `work` makes of columns. It goes to the workers by value: they have no `lake`."""
+    """Return the result of `work` over columns. It is sent to the workers by value: they have no `lake`."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import arrow_udf
 

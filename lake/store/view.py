@@ -1,4 +1,4 @@
-"""View: what this process knows of the tables of a warehouse during one step of its work.
+"""View: cache of the newest versions of tables in a warehouse during one step of work.
 
 Within a view the newest version of a table is looked up once, and again after `invalidate`: if this process has
 committed to the table or takes its lease. A table whose lease is held is looked up once for the lease. A commit is
@@ -19,7 +19,7 @@ from lake.store.storage import Address
 
 @dataclass
 class KnownTables:
-    """Tables looked up, by their URLs, and the names in listed folders of tables, by the folders' URLs."""
+    """URLs of tables that were looked up, and the names in listed folders, by the folders' URLs."""
 
     tables: set[str] = field(default_factory=set)
     folders: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -27,9 +27,9 @@ class KnownTables:
 
 _current: Final[ContextVar[KnownTables | None]] = ContextVar("_current", default=None)
 leased: Final[dict[str, int]] = {}
-"""How often this process holds the lease of a table, by the table's URL."""
+"""Number of leases of a table that this process holds, by the table's URL."""
 _leased_view: Final = KnownTables()
-"""What is known of leased tables, also outside of a view."""
+"""Cache of leased tables, also outside of a view."""
 
 
 @contextmanager
@@ -49,26 +49,26 @@ def view() -> Iterator[None]:
 
 
 def is_known(path: Address) -> bool:
-    """Return whether the newest version of the table at `path` has been looked up."""
+    """Return whether the newest version of the table has been looked up."""
     view = _current.get()
     return bool(view and path.url in view.tables) or (path.url in leased and path.url in _leased_view.tables)
 
 
 def is_missing(path: Address) -> bool:
-    """Return whether the folder of the table at `path` has been listed without it."""
+    """Return whether the folder of the table has been listed without it."""
     view = _current.get()
     return view is not None and path.name not in view.folders.get(path.parent.url, {path.name})
 
 
 def know(path: Address) -> None:
-    """Record that the table at `path` has been looked up."""
+    """Record that the table has been looked up."""
     for view in (_current.get(), _leased_view):
         if view:
             view.tables.add(path.url)
 
 
 def forget(path: Address) -> None:
-    """Record that the table at `path` may have changed."""
+    """Record that the table may have changed."""
     for view in (_current.get(), _leased_view):
         if view:
             view.tables.discard(path.url)
@@ -76,7 +76,7 @@ def forget(path: Address) -> None:
 
 
 def names_in(folders: Sequence[Address]) -> list[frozenset[str]]:
-    """Return the names in each of `folders` of tables, which may not exist; folders of a bucket are listed together."""
+    """Return the names in each of `folders`, which may not exist; folders of a bucket are listed in parallel."""
     if len(folders) < 2 or folders[0].storage.may_tear:
         return [*map(_names_in, folders)]
     with ThreadPoolExecutor(len(folders)) as pool:

@@ -1,4 +1,4 @@
-"""Voids: facts that should not have been accepted, left out of every table from the next cut on, and never deleted."""
+"""Voids: events accepted by mistake, left out of every table from the next cut on, and never deleted."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ ERASURES: Final = LedgerTable(
     durable=True,
 )
 BOOKS: Final = (VOIDS, ERASURES)
-"""They share their numbers."""
+"""Ledger tables with one numbering."""
 Place = tuple[int, int, int]
 LINE: Final = ":[0-9]+$"
-"""What a `_source` has after the name of its file."""
+"""Suffix of a `_source` after the name of its file."""
 
 
 @dataclass(frozen=True)
 class Void:
     """Void `number` (1, 2, 3 … over all streams): an event, or a whole delivery, of `stream` does not count.
 
-    The event at (batch, bucket, offset); or, without these two, all that came from the file `source` up to `batch`; or,
-    without that either, all of `batch`. The log stood at batch `head`: later ones may have the same ids again, see
-    `frees`.
+    It names the event at (batch, bucket, offset); or, without bucket and offset, all events of the file `source` up to
+    `batch`; or, without `source`, all of `batch`. The log was at batch `head`: later ones may have the same ids again,
+    see `frees`.
     """
 
     number: int
@@ -71,39 +71,36 @@ class Void:
     source: str | None = None
 
     def frees(self, batch: int) -> bool:
-        """Whether `batch` may have events anew that this void takes back.
+        """Return whether `batch` may have voided events again.
 
-        Of a delivery all, as it comes again corrected. Of a single event another content: the same is a redelivery of
-        what should not have been accepted.
+        A voided delivery may come again, corrected. A single event may come with another content; the same content is a
+        redelivery of the mistake.
         """
         return self.head < batch
 
     @property
     def place(self) -> str:
-        """What does not count, for a person."""
         if self.source is not None:
             return f"{self.source} up to batch {self.batch}"
         return f"batch {self.batch}" if self.bucket is None else f"{self.batch}:{self.bucket}:{self.offset}"
 
     @property
     def target(self) -> tuple[int, int | None, int | None, str | None]:
-        """What tells it from other voids of the stream."""
         return self.batch, self.bucket, self.offset, self.source
 
     @property
     def whole(self) -> str | None:
-        """Spark's SQL of whether an event is of the delivery; None where it is about one event."""
+        """Return Spark's SQL that matches the events of the delivery; None for a single event."""
         return None if self.bucket is not None else self.whole_in(SPARK)
 
     def whole_in(self, quote: str) -> str:
-        """SQL of whether an event is of the delivery, for the engine whose identifiers stand in `quote`."""
+        """Return SQL that matches the events of the delivery, with identifiers quoted by `quote`."""
         if self.source is None:
             return f"(_batch = {self.batch})"
         name = f"regexp_replace(_source, '{LINE}', '')"
         return f"(_batch <= {self.batch} AND {name} = {literal(self.source, quote)})"
 
     def covers(self, place: Place, source: str) -> bool:
-        """Whether the event at `place`, which came from `source`, does not count."""
         if self.bucket is not None:
             return (self.batch, self.bucket, self.offset) == place
         if self.source is None:
@@ -112,25 +109,25 @@ class Void:
 
 
 def all_voids(settings: Settings, stream: str | None = None) -> list[Void]:
-    """Every void, or those of one stream, by number."""
+    """Return every void, or those of one stream, by number."""
     where = "" if stream is None else "WHERE stream = $1"
     query = f"SELECT * FROM t {where} ORDER BY number"
     return [Void(**row) for row in VOIDS.rows(settings, query, *([] if stream is None else [stream]))]
 
 
 def voids_head(settings: Settings) -> int:
-    """The greatest number of a void or an erasure over all streams, 0 if there is none."""
+    """Return the greatest number of a void or an erasure over all streams, 0 if there is none."""
     rows = (row for book in BOOKS for row in book.rows(settings, "SELECT max(number) AS n FROM t"))
     return max((row["n"] or 0 for row in rows), default=0)
 
 
 def voided(settings: Settings, stream: str, after: int, upto: int) -> list[Void]:
-    """The voids after < number <= upto of `stream`."""
+    """Return the voids of `stream` with after < number <= upto."""
     return [void for void in all_voids(settings, stream) if after < void.number <= upto] if after < upto else []
 
 
 def kept(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
-    """The rows of a log that none of `voids` takes back."""
+    """Return the rows of a log that none of `voids` covers."""
     voids = list(voids)
     wholes = [void.whole for void in voids if void.whole]
     places = [f"({void.bucket}, {void.offset}L)" for void in voids if not void.whole]
@@ -140,7 +137,7 @@ def kept(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
 
 
 def kept_sql(voids: Iterable[Void]) -> str:
-    """DuckDB's SQL of whether none of `voids` takes back the row of a log."""
+    """Return DuckDB's SQL of whether none of `voids` covers the row of a log."""
     voids = list(voids)
     tests = [f"NOT {void.whole_in(DUCKDB)}" for void in voids if void.whole]
     if places := [f"({void.bucket}, {void.offset})" for void in voids if not void.whole]:
@@ -149,7 +146,7 @@ def kept_sql(voids: Iterable[Void]) -> str:
 
 
 def taken_back(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
-    """The rows of a log that one of `voids` takes back, each once."""
+    """Return the rows of a log that one of `voids` covers, each once."""
     from pyspark.sql import functions as F
 
     voids = list(voids)
@@ -168,9 +165,9 @@ Target = tuple[int, int | None, int | None, str | None]
 def record(
     settings: Settings, targets: Iterable[tuple[str, Target]], *, reason: str, at: datetime, heads: Mapping[str, int]
 ) -> list[Void]:
-    """Appends a void for each of `targets`, events of streams, all in one commit; `heads` are their newest batches.
+    """Append a void for each of `targets`, events of streams, in one commit; `heads` are their newest batches.
 
-    Raises DeclarationError where one is void already.
+    Raises DeclarationError if one is void already.
     """
     with VOIDS.written(settings):
         recorded = {(void.stream, void.target): void for void in all_voids(settings)}

@@ -1,4 +1,4 @@
-"""Where everything of a project's warehouse is: the folders of its Delta tables, and the names they are written under.
+"""Layout of a warehouse: the folders of its Delta tables, and the names of their leases and app ids.
 
 logs/STREAM  quarantine/STREAM  redeliveries/STREAM  silver/TABLE  gold/TABLE  meta/BOOK  manifests/EDITION.json
 """
@@ -30,12 +30,12 @@ WRITTEN_AS: Final[Mapping[Kind, str]] = {
     "table": "table",
     "book": "meta",
 }
-"""What leases and app ids begin with: who writes a log writes what stands beside it too."""
+"""Prefix of leases and app ids: the writer of a log also writes the tables beside it."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where one Delta table of a warehouse is; it may not exist yet."""
+    """Place of one Delta table of a warehouse; it may not exist yet."""
 
     kind: Kind
     path: Address
@@ -49,24 +49,22 @@ class Location:
 
     @property
     def lease(self) -> str:
-        """Return the name of the lease that its only writer holds."""
+        """Name of the lease of its only writer."""
         name = "editions" if (self.kind, self.name) == ("book", "numbers") else self.name
         return f"{WRITTEN_AS[self.kind]}.{name}"
 
     @property
     def app(self) -> str:
-        """The app id under which its commits are numbered."""
         return f"{WRITTEN_AS[self.kind]}:{self.name}"
 
     @property
     def has_positions(self) -> bool:
-        """Whether its commits carry positions."""
         return self.kind in {"log", "table"}
 
 
 @dataclass(frozen=True)
 class Warehouse:
-    """The warehouse that `settings` name."""
+    """Warehouse of `settings`."""
 
     settings: Settings
 
@@ -80,46 +78,41 @@ class Warehouse:
 
     @property
     def cold(self) -> Address | None:
-        """Where the batches of logs are archived, see lake.store.archive_tier; None where no setting says so."""
+        """Place of archived batches, see lake.store.archive_tier; None without the setting."""
         return self.root.at(self.settings.cold_name) if self.settings.cold_name else None
 
     def log(self, stream: str) -> Location:
-        """The log of a stream."""
         return self._location("log", "logs", stream)
 
     def quarantine(self, stream: str) -> Location:
-        """The quarantine of a stream."""
         return self._location("quarantine", "quarantine", stream)
 
     def redeliveries(self, stream: str) -> Location:
-        """The re-deliveries of a stream."""
         return self._location("redeliveries", "redeliveries", stream)
 
     def beside(self, stream: str) -> tuple[Location, Location]:
-        """What stands beside the log of a stream: its quarantine, its re-deliveries."""
+        """Return the tables beside the log of a stream: its quarantine, its re-deliveries."""
         return self.quarantine(stream), self.redeliveries(stream)
 
     def table(self, layer: str, home: str) -> Location:
-        """The derived table in the folder `home` of a layer."""
         return self._location("table", layer, home)
 
     def book(self, name: str) -> Location:
-        """A book of the ledger."""
         return self._location("book", "meta", name)
 
     def manifest(self, number: int) -> Address:
-        """What the edition of this number consists of, of a warehouse in a store."""
+        """Return the manifest of an edition, of a warehouse in a bucket."""
         return self.root / "manifests" / f"{number}.json"
 
     def leased(self, lease: str) -> list[Location]:
-        """The tables that are written under a lease; those of a derived table in each layer, which its name lacks."""
+        """Return the tables written under a lease; a derived table's in each layer, which its name lacks."""
         name = lease.partition(".")[2]
         tables = (self.table(layer, name) for layer in LAYERS)
         locations = [self.log(name), *self.beside(name), *tables, self.book(name), self.book("numbers")]
         return [location for location in locations if location.lease == lease]
 
     def folders(self, *kinds: Kind) -> Iterator[Location]:
-        """The folders that are there for tables of such `kinds`, every home of a derived one."""
+        """Yield the existing folders of tables of such `kinds`, every home of a derived one."""
         folders = [(kind, self.root / name) for kind in kinds for name in FOLDERS[kind]]
         for (kind, folder), names in zip(folders, names_in([folder for _, folder in folders]), strict=True):
             yield from (Location(kind, folder / name) for name in sorted(names) if not name.startswith("."))

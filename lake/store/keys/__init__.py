@@ -1,8 +1,7 @@
-"""The key store: a key for each person of each stream, outside the tables: in a SQLite file, or in PostgreSQL.
+"""Key store: one key for each person of each stream, outside the tables, in a SQLite file or in PostgreSQL.
 
-Whoever has the tables and not this store cannot read what is personal. It holds no names: people are told by tokens. A
-destroyed key leaves the token without a key, so that it is never made anew. The secret that makes the tokens never
-changes.
+Without this store nobody can read personal values of the tables. It holds no names: persons are identified by tokens. A
+destroyed key leaves the token without a key, so it is never made again. The secret that makes the tokens never changes.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ KEYS: Final = "SELECT token, key FROM keys WHERE stream = ? AND key IS NOT NULL"
 
 @dataclass(frozen=True)
 class KeyStore:
-    """The store at `home`: its `id`, and the `secret` by which it makes tokens."""
+    """Store at `home`: its `id`, and the `secret` by which it makes tokens."""
 
     home: Home
     id: str
@@ -40,26 +39,23 @@ class KeyStore:
 
     @property
     def fingerprint(self) -> str:
-        """What tells whether another store has the same secret."""
         return hmac.digest(self.secret, b"fingerprint", "sha256").hex()[:16]
 
     def token(self, stream: str, subject: str) -> str:
-        """The token of a person, as `sealing.token` makes it."""
         return hmac.digest(self.secret, f"{stream}:{subject}".encode(), "sha256").hex()
 
     def derived(self, purpose: str) -> str:
-        """A key for a purpose of its own."""
         return hmac.digest(self.secret, purpose.encode(), "sha256").hex()
 
     def make(self, stream: str, tokens: Iterable[str]) -> None:
-        """Makes a key for each of the tokens that the store does not know yet."""
+        """Make a key for each token that the store does not know."""
         new = [(stream, token, secrets.token_bytes(KEY_BYTES)) for token in sorted(tokens)]
         if new:
             with self.home.transaction(writes=True) as transaction:
                 transaction.many("INSERT INTO keys VALUES (?, ?, ?) ON CONFLICT DO NOTHING", new)
 
     def destroy(self, stream: str, tokens: Iterable[str]) -> None:
-        """Destroys the keys of the tokens, known or not, for good."""
+        """Destroy the keys of the tokens, known or not, for good."""
         with self.home.transaction(writes=True) as transaction:
             transaction.many(
                 "INSERT INTO keys VALUES (?, ?, NULL) ON CONFLICT (stream, token) DO UPDATE SET key = NULL",
@@ -68,7 +64,7 @@ class KeyStore:
         self.home.overwrite()
 
     def living(self, stream: str, among: Iterable[str]) -> pa.Table:
-        """The keys of the people of the stream `among` some tokens: columns SUBJECT and KEY."""
+        """Return the keys of the tokens `among` of the stream: columns SUBJECT and KEY."""
         with self.home.transaction() as transaction:
             transaction.run("CREATE TEMP TABLE asked (token TEXT PRIMARY KEY)")
             transaction.many("INSERT INTO asked VALUES (?)", [(token,) for token in among])
@@ -76,51 +72,49 @@ class KeyStore:
             return _as_arrow(transaction.run(f"{KEYS} AND {asked} ORDER BY token", stream))
 
     def every(self, stream: str) -> Iterator[pa.Table]:
-        """What `living` gives of all people of the stream, in parts of PEOPLE_AT_ONCE; one at least."""
+        """Yield `living` of all persons of the stream, in at least one part of PEOPLE_AT_ONCE."""
         for rows in self._pages(KEYS, stream):
             yield _as_arrow(rows)
 
     def known(self, stream: str) -> Iterator[pa.RecordBatch]:
-        """The tokens of the stream that have, or had, a key: column SUBJECT, in parts of PEOPLE_AT_ONCE."""
+        """Yield the tokens of the stream that have or had a key: column SUBJECT, in parts of PEOPLE_AT_ONCE."""
         import pyarrow as pa
 
         for rows in self._pages("SELECT token FROM keys WHERE stream = ?", stream):
             yield pa.record_batch({SUBJECT: pa.array([token for (token,) in rows], pa.string())})
 
     def knows(self, stream: str, token: str) -> bool:
-        """Whether a token of the stream has, or had, a key."""
+        """Return whether a token of the stream has or had a key."""
         with self.home.transaction() as transaction:
             return bool(transaction.run("SELECT 1 FROM keys WHERE stream = ? AND token = ?", stream, token))
 
     def destroyed(self, stream: str) -> set[str]:
-        """The tokens of the stream whose keys were destroyed."""
         with self.home.transaction() as transaction:
             gone = transaction.run("SELECT token FROM keys WHERE stream = ? AND key IS NULL", stream)
         return {token for (token,) in gone}
 
     def count(self, stream: str) -> int:
-        """How many people of the stream have, or had, a key."""
+        """Count the persons of the stream that have or had a key."""
         with self.home.transaction() as transaction:
             [[count]] = transaction.run("SELECT count(*) FROM keys WHERE stream = ?", stream)
         return int(count)
 
     def people(self) -> dict[str, int]:
-        """The streams, each with how many people have, or had, a key."""
         with self.home.transaction() as transaction:
             return dict(transaction.run("SELECT stream, count(*) FROM keys GROUP BY stream ORDER BY stream"))
 
     def must_be_whole(self) -> None:
-        """Raises DeclarationError where some of it is damaged."""
+        """Raise DeclarationError if the store is damaged."""
         self.home.must_be_whole()
 
     def copy(self, home: Home) -> None:
-        """Makes a store with the same keys, as they are between two transactions, at another `home`."""
+        """Create a store with the same keys at another `home`, from one transaction."""
         with self.home.transaction() as transaction:
             home.make(Identity(self.id, self.secret), transaction.batches("SELECT stream, token, key FROM keys"))
 
     def _pages(self, query: str, stream: str) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of a `query` for the keys of a stream by token, which comes first, each part in its own transaction:
-        whoever writes waits for no reader.
+        """Yield the rows of a `query` by token, its first column. Each part has its own transaction, so writers do not
+        wait for readers.
         """
         after, page = "", cost.PEOPLE_AT_ONCE
         while True:
@@ -140,29 +134,29 @@ def _as_arrow(rows: Iterable[tuple[Any, ...]]) -> pa.Table:
 
 
 def has_store(settings: Settings) -> bool:
-    """Whether the project has a key store."""
+    """Return whether the project has a key store."""
     return _home(settings).is_made()
 
 
 def open_store(settings: Settings, *, make: bool = False) -> KeyStore:
-    """The project's key store; with `make`, made where there is none, with the secret of the one before if it is there.
+    """Return the project's key store; with `make`, create it if there is none, with an existing secret file's secret.
 
-    Raises DeclarationError where it is missing, or it or its secret cannot be read, Unavailable where its server does
-    not answer.
+    Raises DeclarationError if it is missing, or it or its secret is unreadable, Unavailable if its server does not
+    answer.
     """
     home = _home(settings)
     return KeyStore(home, *(home.make() if make else home.identity()))
 
 
 def copy_store(settings: Settings, file: Path) -> None:
-    """Copies the key store to the new `file`, and its secret to one beside it."""
+    """Copy the key store to the new `file`, and its secret to a file beside it."""
     open_store(settings).copy(new_file(file))
 
 
 def restore_store(settings: Settings, file: Path) -> KeyStore:
-    """Makes the project's key store of the copy in `file`.
+    """Create the project's key store from the copy in `file`.
 
-    Raises DeclarationError where the project has one, or `file` is none or damaged.
+    Raises DeclarationError if the project has one, or `file` is missing or damaged.
     """
     copy, home = KeyFile(file), _home(settings)
     try:

@@ -1,6 +1,6 @@
-"""A key store in a database of PostgreSQL, for several hosts: tables in a schema of their own, `lake_keys`.
+"""Key store in a PostgreSQL database, for several hosts: tables in the schema `lake_keys`.
 
-The database is of one warehouse alone: another would have the same keys, and destroy them.
+The database belongs to one warehouse: a second one would have the same keys, and destroy them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MADE: Final = f"SELECT to_regclass('{SCHEMA}.store') IS NOT NULL"
 
 @dataclass(frozen=True)
 class KeyDatabase:
-    """The store in the database of the connection string `url`, which a person knows as `where`."""
+    """Store in the database with the connection string `url`; `where` is its name in messages."""
 
     url: str = field(repr=False)
     where: str
@@ -63,7 +63,7 @@ class KeyDatabase:
 
     @contextmanager
     def transaction(self, *, writes: bool = False) -> Iterator[Transaction]:
-        """A transaction; PostgreSQL has those that write wait for one another."""
+        """Yield a transaction; PostgreSQL serializes those that write."""
         with self._connected() as connection, connection.transaction():
             connection.execute(f"SET LOCAL search_path = {SCHEMA}".encode())
             yield _PostgresStatements(connection)
@@ -72,7 +72,6 @@ class KeyDatabase:
         self.identity()
 
     def overwrite(self) -> None:
-        """Has the table written anew, in a file that has but what is in it now."""
         with self._connected() as connection:
             connection.execute(f"VACUUM (FULL) {SCHEMA}.keys".encode())
 
@@ -99,7 +98,6 @@ class KeyDatabase:
 
 @cache
 def _identity(database: KeyDatabase) -> Identity:
-    """Asked once by a process: it never changes."""
     with database.transaction() as read:
         if read.run(MADE) == [(True,)]:
             return _stored(read)
@@ -129,5 +127,4 @@ class _PostgresStatements:
 
 
 def _own(sql: str) -> bytes:
-    """A statement with psycopg's mark for a value."""
     return sql.replace("?", "%s").encode()

@@ -1,6 +1,6 @@
-"""A key store in one SQLite file, for its owner alone; its secret is in a small file beside it too.
+"""Key store in one SQLite file, readable by its owner only, with its secret in a small file beside it.
 
-A store that is made anew tells people and events by the tokens that the log has.
+A store that is created anew makes the same tokens as the log has.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TABLES: Final = (
 
 @dataclass(frozen=True)
 class KeyFile:
-    """The store in `file`."""
+    """Key store in `file`."""
 
     file: Path
 
@@ -87,7 +87,7 @@ class KeyFile:
                 raise sqlite3.DatabaseError(verdict)
 
     def overwrite(self) -> None:
-        """SQLite has done it: `secure_delete`."""
+        """SQLite did it on deletion: `secure_delete`."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class _SqliteStatements:
 
 
 def new_file(file: Path) -> KeyFile:
-    """The place of a store in a file that is made for it. Raises FileExistsError where there is one."""
+    """Create `file` for a store. Raises FileExistsError if it exists."""
     _create(file, os.O_EXCL)
     return KeyFile(file)
 
@@ -119,7 +119,7 @@ def _create(file: Path, flags: int = 0) -> None:
 
 
 def secret_file(file: Path) -> Path:
-    """Where the secret of the key store `file` is kept besides: in hexadecimal digits, for its owner alone."""
+    """Return the file with the second copy of the secret: hexadecimal digits, readable by its owner only."""
     return file.with_name(f"{file.name}.secret")
 
 

@@ -1,4 +1,4 @@
-"""Where a key store is kept: what a SQLite file and a PostgreSQL database both are to it."""
+"""Protocol of the databases that hold a key store: a SQLite file or a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -11,52 +11,50 @@ SECRET_BYTES: Final = 32
 
 
 class Identity(NamedTuple):
-    """What a store has for good: the `id` that tells it from others, and the `secret` by which it makes tokens."""
+    """Permanent `id` of a store, and the `secret` by which it makes tokens."""
 
     id: str
     secret: bytes
 
 
 class Transaction(Protocol):
-    """Statements in the SQL that SQLite and PostgreSQL share, with ? for a value: all of them count, or none."""
+    """Statements in the SQL common to SQLite and PostgreSQL, with ? for a value: all or none take effect."""
 
     def run(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows of an answer; none where it has none."""
+        """Return the rows of a statement, if any."""
 
-    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """The statement for each of the rows."""
+    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None: ...
 
     def batches(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of an answer, at most PEOPLE_AT_ONCE of them at a time."""
+        """Yield the rows of a statement in parts of at most PEOPLE_AT_ONCE."""
 
 
 class Home(Protocol):
-    """A database with the tables `store (id, secret)`, of one row, and `keys (stream, token, key)`.
+    """Database with the tables `store (id, secret)`, of one row, and `keys (stream, token, key)`.
 
-    What cannot be read or written raises DeclarationError, what may be gone the next time Unavailable.
+    Raises DeclarationError if it cannot be read or written, Unavailable if a retry may succeed.
     """
 
     @property
     def where(self) -> str:
-        """What a person knows it by; nothing secret."""
+        """Its name in messages; no secrets."""
 
-    def is_made(self) -> bool:
-        """Whether there is a store."""
+    def is_made(self) -> bool: ...
 
     def identity(self) -> Identity:
-        """That of the store. Raises DeclarationError where there is none."""
+        """Return its identity. Raises DeclarationError if there is no store."""
 
     def make(self, identity: Identity | None = None, rows: Iterable[list[tuple[Any, ...]]] = ()) -> Identity:
-        """Makes the store where there is none, in one transaction: with this identity, and with such keys.
+        """Create the store if there is none, in one transaction, with this identity and these keys.
 
-        Returns the identity that it has, also where it was there.
+        Returns the identity of the store, also if it already existed.
         """
 
     def transaction(self, *, writes: bool = False) -> AbstractContextManager[Transaction]:
-        """A transaction; one that writes waits for others that do."""
+        """Yield a transaction; one that writes waits for others that do."""
 
     def must_be_whole(self) -> None:
-        """Raises DeclarationError where some of it is damaged."""
+        """Raise DeclarationError if the store is damaged."""
 
     def overwrite(self) -> None:
-        """Has nothing left in the tables' files of what was deleted or replaced in them."""
+        """Remove deleted and replaced values from the tables' files."""

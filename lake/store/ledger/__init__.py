@@ -1,1 +1,1 @@
-"""What the project has done and published: books under `meta/`, and the contracts that its logs were written with."""
+"""Ledger of the project: what it has done and published, in tables under `meta/`."""

@@ -1,4 +1,4 @@
-"""The checks of the project: each judgement of a table, or of a diff before its commit."""
+"""Checks of the project: each judgement of a table, or of a diff before its commit."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Outcome = Literal["passed", "warned", "stopped"]
 
 @dataclass(frozen=True)
 class Check:
-    """A judgement of `table` at `cut`: of a diff before its commit (`version` is None), or of its `home`'s `version`.
+    """Judgement of `table` at `cut`: of a diff before its commit (`version` is None), or of `version` of its `home`.
 
-    `suite` is the hash of its expectations. `results` holds one object per expectation, the keys of failing rows among
-    them. `number` is that of the commit which recorded it, 0 before.
+    `suite` is the hash of its expectations. `results` holds one object per expectation, with keys of failing rows.
+    `number` is that of the commit that recorded it, 0 before.
     """
 
     number: int
@@ -53,7 +53,7 @@ CHECKS: Final = LedgerTable(
 
 
 def record_checks(settings: Settings, made: Sequence[Check]) -> list[Check]:
-    """Records checks of different tables, or of one, in one commit."""
+    """Record checks of one or several tables in one commit."""
     if not made:
         return []
 
@@ -64,7 +64,7 @@ def record_checks(settings: Settings, made: Sequence[Check]) -> list[Check]:
 
 
 def last_checks(settings: Settings, scope: Scope | None = None) -> dict[str, Check]:
-    """The newest check of each table, of either scope or of one."""
+    """Return the newest check of each table, of one `scope` or any."""
     newest = 'SELECT "table", max(number) FROM t WHERE $1 IS NULL OR scope = $1 GROUP BY "table"'
     rows = CHECKS.find(settings, f'("table", number) IN ({newest}) AND ($1 IS NULL OR scope = $1)', scope)
     return {row["table"]: _check(row) for row in rows}

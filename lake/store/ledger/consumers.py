@@ -1,7 +1,7 @@
-"""Consumers: who follows the editions of a table, and which edition each has. A book under `meta/`.
+"""Consumers: readers that follow the editions of a table, and the edition each has. A table under `meta/`.
 
-An edition is offered before its changes are given, and acknowledged once they are applied. So after a crash between the
-two the very same changes are given again, and the edition's number tells who applied them already.
+An edition is offered before its changes are handed out, and acknowledged once they are applied. After a crash between
+the two, the same changes are handed out again; by the edition's number the consumer knows whether it applied them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from lake.store.ledger import editions
 from lake.store.ledger_table import LedgerTable, as_state, instant
 
 SINK: Final = ""
-"""The table of consumers that are sinks, which follow whole editions."""
+"""Table name of consumers that are sinks, which follow whole editions."""
 FOR_EVER: Final = 365_000.0
-"""A number of days that ends after every edition."""
+"""Number of days that ends after every edition."""
 NEVER: Final = datetime.fromtimestamp(0, UTC)
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 @dataclass(frozen=True)
 class Consumer:
-    """Who follows `table` (SINK: editions) as `name`: it has `edition`, None before it acknowledged its first snapshot.
+    """Consumer `name` of `table` (SINK: of editions). It has `edition`, None before its first snapshot is acknowledged.
 
-    `offered` is the edition whose changes it was given since; `at` is when the last of all this came to be.
+    `offered` is the edition whose changes it was given since; `at` is the time of the last of these events.
     """
 
     name: str
@@ -44,17 +44,16 @@ class Consumer:
 
     @property
     def is_sink(self) -> bool:
-        """Whether it is a sink: what is known of it here is a hint, as its target has the position."""
+        """Return whether it is a sink, whose target stores the true position; the one here is a hint."""
         return self.table == SINK
 
     @property
     def is_listed(self) -> bool:
-        """Whether the book has it."""
         return self.at != NEVER
 
     @property
     def needs(self) -> tuple[int, ...]:
-        """The editions that its next changes lie between. A snapshot needs none: that of any edition will do."""
+        """Return the editions between which its next changes lie; none for a snapshot, which can be of any edition."""
         if self.edition is None:
             return ()
         return (self.edition,) if self.offered is None else (self.edition, self.offered)
@@ -74,15 +73,14 @@ _CONSUMERS = LedgerTable(
 
 
 def consumers(settings: Settings) -> list[Consumer]:
-    """All consumers, by table and name."""
+    """Return all consumers, by table and name."""
     listed = _CONSUMERS.head(settings).data.get("consumers", [])
     return [Consumer(**{**entry, "at": instant(entry["at"])}) for entry in listed]
 
 
 def consumer(settings: Settings, name: str, table: str) -> Consumer:
-    """The consumer `name` of `table`: one that has nothing, where it was never heard of.
-
-    Raises DeclarationError for what is no name.
+    """Return the consumer `name` of `table`; an empty one if it is unknown. Raises DeclarationError for an invalid
+    name.
     """
     if not NAME.fullmatch(name):
         raise DeclarationError(
@@ -93,7 +91,7 @@ def consumer(settings: Settings, name: str, table: str) -> Consumer:
 
 
 def offer(settings: Settings, before: Consumer, edition: int) -> Consumer | None:
-    """Notes that the consumer is given what leads to `edition`; None where that has expired meanwhile."""
+    """Record that the consumer is given the changes up to `edition`; None if that expired meanwhile."""
     with _CONSUMERS.written(settings):
         if not editions.is_kept(settings, edition):
             return None
@@ -101,19 +99,19 @@ def offer(settings: Settings, before: Consumer, edition: int) -> Consumer | None
 
 
 def acknowledge(settings: Settings, before: Consumer) -> Consumer:
-    """Notes that the consumer has what it was offered. Raises Unavailable where another process did so meanwhile."""
+    """Record that the consumer has what it was offered. Raises Unavailable if another process did so meanwhile."""
     with _CONSUMERS.written(settings):
         return _changed(settings, "acknowledge", before, replace(before, edition=before.offered, offered=None))
 
 
 def begin(settings: Settings, before: Consumer, edition: int | None) -> Consumer:
-    """Has the consumer begin at `edition`, as if it had that; for None, with a snapshot of the one that readers see."""
+    """Set the consumer to `edition`, as if it had it; None: to a snapshot of the current edition."""
     with _CONSUMERS.written(settings):
         return _changed(settings, "begin", before, replace(before, edition=edition, offered=None))
 
 
 def forget(settings: Settings, name: str, table: str) -> bool:
-    """Takes a consumer off the list, so that no edition is kept for it; False where it was not on it."""
+    """Remove a consumer, so no edition is kept for it; return False if it was not recorded."""
     with _CONSUMERS.written(settings):
         before = consumer(settings, name, table)
         if before.is_listed:
@@ -122,41 +120,41 @@ def forget(settings: Settings, name: str, table: str) -> bool:
 
 
 def late(settings: Settings, now: datetime, *, upto: int) -> list[Consumer]:
-    """The consumers that have an edition before edition `upto`, and are not too far behind to be waited for."""
+    """Return the consumers that have an edition before `upto` and are still waited for."""
     having = (one for one in consumers(settings) if one.edition is not None and one.edition < upto)
     return [one for one in having if is_held(settings, one, now) and not must_start_over(settings, one)]
 
 
 def must_start_over(settings: Settings, one: Consumer) -> bool:
-    """Whether an edition that the consumer's next changes lie between is kept no longer."""
+    """Return whether an edition that the consumer's next changes need has expired."""
     return not all(editions.is_kept(settings, number) for number in one.needs)
 
 
 @contextmanager
 def unmoved(settings: Settings) -> Iterator[frozenset[int]]:
-    """The editions that are kept for consumers; while the block runs, no consumer is offered anything or moves on."""
+    """Yield the editions kept for consumers. Within the block no consumer is offered or acknowledges an edition."""
     now = datetime.now(UTC)
     with _CONSUMERS.written(settings):
         yield frozenset(number for one in consumers(settings) if is_held(settings, one, now) for number in one.needs)
 
 
 def behind_since(settings: Settings, one: Consumer) -> datetime | None:
-    """When the first edition was published that the consumer has not; None where it has the newest, or none yet."""
+    """Return when the first edition was published that the consumer lacks; None if it has the newest, or none yet."""
     after = None if one.edition is None else editions.edition_after(settings, one.edition)
     return after.published_at if after else None
 
 
 def held_until(settings: Settings, one: Consumer) -> datetime | None:
-    """Until when the editions that the consumer needs are kept for it; None while it has the newest.
+    """Return until when editions are kept for the consumer; None while it has the newest.
 
-    Whom a pin took back to an older edition has been behind since then.
+    A consumer that a pin took back to an older edition counts as behind since then.
     """
     since = behind_since(settings, one)
     return max(since, one.at) + timedelta(days=min(settings.keep_consumer_days, FOR_EVER)) if since else None
 
 
 def is_held(settings: Settings, one: Consumer, now: datetime) -> bool:
-    """Whether the editions that the consumer needs are kept for it."""
+    """Return whether the editions that the consumer needs are kept for it."""
     until = held_until(settings, one)
     return until is None or now < until
 

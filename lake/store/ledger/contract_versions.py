@@ -1,4 +1,4 @@
-"""The contracts that a log was written with: their texts, numbered, in `meta/contracts`."""
+"""Contract versions that a log was written with: their texts, numbered, in `meta/contracts`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ CONTRACTS: Final = LedgerTable("contracts", {"stream": "VARCHAR", "version": "IN
 
 
 def versions(settings: Settings, stream: str) -> tuple[Contract, ...]:
-    """The contracts that the log of `stream` was written with: version 1 first."""
+    """Return the contracts that the log of `stream` was written with, version 1 first."""
     rows = CONTRACTS.rows(settings, "SELECT version, text FROM t WHERE stream = $1 ORDER BY version", stream)
     return tuple(_read(row["text"], f"{stream} version {row['version']}") for row in rows)
 
 
 def register(settings: Settings, contract: Contract) -> tuple[Contract, ...]:
-    """Every version up to `contract`, which is the last and is remembered if it is new.
+    """Return every version up to `contract`, the last, which is recorded if it is new.
 
-    Raises DeclarationError where `contract` cannot read what an older one wrote.
+    Raises DeclarationError if `contract` cannot read events of an older one.
     """
     stored = versions(settings, contract.name)
     if len(contracts := with_current(stored, contract)) == len(stored):
@@ -37,5 +37,5 @@ def register(settings: Settings, contract: Contract) -> tuple[Contract, ...]:
 
 @cache
 def _read(text: str, file: str) -> Contract:
-    """A stored contract, which never changes: read once by a process."""
+    """Parse a stored contract, once a process: it never changes."""
     return read_contract(text, file=file)

@@ -1,4 +1,4 @@
-"""The cuts of the project: recorded, consistent prefixes of all its logs."""
+"""Cuts of the project: recorded, consistent prefixes of all its logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lake.store.recovery import cut_at, last_cut
 
 @dataclass(frozen=True)
 class Cut:
-    """A recorded, consistent prefix of all logs: `batches` is {stream: last batch}, `voids` the last void number."""
+    """Recorded, consistent prefix of all logs: `batches` is {stream: last batch}, `voids` the last void number."""
 
     number: int
     batches: Mapping[str, int]
@@ -30,12 +30,12 @@ CUTS = LedgerTable(
 
 
 def latest_cut(settings: Settings) -> Cut | None:
-    """The newest cut, None before the first."""
+    """Return the newest cut, None before the first."""
     return _cut_of(CUTS.head(settings))
 
 
 def get_cut(settings: Settings, number: int) -> Cut:
-    """The cut `number`, also one that the book has lost. Raises DeclarationError where there is none."""
+    """Return the cut `number`, also one lost from the table. Raises DeclarationError if there is none."""
     latest = latest_cut(settings)
     if latest is not None and latest.number == number:
         return latest
@@ -47,9 +47,9 @@ def get_cut(settings: Settings, number: int) -> Cut:
 
 
 def record_cut(settings: Settings, batches: Mapping[str, int], voids: int, *, label: str | None = None) -> Cut:
-    """Records a new cut at `batches` and `voids`; the latest cut, unchanged, where nothing has moved since.
+    """Record a new cut at `batches` and `voids`; return the latest one if nothing has changed since.
 
-    A `label` stands for one cut for ever: asked for again, that cut is returned, wherever the logs are by then.
+    A `label` always names one cut: if it is recorded, that cut is returned.
     """
     with CUTS.written(settings):
         head = CUTS.head(settings)

@@ -1,4 +1,4 @@
-"""Editions: published cuts, what readers see. A book under `meta/`, which pins and expiry are written in too."""
+"""Editions: published cuts, which readers see. A table under `meta/`, also of pins and expiry."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lake.store.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class EditionTable:
-    """A table in an edition: the Delta `version` of `path` (relative to the warehouse) made by `fingerprint`.
+    """Table in an edition: Delta `version` of `path` (relative to the warehouse), made by definition `fingerprint`.
 
-    `rows` and `content` are how many rows that version has, and their fingerprint, which is None of what is personal:
-    it is in the table's own commits alone and goes with them. `cut` is that of its group where this is behind that of
-    the edition. `identity` are the columns that tell its rows apart.
+    `rows` and `content` are the number of rows and their fingerprint. `content` is None for personal data, whose
+    fingerprint is only in the table's own commits and goes with them. `cut` is that of its group if it is behind the
+    edition's. `identity` are the columns that identify a row.
     """
 
     layer: str
@@ -37,13 +37,12 @@ class EditionTable:
 
     @property
     def home(self) -> str:
-        """The folder of its Delta table within the layer."""
         return self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True)
 class Edition:
-    """A published cut: the exact version of every table that was checked at it, or before where its group is held."""
+    """Published cut: the exact version of every table checked at it, or at an earlier one if its group is held."""
 
     number: int
     cut: int
@@ -51,13 +50,12 @@ class Edition:
     published_at: datetime
 
     def cut_of(self, table: str) -> int:
-        """The cut that `table` is at; that of the edition for one that it has not."""
+        """Return the cut of the table, by default the edition's."""
         entry = self.tables.get(table)
         return self.cut if entry is None or entry.cut is None else entry.cut
 
     @property
     def cuts(self) -> set[int]:
-        """The cuts that its tables are at."""
         return {self.cut_of(table) for table in self.tables} or {self.cut}
 
 
@@ -69,28 +67,28 @@ EDITIONS: Final = LedgerTable(
 
 
 _NUMBERS = LedgerTable("numbers", {"what": "VARCHAR", "number": "BIGINT"}, durable=True)
-"""What is remembered of editions should damage take their book: their numbers are never given again."""
+"""Numbers of editions, so that none is given twice if damage takes the table of editions."""
 
 
 def latest_edition(settings: Settings) -> Edition | None:
-    """The newest edition, pinned or not; None before the first."""
+    """Return the newest edition, pinned or not; None before the first."""
     return _edition_of(EDITIONS.head(settings), "edition")
 
 
 def current_edition(settings: Settings) -> Edition | None:
-    """The edition that readers see: the pinned one, else the newest; None before the first."""
+    """Return the edition that readers see: the pinned one, else the newest; None before the first."""
     head = EDITIONS.head(settings)
     return _edition_of(head, "pin") or _edition_of(head, "edition")
 
 
 def pinned(settings: Settings) -> int | None:
-    """The number of the edition that readers are kept at by a pin, None without a pin."""
+    """Return the number of the edition that readers are pinned to, None without a pin."""
     pin = _edition_of(EDITIONS.head(settings), "pin")
     return pin.number if pin else None
 
 
 def get_edition(settings: Settings, number: int) -> Edition:
-    """The edition `number`. Raises DeclarationError where there is none, or none any more."""
+    """Return the edition `number`. Raises DeclarationError if there is none or it expired."""
     head = EDITIONS.head(settings)
     latest = _edition_of(head, "edition")
     for edition in (latest, _edition_of(head, "pin")):
@@ -103,10 +101,10 @@ def get_edition(settings: Settings, number: int) -> Edition:
 
 
 def edition_at(settings: Settings, cut: int) -> Edition:
-    """The newest edition of `cut` or one before it. Raises DeclarationError where there is none, or none any more.
+    """Return the newest edition of `cut` or an earlier one. Raises DeclarationError if there is none or it expired.
 
-    So none of its tables is beyond `cut`, and each is as near to it as it was ever published: a group that moves on
-    gets to the cut of its edition.
+    No table of it is beyond `cut`, and each is as near as it was ever published: a group that is released gets the cut
+    of its edition.
     """
     for row in EDITIONS.find(settings, "action = 'publish' AND cut <= ? ORDER BY number DESC LIMIT 1", cut):
         _must_be_kept(EDITIONS.head(settings), row["number"])
@@ -115,70 +113,70 @@ def edition_at(settings: Settings, cut: int) -> Edition:
 
 
 def cut_of(settings: Settings, edition: Edition | None, table: str) -> int:
-    """The cut at which readers of an edition see `table`: 0 where they see nothing of it, or of its group, yet."""
+    """Return the cut at which readers of an edition see `table`; 0 if they do not see it or its group yet."""
     if edition is None or (settings.publish.groups and table not in edition.tables):
         return 0
     return edition.cut_of(table)
 
 
 def edition_before(settings: Settings, number: int) -> Edition | None:
-    """The edition that was published before edition `number`, expired or not; None for the first."""
+    """Return the edition published before edition `number`, expired or not; None for the first."""
     rows = EDITIONS.find(settings, "action = 'publish' AND number < ? ORDER BY number DESC LIMIT 1", number)
     return next(map(_edition, rows), None)
 
 
 def left_behind_at(settings: Settings, cut: int) -> datetime | None:
-    """When the first edition of a later cut than `cut` was published; None where there is none."""
+    """Return when the first edition of a later cut than `cut` was published; None if there is none."""
     rows = EDITIONS.find(settings, "action = 'publish' AND cut > ? ORDER BY number LIMIT 1", cut)
     return next((instant(row["published_at"]) for row in rows), None)
 
 
 def edition_after(settings: Settings, number: int) -> Edition | None:
-    """The edition that was published after edition `number`, expired or not; None for the newest."""
+    """Return the edition published after edition `number`, expired or not; None for the newest."""
     rows = EDITIONS.find(settings, "action = 'publish' AND number > ? ORDER BY number LIMIT 1", number)
     return next(map(_edition, rows), None)
 
 
 def edition_by(settings: Settings, moment: datetime) -> Edition | None:
-    """The newest edition that was published by then, expired or not; None before the first."""
+    """Return the newest edition published by `moment`, expired or not; None before the first."""
     rows = EDITIONS.find(settings, "action = 'publish' AND published_at <= ? ORDER BY number DESC LIMIT 1", moment)
     return next(map(_edition, rows), None)
 
 
 def edition_since(settings: Settings, moment: datetime) -> Edition | None:
-    """The first edition that was published then or later, expired or not; None where there is none."""
+    """Return the first edition published at `moment` or later, expired or not; None if there is none."""
     rows = EDITIONS.find(settings, "action = 'publish' AND published_at >= ? ORDER BY number LIMIT 1", moment)
     return next(map(_edition, rows), None)
 
 
 def kept_editions(settings: Settings) -> list[Edition]:
-    """The editions that have not expired, newest first."""
+    """Return the editions that have not expired, newest first."""
     expired = _expired(EDITIONS.head(settings))
     rows = EDITIONS.find(settings, "action = 'publish' ORDER BY number DESC")
     return [_edition(row) for row in rows if not _within(row["number"], expired)]
 
 
 def is_kept(settings: Settings, number: int) -> bool:
-    """Whether there is an edition `number` that has not expired."""
+    """Return whether edition `number` exists and has not expired."""
     head = EDITIONS.head(settings)
     latest = _edition_of(head, "edition")
     return latest is not None and 0 < number <= latest.number and not _within(number, _expired(head))
 
 
 def expired_since(settings: Settings, number: int) -> list[Edition]:
-    """The editions that expired since edition `number` came: who began to read then may still read them."""
+    """Return the editions that expired since edition `number` was published: running readers may still use them."""
     entries = EDITIONS.find(settings, "action = 'expire' AND cut >= $1", number)
     parts = [part for entry in entries for part in parse_nested(entry["tables"])]
     return [_edition(row) for row in EDITIONS.find(settings, "action = 'publish'") if _within(row["number"], parts)]
 
 
 def expired_ranges(settings: Settings) -> list[list[int]]:
-    """The numbers of the editions that have expired, as ranges [first, last]."""
+    """Return the numbers of expired editions as ranges [first, last]."""
     return _expired(EDITIONS.head(settings))
 
 
 def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = False) -> list[int]:
-    """Lets the `old` editions expire, but never the newest and the pinned one. Returns those that do."""
+    """Expire the `old` editions, except the newest and the pinned one. Return those that expired."""
     with EDITIONS.written(settings):
         head = EDITIONS.head(settings)
         expired = _expired(head)
@@ -197,12 +195,12 @@ def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = F
 def record_edition(
     settings: Settings, cut: int, tables: Mapping[str, EditionTable], *, seen: Edition | None = None
 ) -> Edition:
-    """Publishes `tables` at `cut` as the next edition; the latest one, unchanged, where it is the same. A pin stays.
+    """Publish `tables` at `cut` as the next edition; return the latest one if it is the same. A pin stays.
 
-    The tables are on the disk before it is, and it is before this returns.
+    The tables are flushed to disk before the edition, and the edition before this returns.
 
-    Raises Unavailable where the newest edition is of a later cut, or has one of the tables at one, or tables by other
-    definitions or elsewhere than both `tables` and the edition that the caller had `seen` when it began.
+    Raises Unavailable if the newest edition is of a later cut, or has a table at a later one, or has tables by other
+    definitions or in other places than both `tables` and the edition that the caller had `seen` at its start.
     """
     _flush_tables(settings, tables)
     with EDITIONS.written(settings), view():
@@ -235,13 +233,13 @@ def _flush_tables(settings: Settings, tables: Mapping[str, EditionTable]) -> Non
 
 
 def flush(settings: Settings) -> None:
-    """Write the newest edition to the disk, should its writer have died before: a sink may be sent it then."""
+    """Flush the newest edition to disk if its writer died before: then it may be delivered to a sink."""
     for book in (EDITIONS, _NUMBERS):
         durable.flush(book.location(settings).path)
 
 
 def pin_edition(settings: Settings, number: int) -> Edition:
-    """Keeps readers at edition `number` until `resume_editions`. Raises DeclarationError where there is none."""
+    """Pin readers to edition `number` until `resume_editions`. Raises DeclarationError if there is none."""
     with EDITIONS.written(settings):
         edition = get_edition(settings, number)
         head = EDITIONS.head(settings)
@@ -251,7 +249,7 @@ def pin_edition(settings: Settings, number: int) -> Edition:
 
 
 def resume_editions(settings: Settings) -> Edition | None:
-    """Lets readers see the newest edition again, and returns it; None before the first."""
+    """Remove the pin and return the newest edition; None before the first."""
     with EDITIONS.written(settings):
         head = EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
@@ -267,7 +265,7 @@ def _change(settings: Settings, head: delta.Position, action: str, edition: Edit
 
 
 def _state(edition: Edition) -> dict[str, Any]:
-    """An edition as the book's state has it: a table's cut only where it is not the edition's."""
+    """Return the edition as JSON, with a table's cut only if it is not the edition's."""
     state = as_state(edition)
     tables = {name: {**table} for name, table in state["tables"].items()}
     for table in tables.values():
@@ -281,7 +279,7 @@ def _goes_back(latest: Edition, edition: Edition) -> bool:
 
 
 def _remember(settings: Settings, number: int) -> None:
-    """Record beside the editions, whose lease the caller holds, that edition `number` was published."""
+    """Record the edition's number in _NUMBERS. The caller holds the lease of the editions."""
     head = _NUMBERS.head(settings)
     if head.data.get("edition", 0) < number:
         _NUMBERS.add(settings, head, ["edition", number], edition=number)
@@ -321,13 +319,12 @@ def _edition(row: Mapping[str, Any]) -> Edition:
 
 
 def in_ranges(numbers: Iterable[int]) -> str:
-    """`3, 7 to 9` for a person; `none` where there are none."""
+    """Format numbers for messages: `3, 7 to 9`; `none` if there are none."""
     parts = (str(first) if first == last else f"{first} to {last}" for first, last in _ranges(numbers))
     return ", ".join(parts) or "none"
 
 
 def _ranges(numbers: Iterable[int]) -> list[list[int]]:
-    """The ranges `[first, last]` of whole numbers, in order: few where the numbers are many."""
     ranges: list[list[int]] = []
     for number in sorted(set(numbers)):
         if ranges and number == ranges[-1][1] + 1:

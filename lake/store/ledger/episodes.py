@@ -1,7 +1,7 @@
-"""What alerts of the project's state have told: an episode begins when a measure is too high, and ends. A book.
+"""Episodes of alerts on the project's state: from a measure's rise above its limit to its end. A ledger table.
 
-An episode is noted before anybody is told of it, and so is that somebody was: after a crash between the two the same
-message is sent again, with the same id.
+An episode is recorded before its message is sent, and so is the delivery of the message. After a crash between the two
+the same message is sent again with the same id.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from lake.store.ledger_table import LedgerTable
 
 @dataclass(frozen=True)
 class Episode:
-    """Episode `number` of an alert: began at a time, with a value, as `what` told; ended, None while it lasts.
+    """Episode `number` of an alert: began at a time with a value, as `what` describes; `ended` is None while it lasts.
 
-    `told`: how many of its messages were taken, the first when it began, the second when it ended. `of`: the table,
-    stream or sink that was measured; "" of a measure of the whole project.
+    `told`: number of its delivered messages, the first about its begin, the second about its end. `of`: the measured
+    table, stream or sink; "" for a measure of the whole project.
     """
 
     alert: str
@@ -32,7 +32,6 @@ class Episode:
 
     @property
     def waits(self) -> bool:
-        """Whether there is something of it that nobody was told."""
         return self.told < (1 if self.ended is None else 2)
 
 
@@ -52,13 +51,13 @@ EPISODES: Final = LedgerTable(
 
 
 def newest(settings: Settings) -> dict[str, Episode]:
-    """The newest episode of each alert that had one."""
+    """Return the newest episode of each alert that had one."""
     said = EPISODES.head(settings).data.get("alerts", {})
     return {name: Episode(**episode) for name, episode in said.items()}
 
 
 def note(settings: Settings, episode: Episode) -> Episode:
-    """Notes how an episode stands, which is the newest of its alert."""
+    """Record the state of an episode, the newest of its alert."""
     with EPISODES.written(settings):
         head = EPISODES.head(settings)
         alerts = {**head.data.get("alerts", {}), episode.alert: asdict(episode)}

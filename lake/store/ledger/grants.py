@@ -1,6 +1,6 @@
-"""Grants: which readers may read what of the editions from elsewhere, by which token. A book under `meta/`.
+"""Grants: which tables of the editions a remote reader may read, by its token. A table under `meta/`.
 
-Of a token only the SHA-256 is kept. That is enough: it is 256 random bits, which nobody finds by trying.
+Only the SHA-256 of a token is stored. That suffices: a token is 256 random bits, which cannot be guessed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ EVERY: Final = "*"
 
 @dataclass(frozen=True)
 class Grant:
-    """What the reader `name` may read, until `expires` where that is set.
+    """Tables that the reader `name` may read, until `expires` if that is set.
 
-    `tables` are names (`carrier_daily`, `log.orders`, `lake.runs`), everything of a schema (`gold.*`), or EVERY.
+    `tables` are names (`carrier_daily`, `log.orders`, `lake.runs`), all of a schema (`gold.*`), or EVERY.
     """
 
     name: str
@@ -42,20 +42,19 @@ class Grant:
 
     @property
     def id(self) -> str:
-        """Identify the grant. A name can be granted again after it was revoked; the id cannot."""
+        """Id of the grant. A name can be granted again after it was revoked; the id cannot."""
         return self.digest[:ID_DIGITS]
 
     def covers(self, schema: str, name: str) -> bool:
-        """Whether it is about a table of a layer, the log of a stream, or a ledger."""
+        """Return whether it covers a table of a layer, the log of a stream, or a ledger."""
         told = {f"{schema}.{name}", f"{schema}.{EVERY}"}
         return not told.isdisjoint(self.tables) or (schema in LAYERS and not {name, EVERY}.isdisjoint(self.tables))
 
     def covers_title(self, title: str) -> bool:
-        """Return whether it covers what a query calls `title`: `log.orders`, `lake.runs`."""
+        """Return whether it covers the table called `title` in queries: `log.orders`, `lake.runs`."""
         return self.covers(*title.split(".", 1))
 
     def holds(self, now: datetime) -> bool:
-        """Whether it has not expired."""
         return self.expires is None or now < self.expires
 
 
@@ -74,13 +73,15 @@ _GRANTS: Final = LedgerTable(
 
 
 def grants(settings: Settings) -> list[Grant]:
-    """The grants that were not revoked, by name; those that expired are among them."""
+    """Return the grants that were not revoked, by name, expired ones included."""
     listed = _GRANTS.head(settings).data.get("grants", [])
     return [_grant(**entry) for entry in listed]
 
 
 def add(settings: Settings, name: str, tables: Sequence[str], *, lasts: timedelta | None = None) -> tuple[Grant, str]:
-    """A grant to a new reader, and the token, which is told this once. Raises DeclarationError for a name in use."""
+    """Grant tables to a new reader; return the grant and its token, which is not stored. Raises DeclarationError for a
+    name in use.
+    """
     if not NAME.fullmatch(name):
         raise DeclarationError(f"{name!r} is not a valid name of a reader", fix="use up to 63 letters, digits, _ or -")
     token, now = secrets.token_urlsafe(TOKEN_BYTES), datetime.now(UTC)
@@ -96,7 +97,7 @@ def add(settings: Settings, name: str, tables: Sequence[str], *, lasts: timedelt
 
 
 def revoke(settings: Settings, name: str) -> bool:
-    """Takes a reader's grant back; False where there is none."""
+    """Revoke a reader's grant; return False if there is none."""
     with _GRANTS.written(settings):
         listed = grants(settings)
         gone = next((one for one in listed if one.name == name), None)
@@ -106,7 +107,7 @@ def revoke(settings: Settings, name: str) -> bool:
 
 
 def of_token(listed: Sequence[Grant], token: str) -> Grant | None:
-    """The grant whose token it is. How long that takes says nothing about the tokens of others."""
+    """Return the grant of the token. The time it takes reveals nothing about other tokens."""
     shown = _digest(token)
     found = [one for one in listed if compare_digest(one.digest, shown)]
     return found[0] if found else None

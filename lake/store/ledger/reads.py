@@ -1,7 +1,7 @@
-"""Reads: which reader from elsewhere was given what, and when. A journal on this machine's disk, then a book.
+"""Reads by remote readers: who was given what, and when. A journal on the local disk, then a ledger table.
 
-A line of the journal is on the disk before the first byte of an answer goes out. Every so often the lines are booked in
-one commit; a crash between that and the removal of the journal books them again, under the same ids.
+A line of the journal is on the disk before the first byte of an answer is sent. From time to time the lines are
+recorded in one commit. A crash between that and the removal of the journal records them again, under the same ids.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ READS: Final = LedgerTable(
 
 @dataclass(frozen=True)
 class Read:
-    """A read by `reader`, under the grant `grant_id`, of `tables`.
+    """Read by `reader`, under the grant `grant_id`, of `tables`.
 
-    `kind` is `sql`, `table` or `share`; `query` has no values. `outcome` is None while the answer is being sent: the
+    `kind` is `sql`, `table` or `share`; `query` has no values. `outcome` is None while the answer is being sent; the
     same id is recorded again at its end.
     """
 
@@ -67,13 +67,11 @@ class Read:
     id: str = field(default_factory=lambda: secrets.token_hex(12))
 
     def ended(self, outcome: str, *, rows: int | None = None, size: int | None = None) -> Read:
-        """The same read, at its end."""
         taken = (datetime.now(UTC) - self.at).total_seconds()
         return replace(self, outcome=outcome, rows=rows, size=size, seconds=round(taken, 6))
 
     @property
     def line(self) -> bytes:
-        """Its line of a journal."""
         said = asdict(self) | {"at": self.at.isoformat(timespec="microseconds"), "tables": list(self.tables)}
         return json.dumps({name: said[name] for name in READS.columns}, ensure_ascii=False).encode() + b"\n"
 
@@ -82,24 +80,24 @@ assert {each.name for each in fields(Read)} == READS.columns.keys()
 
 
 class Journal:
-    """The file that this process adds lines to, locked while it lives."""
+    """Journal file that this process appends to, locked while it lives."""
 
     def __init__(self, settings: Settings) -> None:
-        """Begins a file. Raises OSError where this user may not write to the project."""
+        """Create the file. Raises OSError if this user may not write to the project."""
         self._settings = settings
         self._switching = Lock()
         self._file = self._begun()
         self.lines = 0
 
     def add(self, reads: Iterable[Read]) -> None:
-        """Adds lines, and returns once the disk has them. Raises OSError where it has no room."""
+        """Append lines and return once they are on the disk. Raises OSError if the disk is full."""
         lines = [read.line for read in reads]
         with self._switching:
             _append(self._file, b"".join(lines))
             self.lines += len(lines)
 
     def book(self) -> None:
-        """Books what this journal and those of dead processes have. Raises Unavailable where another writer is at it.
+        """Record the lines of this journal and of those of dead processes. Raises Unavailable if another writer does.
 
         Lines may be added meanwhile.
         """
@@ -111,7 +109,7 @@ class Journal:
             _book(self._settings, file)
 
     def close(self) -> None:
-        """Ends the file; what it has is booked by `book`, then or later."""
+        """Close the file; `book` records its lines, then or later."""
         os.close(self._file)
         self.lines = 0
 
@@ -124,7 +122,7 @@ class Journal:
 
 
 def unbooked(settings: Settings) -> list[str]:
-    """The lines of the journals that are not booked yet, as far as this user may read them."""
+    """Return the lines of journals that are not recorded yet, as far as this user may read them."""
     lines = list[str]()
     for file in _journals(settings):
         with suppress(FileNotFoundError):  # it was booked just now
@@ -133,7 +131,6 @@ def unbooked(settings: Settings) -> list[str]:
 
 
 def _append(file: int, lines: bytes) -> None:
-    """Adds lines to a file, all or none of them."""
     size = os.fstat(file).st_size
     try:
         written = 0
@@ -152,12 +149,10 @@ def _journals(settings: Settings) -> list[Path]:
 
 
 def _lines(file: Path) -> list[str]:
-    """Its lines; one that was cut short is no line yet."""
     return file.read_text("utf-8", "replace").split("\n")[:-1]
 
 
 def _dead(settings: Settings) -> list[Path]:
-    """The journals that nobody adds to."""
     return [file for file in _journals(settings) if not _is_locked(file)]
 
 

@@ -1,4 +1,4 @@
-"""The runs of the project: what each verb did to its subject, and why it could not."""
+"""Run log of the project: what each verb did to its subject, and why it failed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lake.session import first_line
 from lake.store.ledger_table import LedgerTable, instant
 
 WHOLE: Final = ("build", "rebuild")
-"""The verbs that evaluate a whole table; their commits say what its definition consisted of."""
+"""Verbs that evaluate a whole table; their commits record the parts of its definition."""
 EDITION: Final = "edition"
-"""The subject of `publish`, and of what else changes the edition that readers see."""
+"""Subject of `publish` and of other verbs that change the edition readers see."""
 WAREHOUSE: Final = "warehouse"
-"""The subject of verbs about all tables."""
+"""Subject of verbs about all tables."""
 MAKE: Final = "advance"
 PUBLISH: Final = "publish"
 TAKE_IN: Final = "ingest"
@@ -32,14 +32,14 @@ WORK: Final[Mapping[str, str]] = (
     | dict.fromkeys(("cut", "deploy", "rollback", "resume"), PUBLISH)
     | dict.fromkeys(("append", "tap"), TAKE_IN)
 )
-"""What a verb does, if that is what another one does too: a success of either ends a failure of the other."""
+"""Work of a verb, if it equals that of another: a success of either ends a failure of the other."""
 STOPPED: Final = "its expectations stopped it"
-"""Why a verb failed that a gate stopped, of which the checks tell more."""
+"""Failure reason of a verb that a gate stopped; the checks have the details."""
 SHOWN: Final = 300
-"""So many characters of a reason are kept."""
+"""Maximum length of a reason in characters."""
 _EVENT: Final = re.compile(r"; the event(?: is|s behind it are) \w+ \d+:\d+:\d+")
 _RAISED: Final = re.compile(r"((?:reducer|step) \w+: \w+:|\[USER_RAISED_EXCEPTION\]) .*")
-"""A fault whose text a job has written."""
+"""Error with a text written by a job."""
 _VALUES: Final = re.compile(
     r"""(?P<own>\b(?:batch|batches|cut|edition|line|version|SQLSTATE:)\ \d+(?:\ to\ \d+)?\b
               |\b\d+\ (?:of\ \d+\ )?(?:events|files|records|rows|streams|tables|times?)\b|\bdecimal\(\d+,\ ?\d+\))
@@ -63,7 +63,7 @@ class Run:
 
     @property
     def work(self) -> str:
-        """What it does; the same for verbs of which one makes up for a failure of the other."""
+        """Kind of work; verbs that make up for each other's failures have the same."""
         return WORK.get(self.verb, self.verb)
 
 
@@ -92,7 +92,7 @@ def record_run(  # noqa: PLR0913, PLR0917 - the columns of one entry
     started_at: datetime,
     seconds: float,
 ) -> None:
-    """Books one verb's work on `subject`: how it ended (`done` or `failed`), what it counted, how long it took."""
+    """Record one verb's work on `subject`: its outcome (`done` or `failed`), counts and duration."""
     what = (verb, subject, cut, outcome, counts, started_at, seconds)
     _do(partial(RUNS.note, settings, lambda number: [list(asdict(Run(number, *what)).values())]))
 
@@ -106,7 +106,7 @@ def _do(booking: Callable[[], object]) -> None:
 
 
 class _Aside:
-    """What is booked by a thread of its own, one after another."""
+    """Thread that records runs one after another."""
 
     def __init__(self, thread: ThreadPoolExecutor) -> None:
         self._thread, self._booked = thread, list[Future[object]]()
@@ -117,7 +117,7 @@ class _Aside:
         self._booked.append(self._thread.submit(context.run, booking))
 
     def end(self) -> None:
-        """Raises what the first raised that could not be booked."""
+        """Raise the first error of recording."""
         for one in self._booked:
             one.result()
 
@@ -127,9 +127,9 @@ _aside: Final[ContextVar[_Aside | None]] = ContextVar("_aside", default=None)
 
 @contextmanager
 def booked_aside() -> Iterator[None]:
-    """Within the block, and in threads that have a copy of its context, no work waits for a run to be booked.
+    """Run the block so that neither it nor threads with a copy of its context wait for runs to be recorded.
 
-    All are at its end. Raises there what could not be booked.
+    All are recorded at its end. Raises there if that failed.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="runs") as thread:
         aside = _Aside(thread)
@@ -142,7 +142,7 @@ def booked_aside() -> Iterator[None]:
 
 
 def all_booked() -> None:
-    """Waits for what is booked aside so far. Raises what could not be booked."""
+    """Wait for the background recording so far. Raises its error."""
     if aside := _aside.get():
         aside.end()
 
@@ -155,7 +155,7 @@ def last_runs(settings: Settings, *verbs: str, outcome: str | None = None) -> di
 
 
 def newest_runs(settings: Settings) -> list[Run]:
-    """Return the newest run of each subject and of each kind of work, the oldest first."""
+    """Return the newest run of each subject and kind of work, oldest first."""
     work = " ".join(f"WHEN '{verb}' THEN '{work}'" for verb, work in WORK.items())
     return _runs(settings, f"SELECT max(number) FROM t GROUP BY subject, CASE verb {work} ELSE verb END")
 
@@ -171,7 +171,7 @@ def _runs(settings: Settings, numbers: str, *parameters: Any) -> list[Run]:
 def failing(
     settings: Settings, verb: str, subject: str, cut: int | None = None, *, but: type[LakeError] = Busy
 ) -> Iterator[None]:
-    """Record that the block failed, unless another process holds what it needs, or by an error of the kind `but`."""
+    """Record that the block failed, except by Unavailable or an error of the kind `but`."""
     began = datetime.now(UTC)
     try:
         yield
@@ -198,7 +198,7 @@ def recording(
 
 
 def note(settings: Settings, verb: str, subject: str, cut: int | None, began: datetime, **counts: Any) -> None:
-    """Books what is done, and failed where `counts` has an `error`. Where that cannot be booked, nothing else fails."""
+    """Record a finished run, as failed if `counts` has an `error`. Ignores a failure to record."""
     outcome = "failed" if "error" in counts else "done"
     seconds = round((datetime.now(UTC) - began).total_seconds(), 3)
 
@@ -210,7 +210,7 @@ def note(settings: Settings, verb: str, subject: str, cut: int | None, began: da
 
 
 def nothing_to_do(settings: Settings, verb: str, subjects: Collection[str], cut: int | None = None) -> None:
-    """Record a success of those of `subjects` whose last run of the same work failed: nothing is left to do."""
+    """Record a success of those `subjects` whose last run of the same work failed: nothing is left to do."""
 
     def quietly() -> None:
         with suppress(Exception):
@@ -223,10 +223,10 @@ def nothing_to_do(settings: Settings, verb: str, subjects: Collection[str], cut:
 
 
 def reason(error: BaseException) -> str:
-    """Return why something failed, in one line, and where it is declared.
+    """Return the cause of a failure in one line, and where it is declared.
 
-    The run log outlives the events, so values are masked: quoted text, what follows "=", numbers, dates, and the text
-    that a job raised. Headwater's own numbers (of batches, versions and the like) and the place of the event stay.
+    The run log outlives the events, so values are masked: quoted text, what follows "=", numbers, dates, and text that
+    a job raised. Headwater's own numbers (of batches, versions and the like) and the place of the event stay.
     """
     if isinstance(error, QualityError):
         return STOPPED

@@ -1,7 +1,7 @@
-"""What was sent to receivers that cannot say themselves what they have, such as webhooks. A book under `meta/`.
+"""Deliveries to receivers that cannot report their position, such as webhooks. A table under `meta/`.
 
-Of each sink: the position that it has, how far a delivery that is under way has come, and the rows whose changes the
-receiver did not take, with the edition that it has of them. Progress and what was not taken are one commit.
+For each sink: its position, the progress of a delivery under way, and the rows whose changes the receiver rejected,
+with the edition it has of them. Progress and rejected rows are one commit.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ NEVER: Final = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True)
 class Undelivered:
-    """A row of `table`, told apart by `key` (JSON), of which the receiver has edition `since`, None for nothing.
+    """Row of `table` with `key` (JSON), of which the receiver has edition `since`, None for nothing.
 
-    `change` is what became of it until edition `upto`, which delivery `number` of the sink was to tell. What came later
-    waits for it (`waiting`). `reason` is why the receiver did not take it, after so many `attempts`.
+    `change` is its change up to edition `upto`, which delivery `number` of the sink was to send. Later changes wait for
+    it (`waiting`). `reason` is why the receiver rejected it, after this number of `attempts`.
     """
 
     sink: str
@@ -42,13 +42,12 @@ class Undelivered:
     at: datetime = NEVER
 
     def now(self, **what: Any) -> Undelivered:
-        """The same, changed at this time."""
         return replace(self, at=datetime.now(UTC), **what)
 
 
 @dataclass(frozen=True)
 class Underway:
-    """A delivery that has begun: to `edition`, of what `digest` tells; of `table`, `done` changes are through."""
+    """Delivery in progress: to `edition`, of content `digest`; `done` changes of `table` are sent."""
 
     edition: int
     digest: str
@@ -58,7 +57,7 @@ class Underway:
 
 @dataclass(frozen=True)
 class State:
-    """What a sink's receiver has: the position, as text; how many deliveries were ended; and what is under way."""
+    """State of a sink's receiver: the position as text, the number of ended deliveries, and the one under way."""
 
     position: str | None = None
     number: int = 0
@@ -85,7 +84,7 @@ NEWEST: Final = """QUALIFY row_number() OVER (PARTITION BY sink, "table", key, s
 
 
 def state(settings: Settings, sink: str) -> State:
-    """What is noted of a sink."""
+    """Return the recorded state of a sink."""
     said = SENT.head(settings).data.get("sinks", {}).get(sink)
     if said is None:
         return State()
@@ -94,7 +93,7 @@ def state(settings: Settings, sink: str) -> State:
 
 
 def note(settings: Settings, sink: str, now: State, rows: Iterable[Undelivered] = ()) -> None:
-    """Notes the state of a sink, and what became of rows that were not taken, in one commit."""
+    """Record the state of a sink, and rows that were rejected or delivered, in one commit."""
     with SENT.written(settings):
         head = SENT.head(settings)
         sinks = {**head.data.get("sinks", {}), sink: asdict(now)}
@@ -105,7 +104,7 @@ def note(settings: Settings, sink: str, now: State, rows: Iterable[Undelivered] 
 
 
 def forget(settings: Settings, sink: str) -> bool:
-    """Forgets a sink, so that it begins anew; rows that were not taken are dropped. False where it is not known."""
+    """Forget a sink, so that it begins anew, and drop its undelivered rows; return False if it is unknown."""
     rows = [row.now(action="dropped") for row in undelivered(settings, sink)]
     with SENT.written(settings):
         head = SENT.head(settings)
@@ -117,7 +116,7 @@ def forget(settings: Settings, sink: str) -> bool:
 
 
 def undelivered(settings: Settings, sink: str) -> list[Undelivered]:
-    """The rows of a sink that its receiver has not taken, the longest waiting first."""
+    """Return the undelivered rows of a sink, the longest waiting first."""
     open_ = f"SELECT * FROM t WHERE sink = $1 {NEWEST}"
     rows = SENT.rows(
         settings,
@@ -130,7 +129,7 @@ def undelivered(settings: Settings, sink: str) -> list[Undelivered]:
 
 
 def counts(settings: Settings) -> dict[str, int]:
-    """How many rows the receiver of each sink has not taken."""
+    """Return the number of undelivered rows of each sink."""
     rows = SENT.rows(
         settings,
         f"SELECT sink, count(*) AS n FROM (SELECT * FROM t {NEWEST}) WHERE list_contains($1, action) GROUP BY sink",

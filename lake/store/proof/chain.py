@@ -1,8 +1,8 @@
-"""The content of a log, proved: each batch's commit has a fingerprint of its rows in each bucket, and a digest.
+"""Proof of a log's content: each batch's commit has a fingerprint of its rows in each bucket, and a digest.
 
-The digest (SHA-256) is over these and the digest of the batch before: whoever keeps one elsewhere can tell later
-whether the log still is what it was by then. What is personal is summed apart, as it is stored, sealed: a batch that is
-made again after somebody was forgotten may differ there alone.
+The digest (SHA-256) covers these and the digest of the batch before. A digest stored elsewhere proves later that the
+log is unchanged up to that batch. Personal values are summed separately, as stored, sealed: if a batch is written again
+after a person was forgotten, only these sums differ.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class BatchContent(Protocol):
-    """A batch, and what its commit says of its content."""
+    """Batch with the content that its commit recorded."""
 
     @property
     def batch(self) -> int: ...
@@ -37,12 +37,12 @@ class BatchContent(Protocol):
 
 Head = TypeVar("Head", bound=BatchContent)
 Fingerprints = dict[int, tuple[Fingerprint, ...]]
-"""Of each bucket, the fingerprint of what is stored in clear, and where a log has people, of what is sealed."""
+"""By bucket: the fingerprint of clear values and, in a log with persons, of sealed ones."""
 PLACE: Final = ("_batch", "_bucket", "_offset")
 
 
 def sealed_columns(contracts: Sequence[Contract]) -> list[str]:
-    """The columns of a log that hold what is sealed, under any of its contracts."""
+    """Return the columns of a log that are sealed under any of its contracts."""
     if not contracts[-1].sealed:
         return []
     physical = origins.columns(contracts)
@@ -53,9 +53,7 @@ def sealed_columns(contracts: Sequence[Contract]) -> list[str]:
 
 
 def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple[pa.Table | DataFrame, Fingerprints]:
-    """The rows of a batch, to be written, and their fingerprints: in this process's memory where they are `few`, and
-    not more than a driver takes after all.
-    """
+    """Return the rows of a batch and their fingerprints: as Arrow if they are `few` and fit into the driver."""
     table = _in_memory(rows) if few else None
     if table is not None:
         return table, of_batch(table, sealed)
@@ -66,7 +64,7 @@ def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple
 
 
 def of_batch(rows: pa.Table, sealed: Sequence[str] = ()) -> Fingerprints:
-    """The fingerprints of a batch in this process's memory, in the columns of its log."""
+    """Return the fingerprints of a batch given as Arrow in the columns of its log."""
     fields = fingerprints.fields_of(rows.schema)
     with duckdb_tables.connection() as con:
         con.register("t", rows)
@@ -93,7 +91,7 @@ def _expressions(texts: Sequence[str]) -> list[Any]:
 
 
 def _parts(fields: Sequence[Field], sealed: Sequence[str]) -> list[list[Field]]:
-    """The columns that are fingerprinted together: those in clear; the sealed ones, with the place of their row."""
+    """Return the columns that are fingerprinted together: the clear ones; the sealed ones with their row's place."""
     clear = [field for field in fields if field[0] not in sealed]
     return [clear, [field for field in fields if field[0] in {*sealed, *PLACE}]] if sealed else [clear]
 
@@ -109,25 +107,25 @@ def _fingerprints(counted: Sequence[Any]) -> tuple[Fingerprint, ...]:
 
 
 def entry(before: Mapping[str, Any], batch: int, prints: Fingerprints, sealed: Sequence[str]) -> dict[str, Any]:
-    """What the commit of `batch` says of its content, after one that said `before`; as JSON has it."""
+    """Return, as JSON, the content that the commit of `batch` records, after one that recorded `before`."""
     content = {"buckets": {str(b): [str(p) for p in prints[b]] for b in sorted(prints)}, "sealed": list(sealed)}
     return content | {"digest": digest(before.get("digest", ""), batch, content)}
 
 
 def digest(before: str, batch: int, content: Mapping[str, Any]) -> str:
-    """The digest of a batch that says so of its content."""
+    """Return the digest of a batch with this content."""
     text = json.dumps([before, batch, content["buckets"], content["sealed"]], separators=(",", ":"), sort_keys=True)
     return sha256(text.encode()).hexdigest()
 
 
 def same_in_clear(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two contents of a batch differ in what is sealed alone, if at all."""
+    """Return whether two contents of a batch differ at most in sealed values."""
     clear = [{bucket: prints[0] for bucket, prints in content["buckets"].items()} for content in (one, other)]
     return clear[0] == clear[1]
 
 
 def breaks(heads: Sequence[BatchContent]) -> Iterator[str]:
-    """Where the chain of `heads`, oldest first, does not hold."""
+    """Yield the breaks in the chain of `heads`, oldest first."""
     before = ""
     for head in heads:
         content = head.content
@@ -137,18 +135,18 @@ def breaks(heads: Sequence[BatchContent]) -> Iterator[str]:
 
 
 def having(path: Address, heads: Sequence[Head], times: Span) -> list[Head]:
-    """Those of `heads` whose batches may have events at `times`, by what the log's commits say of its files.
+    """Return those `heads` whose batches may have events at `times`, by the file statistics in the log's commits.
 
-    An event whose time was damaged is of a file that had it as it was.
+    An event whose time was damaged is in a file whose statistics have the right time.
     """
     ranges = set(Scan(path, times=times).ranges("_batch"))
     return [head for head in heads if any(least <= head.batch <= most for least, most in ranges)]
 
 
 def changes(path: Address, heads: Sequence[BatchContent]) -> Iterator[str]:
-    """Where the files of the log at `path` do not hold what the commits of `heads` say: by bucket, with the files.
+    """Yield, by bucket, where files of the log at `path` differ from what the commits of `heads` recorded.
 
-    Files that have no event of these are not read. Archived parts are read with the log; it may be such a part itself.
+    Files without events of these batches are not read. Archived parts are read with the log; `path` may be such a part.
     """
     buckets = (
         (head.batch, int(bucket), prints) for head in heads for bucket, prints in head.content["buckets"].items()
@@ -170,7 +168,7 @@ def changes(path: Address, heads: Sequence[BatchContent]) -> Iterator[str]:
 
 
 def _sums_by_file(path: Address, sealed: Sequence[str], batches: Sequence[int]) -> list[tuple[Any, ...]]:
-    """By file, batch and bucket: how many rows, and the sums of their hashes."""
+    """Return the number of rows and the sums of their hashes, by file, batch and bucket."""
     bounds = {"_batch": (min(batches), max(batches))}
     with delta.opened(path) as table:
         paths = Scan(path, table.version(), bounds).files()

@@ -1,12 +1,12 @@
-"""The content of rows as a number that Spark and DuckDB both find: nothing of it depends on files or on their order.
+"""Fingerprint of rows: a number that Spark and DuckDB compute alike, independent of files and order.
 
-By docs/fingerprints.md PostgreSQL finds it too.
+docs/fingerprints.md computes it by PostgreSQL too.
 
-A row is written as one text, and its hash is the first 64 bits of the MD5 (RFC 1321) of that. The fingerprint of rows
-is how many they are, and the sum of their hashes modulo 2^64: what comes is added, what goes is taken away.
+The hash of a row is the first 64 bits of the MD5 (RFC 1321) of its text. The fingerprint of rows is their number and
+the sum of their hashes modulo 2^64: added rows are added, removed ones subtracted.
 
-The text of a row is that of its columns in the order of their names, each as `4:name=`, its value, and nothing where it
-is null: a column that came later, null in older rows, leaves them the fingerprint that they had. Values end in `;`:
+The text of a row has its columns in the order of their names, each as `4:name=` and its value; nothing for a null. So a
+column added later, null in older rows, leaves their fingerprint unchanged. Values end in `;`:
 
     boolean                 true or false
     whole numbers           their digits
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Kind = str | Mapping[str, Any]
-"""A type as a Delta schema has it in JSON: its name, or an object."""
+"""Type in a Delta schema's JSON: its name, or an object."""
 Field = tuple[str, Kind]
 MODULUS: Final = 1 << 64
 KEY: Final = "content_key"
 BITS: Final = 53
-"""Of the significand of a double: floats are doubles too."""
+"""Significand of a double; floats are handled as doubles."""
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """The fingerprint of rows: how many there are, and the sum of their hashes modulo 2^64."""
+    """Fingerprint of rows: their number, and the sum of their hashes modulo 2^64."""
 
     rows: int = 0
     total: int = 0
@@ -60,14 +60,13 @@ class Fingerprint:
 
     @classmethod
     def parse(cls, text: str) -> Fingerprint:
-        """The fingerprint that `text` is of."""
         rows, _, total = text.partition("-")
         return cls(int(rows), int(total, 16))
 
 
 @dataclass(frozen=True)
 class _Dialect:
-    """How an engine writes what both can do."""
+    """Syntax of one engine for what both can compute."""
 
     quote: str
     text: Callable[[str], str]
@@ -89,7 +88,7 @@ class _Dialect:
 
 
 def _plain_decimal(value: str, kind: str) -> str:
-    """DuckDB writes .5 where no digit may come before the point."""
+    """DuckDB writes .5 if no digit may come before the point."""
     precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
     text = f"{value}::VARCHAR"
     if int(precision) != int(scale):
@@ -139,14 +138,14 @@ DUCK: Final = _Dialect(
 
 
 def fields_of(schema: pa.Schema) -> list[Field]:
-    """The columns of an Arrow schema with the types that a Delta table gives them."""
+    """Return the columns of an Arrow schema with their Delta types."""
     from deltalake import Schema
 
     return [(field["name"], field["type"]) for field in json.loads(Schema.from_arrow(schema).to_json())["fields"]]
 
 
 def row_text(fields: Sequence[Field], dialect: _Dialect, key: str = "''") -> str:
-    """SQL of the text of a row; with a `key` before it, nobody without that key knows which value has which hash."""
+    """Return SQL of the text of a row; a secret `key` before it hides which value has which hash."""
     parts = [_named(name, kind, quoted(name, dialect.quote), dialect, 0) for name, kind in sorted(fields)]
     return f"concat({', '.join([key, *parts])})"
 
@@ -157,7 +156,7 @@ def _named(name: str, kind: Kind, value: str, d: _Dialect, depth: int) -> str:
 
 
 def _encoded(kind: Kind, x: str, d: _Dialect, depth: int) -> str:
-    """SQL of the text of a value, null where it is."""
+    """Return SQL of the text of a value, null if the value is null."""
     if isinstance(kind, str):
         return f"({_simple(kind, x, d)} || ';')"
     v = f"x{depth}"
@@ -181,9 +180,9 @@ def _simple(kind: str, x: str, d: _Dialect) -> str:
 
 
 def _exact(x: str, d: _Dialect) -> str:
-    """A double as `<odd>b<power>`: its significand is made a whole number by powers of two, which lose no bit.
+    """Return a double as `<odd>b<power>`: powers of two make its significand a whole number without loss.
 
-    The logarithm may be off by one beside a power of two: then the number is another multiple of the same odd one.
+    The logarithm may be off by one near a power of two. Then the number is another multiple of the same odd one.
     """
     infinite = d.double("'Infinity'")
     size = f"CASE WHEN {d.nan(x)} OR abs({x}) = {infinite} OR {x} = 0 THEN {d.double('1')} ELSE abs({x}) END"
@@ -198,7 +197,7 @@ def _exact(x: str, d: _Dialect) -> str:
 
 
 def _let(name: str, value: str, body: str, d: _Dialect) -> str:
-    """SQL of `body`, in which `name` is `value`: what is written down once is worked out once."""
+    """Return SQL of `body`, in which `name` stands for `value`: an expression written once is evaluated once."""
     one = f"array({value})" if d is SPARKS else f"[{value}]"
     return f"{d.each(one, name, body)}[{0 if d is SPARKS else 1}]"
 
@@ -219,7 +218,7 @@ def _by_name(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def duck_values(fields: Sequence[Field], stored: Sequence[str]) -> str:
-    """DuckDB's SQL of the columns in their types, null where `stored` lacks them."""
+    """Return DuckDB's SQL of the columns in their types, null if `stored` lacks them."""
     return ", ".join(
         f"CAST({quoted(name) if name in stored else 'NULL'} AS {duckdb_type(kind)}) AS {quoted(name)}"
         for name, kind in fields
@@ -227,22 +226,22 @@ def duck_values(fields: Sequence[Field], stored: Sequence[str]) -> str:
 
 
 def duck_hash(fields: Sequence[Field], key: str = "''") -> str:
-    """DuckDB's SQL of the hash of a row."""
+    """Return DuckDB's SQL of the hash of a row."""
     return DUCK.hashed(row_text(fields, DUCK, key))
 
 
 def spark_hash(fields: Sequence[Field], key: str = "''") -> str:
-    """Spark's SQL of the hash of a row."""
+    """Return Spark's SQL of the hash of a row."""
     return SPARKS.hashed(row_text(fields, SPARKS, key))
 
 
 def of_arrow(rows: pa.Table, key: str = "") -> Fingerprint:
-    """The fingerprint of rows in this process's memory."""
+    """Return the fingerprint of Arrow rows."""
     return Fingerprint(rows.num_rows, sum(hashes(rows, key).to_pylist()) % MODULUS)
 
 
 def hashes(rows: pa.Table, key: str = "") -> pa.ChunkedArray:
-    """The hash of each of some rows in this process's memory, in any order."""
+    """Return the hash of each of the Arrow rows, in any order."""
     import pyarrow as pa
 
     if not rows.num_rows:
@@ -258,7 +257,7 @@ def hashes(rows: pa.Table, key: str = "") -> pa.ChunkedArray:
 
 
 def of_version(path: Address, version: int | None = None, key: str = "") -> Fingerprint:
-    """The fingerprint of all rows of the table at `path`, found by reading them."""
+    """Return the fingerprint of all rows of the table at `version`, found by reading them."""
     with delta.opened(path, version) as table:
         paths = delta.files(table)
         if not paths:

@@ -1,7 +1,7 @@
 """Addresses of the files of a warehouse, and the storages that keep them. A local folder is the first storage.
 
-Data files are read and written by delta-rs, DuckDB and Spark themselves, each by the address in its own form. What only
-a local folder has is in lake.store.storage.disk and lake.store.truncated_commit; locks of this machine: store.locks.
+delta-rs, DuckDB and Spark read and write data files themselves, by the address in their own form. Operations that only
+a local folder has are in lake.store.storage.disk and lake.store.truncated_commit.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from urllib.parse import quote
 
 @dataclass(frozen=True)
 class Entry:
-    """What is called `name` below what was listed: a file of `size` bytes, last changed at `time`; or a folder.
+    """Listed file `name` of `size` bytes, last changed at `time` (seconds since 1970), or folder, whose name ends in
+    `/`.
 
-    The time is in seconds since 1970; the tag is of the content, where the storage has one. The names of folders end in
-    `/`; their size and time say nothing.
+    `tag` identifies the content, if the storage has tags. Size and time of folders are meaningless.
     """
 
     name: str
@@ -33,32 +33,32 @@ class Entry:
 
 
 class Storage(Protocol):
-    """What keeps files by their URLs: whole ones, never changed in place."""
+    """Storage of files by their URLs: a file is complete, and never changed in place."""
 
     @property
     def may_tear(self) -> bool:
-        """Whether only the beginning of a file may be there, of one whose writer was stopped."""
+        """Return whether a file may be truncated because its writer was stopped."""
 
     @property
     def options(self) -> dict[str, str] | None:
-        """What delta-rs is told of it."""
+        """Storage options for delta-rs."""
 
     @property
     def staging(self) -> Path | None:
-        """The folder of this machine where what is put there may be made; None for any."""
+        """Local folder in which uploads are prepared; None for any."""
 
     def of(self, url: str) -> Storage:
-        """What keeps the file at `url`: this, or another bucket of the same store."""
+        """Return the storage of the file at `url`: this one, or another bucket of the same store."""
         del url
         return self
 
     def open(self, url: str) -> BinaryIO:
-        """The content of a file, to be read and sought in. Raises FileNotFoundError."""
+        """Open a file for reading and seeking. Raises FileNotFoundError."""
 
     def list(self, url: str, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
-        """What is in a folder, by name, from the one that follows `after`; with `deep`, all files below it.
+        """Yield the entries of a folder by name, after the name `after`; with `deep`, all files below it.
 
-        Raises FileNotFoundError where there is nothing.
+        Raises FileNotFoundError if there is nothing.
         """
 
     def make_folder(self, url: str) -> None:
@@ -66,16 +66,16 @@ class Storage(Protocol):
         del url
 
     def put_if_absent(self, url: str, content: bytes) -> str | None:
-        """Write a file, at once and whole, unless there is one. Return its tag, "" if unknown; None if there is one."""
+        """Write a file atomically unless it exists. Return its tag, "" if unknown; None if the file exists."""
 
     def put_file(self, url: str, file: Path) -> None:
-        """Copies a file of this machine, at once and whole, over what there may be; folders above it are made."""
+        """Copy a local file atomically, over any existing one; folders above it are made."""
 
     def delete(self, url: str) -> None:
-        """Deletes a file, which may be gone already."""
+        """Delete a file, if it exists."""
 
     def delete_all(self, urls: Sequence[str]) -> None:
-        """Deletes files, which may be gone already, in any order."""
+        """Delete files, if they exist, in any order."""
 
     def delete_empty_folders(self, url: str) -> None:
         """Delete the folders below a folder that have no file, if this storage has folders."""
@@ -86,15 +86,15 @@ class Storage(Protocol):
         self.delete_all([f"{url}/{entry.name}" for entry in self.list(url, deep=True)])
 
     def head(self, url: str) -> Entry | None:
-        """The file at `url`; None where there is none."""
+        """Return the entry of the file; None if there is none."""
 
     def to_read(self, url: str) -> bool:
-        """Whether there is a file, which is about to be read: some of it may come with the answer."""
+        """Return whether the file exists; part of it may be cached, as it is about to be read."""
         return self.head(url) is not None
 
 
 class LocalFolder(Storage):
-    """The files of this machine: a URL is an absolute path. Symbolic links are passed over below a folder."""
+    """Files of this machine: a URL is an absolute path. Symbolic links below a folder are skipped."""
 
     may_tear = True
     options = None
@@ -168,7 +168,7 @@ LOCAL: Final = LocalFolder()
 
 @dataclass(frozen=True, order=True)
 class Address:
-    """A folder or a file of a storage, by the URL that delta-rs and DuckDB take."""
+    """Folder or file of a storage, by the URL that delta-rs and DuckDB take."""
 
     url: str
     storage: Storage = field(default=LOCAL, compare=False, repr=False)
@@ -189,65 +189,59 @@ class Address:
 
     @property
     def spark(self) -> str:
-        """The address as Spark takes it."""
         return self.url
 
     @property
     def uri(self) -> str:
-        """The address as an escaped URI with a scheme, as Delta's log names files of another table."""
+        """Escaped URI with a scheme, as Delta's log names files of another table."""
         return quote(self.url, safe=":/") if "://" in self.url else Path(self.url).as_uri()
 
     @property
     def local(self) -> Path:
-        """The address on this machine, for what only a local folder has."""
+        """Local path, for operations that only a local folder has."""
         return Path(self.url)
 
     def relative_to(self, folder: Address) -> str:
-        """The address below `folder`. Raises ValueError where it is elsewhere."""
+        """Return the path below `folder`. Raises ValueError if it is elsewhere."""
         if not self.url.startswith(f"{folder}/"):
             raise ValueError(f"{self} is not in {folder}")
         return self.url.removeprefix(f"{folder}/")
 
     def open(self) -> BinaryIO:
-        """The content, to be read and sought in. Raises FileNotFoundError."""
+        """Open the file for reading and seeking. Raises FileNotFoundError."""
         return self.storage.open(self.url)
 
     def read(self) -> bytes:
-        """The whole content. Raises FileNotFoundError."""
+        """Return the whole content. Raises FileNotFoundError."""
         with self.open() as file:
             return file.read()
 
     def at(self, url: str) -> Address:
-        """The address of `url`, which is of the same storage, or of another bucket of it."""
+        """Return the address of `url`, of the same storage or another bucket of it."""
         return Address(url, self.storage.of(url))
 
     def list(self, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
-        """What is in the folder, by name, from the one that follows `after`; with `deep`, all files below it.
-
-        Raises FileNotFoundError.
-        """
         return self.storage.list(self.url, deep=deep, after=after)
 
     def put_if_absent(self, content: bytes) -> bool:
-        """Write the file, at once and whole, unless there is one. Return whether it was written."""
+        """Write the file atomically unless it exists. Return whether it was written."""
         return self.put_tagged(content) is not None
 
     def put_tagged(self, content: bytes) -> str | None:
-        """As `put_if_absent`. Return the tag of what was written, "" if unknown; None if there is a file."""
+        """Write as `put_if_absent` does. Return the new file's tag, "" if unknown; None if the file exists."""
         return self.storage.put_if_absent(self.url, content)
 
     def put_file(self, file: Path) -> None:
-        """Copies a file of this machine there, at once and whole."""
+        """Copy a local file there, atomically."""
         self.storage.put_file(self.url, file)
 
     def delete(self) -> None:
-        """Deletes the file, which may be gone already."""
+        """Delete the file, if it exists."""
         self.storage.delete(self.url)
 
     def head(self) -> Entry | None:
-        """The size and time of the file; None where there is none."""
+        """Return size and time of the file; None if there is none."""
         return self.storage.head(self.url)
 
     def exists(self) -> bool:
-        """Whether the file is there."""
         return self.head() is not None

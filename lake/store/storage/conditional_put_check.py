@@ -1,4 +1,4 @@
-"""Whether a store keeps the promise that commits rest on: of several who put a file where none is, one is told so."""
+"""Check that a store honours put-if-absent, on which commits rest: exactly one of several writers succeeds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ ROUNDS: Final = 50
 
 
 def lost_races(root: Address, rounds: int = ROUNDS) -> int:
-    """In how many of `rounds` not exactly one of two writers was told that its file is there, or another's is.
+    """Return in how many of `rounds` not exactly one of two writers was told that its file is there.
 
-    What was put is deleted again. Raises Unavailable where the store does not answer.
+    Deletes the files again. Raises Unavailable if the store does not respond.
     """
     folder = root / f".doctor-{token_hex(8)}"
     files = [folder / f"{number}.json" for number in range(rounds)]
@@ -30,7 +30,6 @@ def lost_races(root: Address, rounds: int = ROUNDS) -> int:
 
 
 def _writes(files: list[Address], together: Barrier, writer: int) -> list[bool]:
-    """What a writer is told of each file."""
     told = []
     try:
         for file in files:

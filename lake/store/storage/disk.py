@@ -1,4 +1,4 @@
-"""Removal of a table: from a local folder, which can be renamed first, or from an object store."""
+"""Removal of a table from a local folder, which can be renamed first, or from an object store."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lake.store.storage import LOCAL, Address
 
 
 def remove_table(path: Address) -> None:
-    """Removes the Delta table at `path`; a crash leaves the whole table, or what no one takes for one.
+    """Delete the Delta table at `path`; a crash leaves the whole table, or no table.
 
-    A store renames nothing: there the checkpoints go first, then the commits, without which no one reads the rest.
+    A store cannot rename: there the checkpoints go first, then the commits, without which the rest is not read.
     """
     if path.storage is not LOCAL:
         return _remove_objects(path)

@@ -1,10 +1,10 @@
-"""Files in a bucket of S3, or of a server that speaks its protocol: the second storage.
+"""Bucket of S3, or of a server with its protocol: the second storage.
 
-A PUT of S3 is whole or not there, so nothing is torn; what makes one writer of several win is its If-None-Match. A PUT
-whose answer was lost may be there all the same, and the next attempt is told that somebody else's is: so each carries
-who put it, and whoever is refused looks whose it is.
+A PUT of S3 is complete or not there, so no file is truncated. If-None-Match lets exactly one of several writers win. A
+PUT whose response was lost may have succeeded, and its retry is refused as if by another writer. So each PUT carries
+the id of its writer, and a refused writer reads the id of the existing object.
 
-The keys are those of the environment; what is raised here says none of them.
+The keys are those of the environment; errors raised here do not contain them.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from lake.store.storage.ranged import Ranged
 
 WRITER: Final = "headwater-writer"
-"""The object's metadata that says which attempt put it there."""
+"""Object metadata: the id of the attempt that wrote it."""
 RETRIES: Final = 5
 MANY: Final = 1000
-"""As many objects are listed or deleted by one request."""
+"""Maximum number of objects that one request lists or deletes."""
 MOST_AT_ONCE: Final = 5 << 30
-"""Bytes of the largest object that S3 copies by one request."""
+"""Size of the largest object that S3 copies by one request."""
 
 
 @dataclass(frozen=True)
 class ObjectStore(Storage):
-    """A bucket: a URL is `s3://BUCKET/KEY`. Folders are what keys have in common; there are none of their own."""
+    """Bucket: a URL is `s3://BUCKET/KEY`. Folders are common prefixes of keys; they do not exist themselves."""
 
     bucket: str
     endpoint: str
@@ -56,7 +56,7 @@ class ObjectStore(Storage):
 
     @property
     def options(self) -> dict[str, str]:
-        """What delta-rs is told; keys are in the environment, where it looks itself."""
+        """Options for delta-rs, which reads the keys from the environment."""
         told = {
             "aws_region": self.region,
             "aws_virtual_hosted_style_request": "false" if self.path_style else "true",
@@ -79,7 +79,7 @@ class ObjectStore(Storage):
 
     @property
     def _endpoint(self) -> str:
-        """The endpoint as delta-rs and obstore take it: with the bucket where that is in the host's name."""
+        """Return the endpoint as delta-rs and obstore take it: with the bucket if that is part of the host name."""
         scheme, _, host = self.endpoint.partition("://")
         return self.endpoint if self.path_style or not self.endpoint else f"{scheme}://{self.bucket}.{host}"
 
@@ -100,13 +100,13 @@ class ObjectStore(Storage):
         return io.BufferedReader(self.ranged(url), 1 << 16)
 
     def ranged(self, url: str) -> Ranged:
-        """A file, of which is read what is asked for, and its end at first. Raises FileNotFoundError."""
+        """Open a file whose end is read at once, the rest on demand. Raises FileNotFoundError."""
         from lake.store.storage.ranged import Ranged
 
         return Ranged(self, url)
 
     def end(self, url: str, most: int) -> tuple[bytes, int, float]:
-        """The last bytes of a file, `most` at most, its size and its time. Raises FileNotFoundError."""
+        """Return at most `most` last bytes of a file, its size and its time. Raises FileNotFoundError."""
         import obstore
 
         with told(url):
@@ -118,14 +118,14 @@ class ObjectStore(Storage):
             return bytes(result.bytes()), meta["size"], meta["last_modified"].timestamp()
 
     def part(self, url: str, start: int, size: int) -> bytes:
-        """`size` bytes of a file from `start` on. Raises FileNotFoundError."""
+        """Return `size` bytes of a file from `start` on. Raises FileNotFoundError."""
         import obstore
 
         with told(url):
             return bytes(obstore.get_range(self._client, self._key(url), start=start, length=size))
 
     def part_of(self, url: str, tag: str, start: int, size: int) -> bytes:
-        """As `part`, of the object with this tag. Raises FileNotFoundError where there is none, or another."""
+        """Return a `part` of the object with this tag. Raises FileNotFoundError if it is gone or replaced."""
         import obstore
 
         with told(url):
@@ -191,9 +191,9 @@ class ObjectStore(Storage):
         return is_known(self, url)
 
     def copy(self, source: Object, url: str) -> None:
-        """Copies an object to `url`, over what there may be; of this bucket, the server does it.
+        """Copy an object to `url`, over any existing one; within this bucket the server does it.
 
-        Raises FileNotFoundError where it is gone, or replaced while it is read here.
+        Raises FileNotFoundError if it is gone, or replaced while it is read here.
         """
         import obstore
 
@@ -205,7 +205,7 @@ class ObjectStore(Storage):
                     obstore.put(self._client, self._key(url), content)
 
     def _writer(self, url: str) -> str | None:
-        """Which attempt put the file that is there; "" where it does not say so, None where there is none."""
+        """Return the id of the attempt that wrote the file; "" if unknown, None if there is no file."""
         import obstore
 
         with told(url):
@@ -218,7 +218,7 @@ class ObjectStore(Storage):
         self.delete_all([url])
 
     def delete_all(self, urls: Sequence[str]) -> None:
-        """Deletes files, which may be gone already, by few requests."""
+        """Delete files, if they exist, by few requests."""
         import obstore
 
         for start in range(0, len(urls), MANY):
@@ -237,7 +237,7 @@ class ObjectStore(Storage):
 
 
 def _is_below(meta: ObjectMeta, prefix: str) -> bool:
-    """Whether it is in a folder: not the empty object that some tools make of the folder itself."""
+    """Return whether it is in a folder, and not the empty object that some tools make for the folder itself."""
     return meta["path"].startswith(prefix)
 
 
@@ -248,7 +248,7 @@ def _entry(meta: ObjectMeta, prefix: str) -> Entry:
 
 @contextmanager
 def told(url: str) -> Iterator[None]:
-    """Whatever the store says of `url` becomes an Unavailable; that there is none, a FileNotFoundError of one line."""
+    """Convert errors of the store about `url` to Unavailable, or to a FileNotFoundError of one line."""
     import obstore
 
     try:
@@ -268,23 +268,22 @@ def told(url: str) -> Iterator[None]:
 
 
 def unreachable(url: str, error: BaseException) -> LakeError:
-    """The error to raise where a store does not do what it was asked."""
+    """Return the error to raise for a failed request."""
     return s3.fault(error, url) or s3.silent(str(error), url)
 
 
 def _named(error: BaseException) -> str:
-    """The name in what is said of one that is none."""
     found = re.search(r'Error parsing Path (".*?"):', str(error), re.S)
     return ascii(found[1] if found else str(error))[:300]
 
 
 def root(settings: Settings) -> Address:
-    """The warehouse of `settings`, which is in an object store. Raises DeclarationError where the extra is missing."""
+    """Return the warehouse in an object store. Raises DeclarationError if the extra is missing."""
     return at(settings, settings.store)
 
 
 def at(settings: Settings, url: str) -> Address:
-    """The address of a URL of an object store. Raises DeclarationError where the extra is missing."""
+    """Return the address of a URL of an object store. Raises DeclarationError if the extra is missing."""
     return Address(url, _store(s3.place(settings, url), settings.path(".lake/staging")))
 
 

@@ -1,7 +1,7 @@
-"""Objects of a bucket as they were listed, to be read as files are: each as it was then, or not at all.
+"""Listed objects of a bucket, read like files: each in the version that was listed, or not at all.
 
-An object never changes in place, it is replaced, and its tag with it: what is read is asked for by the tag, and what
-was read of it once may be remembered.
+An object never changes in place; it is replaced, and its tag with it. Reads ask for the tag, so what was read once may
+be cached.
 """
 
 from __future__ import annotations
@@ -21,31 +21,30 @@ from lake.store.storage import Address, Entry
 from lake.store.storage.positioned import Positioned
 
 FIRST: Final = 1 << 16
-"""So many bytes are asked for at first, and where a reader has gone elsewhere; twice as many each time it reads on."""
+"""Bytes of the first request at a new position; doubled for each sequential read."""
 MOST: Final = 8 << 20
 WHOLE: Final = 1 << 20
-"""An object that is no larger is asked for at once."""
+"""Maximum size of an object that is fetched by one request."""
 REMEMBERED: Final = 64 << 20
-"""Bytes of beginnings and ends that a process remembers."""
+"""Bytes of beginnings and ends that a process caches."""
 AT_ONCE: Final = 16
-"""So many requests are under way together where each object is asked about."""
+"""Maximum number of parallel requests about single objects."""
 
 COPIES_AT_ONCE: Final = 4
 
 
 class Tagged(Protocol):
-    """A store that gives parts of objects by their tags."""
+    """Store that returns parts of objects by their tags."""
 
     def part_of(self, url: str, tag: str, start: int, size: int) -> bytes:
-        """`size` bytes from `start` on. Raises FileNotFoundError where the object is gone or replaced."""
+        """Return `size` bytes from `start` on. Raises FileNotFoundError if the object is gone or replaced."""
 
 
 @dataclass(frozen=True)
 class Object:
-    """The object at `address`, as it was listed. It has what `pathlib.Path` has of a file that is only read.
+    """Object at `address` as it was listed, with the methods of `pathlib.Path` for a read-only file.
 
-    The `time` of its last change is in whole seconds since 1970: listings may tell more of it than a look at the
-    object.
+    `time` of its last change is in whole seconds since 1970: listings may be more precise than a look-up of the object.
     """
 
     address: Address
@@ -55,12 +54,11 @@ class Object:
 
     @classmethod
     def of(cls, folder: Address, entry: Entry) -> Object:
-        """What a listing of `folder` tells of it."""
         return cls(folder / entry.name, entry.size, int(entry.time), entry.tag)
 
     @classmethod
     def at(cls, address: Address) -> Object | None:
-        """What is at `address`; None where nothing is."""
+        """Return the object at `address`; None if there is none."""
         entry = address.head()
         return cls(address, entry.size, int(entry.time), entry.tag) if entry else None
 
@@ -80,28 +78,27 @@ class Object:
         return PurePosixPath(self.name).suffixes
 
     def unchanged(self) -> bool:
-        """Whether it is there still, and is what it was."""
         now = self.address.head()
         return now is not None and (now.size, now.tag) == (self.size, self.tag)
 
     def open(self, mode: str = "rb") -> BinaryIO:
-        """Its content, to be read and sought in. Reading raises FileNotFoundError where it is gone or replaced."""
+        """Open it for reading and seeking. Reads raise FileNotFoundError if it is gone or replaced."""
         assert mode == "rb"
         return io.BufferedReader(_Content(self), FIRST)
 
     def read_bytes(self) -> bytes:
-        """All of its content. Raises FileNotFoundError where it is gone or replaced."""
+        """Return its content. Raises FileNotFoundError if it is gone or replaced."""
         with self.open() as stream:
             return stream.read()
 
 
 def unchanged(objects: Iterable[Object]) -> list[bool]:
-    """Whether each is there still, and is what it was."""
+    """Return for each object whether it exists and has not been replaced."""
     return _each(Object.unchanged, objects)
 
 
 def look_into(objects: Iterable[Object]) -> None:
-    """Has the beginnings of `objects` be remembered, as many as can be: asked for one by one, they take long."""
+    """Cache the beginnings of `objects` in parallel, as far as the cache has room."""
     _each(_look_into, objects)
 
 
@@ -116,7 +113,7 @@ def _each(ask: Any, objects: Iterable[Object]) -> list[Any]:
 
 
 def copy_all(objects: Iterable[Object], folder: Path) -> dict[Object, Path]:
-    """Copy objects into `folder` of this machine, in pieces; return the copies.
+    """Copy objects into a local `folder`, in pieces; return the copies.
 
     Raises FileNotFoundError if one is gone or replaced.
     """
@@ -132,7 +129,7 @@ def _copy(one: Object, file: Path) -> None:
 
 
 class _Memory:
-    """Short parts of objects, those dropped first that were asked for longest ago. Many threads may ask."""
+    """Cache of short parts of objects; the least recently used go first. Thread-safe."""
 
     def __init__(self) -> None:
         self._parts: OrderedDict[tuple[str, str, int, int], bytes] = OrderedDict()
@@ -140,7 +137,7 @@ class _Memory:
         self._lock = Lock()
 
     def part(self, one: Object, start: int, size: int) -> bytes:
-        """A part of an object. Raises FileNotFoundError where it is gone or replaced, unless it is remembered."""
+        """Return a part of an object. Raises FileNotFoundError if it is gone or replaced and not cached."""
         key = (str(one), one.tag, start, size)
         with self._lock:
             if key in self._parts:
@@ -162,7 +159,7 @@ _MEMORY: Final = _Memory()
 
 
 class _Content(Positioned):
-    """The content of an object, of which is asked for what is read, and some of what follows."""
+    """Content of an object, fetched as it is read, with some bytes ahead."""
 
     def __init__(self, of: Object) -> None:
         super().__init__(str(of), of.size)
@@ -174,7 +171,6 @@ class _Content(Positioned):
         return self._part[self._at - self._start :][:most]
 
     def _fetch(self, wanted: int) -> None:
-        """Has the part be there that begins where the reader is."""
         size, reads_on = self._of.size, self._at == self._start + len(self._part)
         if self._at >= size or not wanted:
             self._part, self._start = b"", self._at

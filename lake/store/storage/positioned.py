@@ -1,4 +1,4 @@
-"""What a file has that is read in parts: a position, from where reading goes on."""
+"""Base of files that are read in parts: a position from which reading continues."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 
 
 class Positioned(io.RawIOBase):
-    """A file of a known size that is only read, from any position on."""
+    """Read-only file of a known size with a position."""
 
     def __init__(self, name: str, size: int) -> None:
-        """Its name is for errors."""
         self._name, self._size, self._at = name, size, 0
 
     def readable(self) -> bool:
@@ -36,7 +35,7 @@ class Positioned(io.RawIOBase):
         return len(content)
 
     def readall(self) -> bytes:
-        """What is left, asked for at once: the way of `io` is by 8 KiB, each a request."""
+        """Read the rest by one request: `io` would send one for each 8 KiB."""
         parts = []
         while content := self._next(max(0, self._size - self._at)):
             parts.append(content)
@@ -44,5 +43,5 @@ class Positioned(io.RawIOBase):
         return b"".join(parts)
 
     def _next(self, most: int) -> bytes:
-        """What follows the position, `most` bytes at most; none only at the end."""
+        """Return at most `most` bytes after the position; none only at the end."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
-"""Files of a store read in parts, and as DuckDB reads them: a query asks for the end of a file, then for some columns.
+"""Files of a store read in parts, and DuckDB's file system over them: a query reads a file's end, then some columns.
 
-The end of a file comes with its size by one request; small files are whole by it. Data files never change, so their
-ends are remembered, and of those that are not large all that was read at once, up to a limit.
+One request returns the end of a file and its size; small files are complete by it. Data files never change, so their
+ends are cached up to a limit, and of small files everything that was read at once.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from fsspec import AbstractFileSystem
 from lake.store.storage.positioned import Positioned
 
 END: Final = 1 << 20
-"""So many bytes of a file are asked for at first."""
+"""Bytes of a file's end that the first request asks for."""
 WHOLE: Final = 4 << 20
-"""A file of so many bytes is remembered whole, once all of it was read."""
+"""Maximum size of a file that is cached completely once all of it was read."""
 REMEMBERED: Final = 64 << 20
-"""Bytes of data files that a process remembers."""
+"""Bytes of data files that a process caches."""
 
 
 class Parts(Protocol):
-    """What gives parts of files by their URLs."""
+    """Store that returns parts of files by their URLs."""
 
     def end(self, url: str, most: int) -> tuple[bytes, int, float]:
-        """The last bytes of a file, `most` at most, its size and its time. Raises FileNotFoundError."""
+        """Return at most `most` last bytes of a file, its size and its time. Raises FileNotFoundError."""
 
     def part(self, url: str, start: int, size: int) -> bytes:
-        """`size` bytes of a file from `start` on. Raises FileNotFoundError."""
+        """Return `size` bytes of a file from `start` on. Raises FileNotFoundError."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a file: its end, its size, and when it was made."""
+    """Cached end of a file, its size, and its creation time."""
 
     end: bytes
     size: int
@@ -44,16 +44,15 @@ class Known:
 
 
 class Memory:
-    """The ends of data files, or all of one; those asked for longest ago are dropped first. Many threads may ask."""
+    """Cache of ends of data files, or whole ones; the least recently used go first. Thread-safe."""
 
     def __init__(self) -> None:
-        """With nothing in it."""
         self._known: OrderedDict[str, Known] = OrderedDict()
         self._size = 0
         self._lock = Lock()
 
     def of(self, parts: Parts, url: str) -> Known:
-        """What is known of a file. Raises FileNotFoundError."""
+        """Return the end of a file, read if it is not cached. Raises FileNotFoundError."""
         with self._lock:
             if url in self._known:
                 self._known.move_to_end(url)
@@ -63,7 +62,7 @@ class Memory:
         return known
 
     def keep(self, url: str, known: Known) -> None:
-        """Remembers what is known of a file, if it is one of data."""
+        """Cache the end of a file, if it is a data file."""
         if not url.endswith(".parquet"):
             return
         with self._lock:
@@ -79,12 +78,12 @@ _MEMORY: Final = Memory()
 
 
 def remember(url: str, content: bytes, time: float) -> None:
-    """Remembers the content of a small file that was put there, which was made at this `time`."""
+    """Cache the content of a small file that was uploaded at `time`."""
     _MEMORY.keep(url, Known(content, len(content), time))
 
 
 def is_known(parts: Parts, url: str) -> bool:
-    """Whether there is a file, of which the end is read if it is not remembered."""
+    """Return whether the file exists; its end is read if it is not cached."""
     try:
         _MEMORY.of(parts, url)
     except FileNotFoundError:
@@ -93,10 +92,10 @@ def is_known(parts: Parts, url: str) -> bool:
 
 
 class Ranged(Positioned):
-    """A file that is read by asking for what is read."""
+    """File that is read on demand."""
 
     def __init__(self, parts: Parts, url: str) -> None:
-        """Its end is read at once. Raises FileNotFoundError."""
+        """Read its end at once. Raises FileNotFoundError."""
         self._parts, self._url = parts, url
         self.known = _MEMORY.of(parts, url)
         super().__init__(url, self.known.size)
@@ -118,13 +117,13 @@ class Ranged(Positioned):
 
 
 class FileSystem(AbstractFileSystem):  # type: ignore[misc] # without types
-    """The files of buckets, to be read, as DuckDB asks for them. Which it may read, its own settings say."""
+    """Read-only file system of buckets for DuckDB, whose own settings limit what it may read."""
 
     protocol = "s3"
     cachable = False
 
     def __init__(self) -> None:
-        """Without a bucket; they are added to `stores`, by name."""
+        """Without a bucket; add them to `stores`, by name."""
         super().__init__()
         self.stores: dict[str, Parts] = {}
 
@@ -136,7 +135,6 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc] # without types
             raise FileNotFoundError(2, "No such bucket", path) from None
 
     def open(self, path: str, mode: str = "rb", **_: Any) -> Ranged:
-        """A file to be read; nothing is written here."""
         if mode != "rb":
             raise PermissionError(1, "Files of a warehouse are not written by a query", path)
         return Ranged(self._parts(path), _url(path))
@@ -166,7 +164,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc] # without types
         return False
 
     def glob(self, path: str, **_: Any) -> list[str]:
-        """The file itself: files are named one by one."""
+        """Return the file itself: files are named one by one."""
         return [path]
 
 

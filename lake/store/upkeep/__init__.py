@@ -1,1 +1,1 @@
-"""What is done to tables beside writing them: packed, cleared of what nothing needs, cut short, copied, signed."""
+"""Upkeep of tables: compaction, vacuum, truncation, copies, archive."""

@@ -1,7 +1,7 @@
 """Writer of archived parts of a log (lake.store.archive_tier), and the commit that removes their rows from the log.
 
-Files of the log that also have later batches are replaced, in the same commit, by files of these alone. Nothing in it
-changes a row of the whole: an append-only log stays one.
+Files of the log that also have later batches are replaced in the same commit by files of only these. No row of the log
+and its parts together changes: an append-only log stays one.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from lake.store.table_log import TableState
 
 PROPERTIES: Final = ("delta.dataSkippingStatsColumns",)
-"""What a part has of the log's properties: it is searched as the log is."""
+"""Properties that a part inherits from the log, so that it is searched in the same way."""
 
 
 def faults(path: Address, heads: Sequence[BatchContent]) -> list[str]:
-    """What is wrong with the table at `path` as a part that has the batches of `heads`, and no others."""
+    """Return the faults of the table at `path` as a part with exactly the batches of `heads`."""
     try:
         found = [*chain.changes(path, heads)]
         with delta.opened(path) as table:
@@ -51,23 +51,23 @@ def faults(path: Address, heads: Sequence[BatchContent]) -> list[str]:
 
 
 def rows_of(heads: Iterable[BatchContent]) -> int:
-    """How many rows the batches of `heads` have, by their fingerprints."""
+    """Count the rows of the batches of `heads`, by their fingerprints."""
     prints = (prints for head in heads for prints in head.content["buckets"].values())
     return sum(Fingerprint.parse(clear).rows for clear, *_ in prints)
 
 
 @dataclass(frozen=True)
 class PartWriter:
-    """Writer of rows of a log elsewhere: this process if they are few, else `spark`.
+    """Writer of a log's rows to another table: in this process if they are few, else by `spark`.
 
-    In each bucket they are in the `order` of those columns, as compaction has them, in files as large as it makes them.
+    Rows of a bucket are sorted by the columns `order`, as compaction sorts them, in files of the same size.
     """
 
     spark: Callable[[], SparkSession]
     order: Sequence[str]
 
     def write(self, log: Address, batches: Batches, to: Address) -> None:
-        """Write the rows of `batches` of the `log`, wherever they are now, in place of those of the table at `to`."""
+        """Replace the rows of the table at `to` by those of `batches` of the `log`, archived or not."""
         with delta.opened(log) as table, archive_tier.opened_parts(log, table, batches) as tables:
             said = table.metadata().configuration
             properties = {name: said[name] for name in PROPERTIES if name in said}
@@ -89,7 +89,7 @@ class PartWriter:
     def rest(self, log: Address, table: TableState, mixed: Sequence[str], through: int) -> StagingTable | None:
         """Write the rows after batch `through` of the files `mixed` to a staging table of the `log`; None without rows.
 
-        Raises LawError if they would be others than before.
+        Raises LawError if rows would change.
         """
         later, paths = f"_batch > {through}", [str(log / path) for path in mixed]
         wanted = fingerprint(log, table, paths, later)
@@ -124,7 +124,6 @@ class PartWriter:
 
 
 def _size(actions: Iterable[pa.Table]) -> tuple[int, int]:
-    """Return how many rows in how many bytes the files with these `actions` have."""
     sizes = [_columns(each, "num_records", "size_bytes") for each in actions]
     count, size = (sum(sum(each[column]) for each in sizes) for column in (0, 1))
     return count, size
@@ -137,8 +136,8 @@ def _is_small(count: int, size: int) -> bool:
 def commit(at: Location, named: Sequence[ArchivedPart], writer: PartWriter | None = None) -> None:
     """Record those parts in the log and, with a `writer`, remove their batches from it.
 
-    The caller holds the lease, and has proved the parts. Raises Unavailable if another writer was first, LawError
-    if the files of later batches have other rows than those that they replace.
+    The caller holds the lease, and has verified the parts. Raises Unavailable if another writer was first, LawError if
+    the files of later batches have other rows than those that they replace.
     """
     through, rest, moved = max((part.through for part in named), default=0), None, list[Action]()
     with delta.opened(at.path) as table:
@@ -158,7 +157,7 @@ def commit(at: Location, named: Sequence[ArchivedPart], writer: PartWriter | Non
 
 
 def archived(at: Location, through: int) -> tuple[int, int]:
-    """How many files, and bytes, leave the log with the batches up to `through`; smaller ones may replace some."""
+    """Return the files and bytes that leave the log with the batches up to `through`; smaller ones may replace some."""
     with delta.opened(at.path) as table:
         actions = _actions(table)
     old, _ = _old(actions, through)
@@ -175,7 +174,7 @@ def _columns(actions: pa.Table, *names: str) -> list[list[Any]]:
 
 
 def _old(actions: pa.Table, through: int) -> tuple[set[str], list[str]]:
-    """The files that may have batches up to `through`; and those of them that may also have later ones."""
+    """Return the files that may have batches up to `through`, and those of them that may also have later ones."""
     if "min._batch" not in actions.column_names:  # an empty log says nothing of its files
         paths = actions.column("path").to_pylist()
         return set(paths), paths
@@ -185,7 +184,6 @@ def _old(actions: pa.Table, through: int) -> tuple[set[str], list[str]]:
 
 
 def _rows_by_spark(spark: SparkSession, log: Address, table: TableState, actions: pa.Table) -> DataFrame:
-    """The rows of some files of the `log`."""
     paths, buckets = _columns(actions, "path", "partition._bucket")
     names = ", ".join(literal(path.rpartition("/")[2], SPARK) for path in paths)
     rows = spark.read.format("delta").option("versionAsOf", table.version()).load(log.spark)

@@ -1,12 +1,11 @@
-"""Compaction: the rows of a log or table in fewer files, proved to be the same rows.
+"""Compaction: the rows of a log or table in fewer files, verified to be the same rows.
 
-There are two. `lake maintain` makes large files of all. Writers pack the small files that their commits leave, once
-there are CROWDED of them, so that no commit finds more than that: the cost of the next one does not grow.
+There are two kinds. `lake maintain` makes large files of all. Writers pack the small files of their commits once there
+are CROWDED of them, so the cost of a commit does not grow.
 
-The commit changes no row, so it repeats the table's position: numbers, cuts and change feed go on as if it were not
-there. `lake maintain` has Spark compact logs, which spills what is too large for its memory; delta-rs compacts all
-else. What is read together lies together afterwards: `lake maintain` puts the
-rows of a log in the order of their event time, and others in Z-order of their identity or key.
+The commit changes no row, so it repeats the table's position: numbers, cuts and change feed are unaffected. `lake
+maintain` compacts logs by Spark, which spills what exceeds its memory, all else by delta-rs. It sorts the rows of a log
+by event time, and others in Z-order of their identity or key.
 """
 
 from __future__ import annotations
@@ -34,20 +33,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TARGET_BYTES: Final = 128 << 20
-"""How large files are made."""
+"""Size of compacted files."""
 SMALL_FILES: Final = 8
-"""Twice as many files as the bytes need, and so many more, are too many: what is rewritten has grown as much since."""
+"""More than twice the needed files and this number are too many: by then the rewritten bytes have doubled."""
 SLICES: Final = 64
-"""Into so many spans of time a bucket of a log with event time is cut, in files of PACKED_BYTES to TARGET_BYTES."""
+"""Number of time spans into which a bucket of a log with event time is cut, in files of PACKED_BYTES to TARGET_BYTES.
+"""
 PACKED_BYTES: Final = 8 << 20
-"""How large a writer packs files; those of half of it are left alone from then on."""
+"""Size of files that a writer packs; files of at least half of it are not packed again."""
 CROWDED: Final = 32
-"""So many smaller ones are packed: at 100 small files an append takes 3 times what it takes at 10."""
+"""Number of smaller files that are packed: at 100 small files an append takes 3 times as long as at 10."""
 
 
 @dataclass(frozen=True)
 class FileGroup:
-    """What is compacted at once: a bucket of a log, or (None) a whole table."""
+    """Files that are compacted together: those of a bucket of a log, or (None) of a whole table."""
 
     bucket: int | None
     files: int
@@ -57,23 +57,21 @@ class FileGroup:
 
     @property
     def target(self) -> int:
-        """How large its files are made: those of a log with event time so that one is a small part of its time."""
+        """Return the size of its files; in a log with event time one file covers a small part of the time."""
         return min(max(self.size // SLICES, PACKED_BYTES), TARGET_BYTES) if self.timed else TARGET_BYTES
 
     @property
     def due(self) -> bool:
-        """Whether there are many more files than the bytes need."""
         return self.files >= 2 * math.ceil(self.size / self.target) + SMALL_FILES
 
     @property
     def crowded(self) -> bool:
-        """Whether there are so many small files that the next writers would feel them."""
         return self.small >= CROWDED
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a compaction did: files and bytes before and after; `fingerprint` is that of the rows, before and after."""
+    """Result of a compaction: files and bytes before and after; `fingerprint` is that of the rows."""
 
     files: tuple[int, int]
     size: tuple[int, int]
@@ -82,7 +80,7 @@ class Compacted:
 
 
 def file_groups(path: Address, *, timed: bool = False) -> list[FileGroup]:
-    """The parts of the table at `path`, those with the most files first; of a log, whether its events have a time."""
+    """Return the file groups of the table, those with the most files first; `timed`: a log with event time."""
     with delta.opened(path) as table:
         actions = pa.table(table.get_add_actions(flatten=True))
     bucket = '"partition._bucket"' if "partition._bucket" in actions.column_names else "NULL"
@@ -95,20 +93,20 @@ def file_groups(path: Address, *, timed: bool = False) -> list[FileGroup]:
 
 
 def pack_table(path: Address, position: Position | None = None) -> None:
-    """Packs the small files of a table where there are many; the caller holds its lease. Raises as `compact_table`."""
+    """Pack the small files of a table if there are many; the caller holds its lease. Raises as `compact_table`."""
     if any(part.crowded for part in file_groups(path)) and not _foreign(path, position):
         compact_table(path, position, target=PACKED_BYTES)
 
 
 def pack_log(path: Address, position: Position) -> None:
-    """Packs the small files of the buckets of a log that have many. Raises as `compact_table` does."""
+    """Pack the small files of the buckets of a log that have many. Raises as `compact_table` does."""
     crowded = [part.bucket for part in file_groups(path) if part.crowded and part.bucket is not None]
     if crowded and not _foreign(path, position):
         compact_table(path, position, buckets=crowded, target=PACKED_BYTES)
 
 
 def _foreign(path: Address, position: Position | None) -> bool:
-    """Whether another tool has written to the table last: its rows are not ours to move."""
+    """Return whether another tool wrote to the table last: its rows are not moved."""
     return position is not None and position.version != delta.version(path)
 
 
@@ -120,10 +118,10 @@ def compact_table(
     buckets: Iterable[int] = (),
     target: int = TARGET_BYTES,
 ) -> Compacted:
-    """Compacts the files of less than `target` bytes by delta-rs; the caller holds the table's lease.
+    """Compact the files of less than `target` bytes by delta-rs; the caller holds the table's lease.
 
-    With `identity`, all files, by it; with `buckets`, those of a log alone. Raises LawError where the rows afterwards
-    are not those before; the table is then restored.
+    With `identity`, all files, in its order; with `buckets`, only those of a log. Raises LawError if the rows have
+    changed; the table is then restored.
     """
     version, again = delta.version(path), position.again() if position else None
     by = sortable_columns(path, identity)
@@ -151,7 +149,7 @@ def compact_table(
 
 
 def sortable_columns(path: Address, columns: Sequence[str]) -> list[str]:
-    """Those of the `columns` of the table at `path` by which its rows can be put in order."""
+    """Return those of the `columns` by which rows can be sorted."""
     with delta.opened(path) as table:
         kinds = {field.name: field.type for field in pa.schema(table.schema())}
     return [name for name in columns if not pa.types.is_nested(kinds[name])]
@@ -199,9 +197,8 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
 
 
 def fingerprint(path: Address, table: TableState, files: Sequence[str], where: str = "true") -> tuple[int, str]:
-    """How many rows `files` of the `table` at `path` hold, and a hash that no order and no cut into files changes.
-
-    Of those that `where`, DuckDB's SQL, is true of.
+    """Return the number of rows in `files` that meet `where`, DuckDB's SQL, and a hash that is independent of order and
+    files.
     """
     if not files:
         return 0, "0"
@@ -216,7 +213,7 @@ def fingerprint(path: Address, table: TableState, files: Sequence[str], where: s
 
 
 def _proved(path: Address, table: TableState, files: int, gone: Iterable[str], come: Iterable[str]) -> Compacted:
-    """Return what a compaction of the `table` does, which replaces the files `gone`, of `files`, by the files `come`.
+    """Return the result of replacing the files `gone`, of `files` in all, by the files `come`.
 
     Raises LawError if these have other rows.
     """

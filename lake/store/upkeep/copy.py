@@ -1,4 +1,4 @@
-"""Copies of Delta tables, file by file, taken while others write: a copy is the table as it was at one version."""
+"""Copies of Delta tables, file by file, taken while others write: a copy is the table at one version."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lake.store.upkeep import archive_parts
 from lake.store.warehouse import Location
 
 OF_LOG: Final = re.compile(r"_delta_log/(\d{20})\.(?:json|checkpoint(?:\..+)?\.parquet)")
-"""The commits and checkpoints of a table; all else in a log is not needed to read the table."""
+"""Commits and checkpoints of a table; other files of a log are not needed to read the table."""
 
 
 def copy_table(location: Location, target: Address) -> int | None:
-    """Copies the table there to the folder `target`, at its newest version, with the versions before. Returns it.
+    """Copy the table at its newest version, with the versions before, to the folder `target`. Return the version.
 
-    None where there is no table. The caller is on the list of those at work, so that nothing that the version needs is
-    vacuumed meanwhile. Raises Unavailable where its past is ended all the same, as `lake forget` does.
+    None if there is no table. The caller is registered as active, so that files of the version are not vacuumed
+    meanwhile. Raises Unavailable if the table's past is ended nevertheless, as `lake forget` does.
     """
     source = location.path
     if not delta.exists(source):
@@ -40,9 +40,9 @@ def copy_table(location: Location, target: Address) -> int | None:
 
 
 def copy_archived(location: Location, target: Address) -> int | None:
-    """Copies what was archived of the log there, of which `target` is a copy, into the warehouse that `target` is in.
+    """Copy the archived parts of the log, of which `target` is a copy, into the warehouse of `target`.
 
-    Returns the version of the copy that names it there; None where nothing was archived.
+    Returns the version of the copy that names them there; None if nothing was archived.
     """
     parts = archive_tier.parts_of(target)
     if not parts:
@@ -58,7 +58,7 @@ def copy_archived(location: Location, target: Address) -> int | None:
 
 
 def copy_blanked(location: Location, target: Address, detail: str) -> int | None:
-    """Copies a quarantine as `copy_table` does, but without its texts: each has `detail` in place of its own."""
+    """Copy a quarantine as `copy_table` does, with each detail replaced by `detail` and without texts."""
     if not delta.exists(location.path):
         return None
     import pyarrow as pa
@@ -74,7 +74,7 @@ def copy_blanked(location: Location, target: Address, detail: str) -> int | None
 
 
 def _copy_file(source: Address, target: Address) -> None:
-    """Copies a file; one that is gone since it was listed is missed where the copy is looked at."""
+    """Copy a file; the check of the copy finds one that was deleted since it was listed."""
     target.local.parent.mkdir(parents=True, exist_ok=True)
     try:
         with source.open() as file, target.local.open("xb") as copy:

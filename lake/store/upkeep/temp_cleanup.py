@@ -1,4 +1,4 @@
-"""What crashes left beside the tables, on this machine."""
+"""Cleanup of temporary files on this machine that crashes left beside the tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lake.store.warehouse import Warehouse
 
 
 def leftover_files(settings: Settings, before: datetime) -> list[Path]:
-    """Tables whose removal was cut short, what was staged or spilled `before`."""
+    """Return half-removed tables, and files staged or spilled `before` that instant."""
     scratch = [file for name in ("staging", "sql", "copies") for file in settings.path(f".lake/{name}").glob("*")]
     old = [file for file in scratch if file.lstat().st_mtime < before.timestamp()]
     gone = [] if settings.store else sorted(Warehouse(settings).root.local.glob("*/.*.gone"))
@@ -21,7 +21,7 @@ def leftover_files(settings: Settings, before: datetime) -> list[Path]:
 
 
 def delete(files: Iterable[Path], *, as_far_as_possible: bool = False) -> None:
-    """Removes files and folders; another process may be at it too."""
+    """Delete files and folders; another process may do so at the same time."""
     for file in files:
         if file.is_dir() and not file.is_symlink():
             with suppress(FileNotFoundError):

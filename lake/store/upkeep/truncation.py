@@ -1,7 +1,7 @@
-"""The end of a table's past: it begins anew at its newest version, and nothing tells what earlier ones held.
+"""Truncation of a table's history: only its newest version stays, and nothing reveals earlier rows.
 
-The values of rows that are gone live on in old data files, in files of the change feed, and in the column statistics
-that old commits and checkpoints keep. So all of these go.
+Values of deleted rows survive in old data files, in files of the change feed, and in the column statistics of old
+commits and checkpoints. So all of these are deleted.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint.*\.parquet")
 
 
 def begin_anew(path: Address, position: Position | None = None, **also: object) -> int:
-    """One more commit, which changes no row, repeats the `position` with what it says `also`, and is a checkpoint.
+    """Commit a checkpoint that changes no row and repeats the `position` with the metadata `also`. Return its version.
 
-    Returns its version: whoever reads from it on needs nothing older. The caller holds the table's lease.
+    Readers from that version on need nothing older. The caller holds the table's lease.
     """
     with delta.changing(path, _kept(path, position, also) if position else None) as (table, properties):
         table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
@@ -35,11 +35,10 @@ def begin_anew(path: Address, position: Position | None = None, **also: object) 
 
 
 def end(path: Address, *, upto: int | None = None) -> int:
-    """Removes every version of the table at `path` before its newest checkpoint, and files that none since needs.
+    """Delete every version before the newest checkpoint, and files that no later version needs. Return their number.
 
-    With `upto`, before the newest one that is not beyond this version: it may have been published, and the table gone
-    on since. The caller holds the table's lease, and has had the table begin anew. Returns how many files went; after a
-    crash, called again, it goes on.
+    With `upto`, before the newest checkpoint not beyond this version: it may be published, and the table newer. The
+    caller holds the table's lease, and has called `begin_anew`. After a crash a second call continues.
     """
     log, newest = path / "_delta_log", delta.newest_checkpoint(path)
     names = [entry.name for entry in log.list()]
@@ -54,13 +53,13 @@ def end(path: Address, *, upto: int | None = None) -> int:
 
 
 def _kept(path: Address, position: Position, also: Mapping[str, object]) -> Position:
-    """`position` as the new commit repeats it, with the definition that the newest build recorded."""
+    """Return `position` for the new commit, with the definition that the newest build recorded."""
     built = next((p.data for p in delta.positions(path, position.app) if "definition" in p.data), {})
     definition = {"definition": built["definition"]} if built else {}
     return Position(position.app, position.txn, {**definition, **position.data, **also}, position.version).again()
 
 
 def _version(name: str) -> float:
-    """The version that a file of a Delta log is about; those that are about none are no older than any."""
+    """Return the version that a file of a Delta log is about; infinity if it is about none."""
     number = name.lstrip(".")[:20]
     return int(number) if number.isdigit() and len(number) == 20 else float("inf")

@@ -1,7 +1,7 @@
-"""Files of a Delta table that nothing needs any more.
+"""Vacuum: deletion of files of a Delta table that nothing needs any more.
 
-deltalake tells which files the newest version does not have; those of kept versions and of the change feed are taken
-out of them, and the rest is deleted without a commit, so that a table's versions are those of its rows.
+deltalake lists the files that the newest version lacks. Files of kept versions and of the change feed are excluded, and
+the rest is deleted without a commit, so a table's versions are those of its rows.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from lake.store.table_log import delta_table
 from lake.store.truncated_commit import commit_file
 
 GRACE: Final = timedelta(minutes=1)
-"""A commit's time is that of its beginning: who began to read shortly after may not have seen it."""
+"""A commit's time is that of its beginning, so a read that began shortly after it may not have seen it."""
 CHECKPOINT_EVERY: Final = 20
 UPLOAD: Final = re.compile(r"#\d+$")
-"""What delta-rs has begun to write is called so until it is whole, and its own listing hides it."""
+"""Name of an unfinished file of delta-rs, which its own listing hides."""
 CHECKSUM: Final = re.compile(r"\.(.*)\.crc")
 UNCOMMITTED: Final = re.compile(r"(_commit_|\.).*\.tmp")
-"""How delta-rs and Headwater call a commit until it is whole."""
+"""Name of an unfinished commit of delta-rs or Headwater."""
 UNNAMED: Final = timedelta(days=1)
-"""Age below which a file that no commit names is kept: a host whose lease has expired may commit it yet."""
+"""Age below which a file that no commit names is kept: a host with an expired lease may still commit it."""
 
 
 def unneeded(path: Address, *, keep: Iterable[int], since: int, unnamed: timedelta = UNNAMED) -> dict[Address, int]:
-    """The files that no version of `keep`, none from `since` on, and no change feed after `since` reads: their sizes.
+    """Return files, with sizes, that no version of `keep`, none from `since` on, and no change feed after `since`
+    reads.
 
-    Those that no commit names once they are `unnamed` old. The caller holds the table's lease, so that no writer's new
-    files are among them.
+    Files that no commit names are returned once they are `unnamed` old. The caller holds the table's lease, so new
+    files of a writer are not among them.
     """
     # What a commit has removed is named for good, whether its file is still there or not.
     stale = delta_table(path).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
@@ -52,9 +53,9 @@ def unneeded(path: Address, *, keep: Iterable[int], since: int, unnamed: timedel
 
 
 def _needed(path: Address, keep: Sequence[int], since: int) -> set[Address]:
-    """The files of the versions `keep`, in order, of all from `since` on, and of the change feed after it.
+    """Return the files of the versions `keep`, in order, of all from `since` on, and of the change feed after it.
 
-    One walk over the commits, where asking for the files of each version takes 10 ms a version.
+    One walk over the commits, because listing the files of each version takes 10 ms a version.
     """
     first, last = delta_table(path, keep[0]), delta.version(path)
     born = {path.at(file): keep[0] for file in delta.files(first)}
@@ -73,7 +74,7 @@ def _needed(path: Address, keep: Sequence[int], since: int) -> set[Address]:
 
 
 def _awaited(path: Address, files: Mapping[Address, float], moment: datetime) -> set[Address]:
-    """Those of `files` that were made after `moment`, and that no commit, which is no older than its files, names."""
+    """Return those `files` made after `moment` that no commit names. A commit is never older than its files."""
     after = moment.timestamp()
     young = {file for file, time in files.items() if not file.name.endswith(".crc") and time > after}
     for version in range(delta.version(path), -1, -1):
@@ -85,15 +86,15 @@ def _awaited(path: Address, files: Mapping[Address, float], moment: datetime) ->
 
 
 def seen_at(path: Address, moment: datetime) -> int:
-    """The newest version that who began to read at `moment` has surely seen; the first, where none is that old."""
+    """Return the newest version that a read begun at `moment` has surely seen; the first if none is that old."""
     latest = (moment - GRACE).timestamp() * 1000
     return next((c["version"] for c in delta.commits(path) if c["timestamp"] <= latest), 0)
 
 
 def before_newest(path: Address) -> list[int]:
-    """The version before the newest, which counts again should the newest's commit turn out to be cut short.
+    """Return the version before the newest, which counts again if the newest commit proves to be truncated.
 
-    None where the table begins at its newest.
+    Empty if the table begins at its newest.
     """
     before = delta.version(path) - 1
     try:
@@ -103,7 +104,7 @@ def before_newest(path: Address) -> list[int]:
 
 
 def checkpoint(path: Address) -> None:
-    """Keeps the commits few that opening the table reads one by one."""
+    """Write a checkpoint, so that opening the table reads few commits."""
     last = path / "_delta_log" / "_last_checkpoint"
     table = delta_table(path)
     checkpointed = json.loads(last.read())["version"] if last.exists() else 0
@@ -118,6 +119,6 @@ def _actions(path: Address, version: int) -> Iterator[tuple[str, Address]]:
 
 
 def _checked(file: Address) -> Address | None:
-    """The file that `file` is the checksum of, as Spark writes them; None where it is none."""
+    """Return the file that `file` is Spark's checksum of, else None."""
     name = CHECKSUM.fullmatch(file.name)
     return file.parent / name[1] if name else None
