@@ -1,7 +1,7 @@
-"""Publishing by groups: those with nothing against them move on, the others stay as the last edition has them.
+"""Publishing by groups: groups without a fault are published, the others stay at the last edition.
 
-A group is held where one of its tables is not at the cut, where the gate stops one, where too much of one of its
-streams was refused, and where one of its tables is derived from a table that is held.
+A group is held if one of its tables is not at the cut, the gate stops one, too much of one of its streams was rejected,
+or one of its tables is derived from a held table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BlockedGroups:
-    """The `groups` that stayed behind, each with why; `error` is what holds them. The `others` are published."""
+    """Held `groups` with the reason of each; `error` holds them. The `others` are published."""
 
     groups: Mapping[str, str]
     others: tuple[str, ...]
@@ -36,12 +36,11 @@ class BlockedGroups:
         return f"{', '.join(self.others)}; held: {', '.join(self.groups)}"
 
     def tables(self, project: Project) -> set[str]:
-        """The names of the tables that are held."""
         return {table.name for group in self.groups for table in project.groups[group]}
 
 
 def failure_of(project: Project, work: Callable[[], object]) -> Exception | None:
-    """What `work` on tables raises, where they are published by groups: it holds some, and others may move on."""
+    """Return the error of `work` on tables if they are published by groups, so that other groups may be published."""
     try:
         work()
     except Exception as error:
@@ -53,7 +52,7 @@ def failure_of(project: Project, work: Callable[[], object]) -> Exception | None
 
 
 def raise_block(held: BlockedGroups) -> None:
-    """Raises what holds groups."""
+    """Raise the error that holds groups."""
     raise held.error
 
 
@@ -64,9 +63,9 @@ def tables_by_group(
     spark: Callable[[], SparkSession],
     tell: Callable[[str], None],
 ) -> tuple[dict[str, EditionTable], BlockedGroups | None]:
-    """The tables of the next edition, and what of them is held; all groups are judged. `latest` is the last edition.
+    """Return the tables of the next edition, and the held groups; all groups are checked. `latest` is the last edition.
 
-    Raises what holds them where all groups are held, so without groups as `checked` does.
+    Raises the error if all groups are held; without groups, as `checked_tables` does.
     """
     if not project.settings.publish.groups:
         return checked_tables(project, cut, spark, tell), None
@@ -96,7 +95,7 @@ def tables_by_group(
 
 
 def _waiting(project: Project, cut: Cut) -> set[str]:
-    """The groups with tables that are not at the cut, all of them because tables of other groups are not."""
+    """Return the groups whose late tables all wait for tables of other groups."""
     late = {name for name, table in project.tables.items() if project.table(table).head_at(cut.number) is None}
     first = {name for name in late if not any(source.name in late for source in project.tables[name].inputs)}
     names = {group: {table.name for table in members} for group, members in project.groups.items()}
@@ -104,7 +103,7 @@ def _waiting(project: Project, cut: Cut) -> set[str]:
 
 
 def _as_before(latest: Edition | None, members: Iterable[Declaration], cut: Cut) -> dict[str, EditionTable]:
-    """Tables of a group as the last edition has them, each with its cut where that is not the next edition's."""
+    """Return the tables of a group as in the last edition, with their cut if it is not the next edition's."""
     if latest is None:
         return {}
     at = {table.name: latest.cut_of(table.name) for table in members if table.name in latest.tables}
@@ -115,7 +114,6 @@ def _as_before(latest: Edition | None, members: Iterable[Declaration], cut: Cut)
 
 
 def _one(errors: Iterable[LakeError]) -> LakeError:
-    """One error of all that is different in some (at least one)."""
     different = list({str(error): error for error in errors}.values())
     faults = [error for error in different if isinstance(error, DeclarationError)]
     if len(different) == 1:

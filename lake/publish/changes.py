@@ -1,4 +1,4 @@
-"""What an edition changed: the tables whose rows differ from those of the edition before."""
+"""Changes of an edition: the tables whose rows differ from the edition before."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lake.store.warehouse import Warehouse
 
 
 def changes(settings: Settings, edition: Edition) -> dict[str, Counts]:
-    """The tables of `edition` with other rows than in the edition before, each with how many rows changed.
+    """Count the changed rows of the tables of `edition` that differ from the edition before.
 
-    Of a table that was built anew, all rows count as inserted.
+    All rows of a table that was built anew count as inserted.
     """
     before = edition_before(settings, edition.number)
     changed = {}
@@ -27,7 +27,7 @@ def changes(settings: Settings, edition: Edition) -> dict[str, Counts]:
 
 
 def _between(settings: Settings, old: EditionTable | None, new: EditionTable) -> Counts | None:
-    """How many rows changed from one version of a table to another; None where the rows are the same."""
+    """Count the rows changed from one version of a table to another; None if the rows are the same."""
     in_place = old is not None and old.path == new.path
     commits = list(_commits(settings, new, old.version if old is not None and in_place else -1))
     counts = Counts(
@@ -43,7 +43,6 @@ def _between(settings: Settings, old: EditionTable | None, new: EditionTable) ->
 
 
 def _commits(settings: Settings, table: EditionTable, after: int) -> Iterator[TableHead]:
-    """The commits after a version, up to that of the edition, that changed rows."""
     home = table.path.rpartition("/")[2]
     newer = takewhile(lambda head: head.version > after, heads(Warehouse(settings).table(table.layer, home)))
     return (head for head in newer if head.version <= table.version and not head.changed_nothing)

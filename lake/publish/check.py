@@ -1,4 +1,4 @@
-"""Check: evaluates the expectations of all tables at a cut, and reports which stop it."""
+"""Check: evaluates the expectations of all tables at a cut, and reports those that stop it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def check(
     cut: int | None = None,
     strict: bool = False,
 ) -> list[Check]:
-    """Checks the named tables (default: all) at `cut` (default: the latest) and records the results.
+    """Check the named tables (default: all) at `cut` (default: the latest) and record the results.
 
-    A table without a quality file is held to what its kind promises, where it does. A judgement binds its cut only.
-    So are the streams behind the tables: whether too much of what no edition has was refused.
-    Raises QualityError, once all are checked, where one stopped; DeclarationError for faulty quality files, for a table
-    that is not at the cut, and with `strict` for one without a quality file.
+    A table without a quality file is checked against the invariants of its kind, if it has some. A check is valid for
+    its cut only. Also checks whether too many new records of the tables' streams were rejected. Raises QualityError,
+    after all checks, if one stopped; DeclarationError for faulty quality files, for a table that is not at the cut, and
+    with `strict` for one without a quality file.
     """
     picked_cut = pick_cut(project, cut)
     at = picked_cut.number
@@ -80,7 +80,6 @@ def check(
 
 
 def _version(project: Project, declaration: Declaration, cut: int) -> int | None:
-    """The table's Delta version at `cut`, None where it has none."""
     head = project.table(declaration).head_at(cut)
     return head.version if head else None
 

@@ -1,4 +1,4 @@
-"""What an edition says of tables: their exact versions at a cut, once the gate has let them pass."""
+"""Tables of the next edition: their exact versions at a cut that passed the gate."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def checked_tables(
     tell: Callable[[str], None],
     names: Iterable[str] = (),
 ) -> dict[str, EditionTable]:
-    """The versions of the named tables (default: all) at `cut` that the gate let pass.
+    """Return the versions of the named tables (default: all) at `cut` that passed the gate.
 
-    Raises as `at_cut` and `check` do.
+    Raises as `tables_at_cut` and `check` do.
     """
     names = list(names)
     while True:
@@ -45,8 +45,8 @@ def checked_tables(
 
 
 def tables_at_cut(project: Project, cut: Cut, names: Iterable[str] = ()) -> dict[str, EditionTable]:
-    """The exact version of every named table (default: all) at `cut`. Raises DeclarationError that names every missing
-    table.
+    """Return the exact version of every named table (default: all) at `cut`. Raises DeclarationError that names every
+    missing table.
     """
     entries, faults = {}, []
     picked = project.pick(names)

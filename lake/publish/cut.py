@@ -21,10 +21,10 @@ from lake.store.voids import BOOKS, voids_head
 
 
 def cut(project: Project, *, label: str | None = None) -> Cut:
-    """Records the heads of all logs as a new cut; the latest cut itself, where nothing has moved since.
+    """Record the heads of all logs as a new cut; return the latest cut if nothing has changed.
 
-    With a `label`, the cut that was recorded under it, if there is one: a retry gets the same cut (idempotent).
-    Raises StorageError if a log has lost what the latest cut counts.
+    With a `label`, return the cut recorded under it, if there is one, so that a retry gets the same cut. Raises
+    StorageError if a log has lost batches of the latest cut.
     """
     settings = project.settings
     with failing(settings, "cut", EDITION):
@@ -49,7 +49,7 @@ def _cut(project: Project, label: str | None) -> Cut:
 
 
 def _heads(settings: Settings, least: Mapping[str, int]) -> dict[str, LogHead]:
-    """Return the heads of the logs at one moment, so that no delivery of a source was committed between two looks.
+    """Return the heads of the logs at one moment, so that no delivery of a source was committed between two reads.
 
     Raises StorageError if a log has not reached its `least` batch.
     """
@@ -71,10 +71,10 @@ def _look_again(tables: Iterable[Address]) -> None:
 
 
 def whole(heads: Mapping[str, LogHead], past: Callable[[str], Iterator[LogHead]]) -> dict[str, int]:
-    """The newest batches of logs that divide no delivery of a source: {stream: batch}.
+    """Return the newest batch of each log such that no delivery of a source is split: {stream: batch}.
 
-    What is not in all of its logs yet is in none, and so is what came after it, in all of its own logs. `past` gives
-    where a log stood after each batch, newest first; it is asked only where something is left out.
+    A delivery that has not reached all its logs is excluded from all of them, and so is everything after it. `past`
+    returns earlier heads of a log, newest first; it is called only if something is excluded.
     """
     lines = {stream: _Line(head, past) for stream, head in heads.items()}
     out = [*_unfinished(heads)]
@@ -87,7 +87,7 @@ def whole(heads: Mapping[str, LogHead], past: Callable[[str], Iterator[LogHead]]
 
 
 def _unfinished(heads: Mapping[str, LogHead]) -> Iterator[SourceDelivery]:
-    """The deliveries that are not in all of their logs yet: of each source the newest may be one."""
+    """Yield the deliveries that are not in all of their logs yet: at most the newest of each source."""
     for source in {name for head in heads.values() for name in head.sources}:
         each = {stream: head.sources[source] for stream, head in heads.items() if source in head.sources}
         newest = max(each.values(), key=lambda one: one.number)
@@ -97,7 +97,7 @@ def _unfinished(heads: Mapping[str, LogHead]) -> Iterator[SourceDelivery]:
 
 
 class _Line:
-    """How far a cut goes in one log. What its batches carry is read from the newest back, no further than needed."""
+    """End of a cut in one log. The batches' deliveries are read from the newest back, no further than needed."""
 
     def __init__(self, head: LogHead, past: Callable[[str], Iterator[LogHead]]) -> None:
         self.batch = head.batch
@@ -108,7 +108,7 @@ class _Line:
         self._read_on()
 
     def leave_out(self, delivery: SourceDelivery) -> list[SourceDelivery]:
-        """Ends the line before a delivery; returns what else is behind it then."""
+        """End the line before a delivery; return the other deliveries that this excludes."""
         batch = self._batch_of(delivery)
         if batch is None or batch > self.batch:
             return []
@@ -125,7 +125,7 @@ class _Line:
         return self._batches.get(place)
 
     def _may_have(self, source: str, number: int) -> bool:
-        """Whether a batch that has not been read yet may carry that delivery."""
+        """Return whether an older batch that is not read yet may have that delivery."""
         newest = self._oldest.sources.get(source) if self._oldest else None
         return newest is not None and newest.number > number
 
@@ -137,7 +137,7 @@ class _Line:
 
 
 def pick_cut(project: Project, number: int | None) -> Cut:
-    """Cut `number`, or the latest. Raises DeclarationError where there is none."""
+    """Return cut `number`, or the latest. Raises DeclarationError if there is none."""
     if number is not None:
         return get_cut(project.settings, number)
     latest = latest_cut(project.settings)

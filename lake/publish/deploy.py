@@ -37,17 +37,17 @@ def deploy(
     *,
     yes: bool = False,
 ) -> Edition:
-    """Publishes all tables by their current definitions, at the newest cut, in one edition.
+    """Publish all tables by their current definitions, at the newest cut, in one edition.
 
-    A table whose definition has changed, or that of one it is derived from, is built in a home of its own; the live one
-    stays as it is, and the jobs that made it can go on until the edition is published. What an interrupted deploy has
-    built is reused. Readers that are pinned to an edition stay there. Then the tables settle where readers by path look
-    for them, with an edition of the same rows. A publish group that is held and has none of the tables that are built
-    stays as it is, and what was built settles when it moves on.
+    If the definition of a table or of one of its inputs has changed, it is built in a home of its own. The live table
+    stays unchanged, and the jobs that made it may run until the edition is published. Tables that an interrupted deploy
+    has built are reused. Pinned readers stay at their edition. Then the tables are copied to their usual folders, with
+    an edition of the same rows. A held publish group with none of the built tables stays at its edition; built tables
+    are copied once the group is released.
 
-    Raises as `advance`, `check` and `settle` do, DeclarationError where without `yes` a column that readers have would
-    go or change its type, and Unavailable where another deploy, or an edition of a later cut, was first; readers then
-    see what they saw.
+    Raises as `advance`, `check` and `finish_deploy` do; DeclarationError if without `yes` a visible column would be
+    removed or change its type; and Unavailable if another deploy, or an edition of a later cut, was first. Then readers
+    see what they saw before.
     """
     settings = project.settings
     with runs.recording(settings, "deploy", runs.EDITION) as counts:
@@ -114,13 +114,13 @@ def asks(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str
 
 
 def _staged(project: Project, connect: Callable[[], SparkSession]) -> tuple[Project, list[Declaration]]:
-    """The project with homes for the tables that `deploy` would build, and those tables."""
+    """Return the project with homes for the tables that `deploy` would build, and those tables."""
     staged = project.with_staged(_homes(project, connect))
     return staged, [staged.tables[name] for name in staged.tables if name in staged.staged]
 
 
 def _homes(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:
-    """Homes for the tables to be built beside live ones: {table: home}, the same whenever it is asked."""
+    """Return deterministic homes for the tables to build beside live ones: {table: home}."""
     homes = {}
     for name in stale(project, connect):
         declaration = project.tables[name]

@@ -1,4 +1,4 @@
-"""Settle: bring deployed tables from where they were built to where readers by path look for them."""
+"""Last step of a deploy: copies tables from where they were built to the folders that readers by path use."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 def finish_deploy(project: Project, edition: Edition, spark: Callable[[], SparkSession]) -> Edition:
-    """Copies the tables that `edition`, the newest, has elsewhere than in the folders of their names to these.
+    """Copy the tables that `edition`, the newest, has elsewhere to the folders of their names.
 
-    Returns the edition that has the same rows there, and lets the other expire, unless a consumer has it by now;
-    `edition` itself where nothing is elsewhere. Raises Unavailable where another writer keeps a table, or was first:
-    then readers see what they saw.
+    Returns the edition with the same rows there, and lets the other expire unless a consumer has it; `edition` itself
+    if no table is elsewhere. Raises Unavailable if another writer holds a table or was first: then readers see what
+    they saw before.
     """
     away = {name for name, table in edition.tables.items() if table.home != name and _is_declared(project, name, table)}
     if not away:
@@ -51,7 +51,7 @@ def finish_deploy(project: Project, edition: Edition, spark: Callable[[], SparkS
 
 @dataclass(frozen=True)
 class _DeployFinish:
-    """The `tables` of an edition, of which those that are `away` from the folders of their names get there."""
+    """The `tables` of an edition, and the names of those that are `away` from their usual folders."""
 
     project: Project
     away: set[str]
@@ -59,7 +59,7 @@ class _DeployFinish:
     spark: Callable[[], SparkSession]
 
     def affected(self) -> list[Declaration]:
-        """The tables that are away, and those that are derived from one, in dependency order."""
+        """Return the tables that are away, and those derived from one, in dependency order."""
         return [
             table
             for table in self.project.tables.values()
@@ -68,7 +68,7 @@ class _DeployFinish:
         ]
 
     def settled(self, declaration: Declaration) -> EditionTable:
-        """The table where it belongs, made from inputs that are where they belong."""
+        """Return the table in its usual folder, with inputs in their usual folders."""
         name = declaration.name
         entry = self.tables[name]
         live, own = (self.project.table_in(declaration, home) for home in (entry.home, name))
@@ -94,7 +94,7 @@ class _DeployFinish:
         return replace(entry, path=path, version=own.version())
 
     def _copy(self, declaration: Declaration, live: Table, version: int, own: Table, head: TableHead) -> None:
-        """Makes the rows of the `live` table at `version` those of its `own` folder, of which the `head` tells."""
+        """Copy the rows of the `live` table at `version` to its `own` folder, with `head`."""
         scan, meanings = Scan(live.path, version), live.meanings(version)
         rows = scan.arrow() if scan.rows() <= self.project.settings.small_diff_rows else scan.frame(self.spark())
         if not own.exists():
@@ -104,7 +104,7 @@ class _DeployFinish:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps every other writer from the tables."""
+        """Hold the leases of the tables."""
         tables = self.affected()
         live = [self.project.table_in(table, self.tables[table.name].home) for table in tables]
         names = {table.lease for table in (*live, *(self.project.table_in(table, table.name) for table in tables))}

@@ -1,4 +1,4 @@
-"""Publish: move what readers see to a checked cut, in one commit."""
+"""Publish: moves readers to a checked cut, in one commit."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def publish(
     *,
     on_held: Callable[[BlockedGroups], None] = raise_block,
 ) -> Edition:
-    """Publishes every table at `cut` as one edition; the edition it already is in, where nothing has changed.
+    """Publish every table at `cut` as one edition; return the latest edition if nothing has changed.
 
-    Checks what has not been checked, and reports warnings; what a deploy has left elsewhere settles. Raises
-    QualityError where a gate stopped, DeclarationError where a table is not at the cut or readers are pinned to an
-    older edition. Where the settings name groups, one that is held stays as the last edition has it, and `on_held` is
-    called once the others are published; where all are, nothing is, and what holds them is raised.
+    Checks unchecked tables, reports warnings and finishes a deploy. Raises QualityError if a gate stopped,
+    DeclarationError if a table is not at the cut or readers are pinned to an older edition. With publish groups, a held
+    group stays at the last edition, and `on_held` is called once the others are published; if all are held, none is
+    published and the error is raised.
     """
     with runs.failing(project.settings, "publish", runs.EDITION, cut.number):
         edition, held = _publish(project, cut, spark, tell, datetime.now(UTC))
@@ -82,9 +82,9 @@ def _publish(
 
 
 def pin(settings: Settings, number: int | None) -> Edition:
-    """Keeps readers at edition `number`, or for None lets them move on again. Returns the edition that they see now.
+    """Pin readers to edition `number`; None removes the pin. Return the edition that they see now.
 
-    Raises DeclarationError where there is none.
+    Raises DeclarationError if there is none.
     """
     verb = "resume" if number is None else "rollback"
     with runs.recording(settings, verb, runs.EDITION, but=DeclarationError) as counts:

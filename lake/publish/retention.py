@@ -1,7 +1,7 @@
-"""Retention: what of a warehouse is still needed by kept editions, derived tables and running processes.
+"""Retention: the versions and files that kept editions, derived tables and running processes need.
 
 Processes of this machine are known. In a bucket, those of other machines are assumed to have begun at most `keep_days`
-ago, by the clock of this machine and the times that the writers of commits gave them.
+ago, by this machine's clock and the times in the commits.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from lake.store.upkeep import vacuum
 from lake.store.warehouse import Location, Warehouse
 
 FOR_EVER: Final = 365_000.0
-"""Days: more are no date."""
+"""Days: more cannot be represented as a date."""
 UNPUBLISHED: Final = timedelta(days=1)
-"""So long a home that was built and not published waits to be taken up."""
+"""Time for which an unpublished home waits for the next deploy."""
 
 
 def tables(settings: Settings) -> Iterator[Location]:
-    """Every Delta table of the warehouse; of a derived one every home that it has or had."""
+    """Yield every Delta table of the warehouse, with every home of a derived one."""
     folders = Warehouse(settings).folders("log", "table", "quarantine", "redeliveries", "book")
     return (location for location in folders if delta.exists(location.path))
 
 
 @dataclass(frozen=True)
 class Needed:
-    """What is needed at one moment: by `editions`, by the live homes of declared tables, by processes.
+    """Needs at one moment: of `editions`, of the live homes of declared tables, of processes.
 
     `homes` are the live ones: {folder: table}. Processes of this machine `began` at these moments; in a bucket, those
     of other machines began at most `days` ago.
@@ -52,9 +52,9 @@ class Needed:
     def now(
         cls, project: Project, *, days: float = 0, also: Iterable[Edition] = (), but: Collection[int] = ()
     ) -> Needed:
-        """What is needed now: the kept editions, `also` these, `but` not those; in a bucket, all of the last `days`.
+        """Return the current needs: kept editions, `also` these, `but` not those; in a bucket, all of the last `days`.
 
-        Who begins after this has been asked will find what is newest, and the editions that are kept.
+        A process that begins later reads the newest state and kept editions.
         """
         settings = project.settings
         began = tuple(process.since for process in activity.others(settings))
@@ -65,7 +65,7 @@ class Needed:
         return cls(project, min(days, FOR_EVER), began, (*kept, *also), {table.path: table for table in tables})
 
     def by_editions(self, path: Address) -> dict[int, int]:
-        """Which version of the table at `path` each edition has: {edition: version}."""
+        """Return the version of the table at `path` in each edition: {edition: version}."""
         root = Warehouse(self.project.settings).root
         return {
             edition.number: table.version
@@ -75,10 +75,10 @@ class Needed:
         }
 
     def since(self, location: Location) -> int:
-        """The version from which on everything at `location` is needed.
+        """Return the version from which on everything at `location` is needed.
 
-        Of a live table, that is what its children have read last and what was published last: a table that is behind
-        goes on from there. Of anything, what the process that began first found then.
+        A live table is needed from the versions that its children have read and that were published last, as a late
+        child continues there. Any table is needed from the version that the oldest running process found.
         """
         versions = [delta.version(location.path)]
         began = list(self.began)
@@ -94,8 +94,8 @@ class Needed:
     def is_abandoned(self, location: Location, *, drop_retired: bool) -> bool:
         """Return whether it is a home that is not live, that no edition has, and that no process may be building.
 
-        What a deploy left unpublished of late is taken up by the next one, unless the live table has its rows by now.
-        A table that is no longer declared waits `days`. With `drop_retired` both go at once.
+        A recent unpublished home of a deploy is reused by the next one, unless the live table has its rows. The home of
+        an undeclared table waits `days`. With `drop_retired` both are deleted at once.
         """
         if location.kind != "table" or location.path in self.homes or self.by_editions(location.path):
             return False
@@ -107,7 +107,7 @@ class Needed:
         return all(changed < moment for moment in late)
 
     def _is_taken(self, location: Location) -> bool:
-        """Whether the live table was built by the definition that built what is there: a deploy has taken it over."""
+        """Return whether a deploy has copied this home: the live table has its definition."""
         live = next((t.head() for t in self.homes.values() if t.name == location.name.partition("@")[0]), None)
         built = next(heads(location), None)
         if live is None or built is None:
@@ -115,7 +115,7 @@ class Needed:
         return bool(built.fingerprint) and live.fingerprint == built.fingerprint
 
     def _read_from(self, location: Location) -> Iterator[int]:
-        """The versions with the rows that children have read last, as compacted as they are by now."""
+        """Yield the newest versions with the rows that children have read last."""
         table = self.homes[location.path]
         name = table.name
         for child in self.homes.values():
@@ -128,9 +128,9 @@ class Needed:
 
 @dataclass(frozen=True)
 class Retired:
-    """The home of a table that is not live, no longer declared or superseded, and the kept `editions` that have it.
+    """Home of a table that is not live, undeclared or superseded, and the kept `editions` that have it.
 
-    `drops`: it may be dropped, for readers see none of them.
+    `drops`: it may be dropped, because readers see none of them.
     """
 
     place: Location
@@ -139,7 +139,6 @@ class Retired:
 
     @property
     def fate(self) -> str:
-        """What dropping retired tables would do to it."""
         if not self.drops:
             return f"cannot be dropped: edition {self.editions[-1]} has it; publish an edition without it first"
         if self.editions:
@@ -148,7 +147,7 @@ class Retired:
 
 
 def retired(project: Project) -> list[Retired]:
-    """The tables that are there and not live."""
+    """Return the existing tables that are not live."""
     settings, needed = project.settings, Needed.now(project)
     seen = {shown.number for shown in (editions.current_edition(settings), editions.latest_edition(settings)) if shown}
     homes = [home for home in tables(settings) if home.kind == "table" and home.path not in needed.homes]

@@ -1,9 +1,9 @@
-"""Verify a source: what it has at one place of its own log, beside the tables that are to be the same there.
+"""Verification against a source: compares its rows at one position of its log with the tables that mirror them.
 
-1. The source shows its rows as of a place, while others go on to write; the logs are brought to exactly that place, and
-   a cut is taken there.
-2. Every Latest over the stream alone is advanced to the cut, and compared with what its own function and kind make of
-   the source's rows: column by column, but for those that tell of the change and not of the row.
+1. The source shows its rows as of a position, while others continue to write. The logs are brought to exactly that
+   position, and a cut is recorded there.
+2. Every Latest over the stream alone is advanced to the cut, and compared with the result of its own function and kind
+   over the source's rows, except for columns about the change instead of the row.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROW: Final = ("before", "after")
-"""Where in an envelope the row is; what is elsewhere tells of the change."""
+"""Members of an envelope with the row; the others describe the change."""
 
 
 def verify_source(project: Project, connect: Callable[[], SparkSession], stream: str) -> list[Verdict]:
-    """The verdicts on the tables that are to be what the source of `stream` has, as of one place of its log.
+    """Return the verdicts on the tables that mirror the source of `stream`, as of one position of its log.
 
-    Raises DeclarationError where no table is to be so, or the source cannot show its rows, and as `open_ingestion`.
+    Raises DeclarationError if no table does, or the source cannot show its rows; else as `open_ingestion` does.
     """
     contract = known_stream(project.contracts, stream)
     tables = [table for table in project.tables.values() if _mirrors(table, stream)]
@@ -116,7 +116,7 @@ def _source_of(project: Project, stream: str) -> DeclaredSource:
 
 @contextmanager
 def _kept(settings: Settings, stream: str, records: Iterable[SourceRecord]) -> Iterator[str]:
-    """The address of a file with the rows, while the block lasts; empty where there are none."""
+    """Yield the address of a file with the rows; "" if there are none."""
     with TemporaryDirectory(dir=file_modes.scratch(settings, "staging")) as folder:
         writer = spool.SpoolWriter(Path(folder))
         for record in records:
@@ -131,7 +131,7 @@ def _kept(settings: Settings, stream: str, records: Iterable[SourceRecord]) -> I
 
 
 def _events(spark: SparkSession, settings: Settings, contract: Contract, file: str) -> DataFrame:
-    """The rows as events of the stream's log would be. Raises DeclarationError where some break the contract."""
+    """Return the rows as events of the stream's log. Raises DeclarationError if one breaks the contract."""
     if not file:
         return event_order(log.empty(spark, contract).drop(*HIDDEN))
     reader = RecordReader(contract, settings.record_bytes)
