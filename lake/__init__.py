@@ -1,6 +1,6 @@
 """Headwater: tables that are reproducible functions of an event log.
 
-A job file needs no more than these names; none of them starts a JVM.
+A job file needs only these names; none of them starts a JVM.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ __all__ = list(_HOME)
 if not TYPE_CHECKING:  # to which every other name would then be one of Any
 
     def __getattr__(name: str) -> Any:
-        """Names are imported on first use: `lake sql` needs none of the kinds."""
+        """Import a name on first use: `lake sql` needs none of the kinds."""
         if name not in _HOME:
             raise AttributeError(f"module 'lake' has no attribute {name!r}")
         return getattr(import_module(_HOME[name]), name)

@@ -1,10 +1,10 @@
-"""Alerts: whoever is declared is told of rows that changed so, and of a state that is not as it should be.
+"""Alerts: notify a receiver of changed rows, or of a metric above its limit.
 
-Of rows it is a delivery: told are the net changes of an edition that meet the condition, at least once, always with the
-same id. A recomputation that gives the same rows tells nothing. What was there before the first look is not told.
+For rows an alert sends the net changes of an edition that meet the condition, at least once, always with the same id. A
+recomputation with the same rows sends nothing. Rows from before the alert's first run are not sent.
 
-Of the state, each episode is told twice: when the measure is too high, and when it is not any more. Looked is when this
-is called; what came and went in between is not told.
+For a metric, each episode sends two messages: when it exceeds the limit, and when it no longer does. Metrics are read
+when this is called; changes in between are not noticed.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from lake.store.locks.lease import lease
 
 VERB: Final = "alert"
 PROJECT: Final = "the project"
-"""What a measure is of that is of no table, stream or sink."""
+"""Subject of a measure of the whole project."""
 SHOWN: Final = 20
-"""So many messages are shown of those that would be sent."""
+"""Maximum number of messages shown by a preview."""
 LOOK_SECONDS: Final = 5.0
 FIRING, RESOLVED = "firing", "resolved"
 
 
 @dataclass(frozen=True)
 class Told:
-    """What became of an alert: so many messages were sent, or would be: `messages` are the first of them, as text."""
+    """Result of an alert: the number of messages sent, or to send; `messages` are the first of them, as text."""
 
     alert: str
     about: str
@@ -59,7 +59,7 @@ class Told:
 
 @dataclass
 class Look:
-    """The state of a project, asked for when it is first needed."""
+    """State of a project, read on first use."""
 
     settings: Settings
 
@@ -68,14 +68,13 @@ class Look:
         return status(*sound(self.settings))
 
     def measured(self, alert: StateAlert) -> tuple[float | None, str, str]:
-        """Return the value of an alert's measure, None if there is none; what it is, for people; and of what it is."""
+        """Return the value of an alert's measure, None if there is none; its description; and its subject."""
         values = [(value, what, name) for name, value, what in self._values(alert.measure) if alert.of in {"", name}]
         if alert.measure in COUNTED:
             return float(len(values)), "; ".join(what for _, what, _ in values)[: runs.SHOWN], ""
         return max(values, default=(None, "", ""), key=lambda each: each[0])
 
     def _values(self, measure: str) -> Iterator[tuple[str, float, str]]:
-        """Of what, how much, and what that is."""
         now = self.status
         if measure in COUNTED:
             lines = failed_conditions(now, [measure])  # those of damage are told as well
@@ -126,11 +125,11 @@ MEASURED: Final[dict[str, Callable[[Status], Iterator[tuple[str, float, str]]]]]
     "undelivered": _undelivered,
 }
 COUNTED: Final = frozenset(CONDITIONS) - set(MEASURED)
-"""Measures that are the number of lines that `lake status --fail-if` tells."""
+"""Measures that are the number of lines of `lake status --fail-if`."""
 
 
 def tell(settings: Settings, alerts: Iterable[Alert], on_failure: Callable[[str, LakeError], None]) -> Iterator[Told]:
-    """Tells what is to be told; of an alert that fails, `on_failure` is."""
+    """Send the messages of `alerts`; call `on_failure` for an alert that fails."""
     look = Look(settings)
     for alert in alerts:
         try:
@@ -140,14 +139,14 @@ def tell(settings: Settings, alerts: Iterable[Alert], on_failure: Callable[[str,
 
 
 def preview(settings: Settings, alerts: Iterable[Alert]) -> Iterator[Told]:
-    """What would be told; nobody is, and nothing is noted."""
+    """Yield the messages that would be sent, without sending or recording anything."""
     look = Look(settings)
     for alert in alerts:
         yield _rows_to_come(settings, alert) if isinstance(alert, RowAlert) else _state_to_come(settings, alert, look)
 
 
 def begin_now(settings: Settings, alert: RowAlert) -> None:
-    """Has an alert begin anew: told is what changes from the next look on. Raises DeclarationError where it is new."""
+    """Restart an alert, so that only later changes are sent. Raises DeclarationError if it is new."""
     forget_sink(settings, alert.sink.name)
 
 
@@ -202,7 +201,7 @@ def _state_to_come(settings: Settings, alert: StateAlert, look: Look) -> Told:
 
 
 def _next(alert: StateAlert, before: Episode | None, look: Look) -> Episode | None:
-    """The episode as it is by now, or a new one where nothing of that before waits to be told."""
+    """Return the current episode, or a new one if no message of the one before is pending."""
     value, what, of = look.measured(alert)
     holds = value is not None and value > alert.above
     at = look.status.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
@@ -214,7 +213,7 @@ def _next(alert: StateAlert, before: Episode | None, look: Look) -> Episode | No
 
 
 def _told(settings: Settings, alert: StateAlert, episode: Episode) -> Episode:
-    """Tells the next thing of an episode, and notes that. Raises LakeError where the receiver does not take it."""
+    """Send the next message of an episode and record that. Raises LakeError if the receiver does not accept it."""
     from lake.sinks.webhook.receiver import WebhookMessage
 
     state = FIRING if episode.told == 0 else RESOLVED
@@ -252,7 +251,7 @@ def follow(
     on_told: Callable[[Told], None],
     on_failure: Callable[[str, LakeError], None],
 ) -> None:
-    """Looks again and again, without an end. An alert that fails is told, and tried again with the next look."""
+    """Run the alerts repeatedly, without an end. A failed alert is reported, and retried at the next turn."""
     while True:
         activity.renew(settings)
         for told in tell(settings, alerts, on_failure):

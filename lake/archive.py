@@ -1,14 +1,14 @@
 """`lake archive`: moves the batches of a log up to a given one to colder storage (lake.store.archive_tier).
 
-1. Each part is written to a folder that is named after its stream and the digest of its last batch: whoever comes after
-   a crash goes on with it, and no two logs have one in common.
-2. It is proved by the fingerprints that the log's commits recorded when the batches came, read back from its files;
-   then the disk holds it.
-3. One commit names it and takes its rows out of the log. Readers of earlier versions keep the files that they read
-   until `lake maintain` deletes them.
+1. Each part is written to a folder named by its stream and the digest of its last batch: a retry after a crash
+   continues it, and no two logs share one.
+2. It is verified by the fingerprints that the log's commits recorded when the batches came, read back from its files,
+   and flushed to disk.
+3. One commit names it and removes its rows from the log. Readers of earlier versions keep their files until `lake
+   maintain` deletes them.
 
-Writers are kept out during the third step only. Nothing is dropped: each batch's counts, and the chain of digests, stay
-in the log, and the rows are searched and evaluated where they are.
+Writers are locked out during the third step only. Nothing is lost: each batch's counts and the chain of digests stay in
+the log, and archived rows are searched and evaluated where they are.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DIGITS: Final = 16
-"""So many digits of a digest name a folder."""
+"""Number of digits of a digest in a folder name."""
 
 
 @dataclass(frozen=True)
 class Archived:
-    """What was done, or would be: the `parts` that the log of `stream` names then, the `moved` ones among them.
+    """Result of an archive, or of its dry run: all `parts` of the log of `stream`, the newly `moved` ones among them.
 
-    `files` of the log, of `bytes` in all, go; of those that have later batches too, smaller ones stay. The folders
-    `unnamed` beside the parts are of no batches of this log: an archive up to another batch was cut short there.
+    `files` of the log, of `bytes` in all, are removed; files that also have later batches are replaced by smaller ones.
+    The folders `unnamed` beside the parts have batches of no part: an archive up to another batch was interrupted
+    there.
     """
 
     stream: str
@@ -70,11 +71,11 @@ def archive(  # noqa: PLR0913  which batches, and who does it
     dry_run: bool,
     tell: Callable[[str], None],
 ) -> Archived:
-    """Archives the batches 1 to `through` of `stream` that are not yet, and has older parts where the setting says.
+    """Archive the batches 1 to `through` of `stream`, and move older parts to the place in the settings.
 
-    Raises DeclarationError where there is no such stream or batch, or no place; StorageError where the rows are not
-    those that the log recorded, or what was archived before is gone; Unavailable where another is at it, or the log has
-    changed meanwhile. Then the log has all that it had.
+    Raises DeclarationError if there is no such stream or batch, or no place; StorageError if the rows are not those
+    that the log recorded, or an archived part is gone; Unavailable if another process archives, or the log has changed
+    meanwhile. Then the log has all that it had.
     """
     contract = load_contract(settings, stream)
     place = Warehouse(settings).cold
@@ -120,7 +121,7 @@ def archive(  # noqa: PLR0913  which batches, and who does it
 
 
 def _unnamed(folder: Address, parts: Sequence[ArchivedPart]) -> list[str]:
-    """The folders in `folder` that none of the `parts` is in. Raises Unavailable where there is no such bucket."""
+    """Return the folders in `folder` without one of the `parts`. Raises Unavailable if the bucket does not exist."""
     named, there = {part.place for part in parts}, list[str]()
     with suppress(OSError):  # nothing is there yet; or nothing can be, which is told where it is to be made
         there += sorted(str(folder / entry.name[:-1]) for entry in folder.list() if entry.name.endswith("/"))
@@ -142,9 +143,9 @@ def _heads(log: Log, through: int) -> list[LogHead]:
 
 
 def _wanted(folder: Address, now: Sequence[ArchivedPart], heads: Sequence[LogHead], through: int) -> list[ArchivedPart]:
-    """The parts that the log is to name: those that it has, in the `folder`, and one of what none of them has.
+    """Return the future parts of the log: its parts in the `folder`, and one of all other batches.
 
-    A version of -1 is that of a part that has yet to be proved.
+    Version -1 marks a part that is not verified yet.
     """
     digests = {head.batch: head.content["digest"][:DIGITS] for head in heads}
     last = max((part.through for part in now), default=0)
@@ -170,9 +171,9 @@ def _make_folder(settings: Settings, place: Address, stream: str) -> None:
 
 
 def _proved(writer: PartWriter, log: Log, part: ArchivedPart, heads: Sequence[LogHead]) -> ArchivedPart:
-    """The part, as it is there, with all rows of its batches `heads`: by the `writer` unless it is there already.
+    """Return the part, verified to have the rows of its batches `heads`; the `writer` writes it if it is missing.
 
-    A commit of it that was cut short is put aside, as in a log.
+    A truncated commit of it is set aside, as in a log.
     """
     at = part.path(log.path)
     put_aside(at)

@@ -1,11 +1,11 @@
-"""`lake backup`: a copy of the warehouse, taken while it is written, in which whoever is forgotten later is unreadable.
+"""`lake backup`: a copy of the warehouse, taken while others write, in which persons forgotten later are unreadable.
 
-Every Delta table is copied as it was at one version, in the order in which one speaks of another: editions before the
-tables that they name, a table before those that it is derived from, cuts after the tables that are at them, logs after
-all that has read them. So whatever a copy speaks of is in the copy, and what it has beyond that is what a crash leaves.
+Every Delta table is copied at one version, in the order of references: editions before the tables that they name, a
+table before those that it is derived from, cuts after the tables at them, logs after all that has read them. So
+everything that a copy refers to is in the copy; the rest is what a crash would leave.
 
-What is personal is in it encrypted alone: the key store is not copied with it, tables that have people in clear are not
-copied, and records of their streams in quarantine are copied without their text.
+Personal data is in it only encrypted: the key store is not copied with it, tables with persons in clear are not copied,
+and quarantined records of their streams are copied without their text.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ BEFORE_TABLES: Final = ("editions", "numbers", "checks", "runs")
 AFTER_TABLES: Final = ("cuts", "voids", "erasures", "landed")
 AFTER_LOGS: Final = ("contracts",)
 NOT_COPIED: Final = ("consumers",)
-"""Who has which edition is not true of a warehouse that was brought back: consumers begin with a snapshot."""
+"""The editions of consumers do not apply to a restored warehouse: consumers begin with a snapshot."""
 
 NOTE: Final = "backup.json"
-"""The file that says what was copied; the last to be written, so that a copy without it is not whole."""
+"""File that lists the copied tables; written last, so a copy without it is incomplete."""
 
 
 @dataclass(frozen=True)
 class Backup:
-    """What was copied: `tables` of the warehouse, by their folders in it, each with its Delta version.
+    """Result of a backup: `tables` by their folders in the warehouse, each with its Delta version.
 
-    `left_out` are the derived tables that the first `lake run` after a restore builds again. `keys` says whether the
-    key store was copied.
+    `left_out` are the derived tables that the first `lake run` after a restore builds again. `keys`: the key store was
+    copied.
     """
 
     folder: str
@@ -56,10 +56,10 @@ class Backup:
 
 
 def backup(project: Project, folder: Path, *, keys: Path | None, tell: Callable[[str], None]) -> Backup:
-    """Copies the warehouse into `folder`, which must be empty or not there yet; and the key store into the file `keys`.
+    """Copy the warehouse into `folder`, which must be empty or absent, and the key store into the file `keys`.
 
-    Raises DeclarationError where one of them is in the way or within the other, StorageError where a table is damaged,
-    Unavailable where a disk is full or the past of a table is ended meanwhile: then nothing is left of the copy.
+    Raises DeclarationError if one of them exists or is inside the other, StorageError if a table is damaged,
+    Unavailable if a disk is full or the past of a table is ended meanwhile. Then the copy is removed.
     """
     with recording(project.settings, "backup", WAREHOUSE) as counts:
         done = _backup(project, folder, keys, tell)
@@ -103,7 +103,9 @@ def _backup(project: Project, folder: Path, keys: Path | None, tell: Callable[[s
 
 @dataclass(frozen=True)
 class RestoredKeys:
-    """The key store `id` is at `where` now, with the `people` of each stream who have, or had, a key."""
+    """Result of a restore: key store `id` at `where`, and the number of `people` of each stream with a key, now or
+    before.
+    """
 
     id: str
     where: str
@@ -111,10 +113,10 @@ class RestoredKeys:
 
 
 def restore_keys(settings: Settings, file: Path) -> RestoredKeys:
-    """Makes the project's key store of the copy in `file`: in a file, or in a database, as the setting `keys` says.
+    """Create the project's key store from the copy in `file`, in a file or database, as the setting `keys` says.
 
-    Raises DeclarationError where there is one, or `file` is none or damaged, Unavailable where a disk is full or the
-    database does not answer: then there is no store.
+    Raises DeclarationError if there is one, or `file` is missing or damaged, Unavailable if a disk is full or the
+    database does not respond. Then there is no store.
     """
     store = restore_store(settings, file)
     return RestoredKeys(store.id, store.home.where, store.people())
@@ -144,7 +146,7 @@ def _must_be_free(project: Project, folder: Path, keys: Path | None) -> None:
 
 
 def _in_order(project: Project, left_out: list[str]) -> Iterator[Location]:
-    """What is to be copied, in the order in which it is; adds the names of tables that are not to `left_out`."""
+    """Yield the tables in the order in which they are copied; add the names of tables that are not to `left_out`."""
     warehouse = Warehouse(project.settings)
     last = {*AFTER_TABLES, *AFTER_LOGS, *NOT_COPIED}
     others = (book.name for book in warehouse.folders("book") if book.name not in {*BEFORE_TABLES, *last})
@@ -156,7 +158,7 @@ def _in_order(project: Project, left_out: list[str]) -> Iterator[Location]:
 
 
 def _tables(project: Project, left_out: list[str]) -> Iterator[Location]:
-    """The homes of derived tables that editions have or that are live, what is derived from others before them."""
+    """Yield the homes of derived tables that editions have or that are live, derived tables before their inputs."""
     warehouse = Warehouse(project.settings)
     editions = kept_editions(project.settings)
     for declaration in reversed(list(project.tables.values())):
@@ -171,6 +173,6 @@ def _tables(project: Project, left_out: list[str]) -> Iterator[Location]:
 
 
 def _has_people(project: Project, location: Location) -> bool:
-    """Whether the stream of a quarantine is one with people; one that the project declares no more may be."""
+    """Return whether a quarantine may have persons: also one of an undeclared stream may."""
     contract = project.contracts.get(location.name)
     return contract is None or bool(contract.sealed)

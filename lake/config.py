@@ -1,7 +1,6 @@
 """Settings of a project: `[tool.lake]` in its pyproject.toml, each overridden by a `LAKE_…` environment variable.
 
-Plain dataclasses: pydantic-settings says the same in fewer lines, but takes 0.1 s of the 0.25 s in which `lake sql`
-answers.
+Plain dataclasses: pydantic-settings needs fewer lines, but takes 0.1 s of the 0.25 s that `lake sql` takes.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ UNFIT: Final = frozenset("#?*%[]^|\\")
 """Characters forbidden in paths: delta-rs takes some for parts of a URL, DuckDB and Spark others for a pattern."""
 
 STORE: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*")
-"""A bucket, and what all names in it begin with: `s3://BUCKET/PREFIX`."""
+"""Bucket with the common prefix of all names: `s3://BUCKET/PREFIX`."""
 
 DATABASES: Final = ("postgresql://", "postgres://")
 PASSWORD: Final = re.compile(r"://[^/?]*:[^/?]*@|[?&]password=")
@@ -47,12 +46,12 @@ MOST: Final = 2**63
 
 @dataclass(frozen=True, kw_only=True)
 class SparkSettings:
-    """How a Spark session is started. `remote` (or SPARK_REMOTE) names a Spark Connect server instead.
+    """Settings of a Spark session. `remote` (or SPARK_REMOTE) names a Spark Connect server instead.
 
-    With a `master` that is not local, `driver_memory` is the driver's, here; executors, partitions and whatever else is
-    the cluster's are told by `conf`, and `shuffle_partitions` does not count. `shares_disk` says whether Spark reads
-    the files of this machine, by default where it runs on it; what only this machine has is else put below the
-    warehouse for it, until it has been read.
+    With a `master` that is not local, `driver_memory` is that of the driver on this machine. Executors, partitions and
+    everything else of the cluster are set by `conf`, and `shuffle_partitions` is ignored. `shares_disk`: Spark reads
+    the files of this machine; by default true if it runs here. Otherwise local files are uploaded to the warehouse
+    until Spark has read them.
     """
 
     master: str = "local[*]"
@@ -65,23 +64,23 @@ class SparkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishSettings:
-    """How tables are published. `groups` names those that readers see at one cut, {group: tables}; by default all."""
+    """Settings of publishing. `groups` are the tables that readers see at one cut, {group: tables}; by default all."""
 
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
-    """What the readers of `lake serve http` may ask for.
+    """Limits for readers of `lake serve http`.
 
-    `queries_at_once` queries and downloads run at the same time; a query takes at most `query_seconds`,
-    `query_memory` bytes of memory and `query_disk` bytes of disk to spill to, and its answer has at most `query_rows`
-    rows and `query_bytes` bytes. A download of a table is made within `download_seconds`. Answers are on the disk until
-    they are sent, `answers_bytes` of all readers at most: beyond, the oldest is discarded. Delta Sharing calls the
-    project's tables `share`; its addresses of files hold for `link_seconds`, and copies of tables that are made for it,
-    without state columns, take at most `copies_bytes`.
-    At most `connections` are open, `connections_per_address` of them from one address; when they are reached, one
-    without a request in progress is closed for a new one. The head of a request has to arrive within `head_seconds`.
+    `queries_at_once` queries and downloads run at the same time. A query takes at most `query_seconds`, `query_memory`
+    bytes of memory and `query_disk` bytes of disk to spill to. Its answer has at most `query_rows` rows and
+    `query_bytes` bytes. A download of a table is made within `download_seconds`. Answers are on the disk until they are
+    sent, at most `answers_bytes` of all readers; beyond that, the oldest is discarded. Delta Sharing calls the
+    project's tables `share`. Its links to files expire after `link_seconds`. Copies of tables made for it, without
+    state columns, take at most `copies_bytes`. At most `connections` are open, `connections_per_address` of them from
+    one address; at the limit, one without a request in progress is closed for a new one. The head of a request has to
+    arrive within `head_seconds`.
     """
 
     share: str = "lake"
@@ -102,11 +101,11 @@ class ServeSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class StorageSettings:
-    """How an object store is reached; keys are in the environment, AWS_ACCESS_KEY_ID and others.
+    """Settings of an object store; keys are in the environment, AWS_ACCESS_KEY_ID and others.
 
     `endpoint` is the URL of a server that is not Amazon's, by default AWS_ENDPOINT_URL; `region` is by default
-    AWS_REGION, else us-east-1. With `path_style`, by default where there is an endpoint, a bucket is in the path of a
-    URL and not in the name of its host.
+    AWS_REGION, else us-east-1. With `path_style`, by default if there is an endpoint, a bucket is in the path of a URL
+    and not in its host name.
     """
 
     endpoint: str = ""
@@ -116,25 +115,24 @@ class StorageSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything a project can set. Relative paths are relative to the project folder.
+    """All settings of a project. Relative paths are relative to the project folder.
 
-    The `warehouse` is a folder, for its owner and for the members of `group` to read, or `s3://BUCKET/PREFIX`, which
-    `storage` says how to reach. Events come from the folders of `landing`,
-    one for each stream, and by what the files in `sources` declare; landing files that were read are moved to `archive`
-    where that is set. Either may be in a bucket, too. Tables go to what those in `sinks` declare, and
-    whoever those in `alerts` name is told of changes.
-    `lake archive` moves old batches of logs to `cold`, a folder, or `s3://BUCKET/PREFIX` where the warehouse is in a
-    bucket of the same store;
-    `keys` is the file with the encryption keys of personal data, by default `keys.sqlite` beside the warehouse, or
-    `postgresql://HOST/DATABASE` for several hosts, with what libpq reads: PGPASSWORD, ~/.pgpass;
-    `batch_files` and `batch_bytes` bound one batch; a JSON record longer than `record_bytes` goes to quarantine,
-    and the whole file if a line is sixteen times as long;
-    `lease_seconds` is how long a writer waits for another; Spark writes a diff of more than `small_diff_rows` rows;
-    DuckDB holds up to `client_memory` bytes of this process, and puts what is more into files in `.lake`.
-    `tables_at_once` is how many tables are processed in parallel, sharing the driver's memory. `lake maintain`
-    keeps the newest `keep_editions` editions and those of the last `keep_days` days, and compacts up to
-    `maintain_bytes` bytes a call; `lake run --follow` calls it every `maintain_every` cycles, never for 0. The edition
-    that a consumer or a sink has is kept until that is `keep_consumer_days` days behind.
+    - `warehouse`: a folder, readable by its owner and the members of `group`, or `s3://BUCKET/PREFIX`, see `storage`.
+    - `landing`: its folders, one for each stream, hold events; files in `sources` declare other sources. Landing files
+      that were read are moved to `archive`, if set. Either may be in a bucket.
+    - `sinks`, `alerts`: files that declare where tables are delivered, and who is notified of changes.
+    - `cold`: where `lake archive` moves old batches of logs: a folder, or `s3://BUCKET/PREFIX` if the warehouse is in a
+      bucket of the same store.
+    - `keys`: the file with the encryption keys of personal data, by default `keys.sqlite` beside the warehouse; or
+      `postgresql://HOST/DATABASE` for several hosts, with libpq's PGPASSWORD and ~/.pgpass.
+    - `batch_files`, `batch_bytes`: limits of one batch. `record_bytes`: a longer JSON record is quarantined, and the
+      whole file if a line is sixteen times as long.
+    - `lease_seconds`: how long a writer waits for another. `small_diff_rows`: Spark writes larger diffs.
+      `client_memory`: bytes of this process that DuckDB may hold; it spills the rest to files in `.lake`.
+      `tables_at_once`: tables processed in parallel, sharing the driver's memory.
+    - `keep_editions`, `keep_days`: `lake maintain` keeps this number of newest editions, and those of the last days. It
+      compacts up to `maintain_bytes` bytes a call. `lake run --follow` calls it every `maintain_every` cycles, never
+      for 0. `keep_consumer_days`: the edition of a consumer or a sink is kept until it is so far behind.
     """
 
     project: Path
@@ -166,69 +164,65 @@ class Settings:
     storage: StorageSettings = StorageSettings()
 
     def path(self, relative: Path | str) -> Path:
-        """`relative` as an absolute path under the project folder."""
         return (self.project / relative).resolve()
 
     @property
     def store(self) -> str:
-        """The URL of a warehouse in an object store; empty for a folder of this machine."""
+        """URL of a warehouse in an object store, else ""."""
         return in_store(self.warehouse)
 
     @property
     def stores(self) -> dict[str, str]:
-        """The URLs of what is in an object store, by the names of their settings."""
         return {name: url for name in STORED if (url := in_store(getattr(self, name)))}
 
     @property
     def warehouse_name(self) -> str:
-        """Where the warehouse is, for a person."""
         return self.store or str(self.warehouse_path)
 
     @cached_property
     def warehouse_path(self) -> Path:
-        """The folder of the warehouse on this machine: its own, or that with the locks of one in an object store."""
+        """Local folder of the warehouse: its own, or that with the locks of one in an object store."""
         return self.path(f".lake/stores/{self.store.partition('://')[2]}" if self.store else self.warehouse)
 
     @property
     def cold_name(self) -> str:
-        """Where batches are archived: an absolute path, or the URL of a folder in a bucket; empty for nowhere."""
+        """Place of archived batches: an absolute path, or the URL of a folder in a bucket; "" without one."""
         return _whole(self, self.cold) if self.cold is not None else ""
 
     @property
     def landing_name(self) -> str:
-        """Where landing files are, for a person."""
         return in_store(self.landing) or str(self.landing_path)
 
     @property
     def landing_path(self) -> Path:
-        """The landing folder of this machine: its own, or that of `lake serve http` where files land in a bucket."""
+        """Local landing folder: its own, or that of `lake serve http` if files land in a bucket."""
         return self.path(".lake/landing" if in_store(self.landing) else self.landing)
 
     @property
     def keys_url(self) -> str:
-        """The connection string of a key store in a database; empty for a file."""
+        """Connection string of a key store in a database, else ""."""
         return self.keys if isinstance(self.keys, str) and "://" in self.keys else ""
 
     @property
     def keys_name(self) -> str:
-        """Where the key store is, for a person: without the role and the password."""
+        """Place of the key store for messages: without the role and the password."""
         scheme, _, rest = self.keys_url.partition("?")[0].partition("://")
         return f"{scheme}://{rest.rpartition('@')[2]}" if self.keys_url else str(self.keys_path)
 
     @property
     def keys_path(self) -> Path:
-        """The file of the key store; for one in a database, where it would be."""
+        """File of the key store; for one in a database, where it would be."""
         if self.keys is not None and not self.keys_url:
             return self.path(self.keys)
         return self.path(".lake/keys.sqlite") if self.store else self.warehouse_path.parent / "keys.sqlite"
 
 
 STORED: Final = ("warehouse", "landing", "archive")
-"""The settings that may name a folder of an object store."""
+"""Settings that may name a folder of an object store."""
 
 
 def in_store(where: Path | str | None) -> str:
-    """The URL of what is in an object store; empty for what is on this machine."""
+    """Return the URL of a place in an object store; "" for a local one."""
     return where.rstrip("/") if isinstance(where, str) and "://" in where else ""
 
 
@@ -239,13 +233,13 @@ GROUPS: Final = (
     (SparkSettings, "spark."),
     (StorageSettings, "storage."),
 )
-"""All settings, and what the names of those in tables begin with."""
+"""All settings, with the prefix of those in tables."""
 
 
 def find_project(start: Path) -> Path:
-    """The nearest folder at or above `start` whose pyproject.toml has a `[tool.lake]` table.
+    """Return the nearest folder at or above `start` whose pyproject.toml has a `[tool.lake]` table.
 
-    Raises DeclarationError where there is none.
+    Raises DeclarationError if there is none.
     """
     start = start.resolve()
     for folder in (start, *start.parents):
@@ -259,7 +253,7 @@ def find_project(start: Path) -> Path:
 
 
 def load_settings(project: Path | None = None) -> Settings:
-    """The settings of `project`, or of the nearest project above the current folder.
+    """Return the settings of `project`, or of the nearest project above the current folder.
 
     Raises DeclarationError that lists every faulty setting at once.
     """
@@ -281,7 +275,6 @@ def load_settings(project: Path | None = None) -> Settings:
 
 
 def _mistyped() -> Iterator[DeclarationError]:
-    """Environment variables that are nearly those of a setting."""
     variables = {_variable(prefix + setting.name) for group, prefix in GROUPS for setting in fields(group)}
     for name in sorted(set(os.environ) - variables):
         if name.startswith("LAKE_") and (close := get_close_matches(name, variables, n=1, cutoff=0.9)):
@@ -293,7 +286,7 @@ def _mistyped() -> Iterator[DeclarationError]:
 
 
 def _must_be_folders(settings: Settings) -> None:
-    """Raises DeclarationError where a setting cannot be a folder: for its name, or a file in its way."""
+    """Raise DeclarationError if a setting cannot be a folder: by its name, or because it is a file."""
     for name, url in settings.stores.items():
         if not STORE.fullmatch(url):
             raise _fault(
@@ -333,7 +326,7 @@ def _must_be_folders(settings: Settings) -> None:
 
 
 def _must_be_colder(settings: Settings) -> None:
-    """Raises DeclarationError where archived batches could not be read with the logs of the warehouse."""
+    """Raise DeclarationError if archived batches could not be read with the logs of the warehouse."""
     if settings.cold is None:
         return
     fix = 'cold = "s3://BUCKET/PREFIX" for a warehouse in a bucket of the same store, else a path on this machine'
@@ -356,7 +349,7 @@ def _whole(settings: Settings, where: Path | str) -> str:
 
 
 def _must_be_a_store(settings: Settings, written: Mapping[str, Any]) -> None:
-    """Raises DeclarationError where `keys` names no store, or the project's file has the password of its database."""
+    """Raise DeclarationError if `keys` names no store, or the project's file contains a password."""
     if settings.keys_url and not settings.keys_url.startswith(DATABASES):
         raise _fault(
             f"setting 'keys': {settings.keys_name} names no key store",
@@ -396,7 +389,7 @@ def _tool_lake(folder: Path) -> dict[str, Any] | None:
 def _read(
     group: type, values: Mapping[str, Any], prefix: str, folder: Path, faults: list[DeclarationError]
 ) -> Iterator[tuple[str, Any]]:
-    """The settings of `group` that are given, each first looked for in the environment; adds to `faults`."""
+    """Yield the settings of `group` that are given, the environment's first; add to `faults`."""
     types = get_type_hints(group)
     settings = {setting.name: setting for setting in fields(group) if setting.name != "project"}
     for name in values:
@@ -424,7 +417,7 @@ def _read(
 
 
 def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
-    """`given` as `kind`; text is converted. Raises ValueError that says what was expected."""
+    """Convert `given` to `kind`. Raises ValueError with the expected form."""
     if get_origin(kind) is Mapping:
         return _texts(given) if get_args(kind)[1] is str else _lists(given)
     if get_origin(kind) is UnionType:
@@ -450,7 +443,7 @@ def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
 
 
 def _example(name: str, setting: Field[Any]) -> str:
-    """An example of the setting, with its default value if it has one."""
+    """Return an example of the setting, with its default value if it has one."""
     last, default = name.rpartition(".")[2], setting.default
     if isinstance(default, str | int | float) and default != "":
         return f"for example {last} = {json.dumps(default)}, which is its default"
@@ -464,7 +457,7 @@ def _example(name: str, setting: Field[Any]) -> str:
 
 
 def _texts(given: Any) -> dict[str, str]:
-    """A table of strings; from the environment, as JSON."""
+    """Parse a table of strings; from the environment, as JSON."""
     texts = _table(given)
     if texts is None or not all(isinstance(value, str) for value in texts.values()):
         raise ValueError("a table of strings")
@@ -472,7 +465,7 @@ def _texts(given: Any) -> dict[str, str]:
 
 
 def _lists(given: Any) -> dict[str, list[str]]:
-    """A table of lists of strings; from the environment, as JSON."""
+    """Parse a table of lists of strings; from the environment, as JSON."""
     lists = _table(given)
     if lists is None or not all(
         isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists.values()
@@ -482,7 +475,6 @@ def _lists(given: Any) -> dict[str, list[str]]:
 
 
 def _table(given: Any) -> Mapping[str, Any] | None:
-    """A table, as it is or as JSON; None for anything else."""
     try:
         table = json.loads(given) if isinstance(given, str) else given
     except ValueError:
@@ -496,5 +488,5 @@ def _fault(what: str, name: str, folder: Path, fix: str = "") -> DeclarationErro
 
 
 def _variable(name: str) -> str:
-    """The environment variable of a setting: `spark.master` is LAKE_SPARK__MASTER."""
+    """Return the environment variable of a setting: `spark.master` is LAKE_SPARK__MASTER."""
     return f"LAKE_{name.upper().replace('.', '__')}"

@@ -1,4 +1,4 @@
-"""Declarations: what a table is. A job file declares one."""
+"""Declarations of tables. A job file declares one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Input:
-    """What a table is derived from: a log, or another table."""
+    """Input of a table: a log, or another table."""
 
     name: str
     table: Declaration | None = None
@@ -30,9 +30,9 @@ class Input:
 
 @dataclass(frozen=True)
 class Parking:
-    """An expectation of a function's rows: those that fail it are parked.
+    """Expectation on a function's rows: rows that fail it are parked.
 
-    `text` is what of it decides that. `fails` makes it DuckDB's SQL over rows with these columns.
+    `text` is the part of it that decides this. `fails` returns DuckDB's SQL over rows with these columns.
     """
 
     expectation: str
@@ -43,9 +43,9 @@ class Parking:
 
 @dataclass(frozen=True)
 class Declaration:
-    """One derived table. Stays callable: a test hands it small frames.
+    """One derived table. It stays callable: a test can pass it small frames.
 
-    It takes the rows of its function that no `parking` keeps out; or, of the table `parked_of`, those that it does.
+    It holds the rows of its function that no `parking` excludes; or, of the table `parked_of`, the excluded ones.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Declaration:
 
     @property
     def layer(self) -> str:
-        """The folder of the job file: silver or gold."""
+        """Folder of the job file: silver or gold."""
         return self.file.parent.name
 
     @property
@@ -74,7 +74,7 @@ class Declaration:
 
     @property
     def doc(self) -> str:
-        """The first paragraph of the function's docstring, as one line: the table's comment in the catalogue."""
+        """First paragraph of the function's docstring, as one line: the table's comment in the catalogue."""
         if self.parked_of is not None:
             return f"A row that {self.parked_of.name} does not take, and the expectations that it fails."
         paragraph = (self.function.__doc__ or "").strip().split("\n\n")[0]
@@ -88,22 +88,21 @@ class Declaration:
         return {name: meaning for name, colon, meaning in pairs if colon and name.isidentifier()}
 
     def fault(self, what: str, *, fix: str = "") -> DeclarationError:
-        """A DeclarationError that names this table and its line."""
         return DeclarationError(f"{self.name}: {what}", where=self.where, fix=fix)
 
 
 def log(stream: str) -> Input:
-    """The log of `stream`, as an input."""
+    """Return the log of `stream` as an input."""
     return Input(stream)
 
 
 def table(
     kind: Kind, *inputs: Input | Declaration
 ) -> Callable[[Callable[..., DataFrame | tuple[DataFrame, ...]]], Declaration]:
-    """Declares a table: `kind` says how it grows, `inputs` what it is derived from, the function how rows map.
+    """Declare a table: `kind` says how it grows, `inputs` are its inputs, the function maps rows.
 
-    The function gets one DataFrame per input and returns one, or one per input, as its kind says. Its docstring says
-    what one row of the table is. Columns may be named in the docstring's body as `column: comment`.
+    The function takes one DataFrame per input and returns one, or one per input, as its kind says. Its docstring says
+    what one row of the table is. Columns may be described in the docstring's body as `column: comment`.
     """
     if not isinstance(kind, Kind):
         raise DeclarationError(f"not a kind: {_shown(kind)}", fix='call one: Latest(key="…"), Aggregate(key="…", …)')
@@ -125,5 +124,5 @@ def table(
 
 
 def _shown(value: object) -> str:
-    """What stands where something else should, by its name where it has one."""
+    """Return the name of a value of the wrong type, if it has one."""
     return str(getattr(value, "__name__", repr(value)))

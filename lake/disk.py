@@ -1,4 +1,4 @@
-"""Writing files and folders to the disk, so that they outlive a power cut."""
+"""Flushes of files and folders to the disk, so that they survive a power cut."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 THREADS: Final = 16
-"""Files written at once: a disk does several in the time of one."""
+"""Files flushed in parallel: a disk does several in the time of one."""
 
 
 def flush(paths: Iterable[Path]) -> None:
-    """Write the content of files, and the names in folders, to the disk, whichever process changed them."""
+    """Flush the content of files, and the names in folders, whichever process changed them."""
     each = list(paths)
     if len(each) < 3:
         for path in each:
@@ -25,7 +25,7 @@ def flush(paths: Iterable[Path]) -> None:
 
 
 def flush_above(path: Path) -> None:
-    """Write the names of new folders above `path` to the disk, as far as this user may read them."""
+    """Flush the names of new folders above `path`, as far as this user may read them."""
     for folder in path.parents:
         with suppress(PermissionError):
             _flush(folder)

@@ -1,6 +1,6 @@
-"""Connections to DuckDB: in UTC, and without the bar by which it shows, on stdout, how far a long query is.
+"""Connections to DuckDB, in UTC and without its progress bar on stdout.
 
-What a query holds beyond `bound` is put into files in a folder, which are gone when the process ends.
+Beyond the memory that `bound` sets, queries spill to files in a folder that is removed when the process ends.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any, Final
 import duckdb
 
 FILE_SYSTEMS: Final[dict[str, Any]] = {}
-"""What reads files whose addresses begin so, `s3` for one: file systems of fsspec, which each connection has."""
+"""File systems of fsspec by the scheme of their addresses, such as `s3`; each connection gets them."""
 
 
 _BOUNDS: Final[dict[str, str]] = {}
 
 
 def bound(memory: int, folder: Path) -> None:
-    """Lets the queries of a connection that is made from now on hold `memory` bytes, and put the rest into `folder`,
-    or where this user may not write there, into that of the machine for temporary files.
+    """Limit queries of later connections to `memory` bytes, and let them spill to `folder`, or if this user may not
+    write there, to the machine's folder for temporary files.
 
-    DuckDB makes a folder of its own there when it is needed; it is removed when the process ends.
+    DuckDB creates a folder of its own there when needed; it is removed when the process ends.
     """
     there = folder if os.access(folder, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
     spilled = there / f"duckdb-{os.getpid()}-{secrets.token_hex(8)}"
@@ -37,7 +37,7 @@ def bound(memory: int, folder: Path) -> None:
 
 
 def connect(file: str = ":memory:") -> duckdb.DuckDBPyConnection:
-    """A connection to a database of its own in memory, or to that in `file`."""
+    """Connect to a new database in memory, or to that in `file`."""
     con = duckdb.connect(file, config=dict(_BOUNDS))
     con.execute("SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false")  # a cursor shows no bar by itself
     for system in FILE_SYSTEMS.values():
@@ -50,7 +50,7 @@ CHANGING: Final = frozenset(
     {"version", "current_localtime", "current_localtimestamp", "current_timestamp", "current_time", "current_date"}
     | {"localtime", "localtimestamp"}
 )
-"""Functions that DuckDB takes for constant, or calls without brackets, and that differ between runs."""
+"""Functions that differ between runs although DuckDB treats them as constant or allows calls without brackets."""
 FUNCTIONS: Final = """
     SELECT function_type, macro_definition, coalesce(stability, '') FROM duckdb_functions() WHERE function_name = $1
     ORDER BY ALL
@@ -60,7 +60,7 @@ FUNCTIONS: Final = """
 def expression_fault(expression: str, type_: str, row: str) -> tuple[str, str] | None:
     """Return why `expression` cannot make a value of `type_` from a `row`, SQL of a row's columns; and the fix.
 
-    It has to give the same value whenever it is evaluated.
+    It has to return the same value at each evaluation.
     """
     con = connect()
     try:
@@ -77,7 +77,7 @@ def expression_fault(expression: str, type_: str, row: str) -> tuple[str, str] |
 
 
 def _calls(con: duckdb.DuckDBPyConnection, expression: str) -> Iterator[str]:
-    """The functions that an expression calls, also by macros, in lower case. Raises ValueError for what is no value."""
+    """Yield the functions that an expression calls, also by macros, in lower case. Raises ValueError if invalid."""
     for text in (expression, f"({expression})"):  # the second finds names behind it, the first what closes brackets
         [[serialized]] = con.execute("SELECT json_serialize_sql($1)", [f"SELECT {text}"]).fetchall()
         parsed = json.loads(serialized)

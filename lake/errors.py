@@ -1,4 +1,4 @@
-"""The exception tree. The type says who has to act; the exit code follows from the type.
+"""Exceptions of Headwater. The type shows who has to act, and determines the exit code.
 
 LakeError
 ├── DeclarationError   a job, contract, expectation or setting is wrong    exit 2
@@ -24,7 +24,7 @@ from typing import ClassVar, Final
 
 
 class LakeError(Exception):
-    """A fault reported to a person: what was found, where, and how to fix it."""
+    """Fault reported to a person: what was found, where, and how to fix it."""
 
     exit_code: ClassVar[int] = 1
 
@@ -36,12 +36,11 @@ class LakeError(Exception):
 
     @property
     def tells_several(self) -> bool:
-        """Whether it lists other faults, each with a place and a fix of its own."""
+        """Return whether it lists other faults, each with a place and a fix of its own."""
         return "\n" in self.what
 
     @property
     def record(self) -> dict[str, str | int]:
-        """As JSON has it."""
         return {"what": self.what, "where": self.where, "fix": self.fix, "exit_code": self.exit_code}
 
     def __str__(self) -> str:
@@ -51,13 +50,13 @@ class LakeError(Exception):
 
 
 class DeclarationError(LakeError):
-    """A job, contract, expectation, setting or command line is wrong; no data was touched."""
+    """Raised for a wrong job, contract, expectation, setting or command line; no data was touched."""
 
     exit_code = 2
 
     @classmethod
     def all(cls, faults: Iterable[DeclarationError]) -> DeclarationError:
-        """One error that reports every fault of `faults` (at least one)."""
+        """Return one error that reports every fault of `faults` (at least one)."""
         faults = list(faults)
         if len(faults) == 1:
             return faults[0]
@@ -65,39 +64,39 @@ class DeclarationError(LakeError):
 
 
 class ContractError(LakeError):
-    """Events break their contract, or a log breaks its own promises."""
+    """Raised if events break their contract, or a log breaks its own promises."""
 
 
 class QualityError(LakeError):
-    """A quality gate stopped."""
+    """Raised if a quality gate stopped."""
 
 
 class Refused(LakeError):
-    """A Fold refuses an event, or a key has changed since who sent it looked: nothing was kept."""
+    """Raised if a Fold rejects an event, or a key has changed since the sender read it: nothing was stored."""
 
 
 class LawError(LakeError):
-    """A table and its recomputation from the log differ."""
+    """Raised if a table and its recomputation from the log differ."""
 
 
 class StorageError(LakeError):
-    """Files of the warehouse are damaged, missing, or written in a way that cannot be read."""
+    """Raised if files of the warehouse are damaged, missing, or cannot be read."""
 
 
 class StartOver(LakeError):
-    """A consumer is behind every edition that is kept: a snapshot has to replace all that it has."""
+    """Raised if a consumer is behind every kept edition: a snapshot has to replace all its data."""
 
     exit_code = 2
 
 
 class Unavailable(LakeError):
-    """Somebody else holds the lease, or storage or the cluster does not answer; try again later."""
+    """Raised if another process holds the lease, or storage or the cluster does not respond; try again later."""
 
     exit_code = 75
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra: from where Headwater came, as it is in no package index."""
+    """Return the command that installs an extra from where Headwater came, as it is in no package index."""
     with suppress(PackageNotFoundError):
         origin = json.loads(distribution("headwater").read_text("direct_url.json") or "{}").get("url")
         if origin:
@@ -106,17 +105,17 @@ def install(extra: str) -> str:
 
 
 class Busy(Unavailable):
-    """Another process does work of the same kind, and records it."""
+    """Raised if another process does work of the same kind, and records it."""
 
 
 NO_ROOM: Final = ("No space left on device", "File too large", "Disk quota exceeded", "disk is full", "disk I/O error")
-"""What the kernel says, by whatever library; the last two are SQLite's words for it."""
+"""Messages of the kernel in errors of any library; the last two are SQLite's."""
 
 
 def full(error: BaseException, *, where: str = "") -> Unavailable | None:
-    """The Unavailable to raise where `error`, of whatever library, means that a disk is full; else None.
+    """Return the Unavailable to raise if `error`, of any library, means that a disk is full; else None.
 
-    `where` is used when the error itself names no file.
+    `where` is used if the error itself names no file.
     """
     reason, path = _said(error, NO_ROOM)
     if not reason:
@@ -129,11 +128,12 @@ def full(error: BaseException, *, where: str = "") -> Unavailable | None:
 
 
 FORBIDDEN: Final = ("Read-only file system", "Permission denied", "Operation not permitted", "readonly database")
-"""What the kernel says, by whatever library, of a place that trying again does not open; the last is SQLite's."""
+"""Messages of the kernel, in errors of any library, about a place that stays forbidden; the last is SQLite's."""
 
 
 def forbidden(error: BaseException, *, where: str = "") -> DeclarationError | None:
-    """The DeclarationError to raise if `error`, of whatever library, means that this user may not write or read there.
+    """Return the DeclarationError to raise if `error`, of any library, means that this user may not write or read
+    there.
 
     `where` is used if the error itself names no file.
     """
@@ -145,7 +145,7 @@ def forbidden(error: BaseException, *, where: str = "") -> DeclarationError | No
 
 
 def _said(error: BaseException, reasons: Iterable[str]) -> tuple[str, str]:
-    """Which of the `reasons` an error gives, and the file that it names; "" for neither."""
+    """Return the first of `reasons` that an error gives, and the file that it names; "" for neither."""
     message = str(error)
     reason = next((reason for reason in reasons if reason in message), "")
     path = re.search(r"(?<![\w:/])/[^\s:'\"()]+", message)
@@ -153,17 +153,17 @@ def _said(error: BaseException, reasons: Iterable[str]) -> tuple[str, str]:
 
 
 DELETED: Final = re.compile(r"Object at location .* not found|FILE_NOT_EXIST|java\.io\.FileNotFoundException")
-"""What delta-rs and Spark report if a file is gone."""
+"""Messages of delta-rs and Spark about a missing file."""
 EXPIRED: Final = "run the command again: lake maintain deletes what is older than keep_days; raise it for longer reads"
 UNREACHED: Final = re.compile(
     r"Generic \w+ error|error sending request|onnection (?:reset|refused|closed|was forcibly closed|aborted)"
     r"|[Tt]imed out|[Tt]imeout|java\.net\.|SdkClientException|S3Exception|AWS\w+Exception|InterruptedIOException"
 )
-"""What object_store, Python, Java's sockets and the S3 client of Hadoop say where a storage does not answer."""
+"""Messages of object_store, Python, Java's sockets and Hadoop's S3 client if a storage does not respond."""
 
 
 def unreached(error: BaseException, *, where: str = "") -> Unavailable | None:
-    """The Unavailable to raise where `error`, of whatever library, means that a storage does not answer; else None."""
+    """Return the Unavailable to raise if `error`, of any library, means that a storage does not respond; else None."""
     found = UNREACHED.search(str(error))
     if found is None:
         return None
@@ -176,7 +176,7 @@ def unreached(error: BaseException, *, where: str = "") -> Unavailable | None:
 
 
 def did_you_mean(name: str, names: Iterable[str], others: Iterable[str] = ()) -> str:
-    """A hint for a mistyped name: the nearest known one, or the list of them, in which the `others` are not."""
+    """Return a hint for a mistyped name: the nearest known one, or a list of them without the `others`."""
     names = sorted(names)
     close = get_close_matches(name, [*names, *others], n=1)
     if close:

@@ -1,7 +1,7 @@
-"""Who may read what is written: its owner, and the `group` of the settings where there is one. Nobody else.
+"""Permissions of written files: for their owner, and for the `group` of the settings if there is one.
 
-What holds it is the folders: whatever the files in them allow, others cannot enter. The command line sets the process's
-umask besides, which everything it starts inherits, so that files say it too: 0600, or 0640 for a group.
+Folders enforce this: whatever the files in them allow, others cannot enter. The command line also sets the process's
+umask, which its child processes inherit, so that files have 0600, or 0640 for a group.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ SHARED: Final = 0o2750  # set-group-id: what is made in such a folder belongs to
 
 
 def umask(settings: Settings) -> int:
-    """What the files and folders of a project do not allow."""
+    """Return the umask of the files and folders of a project."""
     return 0o027 if settings.group else 0o077
 
 
 def begin(settings: Settings) -> None:
-    """Sets the process's umask. Raises DeclarationError for an unknown group."""
+    """Set the process's umask. Raises DeclarationError for an unknown group."""
     _group(settings)
     os.umask(umask(settings))
 
 
 @contextmanager
 def for_all(folder: Path, *above: Path) -> Iterator[None]:
-    """What is written meanwhile, and what this user has in `folder` and of those `above` it, anybody may read.
+    """Make files written in the block, and this user's files in `folder` and those `above`, readable by everybody.
 
-    It is for what is installed: services have users of their own.
+    This is for installed files: services have users of their own.
     """
     before = os.umask(0o022)
     try:
@@ -50,7 +50,9 @@ def for_all(folder: Path, *above: Path) -> Iterator[None]:
 
 
 def warehouse(settings: Settings) -> Path:
-    """The warehouse's folder, there, and as the settings want it; one of another user's is left as it is."""
+    """Return the warehouse's folder, created and with the permissions of the settings unless it belongs to another
+    user.
+    """
     path = settings.warehouse_path
     if path.is_relative_to(settings.path(".lake")):
         _project_folder(settings)
@@ -58,32 +60,32 @@ def warehouse(settings: Settings) -> Path:
 
 
 def locks(settings: Settings) -> Path:
-    """The folder `locks` of the warehouse, there."""
+    """Return the folder `locks` of the warehouse, created."""
     return _folder(warehouse(settings) / "locks", SHARED if settings.group else ALONE, _group(settings))
 
 
 def readers(settings: Settings) -> Path:
-    """The folder in which those who read the warehouse say so, there; the group may write to it, and to no other."""
+    """Return the folder in which readers register, created; it is the only one that the group may write to."""
     return _folder(locks(settings) / "reads", SHARED | 0o020 if settings.group else ALONE, _group(settings))
 
 
 def cold(settings: Settings, stream: str) -> None:
-    """The folder on this machine to which batches of a log are archived, there; one that is there stays as it is."""
+    """Create the local folder for archived batches of a log; an existing one stays unchanged."""
     _folder(Path(settings.cold_name) / stream, SHARED if settings.group else ALONE, _group(settings))
 
 
 def scratch(settings: Settings, name: str) -> Path:
-    """The folder `.lake/NAME`, there, for the owner alone."""
+    """Return the folder `.lake/NAME`, created, for the owner alone."""
     return _folder(_project_folder(settings) / name, ALONE)
 
 
 def nearest(path: Path) -> Path:
-    """`path`, or the nearest folder above it that is there."""
+    """Return `path`, or the nearest existing folder above it."""
     return next(parent for parent in (path, *path.parents) if parent.exists())
 
 
 def free(path: Path) -> int:
-    """How many bytes the disk has left on which `path` is, or will be."""
+    """Return the free bytes of the disk of `path`."""
     return shutil.disk_usage(nearest(path)).free
 
 
@@ -92,7 +94,6 @@ def _project_folder(settings: Settings) -> Path:
 
 
 def _folder(path: Path, mode: int, group: int | None = None) -> Path:
-    """`path` with `mode`, made where it is missing, as are the folders above it."""
     if not path.is_dir():
         if not path.parent.is_dir():
             _folder(path.parent, mode, group)
@@ -119,7 +120,6 @@ def _give(path: Path, group: int) -> None:
 
 
 def _group(settings: Settings) -> int | None:
-    """The number of the settings' group."""
     if not settings.group:
         return None
     try:

@@ -1,4 +1,4 @@
-"""How tables are derived from streams and from each other: as data, as a tree, as Mermaid."""
+"""Graph of the derivation of tables from streams and from each other: as data, as a tree, as Mermaid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lake.sinks import declared as sinks
 
 @dataclass(frozen=True)
 class Node:
-    """A stream (its layer is `log`) or a table. `inputs` are names of nodes, `doc` says what an event or a row is."""
+    """Stream (its layer is `log`) or table. `inputs` are names of nodes, `doc` describes an event or a row."""
 
     name: str
     layer: str
@@ -40,24 +40,23 @@ class Graph:
     streams: tuple[Node, ...]
     tables: tuple[Node, ...]
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The tables that are published together, where the settings name groups."""
+    """Tables that are published together, if the settings name groups."""
     sinks: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The tables that each sink delivers."""
+    """Tables that each sink delivers."""
 
     @property
     def nodes(self) -> dict[str, Node]:
         return {node.name: node for node in (*self.streams, *self.tables)}
 
     def depth(self, name: str) -> int:
-        """The longest way from a stream: 0 for a stream itself."""
+        """Return the longest path from a stream: 0 for a stream itself."""
         return max((1 + self.depth(source) for source in self.nodes[name].inputs), default=0)
 
     def readers(self, name: str) -> list[Node]:
-        """The tables derived directly from `name`."""
         return [table for table in self.tables if name in table.inputs]
 
     def below(self, *names: str, including: Iterable[str] = ()) -> list[str]:
-        """The tables derived from `names`, directly or not, and those `including`, in dependency order."""
+        """Return the tables derived from `names`, directly or not, and those `including`, in dependency order."""
         reached = set(names)
         for table in self.tables:
             if reached & set(table.inputs):
@@ -65,7 +64,7 @@ class Graph:
         return [table.name for table in self.tables if table.name in reached - set(names) | set(including)]
 
     def data(self) -> dict[str, Any]:
-        """The graph as JSON, as `dags/graph.json` holds it."""
+        """Return the graph as JSON, as `dags/graph.json` holds it."""
         return {
             "streams": [stream.name for stream in self.streams],
             "tables": [
@@ -85,7 +84,7 @@ class Graph:
 
 
 def graph(project: Project) -> Graph:
-    """The graph of a project's declarations."""
+    """Return the graph of a project's declarations."""
     return Graph(
         tuple(Node(name, "log", doc=contract.doc) for name, contract in sorted(project.contracts.items())),
         tuple(
@@ -107,7 +106,9 @@ def graph(project: Project) -> Graph:
 
 
 def as_tree(graph: Graph) -> Iterator[str]:
-    """A tree per stream. A table of several inputs stands in full under the last of them, with the others named."""
+    """Yield a tree per stream. A table of several inputs is shown in full under the last of them, with the others
+    named.
+    """
     width = max((len(node.title) + 4 * graph.depth(node.name) for node in graph.nodes.values()), default=0) + 2
     for stream in graph.streams:
         yield stream.name
@@ -129,7 +130,7 @@ def _branches(graph: Graph, name: str, indent: str, width: int) -> Iterator[str]
 
 
 def as_mermaid(graph: Graph) -> Iterator[str]:
-    """A flowchart for Markdown: one group a layer."""
+    """Yield a flowchart for Markdown: one group a layer."""
     yield "flowchart LR"
     for layer in dict.fromkeys(node.layer for node in graph.nodes.values()):
         yield f"  subgraph {layer}_ [{layer}]"
@@ -146,7 +147,7 @@ def as_mermaid(graph: Graph) -> Iterator[str]:
 
 
 def as_dot(graph: Graph) -> Iterator[str]:
-    """The graph in the language of Graphviz, which lays it out: https://graphviz.org/doc/info/lang.html."""
+    """Yield the graph in the language of Graphviz: https://graphviz.org/doc/info/lang.html."""
     yield "digraph tables {"
     yield "  rankdir=LR; node [shape=box];"
     for node in graph.nodes.values():

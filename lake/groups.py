@@ -1,7 +1,8 @@
-"""Publish groups: which tables readers see at one cut. All are one, unless `[tool.lake.publish] groups` names some.
+"""Publish groups: tables that readers see at one cut. All are one group, unless `[tool.lake.publish] groups` names
+some.
 
-A table that is named in no group belongs to the group `default`, one of parked rows to that of the table they are
-parked of. A group is held as a whole, and with it every group with a table that is derived from one of its tables.
+A table in no named group belongs to the group `default`, one of parked rows to that of the table they are parked of. A
+group is held as a whole, and so is every group with a table derived from one of its tables.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Groups: TypeAlias = Mapping[str, list[Declaration]]
 
 
 def faults(settings: Settings, tables: Collection[str]) -> Iterator[DeclarationError]:
-    """What is wrong with the groups that the settings name, where these `tables` are declared."""
+    """Yield the faults of the groups in the settings, given the declared `tables`."""
     first: dict[str, str] = {}
     for group, names in settings.publish.groups.items():
         where = f"{WHERE}, group {group!r}"
@@ -38,7 +39,7 @@ def faults(settings: Settings, tables: Collection[str]) -> Iterator[DeclarationE
 
 
 def groups(settings: Settings, tables: Mapping[str, Declaration]) -> Groups:
-    """The groups of `tables`, which come in dependency order; none of them is empty."""
+    """Return the groups of `tables`, which are in dependency order; none is empty."""
     group_of = {name: group for group, names in settings.publish.groups.items() for name in names}
     grouped: dict[str, list[Declaration]] = {group: [] for group in settings.publish.groups}
     for name, table in tables.items():
@@ -49,7 +50,7 @@ def groups(settings: Settings, tables: Mapping[str, Declaration]) -> Groups:
 
 
 def held_with(groups: Groups, held: Collection[str]) -> dict[str, str]:
-    """The other groups that are held while the groups `held` are, each with why."""
+    """Return the other groups that are held while the groups `held` are, with the reasons."""
     group_of = {table.name: group for group, members in groups.items() for table in members}
     with_them: dict[str, str] = {}
     while more := _derived(groups, group_of, {*held, *with_them}):
@@ -58,13 +59,13 @@ def held_with(groups: Groups, held: Collection[str]) -> dict[str, str]:
 
 
 def held_by(groups: Groups, table: str) -> list[str]:
-    """The groups that are held while `table` is: its own, and those that are held with that."""
+    """Return the groups that are held while `table` is: its own, and those held with that."""
     own = [group for group, members in groups.items() if any(member.name == table for member in members)]
     return [*own, *held_with(groups, own)]
 
 
 def _derived(groups: Groups, group_of: Mapping[str, str], held: Collection[str]) -> dict[str, str]:
-    """The groups beside the groups `held` that have a table which is derived from one of theirs, each with which."""
+    """Return the other groups with a table derived from one of the groups `held`, each with that group."""
     derived: dict[str, str] = {}
     for group, members in groups.items():
         inputs = [(table, source) for table in members for source in table.inputs if not source.is_log]
@@ -75,7 +76,7 @@ def _derived(groups: Groups, group_of: Mapping[str, str], held: Collection[str])
 
 
 def cuts(settings: Settings, groups: Groups, edition: Edition | None) -> dict[str, int]:
-    """The cut at which readers of an edition see each group: 0 where they do not see it yet."""
+    """Return the cut at which readers of an edition see each group: 0 if they do not see it yet."""
     at = {}
     for group, members in groups.items():
         names = [table.name for table in members if edition is not None and table.name in edition.tables]
@@ -84,7 +85,7 @@ def cuts(settings: Settings, groups: Groups, edition: Edition | None) -> dict[st
 
 
 def published(settings: Settings, groups: Groups, edition: Edition | None, tables: Collection[str]) -> int:
-    """The cut at which readers of an edition see all groups that one of `tables` is in."""
+    """Return the cut at which readers of an edition see all groups of the `tables`."""
     concerned = {group for group, members in groups.items() if any(table.name in tables for table in members)}
     at = cuts(settings, groups, edition)
     return min((at[group] for group in concerned), default=edition.cut if edition else 0)

@@ -1,7 +1,7 @@
-"""The jars that Spark needs for Delta: the pinned list `jars.txt`, and a folder that holds exactly what is on it.
+"""Jars that Spark needs for Delta: the pinned list `jars.txt`, and a folder with exactly its jars.
 
-They are fetched by the Ivy that Spark brings, by its settings or a file of yours, or copied from a folder; either way
-each is checked against its SHA-256 before it is put where Spark looks.
+They are fetched by Spark's Ivy, with its settings or a given file, or copied from a folder. Each is checked against its
+SHA-256 before it is put where Spark finds it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FIX: Final = "lake setup"
 
 
 class Jar(NamedTuple):
-    """One line of the list."""
+    """Line of the list."""
 
     sha256: str
     group: str
@@ -40,24 +40,24 @@ class Jar(NamedTuple):
 
 
 def listed(file: Path = LIST) -> list[Jar]:
-    """The jars of the list."""
+    """Read the list."""
     lines = (line.split() for line in file.read_text("utf-8").splitlines() if not line.startswith("#"))
     return [Jar(*(sha256, *coordinates.split(":"), licence)) for sha256, coordinates, licence in lines]
 
 
 def faults(folder: Path, jars: Sequence[Jar]) -> list[str]:
-    """What keeps `folder` from holding exactly `jars`."""
+    """Return the reasons why `folder` does not hold exactly `jars`."""
     missing = [f"{jar.file} is missing" for jar in jars if not (folder / jar.file).is_file()]
     return [*missing, *_wrong(folder, jars), *(f"{name} is not on the list" for name in unlisted(folder, jars))]
 
 
 def unlisted(folder: Path, jars: Sequence[Jar]) -> list[str]:
-    """The names of the jars in `folder` that are none of `jars`."""
+    """Return the names of other jars in `folder` than `jars`."""
     return sorted({file.name for file in folder.glob("*.jar")} - {jar.file for jar in jars})
 
 
 def are_in(folder: Path) -> bool:
-    """Whether the listed jars are there, by their names: those that count are verified by `lake setup` and doctor."""
+    """Return whether the listed jars exist by name; `lake setup` and doctor verify them."""
     return all((folder / jar.file).is_file() for jar in listed())
 
 
@@ -69,13 +69,13 @@ def provide(
     source: Path | None = None,
     ivy_settings: Path | None = None,
 ) -> int:
-    """Makes `folder` hold the jars of a list, and returns how many had to be put there: 0 where all are right already.
+    """Put the jars of a list into `folder`. Return the number of jars that were missing or wrong.
 
-    They are taken from the folder `source`, else fetched as Ivy's own settings, or the file `ivy_settings`, say. Jars
-    of an earlier list go; whatever else is in the folder stays. Only what is verified replaces anything.
+    They are copied from the folder `source`, else fetched by Ivy's own settings or the file `ivy_settings`. Jars of an
+    earlier list are deleted; other files in the folder stay. Only verified jars replace anything.
 
-    Raises DeclarationError where something that was named is missing, Unavailable where the jars cannot be fetched or
-    written, LakeError where one of them is not the one that is listed.
+    Raises DeclarationError if a named file is missing, Unavailable if the jars cannot be fetched or written, LakeError
+    if one is not the listed one.
     """
     file = file or LIST
     jars = listed(file)
@@ -114,7 +114,7 @@ def provide(
 
 
 def _replace(jars: Sequence[Jar], fetched: Path, folder: Path, file: Path) -> None:
-    """Puts each jar into its place at once. Those of the list that was there before go, if they are not listed."""
+    """Move each jar into its place. Delete those of the list that was there before if they are not listed."""
     before = folder / LIST.name
     old = listed(before) if before.is_file() else []
     for jar in jars:
@@ -159,7 +159,6 @@ def _fetch(jars: Sequence[Jar], folder: Path, settings: Path | None) -> None:
 
 
 def _reason(output: str) -> str:
-    """The line of Ivy's output that says why."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     unresolved = [line for line in lines if re.match(r":: \S+#\S+;\S+: ", line)]
     telling = unresolved or [line for line in lines if "Exception" in line or "Error" in line]

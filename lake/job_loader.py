@@ -1,4 +1,4 @@
-"""Importing job files: what goes wrong in one is told with its line, once, and never ends the process."""
+"""Import of job files: an error in one is reported once, with its line, and never ends the process."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _NAME: Final = re.compile(r"^name '(\w+)' is not defined")
 
 
 class Upstream(Exception):
-    """A job cannot be imported because one that it imports cannot."""
+    """Raised for a job that cannot be imported because one that it imports cannot."""
 
 
 @contextmanager
 def importing(project: Path) -> Iterator[None]:
-    """Imports of `jobs` find this project's files, whatever project was loaded before."""
+    """Let imports of `jobs` find this project's files, whatever project was loaded before."""
     for name in [name for name in sys.modules if name == "jobs" or name.startswith("jobs.")]:
         del sys.modules[name]
     sys.path.insert(0, str(project))
@@ -40,9 +40,9 @@ def importing(project: Path) -> Iterator[None]:
 
 
 def declared(file: JobFile, files: Mapping[Path, JobFile]) -> Declaration:
-    """The table that `file` declares.
+    """Return the table that `file` declares.
 
-    Raises DeclarationError where there is not one of its name, Upstream where another of `files` is to blame.
+    Raises DeclarationError if it does not declare one of its name, Upstream if another of `files` is to blame.
     """
     try:
         module = import_module(file.module)

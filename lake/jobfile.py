@@ -1,4 +1,4 @@
-"""A job file as text: its fingerprint, and the faults that its syntax tree shows before it is imported."""
+"""Job file as text: its fingerprint, and the faults in its syntax tree before it is imported."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ IMPORTS: Final = (
 
 @dataclass(frozen=True)
 class JobFile:
-    """One file under jobs/."""
+    """File under jobs/."""
 
     path: Path
     text: str
 
     @classmethod
     def read(cls, path: Path) -> JobFile:
-        """Raises DeclarationError where the file is not Python, or its name is none of a table."""
+        """Read a file. Raises DeclarationError if it is not Python, or its name is not a table's."""
         where = f"jobs/{path.parent.name}/{path.name}"
         if not path.stem.isidentifier():
             fix = "rename it: letters, digits and _, like the function in it"
@@ -82,13 +82,12 @@ class JobFile:
 
     @cached_property
     def upstream(self) -> set[str]:
-        """The modules under jobs/ that the file imports."""
         return {name for name, _ in self._imports() if name.startswith("jobs.")}
 
     def fingerprint(self, *more: str) -> str:
-        """A hash of the syntax tree without docstrings and comments, and of `more`.
+        """Return a hash of the syntax tree without docstrings and comments, and of `more`.
 
-        The tree is written in a form of its own, because `ast.dump` differs between Python versions.
+        The tree is written in its own form, because `ast.dump` differs between Python versions.
         """
         return hashlib.sha256("\n".join([self._form, *more]).encode()).hexdigest()[:16]
 
@@ -97,8 +96,8 @@ class JobFile:
         return _normal(self.tree)
 
     def parts(self) -> dict[str, str]:
-        """What the fingerprint is of, for a person: the kind, its options and the inputs as they are written, and
-        hashes of the function's body and of the rest of the file.
+        """Return the parts of the fingerprint for people: the source of kind, options and inputs, and hashes of the
+        function's body and of the rest of the file.
         """
         function = next(node for node in self.tree.body if _declares(node, self.path.stem))
         decorator = next(node for node in function.decorator_list if isinstance(node, ast.Call))
@@ -118,7 +117,7 @@ class JobFile:
         return parts | {"rest of the file": _hash(rest)}
 
     def faults(self) -> list[DeclarationError]:
-        """Imports that would escape the fingerprint, and functions whose value is not a function of the log."""
+        """Return imports that would escape the fingerprint, and functions whose value does not follow from the log."""
         faults = [
             self._fault(line, f"imports {name}", IMPORTS) for name, line in self._imports() if not _importable(name)
         ]
@@ -150,7 +149,7 @@ class JobFile:
                     yield "." * node.level + name, node.lineno
 
     def _calls(self) -> Iterator[tuple[str, int, str]]:
-        """(called, line, directly inside) of function calls, in Python and in SQL text."""
+        """Yield (called, line, directly inside) of function calls, in Python and in SQL text."""
         documented = {id(text) for text in _docstrings(self.tree)}
         parents = {id(child): node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
         for node in ast.walk(self.tree):
@@ -191,12 +190,11 @@ def _name(node: ast.expr) -> str:
 
 
 def _declares(node: ast.stmt, table: str) -> TypeGuard[ast.FunctionDef]:
-    """Whether `node` is the decorated function that declares `table`."""
     return isinstance(node, ast.FunctionDef) and node.name == table and bool(node.decorator_list)
 
 
 def _written(name: str, option: ast.expr) -> Iterator[tuple[str, str]]:
-    """An option as it is written; one that is a dictionary, entry by entry."""
+    """Yield the source of an option; of a dictionary, entry by entry."""
     if not isinstance(option, ast.Dict):
         yield name, ast.unparse(option)
         return
@@ -218,7 +216,7 @@ def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
 
 
 def _normal(node: Any) -> str:
-    """A syntax tree as text that is the same for every Python version that can parse it."""
+    """Return a syntax tree as text that is the same for every Python version that can parse it."""
     if isinstance(node, list):
         return "[" + ",".join(map(_normal, node)) + "]"
     if not isinstance(node, ast.AST):

@@ -1,9 +1,9 @@
-"""Maintain: fewer and larger files, no edition older than is kept, and no file that nothing needs.
+"""Maintenance: compacts files, expires editions beyond the kept ones, and deletes files that nothing needs.
 
-1. Purge what people who were forgotten have left behind; let old editions expire, so that nobody begins to read them.
-2. See who is at work: what was there when the oldest of them began stays.
-3. Table by table, under its lease: compact, with proof that the rows are the same; delete what nothing needs.
-4. Clear what crashes left: homes of tables that were never published, staged files, notes of who holds a lease.
+1. Purge the data of forgotten persons; expire old editions, so that no reader begins with them.
+2. Find running processes: everything that existed when the oldest of them began stays.
+3. Table by table, under its lease: compact, verifying that the rows are the same; delete unneeded files.
+4. Delete what crashes left: homes of unpublished tables, staged files, records of leases.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STAGED: Final = timedelta(days=1)
-"""How long a staged file is left alone."""
+"""Age below which staged files are kept."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What is kept, the newest `editions` and all of the last `days`, and how many bytes (`size`) a call compacts.
+    """Retention policy: the newest `editions` and all of the last `days` are kept; a call compacts `size` bytes.
 
-    With `drop_retired`, tables that are no longer declared go, and with them the older editions that have them.
+    With `drop_retired`, undeclared tables are dropped with the older editions that have them.
     """
 
     editions: int
@@ -58,13 +58,12 @@ class Policy:
 
     @classmethod
     def of(cls, settings: Settings) -> Policy:
-        """What the settings say."""
         return cls(settings.keep_editions, settings.keep_days, settings.maintain_bytes)
 
 
 @dataclass
 class Kept:
-    """What was done at one place: compacted, and files removed; `left` parts are still due, beyond the call's bytes."""
+    """Result at one place: compaction and removed files; `left` parts are still due, beyond the call's bytes."""
 
     place: Location
     compacted: Compacted | None = None
@@ -76,7 +75,7 @@ class Kept:
 
 @dataclass
 class Upkeep:
-    """What one call did, or would do: editions that expired, homes of tables that were dropped, files cleared away."""
+    """Result of one call, or its dry run: expired editions, dropped homes of tables, deleted files."""
 
     expired: list[int]
     kept: list[int]
@@ -88,7 +87,6 @@ class Upkeep:
 
     @property
     def left(self) -> int:
-        """How many parts are still due."""
         return sum(kept.left for kept in self.places)
 
     @property
@@ -100,9 +98,9 @@ class Upkeep:
 def maintain(
     project: Project, spark: Callable[[], SparkSession], policy: Policy, tell: Callable[[str], None]
 ) -> Upkeep:
-    """Maintains the warehouse; a session of `spark` is started only to compact a log.
+    """Maintain the warehouse; a session of `spark` is started only to compact a log.
 
-    What another writer holds is left for the next call. Raises LawError where a compaction changed rows.
+    Tables that another writer holds are left for the next call. Raises LawError if a compaction changed rows.
     """
     with recording(project.settings, "maintain", WAREHOUSE, dry_run=policy.dry_run) as counts:
         done = _maintain(project, spark, policy, tell)
@@ -132,7 +130,7 @@ def _maintain(
 
 
 def _expire(project: Project, policy: Policy) -> list[int]:
-    """Lets the editions expire that are neither among the newest nor young nor kept for a consumer; their numbers."""
+    """Expire the editions that are neither among the newest nor young nor kept for a consumer; return their numbers."""
     settings, oldest = project.settings, datetime.now(UTC) - timedelta(days=min(policy.days, FOR_EVER))
     with consumers.unmoved(settings) as held:
         old = [
@@ -155,7 +153,7 @@ class _Work:
     spent: int = 0
 
     def keep(self, place: Location, done: Upkeep, *, seconds: float) -> bool:
-        """Maintains `place`; False, and recorded, where another writer holds it."""
+        """Maintain `place`; record it and return False if another writer holds it."""
         try:
             with lease.lease(self.project.settings, place.lease, seconds=seconds, commits=not self.policy.dry_run):
                 needed = self.needed()
@@ -185,7 +183,7 @@ class _Work:
         return kept
 
     def _due(self, place: Location, table: Table | None, position: Position | None) -> list[FileGroup]:
-        """What is to be compacted at `place`: nothing that is not live, damaged, or written to by another tool."""
+        """Return the file groups to compact at `place`; none if it is not live, damaged, or written by another tool."""
         live = {"log": place.name in self.project.contracts, "table": table is not None}.get(place.kind, True)
         timed = live and place.kind == "log" and self.project.contracts[place.name].time is not None
         due = [part for part in compaction.file_groups(place.path, timed=timed) if part.due] if live else []
@@ -214,7 +212,7 @@ class _Work:
             place.path.storage.delete_empty_folders(place.path.url)
 
     def _affordable(self, due: Iterable[FileGroup]) -> list[FileGroup]:
-        """Those of the parts that the call's bytes are enough for; the first of all in any case."""
+        """Return the groups within the call's bytes, in any case the first of the call."""
         chosen = []
         for part in due:
             if not self.spent or self.spent + part.size <= self.policy.size:

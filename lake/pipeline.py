@@ -1,4 +1,4 @@
-"""Run: ingest, cut, advance, check, publish; once, or again and again in one warm process."""
+"""Pipeline: ingest, cut, advance, check, publish; once, or repeatedly in one warm process."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Cycle:
-    """What one cycle did: rows by stream, tables, and the edition readers now see (None while one is pinned).
+    """Result of one cycle: rows by stream, tables, and the edition readers now see (None while one is pinned).
 
-    `more`: the sources that had more than it took. `held`: the groups that were not published. `undelivered`: the sinks
-    that failed, of those that are filled after each publication.
+    `more`: sources with more records than it took. `held`: groups that were not published. `undelivered`: sinks that
+    failed, of those that are delivered to after each publication.
     """
 
     cut: int
@@ -86,12 +86,12 @@ def run(
     batches: int | None = None,
     now: datetime | None = None,
 ) -> Cycle:
-    """One cycle, of all that has landed, or of so many `batches` of each stream at most; `now` is the time of arrival.
+    """Run one cycle over all landed files, or at most `batches` of each stream; `now` is the time of arrival.
 
-    A source that fails is reported and retried in the next cycle; the others go on.
+    A source that fails is reported and retried in the next cycle; the others continue.
 
-    Raises what a table or a gate raises; the last edition then stays in place. Where some groups were published all the
-    same, that is only told and returned.
+    Raises the error of a table or a gate; the last edition then stays in place. If some groups were published
+    nevertheless, it is only reported and returned.
     """
     try:
         project = load(settings)
@@ -121,10 +121,10 @@ def run(
 
 
 def has_little(project: Project) -> bool:
-    """Whether a run has so little to do that it ends before it repays to compile its code well.
+    """Return whether the run is too short for optimizing compilation to pay off.
 
-    All tables follow from the logs as the last edition has them, there is little of both, and little waits. What
-    sources have is not known before they are asked.
+    That is so if all tables follow from the logs as the last edition has them, both are small, and little is pending.
+    The pending records of sources are unknown.
     """
     settings = project.settings
     if source_names(settings):
@@ -156,12 +156,12 @@ def catch_up(
     on_held: Callable[[BlockedGroups], None] = raise_block,
     on_undelivered: Callable[[str, LakeError], None] = lambda _, __: None,
 ) -> tuple[Cut, list[Advanced], Edition | None]:
-    """Brings tables and readers to where the logs are; what people who were forgotten have left behind is purged.
+    """Bring tables and readers to the newest batches; purge the data of forgotten persons.
 
-    Sinks that are filled after each publication are brought there too; of one that fails, `on_undelivered` is told.
+    Then delivers to sinks that follow each publication; calls `on_undelivered` for one that fails.
 
-    Where the settings name groups, what a table raises holds its own alone: `on_held` is called once the others are
-    published, and what was raised is raised where none is.
+    With publish groups, an error of a table holds only its own group: `on_held` is called once the others are
+    published, and the error is raised if none is.
     """
     now = cut(project)
     tell(f"cut     {now.number}")
@@ -196,7 +196,7 @@ def catch_up(
 
 
 def _deliver(settings: Settings, tell: Tell, on_failure: Callable[[str, LakeError], None]) -> None:
-    """Brings the sinks that want it to the edition that readers see; says what became of each."""
+    """Deliver the current edition to the sinks that follow each publication; report the result of each."""
 
     def failed(name: str, failure: LakeError) -> None:
         tell(f"deliver {name} failed: {failure}")
@@ -224,7 +224,7 @@ def _deliver(settings: Settings, tell: Tell, on_failure: Callable[[str, LakeErro
 
 
 def forget(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str, tell: Tell) -> ErasureResult:
-    """Erases a person, then brings tables and readers to where nothing is left of them. Raises as `whom` does."""
+    """Erase a person, then bring tables and readers to where none of the data is left. Raises as `whom` does."""
     done = erasure.forget(project, spark, stream, subject)
     tell(f"forget  {stream}: the key of {done.token[:8]}… is destroyed, {done.quarantined} quarantined records blanked")
     catch_up(project, spark, tell)
@@ -232,7 +232,7 @@ def forget(project: Project, spark: Callable[[], SparkSession], stream: str, sub
 
 
 def give_up(project: Project, spark: Callable[[], SparkSession], stream: str, tell: Tell) -> LostKeysResult:
-    """Erases everybody in `stream` whose key is lost, then brings tables and readers to where that shows."""
+    """Erase all persons in `stream` whose key is lost, then bring tables and readers to where that is visible."""
     done = erasure.give_up(project, stream)
     catch_up(project, spark, tell)
     return done
@@ -247,7 +247,7 @@ def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
     batches: int | None = None,
     now: datetime | None = None,
 ) -> tuple[dict[str, BatchCounts], dict[str, LakeError]]:
-    """What became of each stream of `contracts`, and of those that failed, why."""
+    """Ingest the streams of `contracts`. Return the counts of each, and the errors of those that failed."""
     failures: dict[str, LakeError] = {}
     seconds = defaultdict[str, float](float)
 
@@ -265,10 +265,7 @@ def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
 
 
 def _take_in_what_waits(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> None:
-    """Where a declaration is faulty, no table advances, but events of sound contracts are still ingested.
-
-    What sources have is not known before they are asked.
-    """
+    """If a declaration is faulty, no table advances, but events of sound contracts are still ingested."""
     contracts, _ = sound_contracts(settings)
     if source_names(settings) or any(landing_backlog(settings, stream)[0] for stream in contracts):
         tell("a declaration is faulty: events are ingested, but no table advances")
@@ -276,13 +273,13 @@ def _take_in_what_waits(settings: Settings, spark: Callable[[], SparkSession], t
 
 
 def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *, every: float) -> None:
-    """Cycles `every` so many seconds until SIGTERM or SIGINT, which end it after the cycle at work.
+    """Run a cycle every `every` seconds until SIGTERM or SIGINT, which end it after the current cycle.
 
-    A cycle takes one batch of each stream and one delivery of each source, so that readers see events soon however many
-    there are; while some are left, the next follows without a pause. Every `maintain_every` cycles the warehouse is put
-    in order.
+    A cycle takes one batch of each stream and one delivery of each source, so that readers see events soon even if many
+    are pending; while some are, the next cycle follows without a pause. Every `maintain_every` cycles the warehouse is
+    maintained.
 
-    Failures are reported and retried in the next cycle. Raises Unavailable when the session is gone.
+    Failures are reported and retried in the next cycle. Raises Unavailable if the session is gone.
     """
     stop, cycles = threading.Event(), 0
 
@@ -318,7 +315,7 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
 
 
 def _is_behind(settings: Settings, done: Cycle, tell: Tell) -> bool:
-    """Whether the streams and sources of the cycle have more to ingest; reports how much, where that is known."""
+    """Return whether streams or sources of the cycle have more to ingest; report how much, if known."""
     left = {stream: landing_backlog(settings, stream) for stream in done.streams}
     for stream, (files, size) in left.items():
         if files:
@@ -329,7 +326,6 @@ def _is_behind(settings: Settings, done: Cycle, tell: Tell) -> bool:
 
 
 def _keep_in_order(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> None:
-    """What `lake maintain` does, with what the settings say is to be kept."""
     done = maintain(load(settings), spark, Policy.of(settings), tell)
     tell(f"maintain {len(done.expired)} editions expired, {sum(place.files for place in done.places)} files deleted")
 
@@ -342,7 +338,7 @@ def _must_answer(spark: Callable[[], SparkSession]) -> None:
 
 
 def line(done: Advanced) -> str:
-    """One progress line about one table."""
+    """Return one progress line about one table."""
     if done.verb == "none":
         return f"advance {done.table}: already at cut {done.cut}"
     changed = f"+{done.inserted} ~{done.updated} -{done.deleted}"

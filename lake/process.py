@@ -1,4 +1,4 @@
-"""This process at work on a project: others see that it is there, and what it fails with is told as a fault."""
+"""Registration of this process as active in a project, and conversion of its errors to faults."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from lake.session import first_line, lost
 from lake.store.locks import activity
 
 SWITCH: Final = 0.0005
-"""Seconds after which a thread that computes lets another have its turn: answers of a store are waited for beside it,
-and one that finds Python's lock taken waits that long, at each request.
+"""Interval in seconds after which a computing thread yields Python's lock. A thread that waits for a store's response
+waits that long for the lock at each request.
 """
 
 
 def begin(project: Path | None, command: str) -> Settings:
-    """The settings of `project` (else of the nearest one above the current folder), for a `command` that now begins.
+    """Return the settings of `project` (else of the nearest one above the current folder), for a `command` that now
+    begins.
 
-    Until it ends, `lake maintain` keeps what it may read; what it writes is for those whom the settings allow.
-    Raises DeclarationError where the settings are wrong.
+    Until it ends, `lake maintain` keeps the files it may read. Files that it writes have the permissions of the
+    settings. Raises DeclarationError if the settings are wrong.
     """
     settings = load_settings(project)
     sys.setswitchinterval(SWITCH)
@@ -36,14 +37,14 @@ def begin(project: Path | None, command: str) -> Settings:
 
 
 def end() -> None:
-    """Ends what `begin` began. Without it, the process's exit does."""
+    """Undo `begin`. The process's exit does so too."""
     activity.end()
 
 
 def fault_of(error: BaseException, settings: Settings | None) -> LakeError | None:
-    """What `error`, of whatever library, is: a session that is gone, a full disk, a storage that does not answer.
+    """Return the fault behind `error`, of any library: a lost session, a full disk, a storage that does not respond.
 
-    Damage is looked for in the warehouse of `settings`, where these are known. None if unexpected.
+    Searches the warehouse of `settings` for damage, if given. None if the error is unexpected.
     """
     if isinstance(error, LakeError):
         return error
@@ -54,7 +55,7 @@ def fault_of(error: BaseException, settings: Settings | None) -> LakeError | Non
 
 
 def _of_system(error: BaseException) -> LakeError | None:
-    """A fault of the operating system that names a file."""
+    """Return the fault for an error of the operating system that names a file."""
     if not isinstance(error, OSError) or error.filename is None:
         return None
     return Unavailable(
@@ -65,7 +66,7 @@ def _of_system(error: BaseException) -> LakeError | None:
 
 
 def _beyond(error: BaseException, settings: Settings | None) -> LakeError | None:
-    """A fault of DuckDB that what it cannot put on the disk is more than it may hold."""
+    """Return the fault if DuckDB cannot spill what exceeds its memory."""
     if not isinstance(error, duckdb.OutOfMemoryException) or settings is None:
         return None
     return LakeError(
@@ -76,7 +77,7 @@ def _beyond(error: BaseException, settings: Settings | None) -> LakeError | None
 
 
 def _deleted(error: BaseException) -> LakeError | None:
-    """A fault of delta-rs or Spark that a file is gone which the newest state of no table needs."""
+    """Return the fault if delta-rs or Spark miss a file that the newest state of no table needs."""
     if not DELETED.search(str(error)):
         return None
     return Unavailable(f"a file that was being read was deleted: {first_line(error)}", fix=EXPIRED)

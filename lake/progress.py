@@ -1,6 +1,6 @@
-"""What this process is at work on: verbs say what they begin, how far they are and that it has ended.
+"""Progress of this process: verbs report the begin, progress and end of their steps to a watcher.
 
-Nobody need watch. A terminal, or a log for machines, watches by `watch`; see `lake.cli.progress`.
+Without a watcher nothing happens. A terminal, or a log for machines, watches by `watch`; see `lake.cli.progress`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Protocol
 class ProgressStep:
     """A verb's work on one subject: a table, a stream, the session.
 
-    Of `total` bytes, where it is known how many there are to read, so many are `done`. `rows` is how many it
-    has written or looked at, where it says so. `seconds`, and whether it `failed`, are set when it has ended.
+    `done` of `total` bytes are read, if known. `rows` is the number of rows written or read, if known. `seconds` and
+    `failed` are set at its end.
     """
 
     verb: str
@@ -30,7 +30,7 @@ class ProgressStep:
     seconds: float = 0.0
 
     def remain(self, left: int) -> None:
-        """So many bytes are left; the first time, all there are."""
+        """Report the remaining bytes; the first call sets the total."""
         if self.total is None:
             self.total = left
         self.done = max(self.total - left, self.done)
@@ -38,23 +38,19 @@ class ProgressStep:
 
 
 class Watcher(Protocol):
-    """Who is told; from several threads, as tables are worked on side by side."""
+    """Receiver of progress, called from several threads if tables are processed in parallel."""
 
-    def begun(self, step: ProgressStep) -> None:
-        """`step` begins."""
+    def begun(self, step: ProgressStep) -> None: ...
 
-    def advanced(self, step: ProgressStep) -> None:
-        """More of `step` is done."""
+    def advanced(self, step: ProgressStep) -> None: ...
 
-    def ended(self, step: ProgressStep) -> None:
-        """`step` has ended."""
+    def ended(self, step: ProgressStep) -> None: ...
 
 
 class Nobody:
-    """Is told, and tells no one."""
+    """Watcher that ignores progress."""
 
-    def begun(self, step: ProgressStep) -> None:
-        """Does nothing."""
+    def begun(self, step: ProgressStep) -> None: ...
 
     advanced = ended = begun
 
@@ -64,13 +60,13 @@ class _Watching:
 
 
 def watch(watcher: Watcher) -> None:
-    """Has `watcher` told of every step of this process from now on."""
+    """Report every later step of this process to `watcher`."""
     _Watching.by = watcher
 
 
 @contextmanager
 def step(verb: str, subject: str) -> Iterator[ProgressStep]:
-    """The block is work of `verb` on `subject`."""
+    """Report the block as work of `verb` on `subject`."""
     work = ProgressStep(verb, subject)
     _Watching.by.begun(work)
     try:

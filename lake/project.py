@@ -1,4 +1,4 @@
-"""A project: all of its contracts and declarations, loaded and checked."""
+"""Project: all of its contracts and declarations, loaded and checked."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FIELD: Final = "contract field "
 SOURCE: Final = "source"
 PARKED: Final = First((PLACE, ROW))
 NESTED: Final = ("array<", "struct<", "map<", "{")
-"""How types begin that are nested: as a contract has them, and as Delta has them in JSON."""
+"""Prefixes of nested types: as a contract has them, and as Delta has them in JSON."""
 
 
 @dataclass(frozen=True)
@@ -59,48 +59,45 @@ class Project:
 
     @cached_property
     def _names(self) -> dict[str, Mapping[str, str]]:
-        """By stream, the texts that `fields` adds."""
         return {}
 
     @cached_property
     def seen(self) -> Edition | None:
-        """The newest edition, as it was when it was first asked for."""
         return latest_edition(self.settings)
 
     @cached_property
     def groups(self) -> Groups:
-        """The tables that are published at one cut."""
         return groups.groups(self.settings, self.tables)
 
     def table(self, declaration: Declaration) -> Table:
-        """The Delta table of a declaration: the one being built where it is staged, else the live one."""
+        """Return the Delta table of a declaration: the staged one if it is being built, else the live one."""
         name = declaration.name
         live = self.seen.tables.get(name) if self.seen else None
         return self.table_in(declaration, self.staged.get(name) or (live.home if live else name))
 
     def table_in(self, declaration: Declaration, home: str) -> Table:
-        """The Delta table of a declaration in a folder of its layer; readers by path know that of the table's name."""
+        """Return the Delta table of a declaration in a folder of its layer; readers by path use that of the table's
+        name.
+        """
         personal = self.is_personal(declaration)
         return Table(self.settings, declaration.layer, declaration.name, home, personal=personal)
 
     def is_personal(self, declaration: Declaration) -> bool:
-        """Whether the table is derived from a stream with people."""
         return any(self.contracts[stream].sealed for stream in self.logs(declaration) if stream in self.contracts)
 
     def with_staged(self, staged: Mapping[str, str]) -> Project:
-        """The same project, some of whose tables have other homes."""
         return replace(self, staged=staged)
 
     def pick(self, names: Iterable[str]) -> list[Declaration]:
-        """The named tables in dependency order; all of them for no names. Raises DeclarationError for unknown ones."""
+        """Return the named tables in dependency order; all for no names. Raises DeclarationError for unknown ones."""
         wanted = set(names)
         for name in sorted(wanted - set(self.tables)):
             raise DeclarationError(f"unknown table {name!r}", fix=did_you_mean(name, self.tables))
         return [table for table in self.tables.values() if not wanted or table.name in wanted]
 
     def fingerprint(self, declaration: Declaration, columns: Columns) -> str:
-        """A hash of all that decides the table's rows: job file, what it imports beside its inputs, kind's version, and
-        the contract fields that it reads, as the `columns` of a table's head say.
+        """Return a hash of all that decides the table's rows: job file, its imports other than inputs, kind's version,
+        and the contract fields that it reads, by the `columns` of a table's head.
         """
         kind = declaration.kind
         fields = [f"{name} {type_}" for name, type_ in self._fields(declaration, columns).items()]
@@ -110,13 +107,13 @@ class Project:
         return self.files[declaration.name].fingerprint(kind.name, revision, *fields, *borrowed, *parking)
 
     def is_built(self, declaration: Declaration, head: TableHead) -> bool:
-        """Whether the table at `head` was built by its definition as it is now."""
+        """Return whether the table at `head` was built by its current definition."""
         return head.fingerprint == self.fingerprint(declaration, head.columns)
 
     def definition(self, declaration: Declaration, columns: Columns) -> dict[str, str]:
-        """What the fingerprint is of, part by part: short texts and hashes, to tell what of it has changed.
+        """Return the parts of the fingerprint as short texts and hashes, to show which have changed.
 
-        And as SOURCE the text of the job file, comments and all, which is compared for a person alone.
+        SOURCE is the text of the job file with comments; it is compared for people only.
         """
         return {
             **self.files[declaration.name].parts(),
@@ -128,18 +125,17 @@ class Project:
         }
 
     def _revision(self, declaration: Declaration, columns: Columns) -> str:
-        """The revision of the kind over the types of the `columns`."""
         kind = declaration.kind
         return str(kind.revision + any(_hands_on_nested(of_input, kind.digested) for of_input in columns.values()))
 
     def lineage(self, declaration: Declaration) -> str:
-        """A hash of all that can decide the table's rows, and those of all tables that it is derived from."""
+        """Return a hash of all that can decide the rows of the table and of all tables that it is derived from."""
         parents = [self.lineage(source.table) for source in declaration.inputs if source.table is not None]
         every = {s.name: {"read": self.fields(s.name)} for s in declaration.inputs if s.is_log}
         return hashlib.sha256("\n".join([self.fingerprint(declaration, every), *parents]).encode()).hexdigest()[:8]
 
     def fields(self, stream: str) -> dict[str, str]:
-        """The fields of a contract: type, default, other names that older events may have values under, upcasts."""
+        """Return the fields of a contract: type, default, older names, upcasts."""
         if stream not in self._names:
             stored = contract_versions.versions(self.settings, stream)
             self._names[stream] = several_names(append_version(stored, self.contracts[stream]))
@@ -148,7 +144,7 @@ class Project:
         return upcast_definition(self.contracts[stream].upcast, fields, texts)
 
     def _fields(self, declaration: Declaration, columns: Columns) -> dict[str, str]:
-        """The contract fields that the table reads, as `stream.field`, with type and default."""
+        """Return the contract fields that the table reads, as `stream.field`, with type and default."""
         return {
             f"{source.name}.{name}": type_
             for source in declaration.inputs
@@ -158,13 +154,13 @@ class Project:
         }
 
     def _borrowed(self, declaration: Declaration) -> list[str]:
-        """The tables whose job files the table's own imports beside its inputs."""
+        """Return the tables whose job files the table's own imports other than as inputs."""
         inputs = {source.name for source in declaration.inputs}
         imported = {module.rpartition(".")[2] for module in self.files[declaration.name].upstream}
         return sorted(imported & set(self.files) - inputs)
 
     def logs(self, declaration: Declaration) -> set[str]:
-        """The streams that the table is derived from, through all its inputs."""
+        """Return the streams that the table is derived from, through all its inputs."""
         streams: set[str] = set()
         for source in declaration.inputs:
             streams |= {source.name} if source.table is None else self.logs(source.table)
@@ -172,19 +168,18 @@ class Project:
 
 
 def _parking(declaration: Declaration) -> dict[str, str]:
-    """What parks rows, part by part of the definition."""
     parts = {f"parking {number}": rule.text for number, rule in enumerate(declaration.parking, 1)}
     return parts if declaration.parked_of is None else parts | {"rows": "parked ones"}
 
 
 def _hands_on_nested(of_input: Mapping[str, Any], names: Collection[str]) -> bool:
-    """Whether one of these columns of a function is a nested one of an input, of which a head says so much."""
+    """Return whether one of these columns of a function is an unchanged nested column of an input, by its head."""
     called = of_input.get(HANDED_ON, {})
     return any(of_input["read"].get(called.get(name), "").startswith(NESTED) for name in names)
 
 
 def load(settings: Settings) -> Project:
-    """The project's declarations, checked. No JVM, no data.
+    """Load and check the project's declarations. No JVM, no data.
 
     Raises DeclarationError that lists every fault at once.
     """
@@ -195,7 +190,7 @@ def load(settings: Settings) -> Project:
 
 
 def sound(settings: Settings) -> tuple[Project, list[DeclarationError]]:
-    """What is sound of the project, without what follows from the rest; and what is wrong with that."""
+    """Return the sound part of the project, without tables that depend on the rest; and the faults."""
     contracts, faulty = sound_contracts(settings)
     project, faults = _declared(settings, contracts, faulty)
     faults = [*faulty.values(), *faults]
@@ -205,9 +200,9 @@ def sound(settings: Settings) -> tuple[Project, list[DeclarationError]]:
 def _declared(
     settings: Settings, contracts: Mapping[str, Contract], faulty: Collection[str] = ()
 ) -> tuple[Project, list[DeclarationError]]:
-    """What is sound over these contracts, and what is wrong, but for tables over the `faulty` streams.
+    """Return the sound tables over these contracts, and the faults, except of tables over `faulty` streams.
 
-    Where files cannot be read, that alone is told.
+    Unreadable files are reported alone.
     """
     files, faults = _read(settings)
     by_path = {file.path: file for file in files}
@@ -253,7 +248,7 @@ def _declared(
 
 
 def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str, Declaration]) -> Iterator[Declaration]:
-    """The declaration, its inputs taken from `tables`, and that of the rows that it parks where it parks any."""
+    """Yield the declaration with inputs from `tables`, and that of its parked rows if it parks any."""
     inputs = tuple(s if s.table is None else replace(s, table=tables[s.name]) for s in declared.inputs)
     suite = load_suite(settings, declared.name) if has_parking(settings, declared.name) else None
     parking = () if suite is None else suite.parking
@@ -268,7 +263,7 @@ def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str,
 
 
 def _rule(expectation: Expectation, zone: str | None) -> Parking:
-    """What parks the rows that fail an expectation, whose times without an offset are of `zone`."""
+    """Return what parks rows that fail an expectation; times without an offset are in `zone`."""
 
     def failing(schema: pa.Schema) -> str:
         with expectation.convert_errors():
@@ -281,7 +276,7 @@ def _rule(expectation: Expectation, zone: str | None) -> Parking:
 
 
 def _cannot_park(table: Declaration) -> str:
-    """Why none of its rows can be parked; empty where they can."""
+    """Return why its rows cannot be parked, else ""."""
     if not table.kind.row_by_row or len(table.inputs) > 1:
         return f"a {table.kind.name} cannot park rows: only kinds that map rows of a single input one by one can"
     if table.kind.heeds_refusals:

@@ -1,6 +1,6 @@
-"""Names and texts in SQL: what may be the name of a column, and how names and texts are written so that they stay one.
+"""Quoting of names and texts in SQL, and the check of column names.
 
-Spark and DuckDB differ in both: Spark writes names in backticks and takes \\ in a text as an escape.
+Spark and DuckDB differ: Spark quotes names by backticks and treats \\ in a text as an escape.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ DUCKDB: Final = '"'
 
 
 def quoted(name: str, quote: str = DUCKDB) -> str:
-    """`name` as an SQL identifier, in the quotes of DuckDB or of Spark."""
+    """Return `name` as an SQL identifier, in the quotes of DuckDB or of Spark."""
     return quote + name.replace(quote, quote * 2) + quote
 
 
 def literal(text: str, quote: str = DUCKDB) -> str:
-    """`text` as an SQL string, for the engine whose identifiers stand in `quote`."""
+    """Return `text` as an SQL string, for the engine with the quotes `quote`."""
     if quote == SPARK:
         return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
     return "'" + text.replace("'", "''") + "'"
 
 
 def check(names: Iterable[str]) -> None:
-    """Raises DeclarationError, without a place, for what is no name. The SQL of kinds is made of such."""
+    """Raise DeclarationError, without a place, for an invalid column name. The SQL of kinds contains such names."""
     wrong = [name for name in names if not name.isidentifier()]
     if wrong:
         raise DeclarationError(

@@ -1,4 +1,4 @@
-"""The client's side of Spark Connect: the server of a session, its token, and the errors when it refuses."""
+"""Client of Spark Connect: the server of a session, its token, and its errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-"""The environment variable of a Connect server's token; Spark's own name, for server and client."""
+"""Environment variable of a Connect server's token; Spark's own name, for server and client."""
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 PATIENCE: Final = 5.0  # seconds until a server must take a connection
@@ -28,17 +28,17 @@ START: Final = "start the server (`lake serve connect`) and try again, or unset 
 
 
 def server(settings: Settings) -> str:
-    """The address of the Spark Connect server to use, `sc://…`; empty for an embedded session."""
+    """Return the address of the Spark Connect server to use, `sc://…`; "" for an embedded session."""
     return settings.spark.remote or os.environ.get("SPARK_REMOTE", "")
 
 
 def token_file(settings: Settings) -> Path:
-    """Where `lake serve connect` keeps its token, and where this project's commands look for it."""
+    """Return the file where `lake serve connect` stores its token and this project's commands read it."""
     return settings.path(".lake/spark/connect.token")
 
 
 class _Session:
-    """The session of process `pid` with a server, there or yet to come."""
+    """Session of process `pid` with a server, existing or future."""
 
     pid = 0
     id = ""
@@ -46,21 +46,21 @@ class _Session:
 
 
 def session_id() -> str:
-    """By what a server knows, or will know, this process's session."""
+    """Return the id by which a server knows this process's session."""
     if _Session.pid != os.getpid() or (_Session.there is not None and _Session.there.is_stopped):
         _Session.pid, _Session.id, _Session.there = os.getpid(), str(uuid.uuid4()), None
     return _Session.id
 
 
 def _of_session(address: str, session: str) -> str:
-    """`address` with the number of a session, unless it has one."""
+    """Add the session id to `address`, unless it has one."""
     if ";session_id=" in address:
         return address
     return f"{address}{'' if '/;' in address else '/'};session_id={session}".replace("//;", "/;")
 
 
 def connected(settings: Settings, address: str) -> SparkSession:
-    """A session of the server at `address`, which has answered."""
+    """Return a session of the server at `address`, which has responded."""
     host, port = _endpoint(address)
     _bring_token(settings, address, host)
     try:
@@ -87,7 +87,7 @@ def connected(settings: Settings, address: str) -> SparkSession:
 
 
 def _endpoint(address: str) -> tuple[str, int]:
-    """Host and port of `sc://host:port/;token=…`. Raises DeclarationError where it is no such address."""
+    """Return host and port of `sc://host:port/;token=…`. Raises DeclarationError for another form."""
     try:
         parts = urlsplit(address)
         if parts.scheme == "sc" and parts.hostname:
@@ -102,14 +102,14 @@ def _endpoint(address: str) -> tuple[str, int]:
 
 
 def is_here(address: str) -> bool:
-    """Whether the server at `address` runs on this machine."""
+    """Return whether the server at `address` runs on this machine."""
     return _endpoint(address)[0] in LOOPBACK
 
 
 def _bring_token(settings: Settings, address: str, host: str) -> None:
-    """Has a token sent to a server on this machine that is given none: the one that `lake serve connect` keeps.
+    """Send the token that `lake serve connect` stored to a server on this machine, unless another is given.
 
-    Spark sends a token without TLS to the host `localhost` alone, by this very name.
+    Without TLS Spark sends a token only to a host of the exact name `localhost`.
     """
     given = TOKEN in os.environ or ";token=" in address
     file = token_file(settings)
@@ -136,11 +136,11 @@ def _refusal(error: Exception, where: str) -> DeclarationError | Unavailable:
 
 
 def status(error: BaseException) -> str:
-    """The gRPC status of an error of Spark Connect."""
+    """Return the gRPC status of an error of Spark Connect."""
     code = getattr(error, "getGrpcStatusCode", lambda: None)()
     return getattr(code, "name", "")
 
 
 def shown(address: str) -> str:
-    """`address` without its token."""
+    """Return `address` without its token."""
     return re.sub(r"token=[^;]*", "token=…", address)

@@ -1,7 +1,7 @@
-"""An S3 bucket, or one of a server that speaks its protocol: where it is, and what Spark needs to read and write there.
+"""S3 bucket, or one of a server with its protocol: its address, and Spark's settings to read and write there.
 
-Keys are in the environment alone, where delta-rs, obstore and Hadoop's S3A look for them: no setting has them, as a
-client of Spark Connect can read those of the server. Jars are those of `s3.txt`.
+Keys are in the environment alone, where delta-rs, obstore and Hadoop's S3A read them: no setting has them, as a client
+of Spark Connect can read those of the server. Jars are those of `s3.txt`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _STORE: Final = re.compile(
 
 @dataclass(frozen=True)
 class Place:
-    """A bucket, and how it is reached. `endpoint` is empty for Amazon's own."""
+    """Bucket and its access. `endpoint` is empty for Amazon's own."""
 
     bucket: str
     endpoint: str
@@ -55,7 +55,7 @@ class Place:
 
 
 def place(settings: Settings, url: str) -> Place:
-    """The bucket that a URL of an object store is in. Raises DeclarationError for an endpoint that is none."""
+    """Return the bucket of a URL of an object store. Raises DeclarationError for an invalid endpoint."""
     given = settings.storage
     of = os.environ.get
     endpoint = given.endpoint or of("AWS_ENDPOINT_URL_S3", "") or of("AWS_ENDPOINT_URL", "")
@@ -67,7 +67,7 @@ def place(settings: Settings, url: str) -> Place:
 
 
 def _check(endpoint: str, path_style: bool) -> None:
-    """Raises DeclarationError for what obstore and delta-rs would end a thread over."""
+    """Raise DeclarationError for values on which obstore and delta-rs would end a thread."""
     found = _ENDPOINT.fullmatch(endpoint)
     if not found or not 0 < int(found["port"] or 1) < 1 << 16:
         shown = "" if "@" in endpoint else f": {endpoint}"
@@ -85,7 +85,7 @@ def _check(endpoint: str, path_style: bool) -> None:
 
 
 def spark_conf(settings: Settings) -> dict[str, str]:
-    """The settings of a session that reads and writes in an object store, where the project has something there."""
+    """Return the settings of a session that reads and writes in an object store, if the project has one."""
     if not settings.stores:
         return {}
     at = place(settings, next(iter(settings.stores.values())))
@@ -127,7 +127,7 @@ def _jars(folder: Path) -> Path:
 
 
 def fault(error: BaseException, where: str = "") -> LakeError | None:
-    """The error to raise where `error`, of whatever library, is an object store's: None for others."""
+    """Return the error to raise if `error`, of any library, is an object store's; else None."""
     text = str(error)
     module = type(error).__module__.partition(".")[0]
     if module != "obstore" and not _STORE.search(text):
@@ -137,7 +137,7 @@ def fault(error: BaseException, where: str = "") -> LakeError | None:
 
 
 def unread(error: BaseException, where: str) -> LakeError | None:
-    """The error to raise where Spark cannot read objects at all, for which none of them is to blame."""
+    """Return the error to raise if Spark cannot read objects at all, so that no object is to blame."""
     text = str(error)
     if _STRANGE.search(text):
         return DeclarationError(
@@ -149,7 +149,7 @@ def unread(error: BaseException, where: str) -> LakeError | None:
 
 
 def refused(text: str, where: str) -> Unavailable | None:
-    """That there is no such bucket, or none for this key, where a store says so."""
+    """Return the error for a missing or forbidden bucket, if `text` of a store says so."""
     if bucket := bucketless(text, where):
         return bucket
     if _DENIED.search(text):
@@ -160,14 +160,14 @@ def refused(text: str, where: str) -> Unavailable | None:
 
 
 def bucketless(text: str, where: str) -> Unavailable | None:
-    """That there is no such bucket, where a store says so."""
+    """Return the error for a missing bucket, if `text` of a store says so."""
     if _BUCKETLESS.search(text):
         return Unavailable("there is no such bucket", where=where, fix="make it, or name another in [tool.lake]")
     return None
 
 
 def silent(text: str, where: str) -> Unavailable:
-    """That a store did not do what it was asked, and what was said of it."""
+    """Return the error for a failed request, with the store's `text`."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # colours
     cause = re.search(r"(Error performing \w+ \S+) in [\w.]+(?:, after \d+ retries[^-]*)? - ([^\n]*)", text)
     said = " - ".join(cause.groups()) if cause else (text.strip().splitlines() or ["no message"])[0]

@@ -1,4 +1,4 @@
-"""`lake init`: a project of one's own that runs at once, and in Airflow beside others."""
+"""`lake init`: a new project that runs at once, and in Airflow beside others."""
 
 from __future__ import annotations
 
@@ -15,20 +15,18 @@ from lake.project import load
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 TEMPLATE: Final = TEMPLATES / "project"
-"""What a project begins as, unless an example is asked for."""
+"""Template of a project, unless an example is named."""
 EXAMPLES: Final = {"social": "timeline"}
-"""The examples, each with the table to look at first."""
+"""Examples, each with the table to look at first."""
 
 LONGEST_NAME: Final = 100
-"""Most characters of a project's name in Airflow's ids."""
+"""Maximum length of a project's name in Airflow's ids."""
 
 
 def init(folder: Path, example: str | None = None) -> list[str]:
-    """Makes a project in `folder`, which must be empty or not there yet; a copy of one of EXAMPLES, where one is named.
+    """Create a project in `folder`, which must be empty or absent; a copy of one of EXAMPLES if it is named.
 
-    Returns the files, relative to it.
-
-    Raises DeclarationError where something is in the way.
+    Returns the files, relative to it. Raises DeclarationError if something is in the way.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DeclarationError(
@@ -49,7 +47,6 @@ def init(folder: Path, example: str | None = None) -> list[str]:
 
 
 def _name_dags(folder: Path) -> None:
-    """Gives the project's DAGs its name, the folder's, and its graph."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", folder.resolve().name)[:LONGEST_NAME] or "lake"
     file = folder / "dags/dags.py"
     file.write_text(file.read_text("utf-8").replace('"project"', json.dumps(name)), "utf-8")

@@ -1,4 +1,4 @@
-"""A Spark Connect server of the project's own: one warm JVM that many commands share, for this machine alone."""
+"""Spark Connect server of the project: one warm JVM that many commands share, for this machine alone."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ DETACHED: Final = {
     "spark.connect.execute.manager.detachedTimeout": "10s",
     "spark.connect.execute.manager.maintenanceInterval": "5s",
 }
-"""How soon abandoned work is cancelled: within half a minute; the default is five."""
+"""Abandoned work is cancelled within half a minute; the default is five."""
 FOLLOWS: Final = 1.0
-"""Seconds between two looks at the newest edition."""
+"""Seconds between two look-ups of the newest edition."""
 STILL_SECONDS: Final = 60.0
 """Seconds between two reports that the server does not listen yet; a warm machine takes five to eight."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server that listens: `remote` is its address as SPARK_REMOTE has it, `pid` that of its JVM.
+    """Listening server: `remote` is its address as SPARK_REMOTE has it, `pid` that of its JVM.
 
-    `token_file` is None where the token came from the environment.
+    `token_file` is None if the token came from the environment.
     """
 
     remote: str
@@ -64,12 +64,11 @@ class Server:
 
 
 def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -> None:
-    """Runs a Spark Connect server on `port` of loopback until SIGTERM or SIGINT.
+    """Run a Spark Connect server on `port` of loopback until SIGTERM or SIGINT.
 
     Calls `ready` once it listens. Clients need the token: that of the environment, else of a file that only its owner
-    can read, made on first use.
-    Raises DeclarationError where Java or the jars are missing, Unavailable where the port is taken or the server ends
-    by itself.
+    can read, made on first use. Raises DeclarationError if Java or the jars are missing, Unavailable if the port is
+    taken or the server ends by itself.
     """
     activity.end()  # the server reads for its clients, who say so themselves
     log = settings.path(".lake/spark/connect.log")
@@ -95,7 +94,7 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
 
 
 def _prepared(settings: Settings, port: int) -> dict[str, str]:
-    """The configuration of the server. Raises as `connect` does before it starts one."""
+    """Return the configuration of the server. Raises as `connect` does before it starts one."""
     runtime = java()
     if not runtime.ok:
         raise DeclarationError(f"no Java to run the server with: {runtime.found}", fix=runtime.fix)
@@ -105,10 +104,10 @@ def _prepared(settings: Settings, port: int) -> dict[str, str]:
 
 
 def ready(settings: Settings, *, port: int, patience: float) -> str:
-    """The version of Spark of the server on `port`, which has opened a session and closed it again.
+    """Return the version of Spark of the server on `port`, after a test session.
 
-    Tries again for `patience` seconds. Raises Unavailable where it does not answer by then, DeclarationError where it
-    refuses the token.
+    Retries for `patience` seconds. Raises Unavailable if it does not respond by then, DeclarationError if it refuses
+    the token.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -125,7 +124,7 @@ def ready(settings: Settings, *, port: int, patience: float) -> str:
 
 @dataclass
 class _Catalogue:
-    """What the server at `remote` shows of the project: the `shown` edition, once it `is_made`. It goes without where
+    """Views in the server at `remote`: those of the `shown` edition, once it `is_made`. The server runs without them if
     that fails.
     """
 
@@ -136,7 +135,7 @@ class _Catalogue:
     failed: str = ""
 
     def update(self, server: subprocess.Popen[bytes]) -> None:
-        """Shows the edition that readers see; each failure is told once."""
+        """Show the edition that readers see; report each failure once."""
         try:
             current = current_edition(self.settings)
             if self.is_made and current == self.shown:
@@ -154,7 +153,6 @@ class _Catalogue:
 
 
 def _lives(server: subprocess.Popen[bytes]) -> bool:
-    """Whether the server is still there after a while."""
     with suppress(subprocess.TimeoutExpired):
         server.wait(FOLLOWS)
     return server.returncode is None
@@ -168,7 +166,7 @@ def _served_at(port: int) -> dict[str, str]:
 
 
 def _must_be_guarded(settings: Settings) -> None:
-    """Raises DeclarationError where the project's settings would open the server, or reveal its token."""
+    """Raise DeclarationError if the project's settings would open the server, or reveal its token."""
     address = settings.spark.conf.get(BINDING, LOOPBACK)
     if address not in {LOOPBACK, "localhost"}:
         raise DeclarationError(
@@ -196,7 +194,6 @@ def _must_be_free(port: int) -> None:
 
 
 def _token(settings: Settings) -> tuple[str, Path | None]:
-    """The token that clients must show, and the file it is in."""
     if given := os.environ.get(TOKEN):
         return given, None
     file_modes.scratch(settings, "spark")
@@ -213,7 +210,7 @@ def _token(settings: Settings) -> tuple[str, Path | None]:
 
 @contextmanager
 def _jvm(settings: Settings, conf: Mapping[str, str], token: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The server's process; gone when the block is left. The token reaches it through its environment alone."""
+    """Run the server's process until the block ends. The token reaches it by its environment alone."""
     home = Path(str(files("pyspark")))
     environment = {name: value for name, value in os.environ.items() if name not in {"SPARK_REMOTE", "MASTER"}}
     environment |= {
@@ -237,7 +234,7 @@ def _jvm(settings: Settings, conf: Mapping[str, str], token: str, log: Path) -> 
 
 @contextmanager
 def _ended_by_signals(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """SIGTERM and SIGINT end the server and are listed in what is yielded."""
+    """Let SIGTERM and SIGINT end the server, and yield a list of those received."""
     came: list[int] = []
 
     def end(number: int, _: FrameType | None) -> None:
@@ -267,7 +264,7 @@ def _listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
 
 
 def _end(code: int, log: Path) -> str:
-    """How the server ended: by a signal, or with the last line of its log that tells of an error, else the last."""
+    """Return how the server ended: by a signal, or with the last error in its log, else its last line."""
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()] or ["no message"]

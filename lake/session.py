@@ -1,4 +1,4 @@
-"""One Spark session for the process: embedded by default, Spark Connect where a server is named."""
+"""Spark session of the process: embedded by default, Spark Connect if a server is named."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RUNTIME_CONF = {
 
 MIN_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
 PARTS: Final = 32
-"""Into so many parts a cluster divides files at least. Left to it, that is by the cores that are there just now."""
+"""Minimum number of parts of files on a cluster. Its default depends on the cores available at the moment."""
 
 # What a call says whose server has forgotten the session, what one whose embedded JVM has ended, and what a query says
 # of rows that were on the disk of an executor that is no more.
@@ -50,7 +50,7 @@ ENDED: Final = ("Py4JNetworkError", "ConnectionRefusedError")
 LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
 HANDED: Final = 32 << 20
-"""Bytes handed to the JVM between two looks for what Python needs no more."""
+"""Bytes handed to the JVM between two garbage collections."""
 
 _ESCAPED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 EXTENSIONS: Final = "spark.sql.extensions"
@@ -58,10 +58,10 @@ DELTA: Final = "io.delta.sql.DeltaSparkSessionExtension"
 
 
 def start(settings: Settings) -> SparkSession:
-    """The process's session, started on first use and reused afterwards.
+    """Return the process's session, started on first use and reused afterwards.
 
-    The output of an embedded JVM goes to .lake/spark/driver.log. Raises DeclarationError where the jars are missing
-    or a server refuses the token, and Unavailable where the session does not start; see `lake doctor`.
+    The output of an embedded JVM goes to .lake/spark/driver.log. Raises DeclarationError if the jars are missing or a
+    server refuses the token, and Unavailable if the session does not start; see `lake doctor`.
     """
     if is_local(settings):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -85,9 +85,9 @@ def _session(settings: Settings, address: str | None) -> SparkSession:
 
 
 def _parts(settings: Settings, address: str | None) -> str:
-    """Into how many parts files are divided at least, the same while the session lasts.
+    """Return the minimum number of parts of files, the same while the session lasts.
 
-    A batch is read twice where some of its records conflict, and by which part it is in a record is known again.
+    A batch is read twice if some of its records conflict, and the number of a record's part has to stay the same.
     """
     master = re.fullmatch(r"local(?:\[(\d+|\*)[^]]*\])?", settings.spark.master)
     cores = (str(os.cpu_count()) if master[1] == "*" else master[1] or "1") if master and address is None else PARTS
@@ -95,24 +95,24 @@ def _parts(settings: Settings, address: str | None) -> str:
 
 
 class _Started:
-    """The session that `start` gave last; `brief` where it is expected to end soon."""
+    """Session that `start` returned last; `brief` if it is expected to end soon."""
 
     session: SparkSession | None = None
     brief = False
 
 
 def started() -> bool:
-    """Whether this process has its session."""
+    """Return whether this process has its session."""
     return _Started.session is not None
 
 
 def expect_little() -> None:
-    """Says that the work of this process is short: a JVM that it starts compiles soon rather than well."""
+    """Declare that this process's work is short: its JVM then compiles fast rather than well."""
     _Started.brief = True
 
 
 def interrupt() -> None:
-    """Has Spark end what it is at work on for this process; a server goes on with it else."""
+    """Cancel Spark's current work for this process, which a server would continue."""
     if _Started.session is not None:
         with suppress(Exception):  # a session that is lost does nothing for us
             _Started.session.interruptAll()
@@ -125,18 +125,17 @@ class _Handed:
 
 
 def hand_over(size: int) -> None:
-    """Counts bytes of rows that are about to be handed to the JVM, and makes room for them now and then."""
+    """Count bytes of rows about to be handed to the JVM, and free its memory from time to time."""
     _Handed.size += size
     if _Handed.size > HANDED:
         let_go()
 
 
 def let_go(*, keep: bool = False) -> None:
-    """Has the JVM drop what it holds for DataFrames that are no more: rows, plans, what was broadcast, shuffles.
+    """Let the JVM drop rows, plans, broadcasts and shuffles of DataFrames that no longer exist.
 
-    PySpark's handles of them are in cycles of references, which Python looks for by how many objects there are, of
-    which these are few, however much they hold. With `keep`, what there is now is passed over by later calls: these
-    take a tenth of 0.2 s then.
+    PySpark's handles of them are in reference cycles. Python collects those by the number of objects, which is small
+    here, however much they hold. With `keep`, later calls skip the current objects, and then take a tenth of 0.2 s.
     """
     _Handed.size = 0
     gc.collect()
@@ -145,7 +144,7 @@ def let_go(*, keep: bool = False) -> None:
 
 
 def _hush() -> None:
-    """Keeps PySpark from printing its errors itself."""
+    """Keep PySpark from printing its errors itself."""
     from pyspark.logger import PySparkLogger
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
@@ -174,7 +173,7 @@ def _embedded(settings: Settings) -> SparkSession:
 
 @contextmanager
 def _submitted_with(settings: Settings) -> Iterator[None]:
-    """A JVM started meanwhile has the settings from a file: what PySpark is told goes to its command line."""
+    """Give a JVM started in the block its settings by a file: PySpark would put them on its command line."""
     name, before = "PYSPARK_SUBMIT_ARGS", os.environ.get("PYSPARK_SUBMIT_ARGS")
     with properties(settings, embedded_conf(settings)) as file:
         os.environ[name] = f"--properties-file {shlex.quote(str(file))} {before or 'pyspark-shell'}"
@@ -188,9 +187,9 @@ def _submitted_with(settings: Settings) -> Iterator[None]:
 
 @contextmanager
 def properties(settings: Settings, conf: Mapping[str, str]) -> Iterator[Path]:
-    """`conf` as a file for `spark-submit --properties-file` that only its owner can read; gone when the block is left.
+    """Yield `conf` as a file for `spark-submit --properties-file` that only its owner can read.
 
-    A command line, which every user of the machine can list, is no place for what may be a password.
+    Every user of the machine can list a command line, so it must not contain passwords.
     """
     descriptor, name = tempfile.mkstemp(".properties", dir=file_modes.scratch(settings, "spark"))
     try:
@@ -202,13 +201,12 @@ def properties(settings: Settings, conf: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _property(text: str) -> str:
-    """A key or a value as Java reads it from a file of properties."""
     return re.sub(r"[\\\s:=#!]", lambda found: _ESCAPED.get(found[0], f"\\{found[0]}"), text)
 
 
 @contextmanager
 def _jvm_talks_to(file: Path) -> Iterator[None]:
-    """A JVM started meanwhile inherits `file` as its standard error, for as long as it lives."""
+    """Let a JVM started in the block inherit `file` as its standard error for its lifetime."""
     ours = os.dup(2)
     sys.stderr.flush()
     with open(file, "ab", opener=_for_its_owner) as log:
@@ -230,34 +228,36 @@ STARTING: Final = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform ==
 
 
 COMPILED_SOON: Final = " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-"""Of a JVM that ends soon: its second compiler takes a third of the CPU, for code that has ended before that repays."""
+"""Options of a JVM that ends soon: its second compiler takes a third of the CPU, for code that ends before that pays
+off.
+"""
 S3_SCRATCH: Final = ("spark.hadoop.hadoop.tmp.dir", "spark.hadoop.fs.s3a.buffer.dir")
-"""Where S3A keeps what it is about to put; on a cluster each machine has a place of its own."""
+"""Where S3A stores data before the upload; on a cluster each machine has its own place."""
 
 
 def is_local(settings: Settings) -> bool:
-    """Whether an embedded session runs in its own JVM alone."""
+    """Return whether an embedded session runs in its own JVM alone."""
     return f"{settings.spark.master}[".startswith("local[")
 
 
 def shares_disk(settings: Settings) -> bool:
-    """Whether Spark reads and writes the files of this machine."""
+    """Return whether Spark reads and writes the files of this machine."""
     return is_here(settings) if settings.spark.shares_disk is None else settings.spark.shares_disk
 
 
 def is_here(settings: Settings) -> bool:
-    """Whether all of Spark runs on this machine."""
+    """Return whether all of Spark runs on this machine."""
     address = remote.server(settings)
     return remote.is_here(address) if address else is_local(settings)
 
 
 def local_dir(settings: Settings) -> Path:
-    """The folder into which a session of this machine puts what it does not hold in memory."""
+    """Return the folder into which a session of this machine spills."""
     return Path(settings.spark.conf.get("spark.local.dir", settings.path(".lake/spark/local")))
 
 
 def embedded_conf(settings: Settings) -> dict[str, str]:
-    """The static settings of an embedded session or of a server of this project's own."""
+    """Return the static settings of an embedded session or of this project's own server."""
     scratch = settings.path(".lake/spark")
     compiled = COMPILED_SOON if _Started.brief else ""
     return {
@@ -298,12 +298,12 @@ def _of_this_machine(settings: Settings, scratch: Path) -> dict[str, str]:
 
 
 def _of_a_cluster(settings: Settings) -> dict[str, str]:
-    """Executors get the jars from the driver; how many partitions there are, Spark adapts to what there is to do."""
+    """Executors get the jars from the driver; Spark adapts the number of partitions to the work."""
     return {"spark.jars": class_path(settings).replace(os.pathsep, ","), "spark.sql.adaptive.enabled": "true"}
 
 
 def class_path(settings: Settings) -> str:
-    """The Delta jars as a class path, in the order of their names, and what an object store needs."""
+    """Return the Delta jars as a class path, ordered by name, and those for an object store."""
     folder = settings.path(settings.jars)
     files = sorted(folder.glob("*.jar"))
     if not files:
@@ -316,11 +316,11 @@ def class_path(settings: Settings) -> str:
 
 
 class Gone(Unavailable):
-    """The session is lost."""
+    """Raised for a lost session."""
 
 
 def gone(error: BaseException) -> Gone | None:
-    """The Gone to raise where `error` means that the session is lost: its server or its JVM has ended."""
+    """Return the Gone to raise if `error` means that the session is lost: its server or its JVM has ended."""
     if isinstance(error, Gone):
         return error
     message = f"{type(error).__name__} {error}"
@@ -332,21 +332,21 @@ def gone(error: BaseException) -> Gone | None:
 
 
 def lost(error: BaseException) -> Unavailable | None:
-    """What `gone` says; or what to raise where an executor has ended, and with it what a query was to read."""
+    """Return `gone`; or the error to raise if an executor has ended with the data of a query."""
     if LOST in str(error):
         return Unavailable("an executor has ended that held rows of this command", fix="try again")
     return gone(error)
 
 
 def _jvm_has_ended() -> bool:
-    """Whether an embedded session's JVM is no more: what a call of it says then has many names."""
+    """Return whether an embedded session's JVM has ended: calls to it then fail by various errors."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     process = getattr(getattr(context, "_gateway", None), "proc", None)
     return process is not None and process.poll() is not None
 
 
 def raise_if_gone(error: BaseException) -> None:
-    """Raises Unavailable where `error` means a lost session or a full disk, so that no job or file is blamed for it."""
+    """Raise Unavailable if `error` means a lost session or a full disk, so that no job or file is blamed for it."""
     if missing := lost(error) or full(error):
         raise missing from error
 
@@ -356,9 +356,9 @@ _BUG: Final = re.compile(r"[^.:]*\bkernel bug\b[^.]*\.?", re.I)
 
 
 def first_line(error: BaseException) -> str:
-    """What `error` says, in one line: of a fault in the JVM what the JVM says, not that a call of it failed.
+    """Return the message of `error` in one line: for a fault in the JVM the JVM's own.
 
-    Without what a library says of itself.
+    What a library says about itself is left out.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = next((line.removeprefix(":").strip() for line in lines[1:] if line.startswith(":")), "")
@@ -370,5 +370,5 @@ def first_line(error: BaseException) -> str:
 
 
 def job_failure(error: BaseException) -> str:
-    """Return what `first_line` does, without the names of the stage, the task and the executor that failed."""
+    """Return `first_line` without the names of the stage, the task and the executor that failed."""
     return re.sub(r"^.*most recent failure: .*?\(executor [^)]*\): |^Job aborted.*?\): ", "", first_line(error))

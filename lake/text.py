@@ -1,4 +1,4 @@
-"""Answers as text: an aligned table, or Markdown. Decimals are exact, instants in UTC with Z, nulls are not ''."""
+"""Query results as text: aligned table or Markdown. Decimals are exact, instants in UTC with Z, nulls are not ''."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 NULL: Final = "NULL"
 FIRST: Final = 1000
-"""How many rows determine the widths of a table's columns."""
+"""Number of rows that determine the widths of a table's columns."""
 MARKS: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
 """Characters with a meaning in Markdown, escaped."""
 Rows = Iterable[Sequence[Any]]
@@ -23,10 +23,10 @@ Rows = Iterable[Sequence[Any]]
 def as_table(
     names: Sequence[str], rows: Rows, *, numeric: Sequence[bool] | None = None, width: int | None = None
 ) -> Iterator[str]:
-    """Aligned lines under a heading, numbers to the right; cells are cut at `width` characters where it is given.
+    """Yield aligned lines under a heading, numbers to the right; cells are cut at `width` characters if given.
 
-    The first rows determine the widths, and which columns are `numeric` where that is not given; later rows are
-    streamed, and a wider cell sticks out.
+    The first rows determine the widths, and the `numeric` columns unless given; later rows are streamed, and a wider
+    cell sticks out.
     """
     rows = iter(rows)
     first = [list(row) for row in islice(rows, FIRST)]
@@ -42,7 +42,7 @@ def as_table(
 
 
 def as_markdown(names: Sequence[str], rows: Rows, *, numeric: Sequence[bool]) -> Iterator[str]:
-    """A Markdown table, its cells escaped; numbers to the right."""
+    """Yield a Markdown table with escaped cells, numbers to the right."""
     yield f"| {' | '.join(_marked(printable(name)) for name in names)} |"
     yield f"| {' | '.join('---:' if right else '---' for right in numeric)} |"
     for row in rows:
@@ -50,7 +50,7 @@ def as_markdown(names: Sequence[str], rows: Rows, *, numeric: Sequence[bool]) ->
 
 
 def as_html(names: Sequence[str], rows: Rows, *, numeric: Sequence[bool]) -> Iterator[str]:
-    """An HTML table, its cells escaped; numbers to the right."""
+    """Yield an HTML table with escaped cells, numbers to the right."""
     right = [' style="text-align: right"' if number else ' style="text-align: left"' for number in numeric]
 
     def row(tag: str, cells: Iterable[str]) -> str:
@@ -62,13 +62,13 @@ def as_html(names: Sequence[str], rows: Rows, *, numeric: Sequence[bool]) -> Ite
 
 
 def text(value: Any) -> str:
-    """One value as text; nested ones as JSON."""
+    """Return one value as text; nested ones as JSON."""
     spelt = plain(value)
     return spelt if isinstance(spelt, str) else json.dumps(spelt, ensure_ascii=False)
 
 
 def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type
-    """`value` in a form that JSON represents without loss."""
+    """Return `value` in a form that JSON represents without loss."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -91,12 +91,12 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type
 
 
 def moment(value: datetime) -> str:
-    """A moment in UTC for a person, to the second; one without a zone is in UTC."""
+    """Return a moment in UTC for a person, to the second; one without a zone is in UTC."""
     return f"{value if value.tzinfo is None else value.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def shown(value: Any) -> str:
-    """A cell of a table: one line, control characters escaped. The text NULL is quoted."""
+    """Return a cell of a table: one line, control characters escaped. The text NULL is quoted."""
     if value is None:
         return NULL
     cell = printable(value if isinstance(value, str) else text(value))
@@ -104,12 +104,12 @@ def shown(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` on one line, with terminal control characters escaped."""
+    """Return `text` on one line, with terminal control characters escaped."""
     return text if text.isprintable() else obeyed(text)
 
 
 def obeyed(text: str, *, keep: str = "", spell: Callable[[str], str] | None = None) -> str:
-    """`text` with terminal control characters escaped by `spell`, except those to `keep`."""
+    """Return `text` with terminal control characters escaped by `spell`, except those to `keep`."""
     spell = spell or (lambda c: c.encode("unicode_escape").decode())
     return "".join(c if c.isprintable() or c in keep else spell(c) for c in text)
 
@@ -119,7 +119,7 @@ def _cut(cell: str, width: int | None) -> str:
 
 
 def _width(cell: str) -> int:
-    """Columns on a terminal: wide East Asian characters take two, combining ones none."""
+    """Return the columns on a terminal: wide East Asian characters take two, combining ones none."""
     if cell.isascii():
         return len(cell)
     return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in cell)
@@ -140,7 +140,7 @@ def _marked(cell: str) -> str:
 
 
 def distinct(names: Sequence[str], fold: Callable[[str], str] = str) -> list[str]:
-    """Names that are keys of one object: a second `a` becomes `a_2`. Names are equal if they are equal when folded."""
+    """Return names that are keys of one object: a second `a` becomes `a_2`. Names are compared folded."""
     unique: list[str] = []
     taken: set[str] = set()
     for name in names:
@@ -153,12 +153,12 @@ def distinct(names: Sequence[str], fold: Callable[[str], str] = str) -> list[str
 
 
 def counted(count: int, noun: str, several: str = "") -> str:
-    """`1 file`, `2 files`; `2 batches` where that is how `several` are called."""
+    """`1 file`, `2 files`; `2 batches` if `several` is the plural."""
     return f"{count} {noun}" if count == 1 else f"{count} {several or f'{noun}s'}"
 
 
 def span(lag: timedelta) -> str:
-    """`2 d 3 h`, `3 h 20 min`, `40 s`; `0` where there is none."""
+    """`2 d 3 h`, `3 h 20 min`, `40 s`; `0` for none."""
     seconds = int(lag.total_seconds())
     parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
     shown = [f"{count} {unit}" for count, unit in parts if count]
