@@ -22,7 +22,7 @@ from lake.contracts.contract import Contract
 from lake.errors import DeclarationError
 from lake.ingest import gap_detection, landing
 from lake.ingest.batch import Batch
-from lake.ingest.delivery import Acceptance, Delivery, Fetched, Files, Replayed, unpacked_bytes
+from lake.ingest.delivery import Acceptance, Delivery, FileDelivery, ReplayDelivery, SourceDelivery, unpacked_bytes
 from lake.ingest.delivery_reader import read_batch
 from lake.ingest.field_encryption import key_store_state
 from lake.ingest.files import Mark, mark_as_json
@@ -108,7 +108,7 @@ def _check_decided(settings: Settings, contract: Contract, delivery: Delivery) -
     source = decided_by(settings, contract.name)
     if source is None or isinstance(delivery, Acceptance):
         return
-    if not isinstance(delivery, Fetched) or delivery.spooled.source != source:
+    if not isinstance(delivery, SourceDelivery) or delivery.spooled.source != source:
         raise DeclarationError(
             f"events of {contract.name} are decided before they are taken, and these were not",
             where=f"{settings.sources}/{source}.toml",
@@ -132,8 +132,8 @@ def append_files(
     listed = [landing.local_file(settings, file) for file in files]
     began = datetime.now(UTC)
 
-    def deliver(head: LogHead) -> Files:
-        return Files.checked(settings, listed, contract, repaired=unreadable_files(settings, head))
+    def deliver(head: LogHead) -> FileDelivery:
+        return FileDelivery.checked(settings, listed, contract, repaired=unreadable_files(settings, head))
 
     with runs.failing(settings, "append", contract.name):
         counts = append(settings, spark, contract, deliver, now=now)
@@ -190,7 +190,7 @@ def _write_side_tables(batch: Batch) -> BatchCounts:
 def _commit_batch(batch: Batch) -> BatchCounts:
     settings, contract, delivery = batch.settings, batch.contract, batch.delivery
     failures = {} if delivery.keeps_rejects else batch.failures
-    if isinstance(delivery, Replayed):
+    if isinstance(delivery, ReplayDelivery):
         delivery.fail(failures)
     marks = delivery.marks(set(failures))
     if not marks:
@@ -227,7 +227,7 @@ def _carried_state(batch: Batch) -> dict[str, Any]:
     if isinstance(batch.delivery, Acceptance):
         accepted = {"batch": batch.number, "reason": batch.delivery.reason}
     sources = batch.head.sources
-    if isinstance(batch.delivery, Fetched):
+    if isinstance(batch.delivery, SourceDelivery):
         new = batch.delivery.spooled
         sources[new.source] = SourceDelivery(new.source, new.number, new.streams, new.progress, batch.number)
     carried = {

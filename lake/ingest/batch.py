@@ -59,20 +59,20 @@ class Batch:
         return self.head.batch + 1
 
     @cached_property
-    def placed(self) -> DataFrame:
-        placed = self.parsed
+    def records(self) -> DataFrame:
+        records = self.parsed
         if self.contract.identity == "position":
-            placed = placed.withColumn("_id", F.expr(identity(self.contract)))
+            records = records.withColumn("_id", F.expr(identity(self.contract)))
         if not self.contract.sealed:
-            return placed
-        return with_subject_keys(self.spark, self.settings, self.contract, placed, self.read)
+            return records
+        return with_subject_keys(self.spark, self.settings, self.contract, records, self.read)
 
     @cached_property
     def repeated(self) -> RepeatedEvents:
         accepted = self.read - self.refused - self.control
         if not accepted:
             return NO_REPEATS
-        events = self.placed.where("_reason IS NULL")
+        events = self.records.where("_reason IS NULL")
         search = RedeliverySearch(self.spark, self.settings, self.contracts, events, accepted, before=self.number)
         rows = search.find()
         if not isinstance(rows, pa.Table):
@@ -209,7 +209,7 @@ class Batch:
 
     def rejects(self) -> DataFrame:
         """Return the rows for the quarantine, after the faulty files. Texts about erased people are blanked."""
-        refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
+        refused = self.records.where(f"_reason NOT IN ({NO_EVENTS})")
         if self.conflicts:
             same = "concat('same id as ', original, ', other content')"
             conflicting = self._conflicting.withColumns(
@@ -234,13 +234,13 @@ class Batch:
 
     def _texts_of(self, records: DataFrame) -> DataFrame:
         files = records.selectExpr(f"shiftright(_position, {POSITION_BITS}) AS rank").distinct().toArrow()
-        delivery = self.delivery.only({*files["rank"].to_pylist()})
+        delivery = self.delivery.of_ranks({*files["rank"].to_pylist()})
         again = records_of(self.spark, self.settings, self.contract, delivery, texts=True)
         return again.select("_position", "_raw", *([FACTS] if self._keeps_facts else []))
 
     @property
     def _keeps_facts(self) -> bool:
-        return FACTS in self.placed.columns and not self.contract.sealed
+        return FACTS in self.records.columns and not self.contract.sealed
 
     @property
     def _numbered(self) -> str:
@@ -249,7 +249,7 @@ class Batch:
     @property
     def _conflicting(self) -> DataFrame:
         conflicts = F.broadcast(self._conflicts) if isinstance(self.repeated.rows, pa.Table) else self._conflicts
-        return self.placed.join(conflicts, "_position")
+        return self.records.join(conflicts, "_position")
 
     @property
     def _conflicts(self) -> DataFrame:
@@ -265,7 +265,7 @@ class Batch:
             [rejections.event_rows(self.spark, self.number, self._quarantine_events)] if self._quarantine_events else []
         )
         if self.rejected > len(self.faults):
-            refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
+            refused = self.records.where(f"_reason NOT IN ({NO_EVENTS})")
             if self.conflicts:
                 refused = refused.unionByName(self._conflicting.drop("original"))
             numbered = refused.withColumn("_number", F.expr(self._numbered))
@@ -274,7 +274,7 @@ class Batch:
 
     def events(self) -> DataFrame:
         """Return the rows for the log, in its physical columns, numbered by bucket."""
-        kept = self._kept(self.placed)
+        kept = self._kept(self.records)
         markers = self._markers()
         for rows in markers:
             kept = kept.unionByName(rows, allowMissingColumns=True)

@@ -160,12 +160,12 @@ class RedeliverySearch:
         origins = with_one_zero(stored if stored is not None else log.empty(self.spark, self.contract)).selectExpr(
             "_bucket", "_id", place, digest, f"{f'(_bucket, _offset) IN ({void})' if void else 'false'} AS void"
         )
-        few, known = self._local(batch), self._local(origins)
-        if not (isinstance(few, pa.Table) and isinstance(known, pa.Table)):
+        suspects, stored_suspects = self._local(batch), self._local(origins)
+        if not (isinstance(suspects, pa.Table) and isinstance(stored_suspects, pa.Table)):
             return self.spark.sql(REPEATED_EVENTS, batch=batch, known=origins)
         with duckdb_tables.connection() as con:
-            con.register("batch", few)
-            con.register("known", known)
+            con.register("batch", suspects)
+            con.register("known", stored_suspects)
             return con.sql(REPEATED_EVENTS.format(batch="batch", known="known")).to_arrow_table().cast(REPEATED_SCHEMA)
 
     def _local(self, rows: DataFrame) -> pa.Table | DataFrame:
@@ -214,7 +214,7 @@ class RedeliverySearch:
         with delta.opened(path) as table, archive_tier.opened_parts(path, table) as tables:
             stored = arrow_schema(table)
             listed = ((at, pa.table(each.get_add_actions(flatten=True))) for at, each in tables)
-            files = pa.concat_tables([meeting(at, each, hours) for at, each in listed])
+            files = pa.concat_tables([files_to_search(at, each, hours) for at, each in listed])
         if not files.num_rows:
             return None
         events: pa.Table | None = None
@@ -261,7 +261,7 @@ class RedeliverySearch:
         return rows.where(f"_time BETWEEN timestamp '{least}' AND timestamp '{greatest}'")
 
 
-def meeting(path: Address, files: pa.Table, hours: pa.Table) -> pa.Table:
+def files_to_search(path: Address, files: pa.Table, hours: pa.Table) -> pa.Table:
     """Return `files` at `path` that meet `hours`: path, bucket, least, greatest, num_records, size_bytes."""
     timed = "min._time" in files.column_names
     with duckdb_tables.connection() as con:

@@ -80,7 +80,7 @@ class Delivery:
         return 0
 
     def read(self, reader: RecordReader) -> pa.Table:
-        return record_frames.here(TextTask(reader), ())
+        return record_frames.read_locally(TextTask(reader), ())
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
         """Read its records in Spark's tasks; see `lake.records.read_tasks` for columns."""
@@ -100,7 +100,7 @@ class Delivery:
     def parts(self) -> Iterable[Delivery]:
         return ()
 
-    def settled(self) -> Delivery:
+    def without_changed(self) -> Delivery:
         """Return itself without files that changed while read."""
         return self
 
@@ -108,16 +108,16 @@ class Delivery:
         """Return the error to raise if Spark cannot read its store."""
         return None
 
-    def without(self, faults: Mapping[int, str]) -> Delivery:
+    def with_faults(self, faults: Mapping[int, str]) -> Delivery:
         """Return itself with `faults` of files by first position."""
         return self
 
-    def only(self, ranks: Container[int]) -> Delivery:
+    def of_ranks(self, ranks: Container[int]) -> Delivery:
         return self
 
 
 @dataclass(frozen=True)
-class Files(Delivery):
+class FileDelivery(Delivery):
     """Files that are read whole. A file with a fault counts as one record.
 
     `repaired` are marks of files in quarantine with the file's name. A file that is readable now is repaired.
@@ -139,7 +139,7 @@ class Files(Delivery):
         *,
         folder: Path | Address | None = None,
         repaired: Mapping[str, str] = MappingProxyType({}),
-    ) -> Files:
+    ) -> FileDelivery:
         files = tuple(files)
         crashes = crashed_readers.crashes(settings, contract.name)
         faults = {file: crashes.fault(file.mark) for file in files}
@@ -166,7 +166,7 @@ class Files(Delivery):
         objects.look_into(file.path for file in files if isinstance(file.path, Object))
         contents = {record_frames.address_of(file.path): file.path for file in files}
         task = replace(self._task(reader), open=lambda address: contents[address].open("rb"))
-        return record_frames.here(task, record_frames.paths([file.path for file in files]).to_batches())
+        return record_frames.read_locally(task, record_frames.paths([file.path for file in files]).to_batches())
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
         places = self.copies.places(self.settings, [file.path for file in self._with_content])
@@ -206,10 +206,10 @@ class Files(Delivery):
     def close(self) -> None:
         self.copies.delete()
 
-    def parts(self) -> Iterator[Files]:
+    def parts(self) -> Iterator[FileDelivery]:
         return (replace(self, files=(file,), bad={}) for file in self.good)
 
-    def settled(self) -> Files:
+    def without_changed(self) -> FileDelivery:
         same = unchanged(self.files)
         return self if same == self.files else replace(self, files=same, bad=_only(self.bad, same))
 
@@ -217,16 +217,16 @@ class Files(Delivery):
         first = next((file.path for file in self.good if isinstance(file.path, Object)), None)
         return s3.unread(error, str(first)) if first else None
 
-    def without(self, faults: Mapping[int, str]) -> Files:
+    def with_faults(self, faults: Mapping[int, str]) -> FileDelivery:
         new = {self.files[position >> POSITION_BITS]: fault for position, fault in faults.items()}
         return replace(self, bad=_only({**self.bad, **new}, self.files))
 
-    def only(self, ranks: Container[int]) -> Files:
-        return self.without({rank << POSITION_BITS: "" for rank, _ in enumerate(self.files) if rank not in ranks})
+    def of_ranks(self, ranks: Container[int]) -> FileDelivery:
+        return self.with_faults({rank << POSITION_BITS: "" for rank, _ in enumerate(self.files) if rank not in ranks})
 
 
 @dataclass(frozen=True)
-class Replayed(Delivery):
+class ReplayDelivery(Delivery):
     """Quarantined records that are appended again. Those that fail again stay in quarantine.
 
     `failed` are these by number, with reason and detail; `times` are mtimes in nanoseconds by batch and file.
@@ -244,7 +244,7 @@ class Replayed(Delivery):
         return sum(len(row.raw) for row in self.rows)
 
     def read(self, reader: RecordReader) -> pa.Table:
-        return record_frames.here(TextTask(reader), self._texts.to_batches())
+        return record_frames.read_locally(TextTask(reader), self._texts.to_batches())
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
         return record_frames.read(record_frames.of_texts(spark, self._texts), TextTask(reader))
@@ -278,7 +278,7 @@ def _position(row: Rejected) -> int:
 
 
 @dataclass(frozen=True)
-class Fetched(Delivery):
+class SourceDelivery(Delivery):
     """Records of one stream in a source's delivery; see lake.sources.spool."""
 
     settings: Settings
@@ -296,7 +296,8 @@ class Fetched(Delivery):
 
     def read(self, reader: RecordReader) -> pa.Table:
         batches = pq.ParquetFile(self._file).iter_batches() if self._file.exists() else ()
-        return record_frames.here(TextTask(reader), (spool.as_texts(each, self.spooled.source) for each in batches))
+        texts = (spool.as_texts(batch, self.spooled.source) for batch in batches)
+        return record_frames.read_locally(TextTask(reader), texts)
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
         address = str(self._uploads.get(self._file, self._file))

@@ -21,7 +21,7 @@ from lake.contracts.reasons import BLANK, CONTROL, Reason
 from lake.errors import ContractError, DeclarationError, LakeError, Unavailable
 from lake.ingest import crashed_readers, producers
 from lake.ingest.batch import NO_EVENTS, Batch
-from lake.ingest.delivery import Delivery, Files, records_of
+from lake.ingest.delivery import Delivery, FileDelivery, records_of
 from lake.ingest.event_columns import with_event_columns
 from lake.ingest.horizon import Horizon
 from lake.records.missing_fields import LACKS
@@ -45,7 +45,7 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
 ) -> Iterator[Batch]:
     """Read `delivery`. Unreadable files become faults; files that change meanwhile are left out."""
     reader = DeliveryReader(spark, settings, contracts[-1], head, now)
-    failed, files = "", [file.mark for file in delivery.files] if isinstance(delivery, Files) else []
+    failed, files = "", [file.mark for file in delivery.files] if isinstance(delivery, FileDelivery) else []
     try:
         with crashed_readers.reading_of(settings, reader.contract.name, files) if files else nullcontext():
             while True:
@@ -56,8 +56,8 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
                 except Exception as error:  # PySparkException, or the gateway's error for a failed job
                     left, failed = reader.after_failure(error, delivery, failed)
                 else:
-                    left = delivery.settled()
-                    left = left.without(reader.file_faults(parsed, tally)) if left == delivery else left
+                    left = delivery.without_changed()
+                    left = left.with_faults(reader.file_faults(parsed, tally)) if left == delivery else left
                     if left == delivery:
                         break
                 reader.drop()
@@ -107,7 +107,7 @@ class DeliveryReader:
         raise_if_gone(error)
         if fault := delivery.fault_of_store(error):
             raise fault from error
-        left = delivery.settled()
+        left = delivery.without_changed()
         if left != delivery:
             return left, earlier
         if earlier:

@@ -120,8 +120,8 @@ def _between(runs: Iterable[tuple[str | None, int, int]]) -> Iterator[NumberGap]
     by_producer: dict[str | None, list[Run]] = {}
     for producer, first, last in runs:
         by_producer.setdefault(producer, []).append((first, last))
-    for producer, own in by_producer.items():
-        for first, last in gaps_between(join_runs(own)):
+    for producer, own_runs in by_producer.items():
+        for first, last in gaps_between(join_runs(own_runs)):
             yield NumberGap(producer, first, last)
 
 
@@ -152,8 +152,8 @@ def punctuated_runs(records: DataFrame, complete: Completeness, punctuation: str
 def field_text_sql(contracts: tuple[Contract, ...], name: str, physical: set[str]) -> str:
     """Return SQL of a field's text, from `physical` columns or `_extra`."""
     texts = []
-    for found in origins.origins(contracts)[name]:
-        texts_of_one = [_text(origin) for origin in found if not origin.column or origin.column in physical]
+    for of_version in origins.origins(contracts)[name]:
+        texts_of_one = [_text(origin) for origin in of_version if not origin.column or origin.column in physical]
         texts.append(f"coalesce({', '.join([*texts_of_one, 'NULL'])})")
     cases = " ".join(f"WHEN {version} THEN {text}" for version, text in enumerate(texts, 1))
     return f"CASE _version {cases} END" if len({*texts}) > 1 else texts[0]

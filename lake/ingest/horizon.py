@@ -66,7 +66,7 @@ class Horizon:
         data: dict[str, Any] = {
             "producer": self.producer,
             "latest": self.latest.astimezone(UTC).isoformat() if self.latest else None,
-            "open": {name: [_micros(one.latest), _micros(one.heard)] for name, one in self.producers.items()},
+            "open": {name: [_micros(state.latest), _micros(state.heard)] for name, state in self.producers.items()},
         }
         data |= {"told": {name: _micros(at) for name, at in self.punctuation.items()}} if self.punctuation else {}
         data |= {"ended": True} if self.is_ended else {}
@@ -95,7 +95,7 @@ class Horizon:
     def without(self, names: Iterable[str]) -> Horizon:
         """Return the horizon after `names` are closed. If none is left open, all events are final."""
         closed = tuple(sorted({*names} & self.producers.keys()))
-        left = {name: one for name, one in self.producers.items() if name not in closed}
+        left = {name: producer for name, producer in self.producers.items() if name not in closed}
         reached = _least(left) if left or not closed else self.latest
         ended = not left and (self.is_ended or bool(closed))
         return replace(
@@ -103,7 +103,7 @@ class Horizon:
         )
 
     def idle(self, at: datetime, silence: timedelta) -> tuple[str, ...]:
-        return tuple(sorted(name for name, one in self.producers.items() if at - one.heard >= silence))
+        return tuple(sorted(name for name, producer in self.producers.items() if at - producer.heard >= silence))
 
     @property
     def slowest(self) -> str | None:
@@ -111,7 +111,7 @@ class Horizon:
 
 
 def _least(producers: Mapping[str, Producer]) -> datetime | None:
-    return min((one.latest for one in producers.values()), default=None)
+    return min((producer.latest for producer in producers.values()), default=None)
 
 
 def _latest(*times: datetime | None) -> datetime | None:

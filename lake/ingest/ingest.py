@@ -17,7 +17,7 @@ from lake.contracts.contract import Contract, known_stream, load_contract, sound
 from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
 from lake.ingest import crashed_readers, landing
 from lake.ingest.append import BatchCounts, append, unreadable_files
-from lake.ingest.delivery import Files
+from lake.ingest.delivery import FileDelivery
 from lake.ingest.idle_producers import find_idle_producers
 from lake.ingest.source_ingestion import copy_again, give_up_lost, open_ingestion
 from lake.process import fault_of
@@ -106,10 +106,10 @@ class Ingestion:
         tasks += [(name, partial(_raise, fault)) for name, fault in faults.items() if named is None or name in named]
         for subject, task in tasks:
             self._perform(subject, task, outcome)
-        for one in idle:
-            if not outcome.failed & one.subjects:
-                close = partial(one.close, self._session, drained=self.batches is None, now=self.now)
-                self._perform(one.stream, close, outcome)
+        for producers in idle:
+            if not outcome.failed & producers.subjects:
+                close = partial(producers.close, self._session, drained=self.batches is None, now=self.now)
+                self._perform(producers.stream, close, outcome)
         runs.nothing_to_do(self.settings, "ingest", outcome.unchanged)
         outcome.raise_failures()
         return outcome.counts
@@ -153,12 +153,14 @@ class Ingestion:
             delta.prefetch(
                 [landing.LANDED.location(settings).path, *(Log(settings, contract.name).path for contract in chosen)]
             )
-            idle = [one for one in chosen if settings.store and not _has_new_files(settings, one.name)]
-            candidates = [one for one in chosen if one not in idle] if not started() else []
-            waiting = [one.name for one in candidates if _has_new_files(settings, one.name)]
+            idle = [contract for contract in chosen if settings.store and not _has_new_files(settings, contract.name)]
+            candidates = [contract for contract in chosen if contract not in idle] if not started() else []
+            waiting = [contract.name for contract in candidates if _has_new_files(settings, contract.name)]
         ingest_files = partial(_ingest_files, settings, batches=self.batches, now=self.now)
         with ThreadPoolExecutor(THREADS) as pool:  # requests to the store, in parallel
-            asked = {one.name: pool.submit(copy_context().run, ingest_files, _need_spark, one) for one in idle}
+            asked = {
+                contract.name: pool.submit(copy_context().run, ingest_files, _need_spark, contract) for contract in idle
+            }
             with ExitStack() as failures:
                 for stream in waiting:
                     failures.enter_context(failing(settings, "ingest", stream))
@@ -276,14 +278,14 @@ def _ingest_files(
     listed = {file.mark: file.size for file in landing.list_files(settings, stream)}
     landing.warn_of_folders(settings, stream)
 
-    def deliver(head: LogHead) -> Files | None:
+    def deliver(head: LogHead) -> FileDelivery | None:
         waiting = listed.keys() - landing.ingested_marks(log)
         work.remain(sum(listed[mark] for mark in waiting))
         files = landing.pending(settings, stream, waiting)
         files = crashed_readers.readable_at_once(settings, stream, files)
         folder = landing.folder(settings, settings.landing, stream)
         repaired = unreadable_files(settings, head)
-        return Files.checked(settings, files, contract, folder=folder, repaired=repaired) if files else None
+        return FileDelivery.checked(settings, files, contract, folder=folder, repaired=repaired) if files else None
 
     total = BatchCounts(log.head().batch)
     with step("ingest", stream) as work:

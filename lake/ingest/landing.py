@@ -96,8 +96,8 @@ def ingested_marks(log: Log, *, upto: float = math.inf) -> set[Mark]:
     query = f"SELECT batch, {MARK} FROM t WHERE stream = $1 AND batch <= $2"
     old = LANDED.rows(settings, query, stream, head.data["batch"] if head else 0)
     remembered = max((row["batch"] for row in old), default=0)
-    newer = (each for each in _newer(log, remembered) if each["batch"] <= upto)
-    return {mark_of(row) for row in old if row["batch"] <= upto} | {mark_of(each) for each in newer}
+    newer = (entry for entry in _newer(log, remembered) if entry["batch"] <= upto)
+    return {mark_of(row) for row in old if row["batch"] <= upto} | {mark_of(entry) for entry in newer}
 
 
 def last_recorded_batch(settings: Settings, stream: str) -> int:
@@ -106,7 +106,7 @@ def last_recorded_batch(settings: Settings, stream: str) -> int:
     return max((row["batch"] or 0 for row in rows), default=0)
 
 
-def times(settings: Settings, stream: str, batches: Collection[int]) -> dict[tuple[int, str], int]:
+def mtimes(settings: Settings, stream: str, batches: Collection[int]) -> dict[tuple[int, str], int]:
     """Return mtimes in nanoseconds by (batch, name)."""
     query = "SELECT batch, name, mtime FROM t WHERE stream = $1 AND list_contains($2, batch)"
     rows = LANDED.rows(settings, query, stream, sorted(batches))
@@ -122,8 +122,8 @@ def find_file(settings: Settings, stream: str, mark: Mark) -> File | None:
                 file = local_file(settings, place, name=name)
                 if file.mark == mark or (file.mark == mark[:3] and place.name == archived_name(mark)):
                     return replace(file, tag="".join(tag))
-        elif (one := Object.at(place)) and one.size == size and (one.tag in tag or one.name == archived_name(mark)):
-            return File(name, one, size, mtime, tag="".join(tag))
+        elif (copy := Object.at(place)) and copy.size == size and (copy.tag in tag or copy.name == archived_name(mark)):
+            return File(name, copy, size, mtime, tag="".join(tag))
     return None
 
 
@@ -143,11 +143,11 @@ def _places(settings: Settings, stream: str, mark: Mark) -> Iterator[Path | Addr
             yield archive / f"{mtime}-{last}"
         yield archive / archived_name(mark)
     if "\\" in name:  # a name with bytes escaped by `printable`
-        for each in folders:
-            yield from (at for at in _within(each) if printable(at.name).endswith(last))
+        for parent in folders:
+            yield from (at for at in _entries(parent) if printable(at.name).endswith(last))
 
 
-def _within(folder: Path | Address) -> list[Path] | list[Address]:
+def _entries(folder: Path | Address) -> list[Path] | list[Address]:
     if isinstance(folder, Path):
         return sorted(folder.iterdir()) if folder.is_dir() else []
     with suppress(FileNotFoundError):
@@ -164,7 +164,7 @@ def record_ingested(log: Log) -> None:
         from lake.store.upkeep.compaction import pack_table  # needs pyarrow, which reading does not
 
         newer = _newer(log, last_recorded_batch(settings, stream))
-        LANDED.append(settings, [[stream, *each.values()] for each in newer])
+        LANDED.append(settings, [[stream, *entry.values()] for entry in newer])
         pack_table(LANDED.location(settings).path)
 
 

@@ -73,7 +73,7 @@ def address_of(path: Place) -> bytes:
     return os.fsencode(str(path))
 
 
-def here(task: FileTask | TextTask, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+def read_locally(task: FileTask | TextTask, batches: Iterable[pa.RecordBatch]) -> pa.Table:
     """Read `batches` in this process."""
     return pa.Table.from_batches(task(iter(batches)), task.schema)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lake.ingest.append import BatchCounts
-    from lake.ingest.delivery import Delivery, Replayed
+    from lake.ingest.delivery import Delivery, ReplayDelivery
     from lake.store.log import LogHead
 
 SHOWN: Final = 3
@@ -192,7 +192,7 @@ class _Replaying:
 
         total = BatchCounts(Log(self.settings, self.contract.name).head().batch)
         while part := tuple(islice(self.rows, REPLAY_ROWS)):
-            tried: list[Replayed] = []
+            tried: list[ReplayDelivery] = []
             counts = append(self.settings, lambda: spark, self.contract, self._delivery(part, tried), now=now)
             total = counts.after(total)
             for last in tried[-1:]:
@@ -200,8 +200,10 @@ class _Replaying:
                 self.failed += [replace(last.rows[n], reason=reason, detail=why) for n, (reason, why) in failures]
         return total
 
-    def _delivery(self, part: tuple[Rejected, ...], tried: list[Replayed]) -> Callable[[LogHead], Delivery | None]:
-        from lake.ingest.delivery import Replayed
+    def _delivery(
+        self, part: tuple[Rejected, ...], tried: list[ReplayDelivery]
+    ) -> Callable[[LogHead], Delivery | None]:
+        from lake.ingest.delivery import ReplayDelivery
 
         def deliver(head: LogHead) -> Delivery | None:
             # Under the log's lease. Before that, an erasure may have blanked records.
@@ -211,7 +213,7 @@ class _Replaying:
             left = tuple(row if self.is_repaired else waiting[row.mark] for row in part if row.mark in waiting)
             if not left:
                 return None
-            tried.append(Replayed(self.contract, left, times=self._times(left)))
+            tried.append(ReplayDelivery(self.contract, left, times=self._times(left)))
             return tried[-1]
 
         return deliver
@@ -219,7 +221,7 @@ class _Replaying:
     def _times(self, rows: Iterable[Rejected]) -> dict[tuple[int, str], int]:
         if not file_facts.fields_of(self.contract):
             return {}
-        return landing.times(self.settings, self.contract.name, {row.batch for row in rows})
+        return landing.mtimes(self.settings, self.contract.name, {row.batch for row in rows})
 
 
 def _repaired(rows: Iterable[Rejected], repairs: Iterable[Mapping[str, Any]]) -> list[Rejected]:

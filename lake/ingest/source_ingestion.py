@@ -18,7 +18,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest.append import BatchCounts, append
-from lake.ingest.delivery import Fetched
+from lake.ingest.delivery import SourceDelivery
 from lake.ingest.source_position import SourcePosition, source_position
 from lake.progress import step
 from lake.sources import spool
@@ -250,10 +250,10 @@ class SourceIngestion:
                 self._append(spooled, stream)
 
     def _append(self, spooled: SpooledDelivery, stream: str) -> None:
-        def deliver(head: LogHead) -> Fetched | None:
+        def deliver(head: LogHead) -> SourceDelivery | None:
             newest = head.sources.get(spooled.source)
             has = newest is not None and newest.number >= spooled.number
-            return None if has else Fetched(self.settings, spooled, stream)
+            return None if has else SourceDelivery(self.settings, spooled, stream)
 
         before = self.counts.get(stream) or BatchCounts(Log(self.settings, stream).head().batch)
         counts = append(self.settings, self.spark, self.contracts[stream], deliver, now=self.now)

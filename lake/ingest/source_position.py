@@ -27,15 +27,15 @@ class SourcePosition:
 
 def source_position(settings: Settings, name: str, streams: tuple[str, ...]) -> SourcePosition:
     """Return the position of the logs of `streams` in the source `name`."""
-    each = {stream: Log(settings, stream).head().sources.get(name) for stream in streams}
-    newest = max((one for one in each.values() if one), key=lambda one: one.number, default=None)
+    positions = {stream: Log(settings, stream).head().sources.get(name) for stream in streams}
+    newest = max(filter(None, positions.values()), key=lambda position: position.number, default=None)
     if newest is None:
         return SourcePosition()
     logs = {stream: Log(settings, stream) for stream in newest.streams}
-    each |= {stream: log.head().sources.get(name) for stream, log in logs.items() if stream not in each}
-    has = {stream for stream, one in each.items() if one and one.number == newest.number}
+    positions |= {stream: log.head().sources.get(name) for stream, log in logs.items() if stream not in positions}
+    complete = {stream for stream, position in positions.items() if position and position.number == newest.number}
     gone = {stream for stream, log in logs.items() if stream not in streams and not delta.exists(log.path)}
-    lacking = tuple(stream for stream in newest.streams if stream not in has | gone)
+    lacking = tuple(stream for stream in newest.streams if stream not in complete | gone)
     return SourcePosition(newest.number, newest.progress, newest.streams, lacking)
 
 

@@ -25,7 +25,7 @@ from lake.erasure.audit import search_files
 from lake.gate import gate
 from lake.ingest import landing
 from lake.ingest.append import BatchCounts
-from lake.ingest.delivery import Replayed
+from lake.ingest.delivery import ReplayDelivery
 from lake.ingest.field_encryption import BLANKED
 from lake.ingest.replay import replay
 from lake.store import delta, duckdb_tables, quarantine
@@ -138,7 +138,7 @@ def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, m
     come: list[str] = []
 
     def append(
-        _: Settings, __: object, contract: Contract, deliver: Callable[[LogHead], Replayed], **___: object
+        _: Settings, __: object, contract: Contract, deliver: Callable[[LogHead], ReplayDelivery], **___: object
     ) -> BatchCounts:
         told = search.quarantined_records(settings, contract, "margaret hamilton", {"margaret hamilton"})
         forget._blank(settings, "orders", told)

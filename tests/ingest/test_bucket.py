@@ -17,7 +17,7 @@ from lake.config import Settings, load_settings
 from lake.contracts.contract import Contract, load_contract, load_contracts
 from lake.errors import DeclarationError, Unavailable
 from lake.ingest import files, landing
-from lake.ingest.delivery import Files
+from lake.ingest.delivery import FileDelivery
 from lake.ingest.files import File
 from lake.records.reader import RecordReader
 from lake.report import doctor
@@ -40,7 +40,9 @@ class Died(Exception):
 
 def read(project: Settings, contract: Contract, file: File) -> list[dict[str, object]]:
     """The records of one file, or the row that says why there are none."""
-    rows: list[dict[str, object]] = Files(project, contract, (file,)).read(RecordReader(contract, 10_000)).to_pylist()
+    rows: list[dict[str, object]] = (
+        FileDelivery(project, contract, (file,)).read(RecordReader(contract, 10_000)).to_pylist()
+    )
     return rows
 
 
@@ -83,12 +85,15 @@ def test_objects_are_read_by_tasks_as_in_this_process(inside: Settings, bucket: 
     for name, content in every():
         put(bucket, name, content)
     plain = load_contract(inside, "plain")
-    reader, delivery = RecordReader(plain, 10_000), Files(inside, plain, tuple(landing.list_files(inside, "plain")))
+    reader, delivery = (
+        RecordReader(plain, 10_000),
+        FileDelivery(inside, plain, tuple(landing.list_files(inside, "plain"))),
+    )
     by_tasks = delivery.frame(spark, reader).toArrow()
     assert by_tasks.sort_by("_position").to_pylist() == delivery.read(reader).sort_by("_position").to_pylist()
     delivery.close()
     put(bucket, "plain/new.jsonl")
-    late = Files(inside, plain, tuple(landing.list_files(inside, "plain")))
+    late = FileDelivery(inside, plain, tuple(landing.list_files(inside, "plain")))
     put(bucket, "plain/new.jsonl", b'{"id": 2}\n')
     with pytest.raises(FileNotFoundError):
         late.frame(spark, reader)

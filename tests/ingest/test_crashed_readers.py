@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from lake import cli
 from lake.config import Settings, load_settings
 from lake.ingest.crashed_readers import Crashes, crashes, readable_at_once, reading_of
-from lake.ingest.delivery import Files
+from lake.ingest.delivery import FileDelivery
 from lake.ingest.files import File, Mark
 from lake.ingest.replay import quarantined_records
 from lake.records.reader import RecordReader
@@ -109,14 +109,14 @@ def test_a_file_that_ends_the_jvm_is_quarantined_and_holds_up_no_other(
     for name in ("a", "bomb", "c"):
         land("readings", f"{name}.jsonl", reading(name))
     land("sound", "a.jsonl", reading())
-    read_files = Files.read
+    read_files = FileDelivery.read
 
-    def deadly(files: Files, reader: RecordReader) -> pa.Table:
+    def deadly(files: FileDelivery, reader: RecordReader) -> pa.Table:
         if any("bomb" in file.name for file in files.good):
             raise Py4JNetworkError("Answer from Java side is empty")
         return read_files(files, reader)
 
-    monkeypatch.setattr(Files, "read", deadly)
+    monkeypatch.setattr(FileDelivery, "read", deadly)
     monkeypatch.setattr(cli.Shell, "spark", spark)
     monkeypatch.setattr(sys, "argv", ["lake", "ingest", "--project", str(project.project)])
     said = []
@@ -133,6 +133,6 @@ def test_a_file_that_ends_the_jvm_is_quarantined_and_holds_up_no_other(
     assert (row.source, row.reason) == ("readings/bomb.jsonl", "file")
     assert row.detail == "the JVM or the process ended while it read this file alone"
     land("readings", "bomb.jsonl", reading("new"), reading("newer"))
-    monkeypatch.setattr(Files, "read", read_files)
+    monkeypatch.setattr(FileDelivery, "read", read_files)
     assert cli._run() == 0
     assert Log(project, "readings").head().batch == 4

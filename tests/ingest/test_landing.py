@@ -24,7 +24,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.ingest import landing
 from lake.ingest.append import append, append_files, keep_stdin
-from lake.ingest.delivery import Files
+from lake.ingest.delivery import FileDelivery
 from lake.ingest.files import fault_of
 from lake.store import duckdb_tables, quarantine
 from lake.store.log import Log
@@ -170,7 +170,7 @@ def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_time(
     files = landing.pending(project, "readings", {file.mark for file in there})
     assert files == there
     growing.write_text(growing.read_text() + json.dumps(reading("c")))
-    counts = append(project, lambda: spark, contract, lambda _: Files.checked(project, files, contract), now=NOW)
+    counts = append(project, lambda: spark, contract, lambda _: FileDelivery.checked(project, files, contract), now=NOW)
     assert (counts.read, [row["meter"] for row in events(project, spark)]) == (1, ["a"])
     assert take(project, spark).accepted == 2
 

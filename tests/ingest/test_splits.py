@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lake import cost
 from lake.config import Settings, SparkSettings
 from lake.contracts.contract import load_contracts
-from lake.ingest.delivery import Files
+from lake.ingest.delivery import FileDelivery
 from lake.ingest.fsck import check
 from lake.ingest.ingest import ingest
 from lake.records.reader import RecordReader
@@ -61,14 +61,14 @@ def refused(project: Settings) -> list[tuple[str, int]]:
 
 def with_other_cores(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
     """Executors come and go: at each reading there are other cores than at that before."""
-    read, cores = Files.frame, cycle(["3", "7", "1", "11"])
+    read, cores = FileDelivery.frame, cycle(["3", "7", "1", "11"])
 
-    def frame(files: Files, session: SparkSession, reader: RecordReader) -> DataFrame:
+    def frame(files: FileDelivery, session: SparkSession, reader: RecordReader) -> DataFrame:
         spark.conf.set("spark.sql.leafNodeDefaultParallelism", next(cores))
         return read(files, session, reader)
 
     monkeypatch.setattr(cost, "READ_BYTES", 0)
-    monkeypatch.setattr(Files, "frame", frame)
+    monkeypatch.setattr(FileDelivery, "frame", frame)
 
 
 @pytest.mark.long

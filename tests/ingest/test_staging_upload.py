@@ -16,7 +16,7 @@ from lake.contracts.contract import read_contract
 from lake.engine.at_cut import build_to
 from lake.errors import DeclarationError
 from lake.evaluation.inputs import Inputs
-from lake.ingest.delivery import Files
+from lake.ingest.delivery import FileDelivery
 from lake.ingest.files import list_folder
 from lake.publish.cut import pick_cut
 from lake.session import shares_disk
@@ -70,10 +70,12 @@ def test_file_that_spark_elsewhere_cannot_read_is_refused_by_its_size(project: S
         file.truncate(3_000_000_000)
     notes = read_contract(json.dumps(contract("notes", {"id": "long"})), file="schemas/notes.avsc")
     files = list_folder(folder, "notes")
-    assert Files.checked(project, files, notes).faults == []
+    assert FileDelivery.checked(project, files, notes).faults == []
     elsewhere = replace(project, spark=SparkSettings(shares_disk=False))
     fault = "oversized: 3,000,000,000 bytes, limit 2,000,000,000 for a Spark that does not share this disk"
-    assert Files.checked(elsewhere, files, notes).faults == [("notes/b.csv", f"{fault}: divide it into smaller files")]
+    assert FileDelivery.checked(elsewhere, files, notes).faults == [
+        ("notes/b.csv", f"{fault}: divide it into smaller files")
+    ]
 
 
 def test_what_spark_cannot_read_here_gets_into_the_log(project: Settings, spark: SparkSession) -> None:
