@@ -50,7 +50,7 @@ CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True)
 class BatchCounts:
-    """Counts of batch `batch`, or zeros and the log's last batch: read = the sum of the others."""
+    """Counts of batch `batch`: read is the sum of the others. If nothing was new, zeros and the last batch."""
 
     batch: int
     read: int = 0
@@ -72,7 +72,7 @@ def append(
     *,
     now: datetime | None = None,
 ) -> BatchCounts:
-    """Append the delivery that `deliver` returns for the log's head. Without one, Spark is not started.
+    """Append the delivery that `deliver` returns for the log's head. If it returns None, Spark is not started.
 
     `now` is the time of arrival. Raises Unavailable if another writer holds the log, StorageError if it lost batches.
     """
@@ -146,7 +146,7 @@ def append_files(
 
 
 def unreadable_files(settings: Settings, head: LogHead) -> dict[str, str]:
-    """Return files unreadable up to `head`, and since: {mark in quarantine: name}."""
+    """Return files that are unreadable so far: {mark in quarantine: name}."""
     unreadable = quarantine.files(settings, head.stream, upto=head.batch)
     if not unreadable:
         return {}

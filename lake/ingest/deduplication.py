@@ -128,7 +128,7 @@ NO_REPEATS: Final = RepeatedEvents.of(REPEATED_SCHEMA.empty_table())
 
 @dataclass(frozen=True)
 class RedeliverySearch:
-    """Search for the `rows` accepted `events` in the log before batch `before`."""
+    """Search for re-deliveries among `rows` accepted `events`, also in the log before batch `before`."""
 
     spark: SparkSession
     settings: Settings

@@ -91,7 +91,7 @@ class Delivery:
         raise NotImplementedError
 
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
-        """Yield events for `batch`, except for `refused` records, which the batch handles."""
+        """Yield the quarantine events of `batch`, except those of `refused` records, which the batch adds itself."""
         return ()
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ class Drift:
     """Drift up to a batch: `records` since batch `since` have unknown fields.
 
     `unknown` counts records by path, empty if names may be personal. All records have the fields `always`, some have
-    `sometimes`; `vanished` has first batches without a field.
+    `sometimes`; `vanished` maps the others to the first batch without them.
     """
 
     records: int = 0

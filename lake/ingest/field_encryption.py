@@ -26,10 +26,10 @@ BLANKED: Final = "of a person who was forgotten"
 def with_subject_keys(
     spark: SparkSession, settings: Settings, contract: Contract, events: DataFrame, records: int
 ) -> DataFrame:
-    """Add each person's token and key to `records` parsed `events`. New people get a key.
+    """Add each person's token and key to parsed `events`; `records` is their number. New people get a key.
 
-    Personal values of erased people are removed, even if damage took them from the ledger of erasures before a cut
-    records them again. Raises DeclarationError if keys are lost.
+    Personal values of erased people are removed, even if damage took their entry from the ledger of erasures. Raises
+    DeclarationError if keys are lost.
     """
     store = Log(settings, contract.name).key_store()
     gone = erasures.subjects(settings, contract.name) | store.destroyed(contract.name)
@@ -49,6 +49,7 @@ def with_subject_keys(
 
 
 def _people(events: DataFrame, records: int) -> Iterator[set[str]]:
+    """Yield tokens in parts of about PEOPLE_AT_ONCE, at least one part."""
     token = encryption.SUBJECT
     people = events.select(token).where(f"{token} IS NOT NULL").distinct()
     if records <= cost.PEOPLE_AT_ONCE:

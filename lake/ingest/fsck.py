@@ -112,13 +112,15 @@ def check(settings: Settings, stream: str) -> list[str]:
 
 
 def check_log(settings: Settings, stream: str, *, since: str = "") -> LogCheck:
-    """Check a log. Raises Unavailable if a store does not answer.
+    """Check that the log of `stream` is consistent. Raises Unavailable if a store does not answer.
 
-    Batches are numbered without gaps. So are the offsets of each bucket, in the order of batches and arrival. Either
-    all events of a batch have an arrival of their own, or none has. Ids are unique, except for voided events. No table
-    has read a batch that is lost. Each `_watermark` is the greatest earlier event time, or the horizon. The rows in the
-    log, in quarantine and of re-deliveries match the counts of each batch: read = accepted + duplicates + quarantined +
-    control. Rows match their fingerprints, and the log continues that of the digest `since`.
+    - Batches are numbered without gaps; so are offsets by bucket, in the order of batches and arrival.
+    - Either all events of a batch have an arrival of their own, or none has.
+    - Ids are unique, except for voided events. No table has read a batch that is lost.
+    - Each `_watermark` is the greatest earlier event time, or the horizon of the producers.
+    - Rows in the log, in quarantine and of re-deliveries match the counts of each batch:
+      read = accepted + duplicates + quarantined + control.
+    - Rows match their fingerprints. The log continues that of the digest `since`; see `head_of`.
     """
     log_report = report(settings, stream)
     path, heads = Log(settings, stream).path, log_report.batches[::-1]

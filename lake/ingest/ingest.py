@@ -196,7 +196,10 @@ def ingest_named(
     *,
     on_failure: Callable[[str, LakeError], None],
 ) -> dict[str, BatchCounts]:
-    """Ingest streams with valid contracts. Raises DeclarationError for an unknown or faulty name."""
+    """Ingest streams with valid contracts, and call `on_failure` for the others.
+
+    Raises DeclarationError for a name that is unknown or faulty.
+    """
     contracts, faults = sound_contracts(settings)
     declared = {*source_names(settings)}
     for name in names:
@@ -215,10 +218,11 @@ def restart_sources(
     again: Sequence[str],
     on_progress: Callable[[str], None],
 ) -> None:
-    """With `give_up`, let sources continue after a gap or the lost half of a delivery.
+    """Prepare sources for their next delivery.
 
-    With `again`, one source copies the tables behind these streams anew. Raises DeclarationError for a name that is
-    unknown or faulty, or if nothing is lost.
+    With `give_up`, they continue after a gap or the lost half of a delivery. With `again`, the one source copies the
+    tables behind these streams anew. Raises DeclarationError for a name that is unknown or faulty, or if nothing is
+    lost.
     """
     contracts, _ = sound_contracts(settings)
     declared = {*source_names(settings)}
@@ -251,7 +255,7 @@ def landing_backlog(settings: Settings, stream: str) -> tuple[int, int]:
 
 
 def _has_new_files(settings: Settings, stream: str) -> bool:
-    with suppress(Exception):
+    with suppress(Exception):  # reported when the stream is ingested
         return landing_backlog(settings, stream)[0] > 0
     return False
 

@@ -76,7 +76,7 @@ def _fault(
 
 
 def content_fault(settings: Settings, stream: str, times: Span | None = None) -> LakeError | None:
-    """Return how rows differ from their fingerprints, in batches with events at `times`."""
+    """Return how rows differ from their fingerprints, if they do, in batches with events at `times`."""
     log = Log(settings, stream)
     path, heads = log.path, log.heads()[::-1]
     some = heads if times is None else having(path, heads, times)

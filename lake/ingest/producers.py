@@ -27,9 +27,9 @@ def latest_times(records: DataFrame, contract: Contract) -> dict[str, datetime]:
 
 
 def reject_excess(parsed: DataFrame, contract: Contract, names: Collection[str]) -> DataFrame | None:
-    """Reject records of producers above the limit; return None if there are none.
+    """Return `parsed` with records of producers above the limit rejected; None if there are none.
 
-    `names` are kept, and the first new ones by name, so that a repeated batch rejects the same.
+    Producers `names` are kept, and the first new ones by name, so that a repeated batch rejects the same records.
     """
     from pyspark.sql import functions as F
 

@@ -51,7 +51,7 @@ def read(rows: DataFrame, task: FileTask | TextTask) -> DataFrame:
 
 
 def of_files(spark: SparkSession, sizes: Mapping[Place, int]) -> DataFrame:
-    """Return FILES without content, in tasks of about TASK_BYTES."""
+    """Return paths of local files in tasks of about TASK_BYTES: columns FILES, without content."""
     tasks, total = list[int](), 0
     for size in sizes.values():
         total += size
@@ -63,7 +63,7 @@ def of_files(spark: SparkSession, sizes: Mapping[Place, int]) -> DataFrame:
 
 
 def paths(places: Iterable[Place]) -> pa.Table:
-    """Return FILES without content."""
+    """Return addresses of files: columns FILES, without content."""
     addresses = [quote_from_bytes(address_of(place)) for place in places]
     return pa.table([addresses, pa.nulls(len(addresses), pa.binary())], schema=FILES)
 
@@ -87,18 +87,18 @@ def fault_of_size(settings: Settings, file: File) -> str:
 
 
 def contents(spark: SparkSession, places: Iterable[Place]) -> DataFrame:
-    """Return FILES that Spark reads itself."""
+    """Return files' content, read by Spark: columns FILES."""
     files = spark.read.format("binaryFile").load([_escaped(place) for place in places])
     return files.selectExpr("_metadata.file_path AS path", "content")
 
 
 def of_texts(spark: SparkSession, texts: pa.Table) -> DataFrame:
-    """Return TEXTS of this process."""
+    """Return texts of this process: columns TEXTS."""
     return to_frame(spark, texts.cast(TEXTS))
 
 
 def of_spool(spark: SparkSession, address: str, source: str) -> DataFrame:
-    """Return TEXTS of a source's spool."""
+    """Return a source's spool: columns TEXTS."""
     where = f"concat('{source}:', _at) AS _source"
     return spark.read.parquet(address).selectExpr("_seq AS _position", where, "_raw", "_facts")
 

@@ -72,6 +72,7 @@ def quarantined_records(settings: Settings, streams: Iterable[str] = (), *, text
 def _unresolved(
     settings: Settings, stream: str, *, after: tuple[int, int] = (0, 0), texts: bool = False
 ) -> Iterator[Rejected]:
+    """Yield a stream's records after (batch, number) `after`, as of the first call."""
     log = Log(settings, stream)
     rows = quarantine.rejected(settings, stream, upto=log.head().batch, after=after, texts=texts)
     if (first := next(rows, None)) is None:
@@ -83,7 +84,7 @@ def _unresolved(
 def incomplete_transactions(settings: Settings, refused: Iterable[Rejected]) -> list[str]:
     """Return a line that names sources' transactions with rejected records, if any.
 
-    A record's `source` is a transaction and an ordinal; a tap's is a run and a line. Kafka has none.
+    A record's `source` is a transaction and an ordinal; a tap's is a run and a line. Kafka has no transactions.
     """
     sources = {name for name, kind in kinds(settings).items() if kind != "kafka"}
     matches = ((row.stream, TRANSACTION.fullmatch(row.source)) for row in refused)

@@ -34,8 +34,8 @@ def void(  # noqa: PLR0913  events are named in three ways
     """Void events of `stream`, all or none: at `places`, of `batches`, and from ingested files `sources`.
 
     A place is `BATCH:BUCKET:OFFSET`. A source's delivery is voided in all streams. Raises DeclarationError if a place
-    is malformed, empty or void already, or a batch or file unknown; Unavailable if a server has decided by these
-    events.
+    is malformed, empty or void already, or a batch or file unknown. Raises Unavailable while a server decides on the
+    stream: its answers rest on these events.
     """
     load_contract(settings, stream)
     if not reason.strip():
