@@ -33,7 +33,7 @@ from lake.store.locks.lease import lease, must_hold
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
 from lake.store.recovery import check_complete, clear_above
-from lake.store.source_offsets import SourceDelivery
+from lake.store.source_offsets import CommittedDelivery
 from lake.store.table_logs import invalidate
 from lake.store.upkeep import compaction
 from lake.store.voids import BOOKS
@@ -229,7 +229,7 @@ def _carried_state(batch: Batch) -> dict[str, Any]:
     sources = batch.head.sources
     if isinstance(batch.delivery, SourceDelivery):
         new = batch.delivery.spooled
-        sources[new.source] = SourceDelivery(new.source, new.number, new.streams, new.progress, batch.number)
+        sources[new.source] = CommittedDelivery(new.source, new.number, new.streams, new.progress, batch.number)
     carried = {
         "refusals": batch.refusals,
         "accepted": accepted,

@@ -13,7 +13,7 @@ from lake.store.erasures import heed_destroyed
 from lake.store.ledger.cuts import CUTS, Cut, get_cut, latest_cut, record_cut
 from lake.store.ledger.runs import EDITION, failing
 from lake.store.log import Log, LogHead
-from lake.store.source_offsets import SourceDelivery
+from lake.store.source_offsets import CommittedDelivery
 from lake.store.storage import Address
 from lake.store.table_logs import invalidate
 from lake.store.view import view
@@ -86,7 +86,7 @@ def whole(heads: Mapping[str, LogHead], past: Callable[[str], Iterator[LogHead]]
     return {stream: line.batch for stream, line in lines.items()}
 
 
-def _unfinished(heads: Mapping[str, LogHead]) -> Iterator[SourceDelivery]:
+def _unfinished(heads: Mapping[str, LogHead]) -> Iterator[CommittedDelivery]:
     """Yield the deliveries that are not in all of their logs yet: at most the newest of each source."""
     for source in {name for head in heads.values() for name in head.sources}:
         each = {stream: head.sources[source] for stream, head in heads.items() if source in head.sources}
@@ -103,11 +103,11 @@ class _Line:
         self.batch = head.batch
         self._heads = chain([head], (older for older in past(head.stream) if older.batch < head.batch))
         self._oldest: LogHead | None = None
-        self._carried: dict[int, SourceDelivery] = {}
+        self._carried: dict[int, CommittedDelivery] = {}
         self._batches: dict[tuple[str, int], int] = {}
         self._read_on()
 
-    def leave_out(self, delivery: SourceDelivery) -> list[SourceDelivery]:
+    def leave_out(self, delivery: CommittedDelivery) -> list[CommittedDelivery]:
         """End the line before a delivery; return the other deliveries that this excludes."""
         batch = self._batch_of(delivery)
         if batch is None or batch > self.batch:
@@ -118,7 +118,7 @@ class _Line:
         self.batch = batch - 1
         return behind
 
-    def _batch_of(self, delivery: SourceDelivery) -> int | None:
+    def _batch_of(self, delivery: CommittedDelivery) -> int | None:
         place = delivery.source, delivery.number
         while place not in self._batches and self._may_have(*place):
             self._read_on()

@@ -33,7 +33,7 @@ from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
 from lake.store.positioned_commit import commit_staged, confirm, only_writer
 from lake.store.scan import TIME, Scan, Span, spooled
-from lake.store.source_offsets import SourceDelivery, by_source
+from lake.store.source_offsets import CommittedDelivery, by_source
 from lake.store.staging_table import StagingTable, stage
 from lake.store.storage import Address
 from lake.store.table_logs import invalidate
@@ -106,11 +106,11 @@ class LogHead:
         return int(self.accepted.get("batch", 0))
 
     @property
-    def sources(self) -> dict[str, SourceDelivery]:
+    def sources(self) -> dict[str, CommittedDelivery]:
         return by_source(self.position.data)
 
     @property
-    def delivery(self) -> SourceDelivery | None:
+    def delivery(self) -> CommittedDelivery | None:
         """Return the delivery that is the newest batch, if any."""
         return next((one for one in self.sources.values() if one.batch == self.batch), None)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class SourceDelivery:
+class CommittedDelivery:
     """Delivery `number` of a `source`, which is `batch` of the log.
 
     `streams` are all that have records of it, `progress` is the source's position after it.
@@ -33,9 +33,9 @@ class SourceDelivery:
         }
 
 
-def by_source(data: Mapping[str, Any]) -> dict[str, SourceDelivery]:
+def by_source(data: Mapping[str, Any]) -> dict[str, CommittedDelivery]:
     """Return the newest delivery of each source, from the `data` of a commit of a log."""
     return {
-        name: SourceDelivery(name, int(one["delivery"]), tuple(one["streams"]), one["progress"], int(one["batch"]))
+        name: CommittedDelivery(name, int(one["delivery"]), tuple(one["streams"]), one["progress"], int(one["batch"]))
         for name, one in data.get("sources", {}).items()
     }

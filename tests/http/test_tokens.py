@@ -21,7 +21,7 @@ from lake.store.delta import Position
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import Edition
-from lake.store.source_offsets import SourceDelivery
+from lake.store.source_offsets import CommittedDelivery
 
 Commits = list[Position]
 
@@ -33,7 +33,7 @@ def logs(draw: Any) -> Commits:
     for batch in range(1, draw(st.integers(0, 8)) + 1):
         if taken := draw(st.integers(0, 3)):
             upto += taken
-            web = SourceDelivery("web", batch, ("readings",), {"spool": "s", "upto": upto}, batch)
+            web = CommittedDelivery("web", batch, ("readings",), {"spool": "s", "upto": upto}, batch)
             sources = {**sources, "web": web.as_json}
         data = {"batch": batch, **({"sources": dict(sources)} if sources else {})}
         commits.insert(0, Position("log", batch, data, batch))
