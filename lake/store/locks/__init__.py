@@ -1,7 +1,4 @@
-"""Leases: each log, table and book of a warehouse has one writer at a time. `Leases` is their protocol.
-
-Also the list of processes that read a warehouse: lake.store.locks.activity.
-"""
+"""Leases: each log, table and book of a warehouse has one writer at a time. Also the list of readers: `activity`."""
 
 from __future__ import annotations
 
@@ -18,19 +15,12 @@ from typing import Final, Protocol
 from lake.errors import Busy
 from lake.store.storage import Address
 
-NOUNS: Final = {
-    "log": "the log of",
-    "table": "the table",
-    "meta": "the ledger of",
-    "source": "the source",
-    "consumer": "consumer",
-    "archive": "the archive of",
-}
+NOUNS: Final = {"log": "the log of", "meta": "the ledger of", "archive": "the archive of", "consumer": "consumer"}
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Process that holds a lease, and the lease's `epoch`. Without a command the process is unknown."""
+    """Process that holds a lease, and the lease's `epoch`. A process without a command is unknown."""
 
     command: str = ""
     pid: int = 0
@@ -58,7 +48,7 @@ class Holder:
     def __str__(self) -> str:
         if not self.command:
             return "another process"
-        host = f" on {self.host}" if self.host not in {"", platform.node()} else ""
+        host = f" on {self.host}" if self.host and self.host != platform.node() else ""
         return f"`{self.command}`{host} (pid {self.pid}, since {self.since})"
 
 
@@ -67,11 +57,8 @@ class LeaseHeld(Busy):
 
     def __init__(self, name: str, holder: Holder, *, where: str, seconds: float) -> None:
         verb = "being read for" if name.startswith("consumer.") else "being written"
-        super().__init__(
-            f"{lease_text(name)} is {verb} by {holder}",
-            where=where,
-            fix=f"try again when it is done, or stop it (waited {seconds:g} s; setting lease_seconds)",
-        )
+        fix = f"try again when it is done, or stop it (waited {seconds:g} s; setting lease_seconds)"
+        super().__init__(f"{lease_text(name)} is {verb} by {holder}", where=where, fix=fix)
         self.holder = holder
 
 
@@ -82,9 +69,11 @@ class Lease(Protocol):
 
     def renew(self) -> None:
         """Show other hosts that this process is alive. Detect whether one of them has overtaken it."""
+        return
 
     def must_hold(self) -> None:
         """Raise Unavailable if another host may hold the lease. Call it before files are deleted."""
+        return
 
     def release(self) -> None:
         """Free the lease: the next process acquires it at once."""
@@ -104,4 +93,4 @@ class Leases(Protocol):
 def lease_text(name: str) -> str:
     """Return the name of a lease as messages have it."""
     kind, _, subject = name.partition(".")
-    return f"{NOUNS.get(kind, kind)} {subject}"
+    return f"{NOUNS.get(kind, f'the {kind}')} {subject}"

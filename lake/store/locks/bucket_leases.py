@@ -7,8 +7,8 @@
     00000007.end           epoch 7 was released
 
 A process takes the next number if the newest epoch was released, or if its newest file has been the same for EXPIRED
-seconds of that process's own clock. So a holder that was paused for longer may be overtaken. Then its commit fails,
-because another has its number; before it deletes files it calls `must_hold`.
+seconds of that process's own clock. So a holder that was paused for longer may be overtaken. If another has committed
+since, its own commit fails. Before it deletes files, it calls `must_hold`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class BucketLease(Lease):
 
     def renew(self) -> None:
         begun = clock()
-        self._put(f"beat{self.renewals + 1:08}")
+        (self.folder / f"{self.epoch:08}.beat{self.renewals + 1:08}").put_if_absent(b"")
         if self.renewals:
             (self.folder / f"{self.epoch:08}.beat{self.renewals:08}").delete()
         self.renewals += 1
@@ -97,23 +97,17 @@ class BucketLease(Lease):
 
     def must_hold(self) -> None:
         if self.is_lost or clock() - self.alive > EXPIRED - BEAT:
-            raise Unavailable(
-                f"this process was too long without a sign of life: another host may hold {self.folder.name}",
-                where=str(self.folder),
-                fix="run the command again",
-            )
+            what = f"this process was too long without a sign of life: another host may hold {self.folder.name}"
+            raise Unavailable(what, where=str(self.folder), fix="run the command again")
 
     def release(self) -> None:
         self.leases.held.discard(self)
         try:
-            self._put("end")
+            (self.folder / f"{self.epoch:08}.end").put_if_absent(b"")
         except (LakeError, OSError) as error:  # then it expires
             logging.getLogger("lake").warning("the lease %s was not released: %s", self.folder.name, error)
         finally:
             self.machine.release()
-
-    def _put(self, suffix: str) -> None:
-        (self.folder / f"{self.epoch:08}.{suffix}").put_if_absent(b"")
 
 
 @dataclass(eq=False)
@@ -123,16 +117,12 @@ class BucketLeases(Leases):
     folder: Address
     machine: FolderLeases
     held: set[BucketLease] = field(default_factory=set)
-    prefetched: dict[str, NewestEpoch] = field(default_factory=dict)
-    prefetched_at: float = 0.0
+    prefetched: dict[str, tuple[NewestEpoch, float]] = field(default_factory=dict)
     old: list[str] = field(default_factory=list)
     thread: threading.Thread | None = None
 
     def acquire(self, name: str, *, seconds: float) -> BucketLease:
-        """Acquire a lease of this machine, then that of all hosts. Wait for each `seconds` at most.
-
-        A holder that shows no sign of life is waited for EXPIRED seconds, unless `seconds` is 0.
-        """
+        """Acquire a lease. A host that shows no sign of life is waited for EXPIRED seconds, unless `seconds` is 0."""
         machine = self.machine.acquire(name, seconds=seconds)
         try:
             lease = self._next_epoch(name, machine, seconds)
@@ -148,11 +138,10 @@ class BucketLeases(Leases):
         return lease
 
     def _next_epoch(self, name: str, machine: FolderLease, seconds: float) -> BucketLease:
-        newest, at = self.prefetched.pop(name, None), self.prefetched_at
-        is_free = newest and newest.is_released and clock() - at <= EXPIRED
-        if newest and is_free and (lease := self._put_epoch(name, machine, newest, at)):
-            return lease
         before, since, begun, is_alive = None, 0.0, clock(), False
+        now, at = self.prefetched.pop(name, (NewestEpoch(is_released=False), 0.0))
+        if now.is_released and begun - at <= EXPIRED and (lease := self._put_epoch(name, machine, now, at)):
+            return lease
         while True:
             now, at = newest_epoch(self.folder / name), clock()
             if before != now:
@@ -187,7 +176,7 @@ class BucketLeases(Leases):
                 files[name].append(replace(entry, name=file))
         if sum(map(len, files.values())) == LISTED:
             files.popitem()  # its list may be incomplete
-        self.prefetched, self.prefetched_at = {name: NewestEpoch.of(files[name]) for name in files}, at
+        self.prefetched = {name: (NewestEpoch.of(files[name]), at) for name in files}
 
     def delete_old(self) -> None:
         """Delete files of old epochs."""

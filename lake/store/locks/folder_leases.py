@@ -21,7 +21,7 @@ SILENT: Final = 1.0  # seconds of waiting before a message names the holder
 
 @dataclass
 class FolderLease(Lease):
-    """A locked file. `dead` is the holder before this process if it died."""
+    """A locked file, which needs no renewal. `dead` is the holder before this process if it died."""
 
     lock: FileLock
     file: Path
@@ -33,12 +33,6 @@ class FolderLease(Lease):
         """Write the holder, and the number of its lease in a bucket, for messages to those that wait."""
         with suppress(OSError):
             self.file.write_text(replace(self.holder, epoch=epoch).json)
-
-    def renew(self) -> None:
-        """Do nothing."""
-
-    def must_hold(self) -> None:
-        """Do nothing: the kernel keeps others out while this process lives."""
 
     def release(self) -> None:
         self.file.unlink(missing_ok=True)
@@ -54,16 +48,14 @@ class FolderLeases(Leases):
     def acquire(self, name: str, *, seconds: float) -> FolderLease:
         lock, file = FileLock(self.folder / f"{name}.lock"), self.folder / f"{name}.holder"
         recorded = Address(str(file))
-        try:
+        with suppress(Timeout):
+            lock.acquire(timeout=min(SILENT, seconds))
+        if not lock.is_locked and seconds > SILENT:
+            logging.getLogger("lake").warning("waiting for %s, held by %s", lease_text(name), Holder.read(recorded))
             with suppress(Timeout):
-                lock.acquire(timeout=min(SILENT, seconds))
-            if not lock.is_locked:
-                if seconds > SILENT:
-                    message = "waiting for %s, held by %s"
-                    logging.getLogger("lake").warning(message, lease_text(name), Holder.read(recorded))
-                lock.acquire(timeout=max(seconds - SILENT, 0))
-        except Timeout:
-            raise LeaseHeld(name, Holder.read(recorded), where=lock.lock_file, seconds=seconds) from None
+                lock.acquire(timeout=seconds - SILENT)
+        if not lock.is_locked:
+            raise LeaseHeld(name, Holder.read(recorded), where=lock.lock_file, seconds=seconds)
         lease = FolderLease(lock, file, dead=Holder.read(recorded))
         lease.record()
         return lease

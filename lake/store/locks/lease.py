@@ -16,19 +16,20 @@ from lake.store.locks import Lease, LeaseHeld, Leases, activity
 from lake.store.locks.bucket_leases import BucketLeases
 from lake.store.locks.folder_leases import FolderLeases
 from lake.store.recovery import put_aside
+from lake.store.storage import Storage
 from lake.store.table_logs import holding
 from lake.store.warehouse import Warehouse
 
 _held: Final[dict[tuple[int, Path, str], Lease]] = {}
 """Leases that this process holds, by thread, warehouse and name."""
-_bucket_leases: Final[dict[FolderLeases, BucketLeases]] = {}
+_bucket_leases: Final[dict[tuple[FolderLeases, Storage], BucketLeases]] = {}  # one for each warehouse, for its thread
 
 
 @contextmanager
 def lease(
     settings: Settings, name: str, *, seconds: float | None = None, commits: bool = True, hosts: bool = True
 ) -> Iterator[Lease]:
-    """Hold the lease `name` while the block runs. Re-entrant within a thread. First repair a commit cut short.
+    """Hold the lease `name` while the block runs. Re-entrant in a thread. First remove a commit cut short.
 
     In a bucket, other hosts are kept out too if the block `commits`. Without `hosts` they are not: of two hosts that
     commit, one fails. Raises LeaseHeld after `seconds` of waiting, by default `settings.lease_seconds`.
@@ -37,12 +38,10 @@ def lease(
     if outer := _held.get(key):
         yield outer
         return
-    file_modes.locks(settings)
+    every, machine = leases(settings), FolderLeases(file_modes.locks(settings))
     activity.join(settings)
-    every, machine = leases(settings), _of_machine(settings)
     chosen = every if commits and hosts else machine
-    seconds = settings.lease_seconds if seconds is None else seconds
-    held = _held[key] = chosen.acquire(name, seconds=seconds)
+    held = _held[key] = chosen.acquire(name, seconds=settings.lease_seconds if seconds is None else seconds)
     try:
         tables = [location.path for location in Warehouse(settings).leased(name)]
         for path in tables:
@@ -56,35 +55,27 @@ def lease(
 
 
 def must_hold(settings: Settings, name: str) -> None:
-    """Raise Unavailable if another host may hold a lease that this thread has: it must not delete files then."""
+    """Raise Unavailable if another host may hold a lease of this thread, which then must not delete files."""
     _held[get_ident(), settings.warehouse_path, name].must_hold()
 
 
 def leases(settings: Settings) -> Leases:
     """Return the leases of a warehouse, among all processes that may write to it."""
-    machine = _of_machine(settings)
+    machine = FolderLeases(settings.warehouse_path / "locks")
     if not settings.store:
         return machine
     folder = Warehouse(settings).root / "locks"
-    known = _bucket_leases.get(machine)
-    if known is None or known.folder.storage != folder.storage:
-        known = _bucket_leases[machine] = BucketLeases(folder, machine)
-    return known
+    return _bucket_leases.setdefault((machine, folder.storage), BucketLeases(folder, machine))
 
 
 def clear_dead_holders(settings: Settings, *, dry_run: bool) -> list[Path]:
     """Repair what processes that died have left, and delete their holder files. Return these."""
     dead = []
-    for file in sorted(_of_machine(settings).folder.glob("*.holder")):
+    for file in sorted(settings.warehouse_path.glob("locks/*.holder")):
         with suppress(Timeout, LeaseHeld):
-            with FileLock(file.with_suffix(".lock")).acquire(timeout=0):
-                pass
+            FileLock(file.with_suffix(".lock")).acquire(timeout=0).lock.release()
             if not dry_run:
                 with lease(settings, file.stem, seconds=0):
                     pass
             dead.append(file)
     return dead
-
-
-def _of_machine(settings: Settings) -> FolderLeases:
-    return FolderLeases(settings.warehouse_path / "locks")
