@@ -149,6 +149,18 @@ def test_prefetched_leases_are_acquired_without_another_look(
     assert not first.is_lost
 
 
+@pytest.mark.parametrize(("prefetches", "expected"), [(False, 3), (True, 2)])
+def test_free_lease_takes_few_requests(hosts: Hosts, clock: Clock, prefetches: bool, expected: int) -> None:
+    """A listing unless it was prefetched, the epoch, and its end."""
+    hosts.acquire().release()
+    host, requests = hosts.new(), list[int]()
+    if prefetches:
+        host.prefetch("table")
+    hosts.bucket.step = lambda: requests.append(1)
+    host.acquire(NAME, seconds=10).release()
+    assert len(requests) == expected
+
+
 @pytest.mark.parametrize("listed", [1, 2, 3, 4, 5])
 def test_prefetch_knows_no_newest_epoch_of_a_lease_listed_in_part(
     hosts: Hosts, clock: Clock, monkeypatch: pytest.MonkeyPatch, listed: int
