@@ -1,4 +1,4 @@
-"""Leases between processes: who waits says so, and for whom; who waits too long ends with exit code 75. No JVM."""
+"""Commands that wait for a lease: they name its holder, and end with exit code 75 if it takes too long. No JVM."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shop(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def holder(shop: Settings, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds a lease until it is told to end."""
+    """Another process, which holds a lease until its standard input ends."""
     with other_process(shop, request.param) as process:
         yield process
 
@@ -49,7 +49,7 @@ def waiter(shop: Settings, *arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("holder", ["table.current_order"], indirect=True)
-def test_who_waits_too_long_says_for_whom_and_may_try_again(
+def test_command_names_the_holder_and_exits_75_when_waiting_ends(
     shop: Settings, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKE_LEASE_SECONDS", "1.2")
@@ -63,7 +63,7 @@ def test_who_waits_too_long_says_for_whom_and_may_try_again(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("holder", ["meta.cuts"], indirect=True)
-def test_who_waits_goes_on_when_the_other_is_done(shop: Settings, holder: subprocess.Popen[str]) -> None:
+def test_command_continues_when_the_lease_is_released(shop: Settings, holder: subprocess.Popen[str]) -> None:
     with waiter(shop, "cut", "--label", "after") as waiting:
         assert "waiting for the ledger of cuts" in present(waiting.stderr).readline()
         holder.communicate("")
@@ -71,7 +71,7 @@ def test_who_waits_goes_on_when_the_other_is_done(shop: Settings, holder: subpro
     assert waiting.returncode == 0
 
 
-def test_a_lease_is_let_go_when_its_process_dies(shop: Settings) -> None:
+def test_lease_is_free_when_its_process_dies(shop: Settings) -> None:
     with other_process(shop, "meta.cuts") as process:
         process.kill()
         process.wait()
@@ -79,9 +79,7 @@ def test_a_lease_is_let_go_when_its_process_dies(shop: Settings) -> None:
             assert present(latest_cut(shop)).number == 1
 
 
-def test_a_holder_is_told_without_the_values_that_it_was_called_with(
-    shop: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_holder_is_recorded_without_arguments_of_its_command(shop: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/bin/lake", "forget", "orders", "subject=joan", "--value", "joan@example.org"])
     with lease(shop, "table.current_order"):
         told = (shop.warehouse_path / "locks/table.current_order.holder").read_text()
@@ -92,7 +90,7 @@ def test_a_holder_is_told_without_the_values_that_it_was_called_with(
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("holder", ["meta.cuts"], indirect=True)
-def test_who_waits_is_ended_by_any_signal(
+def test_waiting_command_ends_at_any_signal(
     shop: Settings, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKE_LEASE_SECONDS", "600")

@@ -105,6 +105,13 @@ def test_a_process_at_work_is_known_until_it_is_dead(project: Settings) -> None:
     assert activity.others(project) == []
 
 
+def test_list_of_processes_skips_a_file_that_goes_while_it_is_read(project: Settings) -> None:
+    listed = project.warehouse_path / "locks/reads"
+    listed.mkdir(parents=True)
+    (listed / "1.gone").symlink_to("nothing")
+    assert activity.others(project) == []
+
+
 def test_this_process_is_no_other_and_begins_anew_when_it_says_so(project: Settings) -> None:
     activity.begin(project, "lake run")
     assert not project.warehouse_path.exists(), "reading alone makes no warehouse"
