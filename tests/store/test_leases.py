@@ -89,6 +89,13 @@ def test_lease_has_one_holder_until_it_is_released(world: World) -> None:
     assert world.clock.at == 1000
 
 
+def test_lease_is_released_by_another_thread(world: World) -> None:
+    held = world.hold()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(held.release).result()
+    world.hold()
+
+
 def test_lease_names_its_holder_when_waiting_ends(world: World) -> None:
     world.hold()
     with pytest.raises(Unavailable, match=rf"the table orders is being written by `.*` \(pid {os.getpid()}") as error:

@@ -46,8 +46,8 @@ class FolderLeases(Leases):
     folder: Path
 
     def acquire(self, name: str, *, seconds: float) -> FolderLease:
-        lock, file = FileLock(self.folder / f"{name}.lock"), self.folder / f"{name}.holder"
-        recorded = Address(str(file))
+        file = self.folder / f"{name}.holder"
+        lock, recorded = FileLock(file.with_suffix(".lock"), thread_local=False), Address(str(file))
         with suppress(Timeout):
             lock.acquire(timeout=min(SILENT, seconds))
         if not lock.is_locked and seconds > SILENT:
