@@ -77,8 +77,8 @@ class Look:
     def _values(self, measure: str) -> Iterator[tuple[str, float, str]]:
         now = self.status
         if measure in COUNTED:
-            lines = failed_conditions(now, [measure])  # those of damage are told as well
-            lines = [line for line in lines if f": {VERB} of " not in line]  # it would tell of itself
+            lines = failed_conditions(now, [measure])  # messages about damage are sent as well
+            lines = [line for line in lines if f": {VERB} of " not in line]  # an alert about itself
             yield from (("", 1.0, line) for line in lines if measure == "stopped" or line.startswith(f"{measure}: "))
         for name, value, what in MEASURED[measure](now) if measure in MEASURED else ():
             yield name, value, f"{name} {what}".strip()

@@ -123,7 +123,7 @@ def archive(  # noqa: PLR0913  which batches, and who does it
 def _unnamed(folder: Address, parts: Sequence[ArchivedPart]) -> list[str]:
     """Return the folders in `folder` without one of the `parts`. Raises Unavailable if the bucket does not exist."""
     named, there = {part.place for part in parts}, list[str]()
-    with suppress(OSError):  # nothing is there yet; or nothing can be, which is told where it is to be made
+    with suppress(OSError):  # it does not exist yet, or cannot: its creation reports that
         there += sorted(str(folder / entry.name[:-1]) for entry in folder.list() if entry.name.endswith("/"))
     return [at for at in there if at not in named]
 

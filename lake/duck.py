@@ -39,7 +39,7 @@ def bound(memory: int, folder: Path) -> None:
 def connect(file: str = ":memory:") -> duckdb.DuckDBPyConnection:
     """Connect to a new database in memory, or to that in `file`."""
     con = duckdb.connect(file, config=dict(_BOUNDS))
-    con.execute("SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false")  # a cursor shows no bar by itself
+    con.execute("SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false")  # a cursor shows no progress bar
     for system in FILE_SYSTEMS.values():
         con.register_filesystem(system)
     return con
@@ -78,7 +78,7 @@ def expression_fault(expression: str, type_: str, row: str) -> tuple[str, str] |
 
 def _calls(con: duckdb.DuckDBPyConnection, expression: str) -> Iterator[str]:
     """Yield the functions that an expression calls, also by macros, in lower case. Raises ValueError if invalid."""
-    for text in (expression, f"({expression})"):  # the second finds names behind it, the first what closes brackets
+    for text in (expression, f"({expression})"):  # the first form finds closing brackets, the second trailing names
         [[serialized]] = con.execute("SELECT json_serialize_sql($1)", [f"SELECT {text}"]).fetchall()
         parsed = json.loads(serialized)
         if parsed["error"]:

@@ -18,7 +18,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError
 
 ALONE: Final = 0o700
-SHARED: Final = 0o2750  # set-group-id: what is made in such a folder belongs to its group too
+SHARED: Final = 0o2750  # set-group-id: new files belong to the folder's group
 
 
 def umask(settings: Settings) -> int:

@@ -17,7 +17,7 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.jobfile import JobFile
 
-_lake: Final = sys.modules["lake"]  # its public names, which are not here to be imported
+_lake: Final = sys.modules["lake"]  # its public names, which cannot be imported here
 _KEYWORD: Final = re.compile(r"^(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
 _NAME: Final = re.compile(r"^name '(\w+)' is not defined")
 
@@ -69,7 +69,7 @@ def _as_fault(file: JobFile, files: Mapping[Path, JobFile], error: BaseException
     if isinstance(error, SystemExit):
         return DeclarationError(f"{name}: ends the process", where=where, fix="a job may only declare a table")
     what = f"{type(error).__name__}: {error}".replace(".__init__()", "")
-    what = re.sub(r" \(/[^)]*\)$", "", what)  # where Python found a module is no matter of the job's
+    what = re.sub(r" \(/[^)]*\)$", "", what)  # the path of a module is irrelevant to the job
     return DeclarationError(f"{name}: {what}", where=where, fix=_fix(error, files))
 
 

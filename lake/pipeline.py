@@ -101,9 +101,9 @@ def run(
     more: list[str] = []
 
     def session() -> SparkSession:
-        if not started():  # meanwhile this process waits
+        if not started():  # this process waits meanwhile
             gate.warm_up(settings)
-            if batches is None and has_little(project):  # else other cycles may follow
+            if batches is None and has_little(project):  # other cycles may follow otherwise
                 expect_little()
             if settings.store:
                 tables = (location.path for location in Warehouse(settings).folders(*KINDS))
@@ -129,7 +129,7 @@ def has_little(project: Project) -> bool:
     settings = project.settings
     if source_names(settings):
         return False
-    with suppress(Exception), view():  # what cannot be read is told by who needs it
+    with suppress(Exception), view():  # a later reader reports what cannot be read
         logs = [Log(settings, stream) for stream in project.contracts]
         books = (book.location(settings).path for book in (CUTS, EDITIONS, LANDED))
         prefetch([*books, *(log.path for log in logs)])

@@ -194,7 +194,7 @@ def sound(settings: Settings) -> tuple[Project, list[DeclarationError]]:
     contracts, faulty = sound_contracts(settings)
     project, faults = _declared(settings, contracts, faulty)
     faults = [*faulty.values(), *faults]
-    return project, faults or [*groups.faults(settings, project.tables)]  # else one may be unknown for what is wrong
+    return project, faults or [*groups.faults(settings, project.tables)]  # otherwise a fault may make one unknown
 
 
 def _declared(

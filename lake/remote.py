@@ -23,7 +23,7 @@ TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 PATIENCE: Final = 5.0  # seconds until a server must take a connection
-RETRIES: Final = 6  # a lost server is given up after some four seconds
+RETRIES: Final = 6  # a lost server is given up after about four seconds
 START: Final = "start the server (`lake serve connect`) and try again, or unset SPARK_REMOTE (or spark.remote)"
 
 
@@ -72,7 +72,7 @@ def connected(settings: Settings, address: str) -> SparkSession:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    # Both would tell of a lost server before, and at greater length than, this project's own message does.
+    # Both would report a lost server before this project's own message, and at greater length.
     logging.getLogger("pyspark.sql.connect").disabled = True
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
     try:

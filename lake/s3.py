@@ -93,7 +93,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "fs.s3a.endpoint.region": at.region,
         "fs.s3a.path.style.access": str(at.path_style).lower(),
-        "fs.s3a.input.stream.type": "classic",  # its own is in a jar of Amazon's besides
+        "fs.s3a.input.stream.type": "classic",  # its default needs a further jar of Amazon's
     }
     if at.endpoint:
         plain = at.endpoint.startswith("http://")

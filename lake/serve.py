@@ -38,7 +38,7 @@ SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 LOOPBACK: Final = "127.0.0.1"
 BINDING: Final = "spark.connect.grpc.binding.address"
 DETACHED: Final = {
-    "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",  # then a client that lives takes it up again
+    "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",  # a living client reattaches to it
     "spark.connect.execute.manager.detachedTimeout": "10s",
     "spark.connect.execute.manager.maintenanceInterval": "5s",
 }
@@ -70,7 +70,7 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
     can read, made on first use. Raises DeclarationError if Java or the jars are missing, Unavailable if the port is
     taken or the server ends by itself.
     """
-    activity.end()  # the server reads for its clients, who say so themselves
+    activity.end()  # the clients register themselves as readers
     log = settings.path(".lake/spark/connect.log")
     with ExitStack() as serving:
         with step("start", f"Spark Connect on port {port}"):
@@ -146,7 +146,7 @@ class _Catalogue:
             finally:
                 spark.stop()
             self.shown, self.is_made, self.failed = current, True, ""
-        except Exception as error:  # Spark's, Delta's and the project's own: the server serves on
+        except Exception as error:  # errors of Spark, Delta and the project: the server keeps running
             if first_line(error) != self.failed and server.poll() is None:
                 self.failed = first_line(error)
                 logging.getLogger("lake").warning("the server's catalogue is not up to date: %s", self.failed)
@@ -223,7 +223,7 @@ def _jvm(settings: Settings, conf: Mapping[str, str], token: str, log: Path) -> 
     with properties(settings, conf) as file:
         command = [str(home / "bin/spark-submit"), "--properties-file", str(file), "--class", SERVER, "spark-internal"]
         log.write_bytes(b"")
-        with log.open("ab") as out:  # a purge empties it meanwhile
+        with log.open("ab") as out:  # a purge may empty it meanwhile
             process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         try:
             yield process

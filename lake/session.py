@@ -22,18 +22,18 @@ from lake.progress import step
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Set for every session, Connect too: they decide results or cost, so no server default may.
+# Set for every session, Connect too: they affect results or cost, so server defaults must not apply.
 RUNTIME_CONF = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.variable.substitute": "false",  # ${env:…} in a name or a text would be this machine's environment
     "spark.sql.sources.partitionColumnTypeInference.enabled": "true",
-    # Landing files are named one by one: from 33 on, Spark looks at each in a task of its own, here in one go.
+    # Landing files are listed one by one: from 33 on, Spark would look up each in its own task.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.localRelationThreshold": "2MB",  # rows as objects take ten times the heap
-    "spark.sql.codegen.hugeMethodLimit": "8000",  # bytes: HotSpot compiles no longer method, such a stage runs in parts
-    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # what is kept is read twice: packing it costs more
+    "spark.sql.codegen.hugeMethodLimit": "8000",  # bytes: HotSpot compiles no longer method; such a stage runs in parts
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # cached data is read twice: compressing it costs more
     "parquet.block.size": str(cost.ROW_GROUP),
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
@@ -43,8 +43,8 @@ MIN_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
 PARTS: Final = 32
 """Minimum number of parts of files on a cluster. Its default depends on the cores available at the moment."""
 
-# What a call says whose server has forgotten the session, what one whose embedded JVM has ended, and what a query says
-# of rows that were on the disk of an executor that is no more.
+# Messages of a call if the server has forgotten the session, if the embedded JVM has ended, and of a query if its rows
+# were on the disk of a lost executor.
 FORGOTTEN: Final = ("SESSION_NOT_FOUND", "SESSION_CHANGED", "SESSION_CLOSED")
 ENDED: Final = ("Py4JNetworkError", "ConnectionRefusedError")
 LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
@@ -114,7 +114,7 @@ def expect_little() -> None:
 def interrupt() -> None:
     """Cancel Spark's current work for this process, which a server would continue."""
     if _Started.session is not None:
-        with suppress(Exception):  # a session that is lost does nothing for us
+        with suppress(Exception):  # a lost session does no work
             _Started.session.interruptAll()
 
 
@@ -222,8 +222,8 @@ def _for_its_owner(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-# Hadoop calls chmod. A JVM that is killed while two of its threads start one leaves two helpers of the JDK, each of
-# which waits for a pipe that the other holds open, and its sockets with it: whoever talks to the JVM waits for ever.
+# Hadoop calls chmod. If a JVM is killed while two of its threads start a process, two helpers of the JDK are left. Each
+# waits for a pipe that the other holds open, and keeps the JVM's sockets open: clients of the JVM wait forever.
 STARTING: Final = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
 
 
@@ -269,7 +269,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.debug.maxToStringFields": "1000",
-        # Else each call that makes a column asks the JVM four times more, to name that call in errors.
+        # Otherwise each call that makes a column asks the JVM four times more, to name the call in errors.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
@@ -285,13 +285,13 @@ def _of_this_machine(settings: Settings, scratch: Path) -> dict[str, str]:
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # Else any user of the machine could ask the driver's ports for blocks. A local master makes the secret itself.
+        # Otherwise any user of the machine could read blocks from the driver's ports. A local master makes the secret itself.
         "spark.authenticate": "true",
-        # Hadoop's local file system sets what a file allows by this, whatever the process's umask.
+        # Hadoop's local file system sets file permissions by this and ignores the process's umask.
         "spark.hadoop.fs.permissions.umask-mode": f"{file_modes.umask(settings):03o}",
         "spark.local.dir": str(local_dir(settings)),
         **(dict.fromkeys(S3_SCRATCH, str(local_dir(settings))) if settings.stores else {}),
-        # With few partitions there is little to adapt, and looking for it costs a quarter of a small job.
+        # With few partitions there is little to adapt, and adaptive execution costs a quarter of a small job.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
     }

@@ -38,7 +38,7 @@ def checked_tables(
     while True:
         tables = tables_at_cut(project, cut, names)
         checks = check(project, spark, tables=names, cut=cut.number)
-        if all(tables[check.table].version == check.version for check in checks):  # else one was rebuilt meanwhile
+        if all(tables[check.table].version == check.version for check in checks):  # otherwise one was rebuilt meanwhile
             for warning in failures.warning_messages(checks):
                 tell(f"warning {warning}")
             return tables

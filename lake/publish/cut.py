@@ -41,9 +41,9 @@ def _cut(project: Project, label: str | None) -> Cut:
         heads = _heads(settings, {stream: counted.get(stream, 0) for stream in project.contracts})
         batches = whole(heads, lambda stream: Log(settings, stream).backwards())
         never_back = {stream: max(batch, counted.get(stream, 0)) for stream, batch in batches.items()}
-        for stream in never_back:  # what a cut counts is never missed because of a power cut
+        for stream in never_back:  # a power cut must not lose batches of a cut
             Log(settings, stream).flush()
-        # After the logs: an event that comes again because another was voided is not to be there without that void.
+        # After the logs: a cut with an event that replaces a voided one has to include that void.
         _look_again(book.location(settings).path for book in BOOKS)
         return record_cut(settings, never_back, voids_head(settings), label=label)
 

@@ -53,7 +53,7 @@ def deploy(
     with runs.recording(settings, "deploy", runs.EDITION) as counts:
         edition = _deploy(project, connect, tell, warn, yes=yes)
         counts["edition"] = edition.number
-    runs.nothing_to_do(settings, runs.MAKE, [*edition.tables], edition.cut)  # by a definition that they have no more
+    runs.nothing_to_do(settings, runs.MAKE, [*edition.tables], edition.cut)  # their definition has changed
     return edition
 
 
@@ -65,7 +65,7 @@ def _deploy(
     *,
     yes: bool = False,
 ) -> Edition:
-    load_suites(project)  # a faulty one is told before anything is built
+    load_suites(project)  # report faulty suites before building
     staged, changed = _staged(project, connect)
     sound = integrity.check_integrity(project, [project.tables[name] for name in staged.staged])
     if not yes:
@@ -88,7 +88,7 @@ def _deploy(
         tables, held = tables_by_group(staged, cut, latest_edition(staged.settings), connect, warn)
         if held is not None and staged.staged.keys() & held.tables(staged):
             raise failure or held.error
-        if latest_cut(staged.settings) == cut:  # else micro-batches went on meanwhile
+        if latest_cut(staged.settings) == cut:  # otherwise a newer cut was made meanwhile
             break
     edition = record_edition(staged.settings, cut.number, completed(staged, tables), seen=project.seen)
     note(staged.settings, edition)

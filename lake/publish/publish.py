@@ -76,7 +76,7 @@ def _publish(
         runs.note(settings, "publish", runs.EDITION, cut.number, began, edition=edition.number)
     if held is None:
         return finish_deploy(project, edition, spark), None
-    # What settles is told what it was derived from: that is so where all tables are at one cut.
+    # finish_deploy records the inputs of its copies, which requires all tables to be at one cut.
     runs.note(settings, "publish", runs.EDITION, cut.number, began, error=runs.reason(held.error))
     return edition, held
 

@@ -94,7 +94,7 @@ class BucketLog(TableLog):
             at = newest if version is None else version
             state = self._states.pop(at, None) or self._opened(at)
             self._states[at] = state
-            while len(self._states) > STATES:  # the one that was asked for longest ago
+            while len(self._states) > STATES:  # the least recently used
                 del self._states[next(iter(self._states))]
             return state
 
@@ -246,7 +246,7 @@ class BucketLog(TableLog):
         try:
             with ThreadPoolExecutor(THREADS) as pool:
                 list(pool.map(fetch, names))
-        except FileNotFoundError:  # which delta-rs says in its own words
+        except FileNotFoundError:  # delta-rs reports that itself
             raise Unusual(self.path.url) from None
 
     @contextmanager
@@ -254,7 +254,7 @@ class BucketLog(TableLog):
         """Yield a folder with the part of the log that gives the state at `version`. Raises Unusual if it is large."""
         with self._lock:
             base = self._base(version)
-            # On top of a checkpoint delta-rs commits where it finds the commit as well.
+            # To commit on top of a checkpoint, delta-rs needs the commit of that version as well.
             needed = range(max(min(base + 1, version), 0), version + 1)
             names = [commit_file(self.path, number).name for number in needed]
             names += [f"{base:020}.checkpoint.parquet"] if base >= 0 else []
@@ -262,7 +262,7 @@ class BucketLog(TableLog):
                 raise Unusual(self.path.url)
             try:
                 self._read(needed)
-            except FileNotFoundError:  # its past was ended meanwhile
+            except FileNotFoundError:  # the table was truncated meanwhile
                 raise Unusual(self.path.url) from None
             with _folder(self.path) as folder:
                 log = folder / "_delta_log"

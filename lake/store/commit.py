@@ -103,7 +103,7 @@ def _commit_arrow(table: Table, diff: pa.Table, counts: Counts, identity: Sequen
 
 
 def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> None:
-    # Without what its columns mean: of a table that says it otherwise by now, delta-rs takes no such rows.
+    # Without the meanings: delta-rs refuses rows whose metadata differs from the table's.
     diff, properties = _described(diff, {}), position.commit_properties
     if not counts.total:
         current.create_write_transaction([], "append", current.schema(), commit_properties=properties)
@@ -146,8 +146,8 @@ def _condition(diff: pa.Table, identity: Sequence[str]) -> str:
     for name in identity:
         column = diff.column(name)
         target, source = f"t.{quoted(name, SPARK)}", f"s.{quoted(name, SPARK)}"
-        # In parentheses: DataFusion takes `IS NOT DISTINCT FROM a AND b` for `IS NOT DISTINCT FROM (a AND b)`.
-        # A null within a struct is null there too; and of = for lists, delta-rs makes no bounds and fails.
+        # In parentheses: DataFusion parses `IS NOT DISTINCT FROM a AND b` as `IS NOT DISTINCT FROM (a AND b)`.
+        # A null may be inside a struct; and for = over lists delta-rs fails to derive bounds.
         nullable = column.null_count or pa.types.is_nested(column.type)
         tests.append(f"({target} {'IS NOT DISTINCT FROM' if nullable else '='} {source})")
         if not column.null_count and (pa.types.is_date(column.type) or pa.types.is_integer(column.type)):
@@ -159,7 +159,7 @@ def _condition(diff: pa.Table, identity: Sequence[str]) -> str:
 
 
 def _overwrite(table: Table, rows: DataFrame, position: Position, meanings: Meanings) -> None:
-    for name in rows.columns:  # some have the metadata of a table that they were read from
+    for name in rows.columns:  # columns keep the metadata of the table that they were read from
         rows = rows.withMetadata(name, dict(meanings.get(name, {})))
     staging = stage(table.path)
     rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(staging.path.spark)
@@ -177,7 +177,7 @@ def _staged(table: Table, diff: DataFrame, counts: Counts, identity: Sequence[st
     names = [quoted(name, SPARK) for name in columns]
     on = " AND ".join(f"t.{name} <=> s.{name}" for name in (quoted(column, SPARK) for column in identity))
     updates = ", ".join(f"t.{name} = s.{name}" for name in names)
-    target = staging.sql.replace("{", "{{").replace("}", "}}")  # the text is a template of PySpark's
+    target = staging.sql.replace("{", "{{").replace("}", "}}")  # PySpark formats the text as a template
     diff.sparkSession.sql(
         f"""MERGE INTO {target} t USING {{diff}} s ON {on}
             WHEN MATCHED AND s.{CHANGE} = 'delete' THEN DELETE

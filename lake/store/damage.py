@@ -86,14 +86,14 @@ def damage(path: Address, *, quickly: bool = False) -> Damage | None:
         return _of_files(path, within=not quickly) if quickly else _of_log(path) or _of_files(path, within=True)
     except OSError as error:
         if quickly and isinstance(error, FileNotFoundError):
-            return None  # a first build that was killed has no log yet
+            return None  # a killed first build has no log yet
         file = str(error.filename) if error.filename else path.url
         return Damage(path, file, (error.strerror or "it cannot be read").lower())
     except LakeError as error:
         return Damage(path, error.where, error.what, error.fix)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic of delta-rs is no Exception
+    except BaseException as error:  # a panic of delta-rs is not an Exception
         unread = Damage(path, f"{path}/_delta_log", f"its log cannot be read: {first_line(error)}")
         return (damage(path) or unread) if quickly else unread
 

@@ -106,7 +106,7 @@ def create(path: Address, schema: Schema, properties: Mapping[str, str | None], 
     try:
         with table_log(path).target() as (url, options):
             DeltaTable.create(url, schema, storage_options=options, **how)
-    except TableNotFoundError:  # of commits that were lost, what Spark had written beside them is left
+    except TableNotFoundError:  # Spark's checksums of lost commits are left
         log = path / "_delta_log"
         for entry in log.list():
             if entry.name.endswith(".crc"):
@@ -306,7 +306,7 @@ def prefetch(tables: Iterable[Address], *, whole: bool = False, beside: Callable
     """
 
     def look(path: Address) -> None:
-        with suppress(Exception):  # whoever asks for it is told
+        with suppress(Exception):  # the later reader gets the error
             next(commits(path), None)
             if whole:
                 table_log(path).state()
@@ -359,7 +359,7 @@ def missing(path: Address, files: Iterable[str], *, to_read: bool = False) -> li
     for some in by_table.values():
         common = os.path.commonprefix(some)  # noqa: RUF071  commonpath makes one slash of the two in s3://
         folder = path.at(common.rpartition("/")[0])
-        with suppress(FileNotFoundError):  # all are gone
+        with suppress(FileNotFoundError):  # all were deleted
             there |= {f"{folder}/{entry.name}" for entry in folder.list(deep=True)}
     return [file for file in files if file not in there]
 
@@ -437,7 +437,7 @@ def commits(path: Address) -> Iterator[dict[str, Any]]:
     for number in range(-1 if newest is None else newest, -1, -1):
         try:
             info = log.info(number)
-        except FileNotFoundError:  # its past was ended
+        except FileNotFoundError:  # the table was truncated
             return
         yield info | {"version": number}
 
@@ -478,7 +478,7 @@ FETCHED: Final = 32
 MANY_FILES: Final = 3
 """From this number on, files of a bucket are listed, up to 1,000 a request, and not looked up one by one."""
 
-# Old versions stay readable until `lake maintain` says otherwise. Opening a table reads every commit since its last
+# Old versions stay readable until `lake maintain` removes them. Opening a table reads every commit since its last
 # checkpoint, 0.4 ms each; writing one takes a few ms.
 KEEP_LOGS: Final[Mapping[str, str | None]] = {
     "delta.checkpointInterval": "20",

@@ -49,7 +49,7 @@ class Spark:
         return f"coalesce({', '.join(value for _, value in values)})"
 
     def default(self, of: Field, field: Field) -> str:
-        from lake.records.members import default_of  # with Arrow
+        from lake.records.members import default_of  # imports Arrow
 
         if field.nested:
             return self.literal(field, None if of.default is None else default_of(_with_default(field, of.default)))

@@ -41,7 +41,7 @@ PARTITION_TYPES: Final = {"integer": "INTEGER", "long": "BIGINT"}
 
 @cache
 def _database(file_systems: Sequence[str]) -> duckdb.DuckDBPyConnection:
-    del file_systems  # which a database has from its beginning
+    del file_systems  # a database keeps those of its creation
     return connect()
 
 
@@ -67,12 +67,12 @@ def open_files(  # noqa: PLR0913  which rows of which files, and where
     file is missing or damaged.
     """
     if not path.storage.may_tear and 1 < len(paths) <= FETCHED:
-        missing(path, paths, to_read=True)  # so that their ends are there together, not one after another
+        missing(path, paths, to_read=True)  # fetches their ends in parallel
     partitions = table.metadata().partition_columns
     types = {field.name: PARTITION_TYPES.get(str(field.type.type), "VARCHAR") for field in table.schema().fields}
     with connection() if on is None else nullcontext(on) as con:
         try:
-            # DuckDB's own reading of folders' names takes those above the table too, for columns of its files.
+            # DuckDB's hive partitioning would also use the names of folders above the table.
             filename = f", filename = '{FILE}'" if partitions or by_file else ""
             listed = ", ".join(map(literal, paths))
             rows = con.sql(f"FROM read_parquet([{listed}], union_by_name = true, hive_partitioning = false{filename})")

@@ -32,7 +32,7 @@ def flush(path: Address, since: Callable[[], int] | None = None) -> None:
     known = _flushed.get(path)
     if newest is None or newest == known:
         return
-    first = known is None or known > newest  # or the table was removed and made again
+    first = known is None or known > newest  # the table was removed and created again
     if known is None or first:
         known = since() if since else delta.newest_checkpoint(path) - 1
     versions = range(known + 1, newest + 1)
@@ -67,7 +67,7 @@ def _files(path: Address, versions: Iterable[int]) -> list[Path]:
     """Return the existing files of the commits. Raises StorageError if the newest version lacks one."""
     sizes, replaceable = dict[str, int](), set[str]()
     for version in versions:
-        with suppress(FileNotFoundError):  # the table's past was ended after it
+        with suppress(FileNotFoundError):  # the table was truncated after it
             for kind, action in delta.actions(path, version):
                 if kind in delta.FILE_ACTIONS - {"remove"}:
                     sizes[action["path"]] = action["size"]

@@ -93,5 +93,5 @@ def heed_destroyed(settings: Settings, contracts: Iterable[Contract]) -> None:
         gone = store.destroyed(stream)
         if gone - subjects(settings, stream):
             log = Warehouse(settings).log(stream)
-            with lease(settings, log.lease):  # a forget may be between the one and the other
+            with lease(settings, log.lease):  # a running forget may be between the two
                 record(settings, stream, gone, at=datetime.now(UTC))

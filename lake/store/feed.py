@@ -37,7 +37,7 @@ def proven_feed(con: duckdb.DuckDBPyConnection, path: Address, old: EditionTable
         return False
     try:
         hashed = _load(con, path, after=old.version, upto=new.version)
-    except Exception:  # whatever is said of a gap
+    except Exception:  # any gap
         return False
     count, total = con.sql(f"SELECT sum({SIGN}), sum({SIGN} * ({hashed})::HUGEINT) FROM {FEED}").fetchall()[0]
     changed = Fingerprint(int(count or 0), int(total or 0) % MODULUS)

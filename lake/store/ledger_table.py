@@ -65,7 +65,7 @@ class LedgerTable:
                     if self.head(settings).txn == head.txn:
                         raise
                 else:
-                    with suppress(Unavailable):  # the next that is due does it
+                    with suppress(Unavailable):  # the next one due does it
                         self.tidy(settings, head)
                     return head.txn + 1
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BROADCAST: Final = -1  # the bucket of events without a key
-REFUSAL: Final = "_refusal"  # REFUSED, REPAIRED or ACCEPTED; null of events, absent where nothing was ever refused
+REFUSAL: Final = "_refusal"  # REFUSED, REPAIRED or ACCEPTED; null for events, absent if nothing was ever rejected
 REFUSED, REPAIRED, ACCEPTED = "refused", "repaired", "accepted"
 OWN: Final = {
     "_batch": "bigint",
@@ -198,7 +198,7 @@ class Log:
         lost.
         """
         newest = self.head()
-        if newest.batch < batch:  # another process may have committed it since this one looked
+        if newest.batch < batch:  # another process may have committed it meanwhile
             invalidate(self.path)
             newest = self.head()
         recovery.must_reach(self.location, newest.batch, batch)
@@ -376,7 +376,7 @@ class Log:
         with delta.opened(self.path) as table:
             features = table.protocol().writer_features or ()
         if LOCAL_TIME in rows.schema.simpleString() and "timestampNtz" not in features:
-            # Spark does not enable Delta's feature for times without a zone if an append brings the first ones.
+            # Spark does not enable Delta's feature for times without a zone if an append adds the first ones.
             enabled = "SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
             rows.sparkSession.sql(f"ALTER TABLE {staging.sql} {enabled}").collect()
         writer = rows.write.format("delta").mode("append").partitionBy("_bucket")
@@ -420,7 +420,7 @@ def current(
     Personal values are decrypted by `keys`, and null for persons without a key. Without `upcast`, events of older
     versions keep their original values.
     """
-    from lake.store import dialects, versions  # with Arrow
+    from lake.store import dialects, versions  # imports Arrow
 
     if keys is not None:
         rows = encryption.with_keys(rows, keys)

@@ -93,5 +93,5 @@ def commit_actions(
     if not is_first:
         raise delta.Beaten(f"version {version} of {path.name} is there already")
     if (version + 1) % CHECKPOINT_EVERY == 0:
-        with suppress(Exception):  # the commit is there; the next checkpoint has it
+        with suppress(Exception):  # the commit exists; the next checkpoint contains it
             delta_table(path).create_checkpoint()

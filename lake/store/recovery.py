@@ -36,7 +36,7 @@ def put_aside(path: Address) -> None:
     """Set the newest commit of the table aside if it was truncated, so that the next one takes its number."""
     version = truncated_commit.truncated_version(path)
     if version is not None:
-        # Where the past was ended at that version, its checkpoint holds all that there is.
+        # If the table was truncated at that version, only its checkpoint holds the state.
         begins = (
             version > 0
             and truncated_commit.has_checkpoint(path, version)
@@ -64,7 +64,7 @@ def last_cut(settings: Settings) -> int:
     numbers: list[int] = [_entry(settings, "cuts", "cut").get("number", 0)]
     numbers += [_entry(settings, "editions", "edition").get("cut", 0)]
     for table in tables:
-        with suppress(delta.Unreadable, NotADirectoryError):  # what cannot be read keeps no other from being counted
+        with suppress(delta.Unreadable, NotADirectoryError):  # an unreadable table does not prevent counting others
             numbers.append(_data(table).get("cut", 0))
     return max(numbers)
 
@@ -135,7 +135,7 @@ def last_batch(settings: Settings, stream: str, read: Mapping[str, tuple[int, st
     """Return the greatest batch number of a log so far, and its witness; `read` is as in `lost_batches`."""
     tables = read_by_tables(settings) if read is None else read
     last = 0
-    with suppress(delta.Unreadable, LakeError):  # a damaged book is told elsewhere
+    with suppress(delta.Unreadable, LakeError):  # a damaged ledger table is reported elsewhere
         last = _greatest(settings, "landed", "batch", "stream = $1", stream)
     return max(tables.get(stream, (0, "")), counted_by_cut(settings, stream), (last, "the list of ingested files"))
 
@@ -153,7 +153,7 @@ def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
     """Return the last batch of each stream that a derived table has read, and that table."""
     read: dict[str, tuple[int, str]] = {}
     for table in _tables(settings):
-        with suppress(delta.Unreadable, NotADirectoryError):  # a table that cannot be read is told elsewhere
+        with suppress(delta.Unreadable, NotADirectoryError):  # an unreadable table is reported elsewhere
             newest = delta.head(table.path, table.app)
             for name, number in (TableHead.of(newest).streams if newest else {}).items():
                 read[name] = max(read.get(name, (0, "")), (number, table.name))

@@ -304,7 +304,7 @@ def _key_test(table: TableState, columns: Sequence[str], stats: Sequence[str]) -
             continue
         key, low, high = f"k.{quoted(column)}", quoted(f"min.{column}"), quoted(f"max.{column}")
         least = f"{key} - INTERVAL 1 MILLISECOND" if types[column] == "timestamp" else key
-        # Of nulls there is no range. A column that is null in all of a file has none either.
+        # Nulls have no range, nor does a column that is null in the whole file.
         tests.append(f"coalesce({low} <= {key} AND {high} >= {least}, true)")
     return f"EXISTS (SELECT 1 FROM k WHERE {' AND '.join(tests)})" if tests else None
 
@@ -315,10 +315,10 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     if not rows.num_rows:
-        # A column without a single chunk, which an empty result has, is refused.
+        # Spark refuses a column without chunks, as in an empty result.
         rows = pa.Table.from_arrays([pa.array([], f.type) for f in rows.schema], schema=rows.schema)
     hand_over(rows.nbytes)
-    # Types are told: else times without a zone get the session's, and Connect knows none where there are no rows.
+    # Explicit types: otherwise times without a zone get the session's, and Connect has no types without rows.
     frame = spark.createDataFrame(rows, from_arrow_schema(rows.schema))
     # One partition satisfies every grouping and join, so a small job is one task without a shuffle.
     return frame.coalesce(1) if rows.num_rows <= cost.SCAN_ROWS else frame
@@ -356,7 +356,7 @@ def distinct(rows: pa.Table) -> pa.Table:
 
     if not any(pa.types.is_nested(kind) for kind in rows.schema.types):
         return rows.group_by(rows.column_names).aggregate([])
-    with connection() as con:  # Arrow groups by nothing that is nested
+    with connection() as con:  # Arrow cannot group by nested columns
         con.register("t", rows)
         return con.sql("SELECT DISTINCT * FROM t").to_arrow_table().cast(rows.schema)
 

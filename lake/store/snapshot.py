@@ -22,7 +22,7 @@ from lake.store.table_log import TableState
 from lake.store.view import view
 from lake.store.warehouse import Warehouse
 
-# Reader features that change nothing in how a Parquet file is read.
+# Reader features that do not change how a Parquet file is read.
 HARMLESS: Final = frozenset({"timestampNtz"})
 
 TYPES: Final[Mapping[str, str]] = {
@@ -107,7 +107,7 @@ def note(settings: Settings, edition: Edition) -> None:
     with suppress(LakeError, OSError, DeltaError), view():
         tables = {}
         for name, entry in edition.tables.items():
-            with suppress(StorageError):  # told to whoever reads it
+            with suppress(StorageError):  # a later reader reports it
                 table = opened(settings, name, edition)
                 folder = f"{Warehouse(settings).root}/{entry.path}/"
                 files = [file.removeprefix(folder) for file in table.files]

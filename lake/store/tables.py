@@ -154,7 +154,7 @@ class Table:
         """Return the maximum number of rows changed between two versions. Raises FeedGap if commits are gone."""
         between = takewhile(lambda head: head.version > after, self.heads())
         heads = [head for head in between if head.version <= upto and not head.changed_nothing]
-        # Spark does not say how many rows it wrote where it wrote all of them.
+        # Spark does not report the number of rows of an overwrite.
         unsaid = [head.version for head in heads if not head.counts.total]
         try:
             whole = [version for version in unsaid if delta.has_rows(self.path, version)]

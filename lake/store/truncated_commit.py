@@ -105,7 +105,7 @@ def is_complete(commit: Address) -> bool:
     kinds = Counter(kind for kind, _ in actions)
     info: dict[str, Any] = next((action for kind, action in actions if kind == "commitInfo"), {})
     added, removed = (_counted(info, names) for names in (ADDED, REMOVED))
-    # Of a DELETE or a MERGE, delta-rs counts the files of the change feed too.
+    # For a DELETE or a MERGE, delta-rs also counts files of the change feed.
     if kinds["protocol"] and signpost(commit) is not None:
         return False
     whole = kinds["add"] + kinds["cdc"] >= added and kinds["remove"] >= removed

@@ -60,7 +60,7 @@ def upcast(rows: DataFrame, contract: Contract, steps: Sequence[UpcastStep]) -> 
 def with_undeclared(rows: DataFrame, contracts: Sequence[Contract]) -> DataFrame:
     """Reduce `_extra` to members that none of the `contracts` declares, in one spelling."""
     if len(contracts) == 1:
-        return rows  # it has nothing else, and is written in one spelling
+        return rows  # it has nothing else, and is in that spelling
     known = by_names(field for contract in contracts for field in contract.fields)
     return rows.withColumn("_extra", by_python("string", partial(without_declared, known), ["_extra"]))
 

@@ -61,7 +61,7 @@ class KeyFile:
                     for some in rows:
                         made.many("INSERT INTO keys VALUES (?, ?, ?)", some)
         known = Identity(*found[0])
-        with suppress(OSError):  # whoever opens it next tries again
+        with suppress(OSError):  # the next open tries again
             _keep(known.secret, secret_file(self.file))
         return known
 

@@ -42,7 +42,7 @@ def get_cut(settings: Settings, number: int) -> Cut:
     for row in CUTS.find(settings, "number = ?", number):
         return _cut(row)
     if lost := cut_at(settings, number):
-        return Cut(number, *lost, made_at=datetime.fromtimestamp(0, UTC))  # nobody knows when
+        return Cut(number, *lost, made_at=datetime.fromtimestamp(0, UTC))  # the time is unknown
     raise unknown_entry("cut", number, latest.number if latest else 0, fix="lake cut")
 
 

@@ -183,7 +183,7 @@ def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = F
         needed = [part["number"] for part in (head.data.get("edition"), head.data.get("pin")) if part]
         going = sorted(n for n in set(old) if n not in needed and not _within(n, expired))
         if going and not dry_run:
-            # In place of a cut, the newest edition by then.
+            # Instead of a cut, the newest edition at that time.
             entry = ["expire", going[-1], max(needed, default=0), _ranges(going), datetime.now(UTC)]
             EDITIONS.add(settings, head, entry, **{**head.data, "expired": _ranges([*going, *_numbers(expired)])})
             if settings.store:

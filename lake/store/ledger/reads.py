@@ -125,7 +125,7 @@ def unbooked(settings: Settings) -> list[str]:
     """Return the lines of journals that are not recorded yet, as far as this user may read them."""
     lines = list[str]()
     for file in _journals(settings):
-        with suppress(FileNotFoundError):  # it was booked just now
+        with suppress(FileNotFoundError):  # it was recorded just now
             lines += _lines(file)
     return lines
 
@@ -163,7 +163,7 @@ def _is_locked(file: Path) -> bool:
     except BlockingIOError:
         return True
     except FileNotFoundError:
-        return True  # booked by another process
+        return True  # recorded by another process
     return False
 
 

@@ -122,7 +122,7 @@ DUCK: Final = _Dialect(
     micros=lambda x: f"epoch_us({x})::VARCHAR",
     days=lambda x: f"date_diff('day', DATE '1970-01-01', {x})::VARCHAR",
     double=lambda x: f"({x})::DOUBLE",
-    # Parquet's statistics leave NaN out: isnan, which DuckDB answers by them, is false then.
+    # Parquet's statistics leave NaN out, and DuckDB evaluates isnan by them to false.
     nan=lambda x: f"({x}::VARCHAR IN ('nan', '-nan'))",
     long=lambda x: f"({x})::BIGINT",
     power=lambda x: f"pow(2::DOUBLE, {x})",
@@ -247,7 +247,7 @@ def hashes(rows: pa.Table, key: str = "") -> pa.ChunkedArray:
     if not rows.num_rows:
         return pa.chunked_array([], pa.uint64())
     if any(chunk.offset for column in rows.columns for chunk in column.chunks):
-        rows = rows.take(pa.array(range(rows.num_rows)))  # DuckDB takes no part of an array of structs
+        rows = rows.take(pa.array(range(rows.num_rows)))  # DuckDB does not slice an array of structs
     fields = fields_of(rows.schema)
     with duckdb_tables.connection() as con:
         con.register("t", rows)

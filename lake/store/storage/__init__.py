@@ -111,7 +111,7 @@ class LocalFolder(Storage):
                 if file := self.head(entry.path):
                     yield Entry(entry.name, file.size, file.time)
             elif deep:
-                with suppress(FileNotFoundError):  # a folder that has gone since
+                with suppress(FileNotFoundError):  # the folder was removed meanwhile
                     for below in self.list(entry.path, deep=True):
                         yield Entry(f"{entry.name}/{below.name}", below.size, below.time)
             else:

@@ -17,7 +17,7 @@ def remove_table(path: Address) -> None:
         return _remove_objects(path)
     folder = path.local
     gone = folder.with_name(f".{folder.name}.gone")
-    if gone.exists():  # an earlier removal was cut short, and the table built again
+    if gone.exists():  # an earlier removal was interrupted, and the table built again
         shutil.rmtree(gone)
     folder.rename(gone)
     shutil.rmtree(gone)

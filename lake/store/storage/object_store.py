@@ -63,7 +63,9 @@ class ObjectStore(Storage):
             "aws_conditional_put": "etag",
         }
         if not self.endpoint:
-            os.environ.setdefault("AWS_REGION", self.region)  # else it asks the machine, and warns of the answer
+            os.environ.setdefault(
+                "AWS_REGION", self.region
+            )  # otherwise it queries the machine's metadata service, and warns
             return told
         return {**told, "aws_endpoint": self._endpoint, "aws_allow_http": str(self._plain).lower()}
 
@@ -113,7 +115,7 @@ class ObjectStore(Storage):
             try:
                 result = obstore.get(self._client, self._key(url), options={"range": {"suffix": most}})
             except obstore.exceptions.BaseError:
-                result = obstore.get(self._client, self._key(url))  # of an empty one there is no range
+                result = obstore.get(self._client, self._key(url))  # an empty object has no range
             meta = result.meta
             return bytes(result.bytes()), meta["size"], meta["last_modified"].timestamp()
 
@@ -154,7 +156,7 @@ class ObjectStore(Storage):
             raise FileNotFoundError(2, "No such folder", url)
         while found:
             yield from (entry for entry in found if entry.name)
-            with told(url):  # by name, and only as far as somebody asks
+            with told(url):  # by name, and only as far as it is consumed
                 found = [_entry(meta, prefix) for meta in next(parts, []) if _is_below(meta, prefix)]
 
     def put_if_absent(self, url: str, content: bytes) -> str | None:
@@ -166,7 +168,7 @@ class ObjectStore(Storage):
         except obstore.exceptions.AlreadyExistsError:
             return "" if self._writer(url) == writer else None
         except (obstore.exceptions.BaseError, OSError) as error:
-            with told(url):  # it may be there: the answer may have been lost
+            with told(url):  # it may exist: the response may have been lost
                 there = self._writer(url)
             if there is None:
                 raise unreachable(url, error) from None

@@ -175,7 +175,7 @@ def _columns(actions: pa.Table, *names: str) -> list[list[Any]]:
 
 def _old(actions: pa.Table, through: int) -> tuple[set[str], list[str]]:
     """Return the files that may have batches up to `through`, and those of them that may also have later ones."""
-    if "min._batch" not in actions.column_names:  # an empty log says nothing of its files
+    if "min._batch" not in actions.column_names:  # an empty log has no statistics
         paths = actions.column("path").to_pylist()
         return set(paths), paths
     rows = list(zip(*_columns(actions, "path", "min._batch", "max._batch"), strict=True))

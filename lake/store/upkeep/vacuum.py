@@ -40,7 +40,7 @@ def unneeded(path: Address, *, keep: Iterable[int], since: int, unnamed: timedel
     Files that no commit names are returned once they are `unnamed` old. The caller holds the table's lease, so new
     files of a writer are not among them.
     """
-    # What a commit has removed is named for good, whether its file is still there or not.
+    # Removed files count as named, whether they still exist or not.
     stale = delta_table(path).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
     needed = _needed(path, sorted({*keep, since}), since)
     files = {path / entry.name: entry for entry in path.list(deep=True)}
@@ -99,7 +99,7 @@ def before_newest(path: Address) -> list[int]:
     before = delta.version(path) - 1
     try:
         return [delta_table(path, before).version()] if before >= 0 else []
-    except DeltaError:  # its past was ended
+    except DeltaError:  # the table was truncated
         return []
 
 
