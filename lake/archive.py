@@ -78,13 +78,7 @@ def archive(  # noqa: PLR0913  which batches, and who does it
     meanwhile. Then the log has all that it had.
     """
     contract = load_contract(settings, stream)
-    place = Warehouse(settings).cold
-    if place is None:
-        raise DeclarationError(
-            "no setting says where batches are archived",
-            where="[tool.lake]",
-            fix='cold = "/mnt/cold/lake", or "s3://BUCKET/PREFIX" for a warehouse in a bucket',
-        )
+    place = _place(settings)
     log = Log(settings, stream)
     writer = PartWriter(spark, ranged(contract) or ["_offset"])
     activity.join(settings)
@@ -101,23 +95,32 @@ def archive(  # noqa: PLR0913  which batches, and who does it
         if dry_run or not moved:
             return Archived(stream, through, wanted, moved, files, size, unnamed, dry_run)
         _make_folder(settings, place, stream)
-        for number, part in enumerate(wanted):
-            if part in moved:
-                batches = [head for head in heads if part.first <= head.batch <= part.through]
-                tell(f"archive {stream}: batches {part.first} to {part.through}, {part.rows} rows, to {part.place}")
-                with step("archive", f"log {stream}") as work:
-                    wanted[number] = _proved(writer, log, part, batches)
-                    work.rows = part.rows
+        wanted = [_proved(writer, log, part, heads, tell) if part in moved else part for part in wanted]
         with lease(settings, log.lease):
-            if archive_tier.parts_of(log.path) != now or log.head_at(through).content != heads[0].content:
-                raise Unavailable(
-                    f"the log of {stream} was archived, or made again, by another meanwhile",
-                    where=str(log.path),
-                    fix="try again: nothing was archived",
-                )
+            _check_unchanged(log, now, heads[0])
             archive_parts.commit(log.location, wanted, writer)
     moved = [part for part in wanted if part not in now]
     return Archived(stream, through, wanted, moved, files, size, unnamed, dry_run)
+
+
+def _check_unchanged(log: Log, parts: Sequence[ArchivedPart], head: LogHead) -> None:
+    if archive_tier.parts_of(log.path) != parts or log.head_at(head.batch).content != head.content:
+        raise Unavailable(
+            f"the log of {log.stream} was archived, or made again, by another meanwhile",
+            where=str(log.path),
+            fix="try again: nothing was archived",
+        )
+
+
+def _place(settings: Settings) -> Address:
+    place = Warehouse(settings).cold
+    if place is None:
+        raise DeclarationError(
+            "no setting says where batches are archived",
+            where="[tool.lake]",
+            fix='cold = "/mnt/cold/lake", or "s3://BUCKET/PREFIX" for a warehouse in a bucket',
+        )
+    return place
 
 
 def _unnamed(folder: Address, parts: Sequence[ArchivedPart]) -> list[str]:
@@ -170,22 +173,27 @@ def _make_folder(settings: Settings, place: Address, stream: str) -> None:
             ) from None
 
 
-def _proved(writer: PartWriter, log: Log, part: ArchivedPart, heads: Sequence[LogHead]) -> ArchivedPart:
-    """Return the part, verified to have the rows of its batches `heads`; the `writer` writes it if it is missing.
+def _proved(
+    writer: PartWriter, log: Log, part: ArchivedPart, heads: Sequence[LogHead], tell: Callable[[str], None]
+) -> ArchivedPart:
+    """Return the part, verified to have the rows of its batches among `heads`; the `writer` writes it if missing.
 
     A truncated commit of it is set aside, as in a log.
     """
-    at = part.path(log.path)
-    put_aside(at)
-    if not delta.exists(at) or archive_parts.faults(at, heads):
-        _write(writer, log, part, at)
-        if faults := archive_parts.faults(at, heads):
-            raise StorageError(
-                f"what was archived of {log.stream} is not what its log recorded, and does not count: {faults[0]}",
-                where=at.url,
-                fix=f"lake log {log.stream} --check shows what is damaged: restore it from a backup, and try again",
-            )
-    durable.flush_all(at, delta.version(at))
+    at, heads = part.path(log.path), [head for head in heads if part.first <= head.batch <= part.through]
+    tell(f"archive {log.stream}: batches {part.first} to {part.through}, {part.rows} rows, to {part.place}")
+    with step("archive", f"log {log.stream}") as work:
+        put_aside(at)
+        if not delta.exists(at) or archive_parts.faults(at, heads):
+            _write(writer, log, part, at)
+            if faults := archive_parts.faults(at, heads):
+                raise StorageError(
+                    f"what was archived of {log.stream} is not what its log recorded, and does not count: {faults[0]}",
+                    where=at.url,
+                    fix=f"lake log {log.stream} --check shows what is damaged: restore it from a backup, and try again",
+                )
+        durable.flush_all(at, delta.version(at))
+        work.rows = part.rows
     return replace(part, version=delta.version(at))
 
 

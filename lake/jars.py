@@ -90,12 +90,7 @@ def provide(
             else:
                 tell(f"fetching {len(jars)} jars ...")
                 _fetch(jars, fetched, ivy_settings)
-            if wrong := _wrong(fetched, jars):
-                raise LakeError(
-                    f"not the jars that are listed, none was put in place: {'; '.join(wrong)}",
-                    where=str(source or folder),
-                    fix="fetch them from another place: --from DIR, or --ivy-settings FILE",
-                )
+            _verify(jars, fetched, str(source or folder))
             _replace(jars, fetched, folder, file)
     except OSError as error:
         kind = DeclarationError if forbidden(error) else Unavailable
@@ -104,13 +99,26 @@ def provide(
             where=str(folder),
             fix="allow this user to write there, or set `jars` in [tool.lake] to another folder",
         ) from error
+    _check_unlisted(folder, jars)
+    return len(jars)
+
+
+def _check_unlisted(folder: Path, jars: Sequence[Jar]) -> None:
     if others := unlisted(folder, jars):
         raise LakeError(
             f"not on the list, and they would be loaded too: {', '.join(others)}",
             where=str(folder),
             fix="move them elsewhere",
         )
-    return len(jars)
+
+
+def _verify(jars: Sequence[Jar], fetched: Path, where: str) -> None:
+    if wrong := _wrong(fetched, jars):
+        raise LakeError(
+            f"not the jars that are listed, none was put in place: {'; '.join(wrong)}",
+            where=where,
+            fix="fetch them from another place: --from DIR, or --ivy-settings FILE",
+        )
 
 
 def _replace(jars: Sequence[Jar], fetched: Path, folder: Path, file: Path) -> None:

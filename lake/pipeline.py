@@ -174,18 +174,12 @@ def catch_up(
     failure = failure_of(project, lambda: advance_all(Inputs(spark, project, now), tell=note))
     order = list(project.tables)
     advanced.sort(key=lambda done: order.index(done.table))
-    with view():
-        pin = pinned(project.settings)
-        try:
-            edition = publish(project, now, spark, tell, on_held=held.append) if pin is None else None
-        except LakeError:
-            if failure is not None:
-                raise failure from None
-            raise
-    if edition is None:
-        tell(f"publish readers are pinned to edition {pin} until `lake publish --resume`")
-    else:
-        tell(f"publish edition {edition.number}{''.join(f': {those}' for those in held)}")
+    try:
+        edition = _publish(project, now, spark, tell, held)
+    except LakeError:
+        if failure is not None:
+            raise failure from None
+        raise
     _deliver(project.settings, tell, on_undelivered)
     purge(project, tell)
     if failure is not None and not held:
@@ -193,6 +187,20 @@ def catch_up(
     for those in held:
         on_held(those if failure is None else replace(those, error=failure))
     return now, advanced, edition
+
+
+def _publish(
+    project: Project, now: Cut, spark: Callable[[], SparkSession], tell: Tell, held: list[BlockedGroups]
+) -> Edition | None:
+    """Publish the cut unless readers are pinned; add blocked groups to `held`."""
+    with view():
+        pin = pinned(project.settings)
+        edition = publish(project, now, spark, tell, on_held=held.append) if pin is None else None
+    if edition is None:
+        tell(f"publish readers are pinned to edition {pin} until `lake publish --resume`")
+    else:
+        tell(f"publish edition {edition.number}{''.join(f': {those}' for those in held)}")
+    return edition
 
 
 def _deliver(settings: Settings, tell: Tell, on_failure: Callable[[str, LakeError], None]) -> None:

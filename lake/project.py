@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import TopologicalSorter
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lake import groups, quoting
@@ -211,27 +212,8 @@ def _declared(
     faults += [*chain(*wrong.values()), *cycles]
     if faults:
         files = [file for file in files if not wrong[file.path] and not cycles]
-    unread, declarations = bool(faults), dict[str, tuple[Declaration, JobFile]]()
     with importing(settings.project):
-        for file in files:
-            try:
-                declared = declared_by(file, by_path)
-            except DeclarationError as fault:
-                faults += [] if unread else [fault]
-                continue
-            except Upstream:
-                continue
-            if faulty and {source.name for source in declared.inputs if source.is_log} & {*faulty}:
-                continue
-            project_faults = _faults(declared, contracts)
-            if declared.name in declarations:
-                first = declarations[declared.name][0].where
-                fix = "rename one of them, with its file"
-                project_faults.append(declared.fault(f"declared twice, first in {first}", fix=fix))
-            if project_faults:
-                faults += [] if unread else project_faults
-            else:
-                declarations[declared.name] = declared, file
+        declarations = _declarations(contracts, files, by_path, faults, faulty)
     graph = {name: {s.name for s in declared.inputs if not s.is_log} for name, (declared, _) in declarations.items()}
     tables: dict[str, Declaration] = {}
     job_files: dict[str, JobFile] = {}
@@ -245,6 +227,37 @@ def _declared(
                 faults.append(declarations[table.name][0].fault(what, fix="rename it, with its file"))
             tables[table.name], job_files[table.name] = table, file
     return Project(settings, contracts, tables, job_files), faults
+
+
+def _declarations(
+    contracts: Mapping[str, Contract],
+    files: Iterable[JobFile],
+    by_path: Mapping[Path, JobFile],
+    faults: list[DeclarationError],
+    faulty: Collection[str],
+) -> dict[str, tuple[Declaration, JobFile]]:
+    """Import the sound ones of `files` and return their declarations; add to `faults`, unless it has some already."""
+    unread, declarations = bool(faults), dict[str, tuple[Declaration, JobFile]]()
+    for file in files:
+        try:
+            declared = declared_by(file, by_path)
+        except DeclarationError as fault:
+            faults += [] if unread else [fault]
+            continue
+        except Upstream:
+            continue
+        if faulty and {source.name for source in declared.inputs if source.is_log} & {*faulty}:
+            continue
+        project_faults = _faults(declared, contracts)
+        if declared.name in declarations:
+            first = declarations[declared.name][0].where
+            fix = "rename one of them, with its file"
+            project_faults.append(declared.fault(f"declared twice, first in {first}", fix=fix))
+        if project_faults:
+            faults += [] if unread else project_faults
+        else:
+            declarations[declared.name] = declared, file
+    return declarations
 
 
 def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str, Declaration]) -> Iterator[Declaration]:

@@ -285,7 +285,7 @@ def _of_this_machine(settings: Settings, scratch: Path) -> dict[str, str]:
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # Otherwise any user of the machine could read blocks from the driver's ports. A local master makes the secret itself.
+        # Otherwise any user of the machine could read blocks from the driver. A local master makes the secret itself.
         "spark.authenticate": "true",
         # Hadoop's local file system sets file permissions by this and ignores the process's umask.
         "spark.hadoop.fs.permissions.umask-mode": f"{file_modes.umask(settings):03o}",

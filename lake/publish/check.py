@@ -53,19 +53,7 @@ def check(
         raise DeclarationError.all(faults)
     promised = {table.name: Suite(table.name, table.where, ()) for table in picked if table.kind.invariants}
     judged = promised | suites
-    made: list[tuple[Table, Check]] = []
-    try:
-        for table in picked:
-            suite, version = judged.get(table.name), versions[table.name]
-            if suite is not None and version is not None:
-                stored = project.table(table)
-                with step("check", table.name) as work:
-                    made.append((stored, gate.judge_table(stored, table, suite, version=version, cut=at)))
-                    work.rows = stored.rows(version)
-    except Exception:
-        gate.record_checks(project.settings, made)
-        raise
-    checks = gate.record_checks(project.settings, made)
+    checks = _judge(project, [(table, judged.get(table.name), versions[table.name]) for table in picked], at)
     errors = [
         error
         for error in (
@@ -77,6 +65,22 @@ def check(
     if errors:
         raise errors[0] if len(errors) == 1 else QualityError("\n".join(map(str, errors)))
     return checks
+
+
+def _judge(project: Project, tables: Iterable[tuple[Declaration, Suite | None, int | None]], cut: int) -> list[Check]:
+    """Judge versions of tables by their suites, and record the checks, also those made before an error."""
+    made: list[tuple[Table, Check]] = []
+    try:
+        for table, suite, version in tables:
+            if suite is not None and version is not None:
+                stored = project.table(table)
+                with step("check", table.name) as work:
+                    made.append((stored, gate.judge_table(stored, table, suite, version=version, cut=cut)))
+                    work.rows = stored.rows(version)
+    except Exception:
+        gate.record_checks(project.settings, made)
+        raise
+    return gate.record_checks(project.settings, made)
 
 
 def _version(project: Project, declaration: Declaration, cut: int) -> int | None:

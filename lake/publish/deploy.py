@@ -17,12 +17,12 @@ from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites
 from lake.ingest import integrity
 from lake.project import Project
-from lake.publish.blocked_groups import failure_of, tables_by_group
+from lake.publish.blocked_groups import BlockedGroups, failure_of, tables_by_group
 from lake.publish.cut import pick_cut
 from lake.publish.deploy_finish import finish_deploy
 from lake.store.ledger import runs
-from lake.store.ledger.cuts import latest_cut
-from lake.store.ledger.editions import Edition, latest_edition, pinned, record_edition
+from lake.store.ledger.cuts import Cut, latest_cut
+from lake.store.ledger.editions import Edition, EditionTable, latest_edition, pinned, record_edition
 from lake.store.snapshot import note
 
 if TYPE_CHECKING:
@@ -71,6 +71,28 @@ def _deploy(
     if not yes:
         must_keep(Inputs(connect, staged, pick_cut(staged, None)), changed)
 
+    cut, tables, held = _build(staged, connect, sound, tell, warn)
+    edition = record_edition(staged.settings, cut.number, completed(staged, tables), seen=project.seen)
+    note(staged.settings, edition)
+    if (pin := pinned(project.settings)) is not None:
+        warn(f"readers are pinned to edition {pin} until `lake publish --resume`")
+    try:
+        edition = finish_deploy(project, edition, connect) if held is None else edition
+    except Unavailable as error:
+        how = "run `lake publish` to move its tables to their usual paths"
+        warn(f"edition {edition.number} is published; {how}: {error}")
+    return edition
+
+
+def _build(
+    staged: Project,
+    connect: Callable[[], SparkSession],
+    sound: set[str],
+    tell: Callable[[Advanced], None],
+    warn: Callable[[str], None],
+) -> tuple[Cut, dict[str, EditionTable], BlockedGroups | None]:
+    """Build the staged tables and advance the others to the newest cut; return the next edition's tables."""
+
     def build(declaration: Declaration) -> Advanced:
         head = staged.table(declaration).head()
         fits = head is None or staged.is_built(declaration, head)
@@ -89,17 +111,7 @@ def _deploy(
         if held is not None and staged.staged.keys() & held.tables(staged):
             raise failure or held.error
         if latest_cut(staged.settings) == cut:  # otherwise a newer cut was made meanwhile
-            break
-    edition = record_edition(staged.settings, cut.number, completed(staged, tables), seen=project.seen)
-    note(staged.settings, edition)
-    if (pin := pinned(project.settings)) is not None:
-        warn(f"readers are pinned to edition {pin} until `lake publish --resume`")
-    try:
-        edition = finish_deploy(project, edition, connect) if held is None else edition
-    except Unavailable as error:
-        how = "run `lake publish` to move its tables to their usual paths"
-        warn(f"edition {edition.number} is published; {how}: {error}")
-    return edition
+            return cut, tables, held
 
 
 def asks(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:

@@ -196,9 +196,7 @@ class Scan:
         return read(self.path, table, files, schema, f"{self._where(DUCKDB)} AND {test}", keys=keys, only=only)
 
     def _files(self, table: TableState, keys: pa.Table | None = None) -> tuple[list[str], int, bool]:
-        """Return the existing files that may hold rows within the bounds and one of `keys`, the number of their rows,
-        and whether these are few enough for Arrow.
-        """
+        """Return the files that may hold wanted rows, the number of their rows, and whether Arrow can hold these."""
         listed = self._listed(table, keys, told=lambda _: "num_records, size_bytes")
         files, rows = [file for file, *_ in listed], sum(rows for _, rows, _ in listed)
         few = rows <= cost.HANDED_ROWS and sum(size for *_, size in listed) <= cost.HANDED_BYTES
@@ -219,9 +217,7 @@ class Scan:
         keys: pa.Table | None = None,
         told: Callable[[Sequence[str]], str] = lambda _: "num_records",
     ) -> list[tuple[Any, ...]]:
-        """Return the files that may hold rows within the bounds and one of `keys`, each with the values of `told`:
-        DuckDB's SQL over the statistics, by default the number of rows.
-        """
+        """Return the `files` with the values of `told`: SQL over their statistics, by default the number of rows."""
         listed: list[tuple[Any, ...]] = []
         few = keys if keys is not None and keys.num_rows <= cost.PRUNED_KEYS else None
         with archive_tier.opened_parts(self.path, table, self.bounds.get("_batch")) as tables, connection() as con:
