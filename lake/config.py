@@ -168,7 +168,6 @@ class Settings:
 
     @property
     def store(self) -> str:
-        """URL of a warehouse in an object store, else ""."""
         return in_store(self.warehouse)
 
     @property
@@ -200,7 +199,6 @@ class Settings:
 
     @property
     def keys_url(self) -> str:
-        """Connection string of a key store in a database, else ""."""
         return self.keys if isinstance(self.keys, str) and "://" in self.keys else ""
 
     @property
@@ -389,7 +387,6 @@ def _tool_lake(folder: Path) -> dict[str, Any] | None:
 def _read(
     group: type, values: Mapping[str, Any], prefix: str, folder: Path, faults: list[DeclarationError]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the settings of `group` that are given, the environment's first; add to `faults`."""
     types = get_type_hints(group)
     settings = {setting.name: setting for setting in fields(group) if setting.name != "project"}
     for name in values:
@@ -443,7 +440,6 @@ def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
 
 
 def _example(name: str, setting: Field[Any]) -> str:
-    """Return an example of the setting, with its default value if it has one."""
     last, default = name.rpartition(".")[2], setting.default
     if isinstance(default, str | int | float) and default != "":
         return f"for example {last} = {json.dumps(default)}, which is its default"
@@ -457,7 +453,6 @@ def _example(name: str, setting: Field[Any]) -> str:
 
 
 def _texts(given: Any) -> dict[str, str]:
-    """Parse a table of strings; from the environment, as JSON."""
     texts = _table(given)
     if texts is None or not all(isinstance(value, str) for value in texts.values()):
         raise ValueError("a table of strings")
@@ -465,7 +460,6 @@ def _texts(given: Any) -> dict[str, str]:
 
 
 def _lists(given: Any) -> dict[str, list[str]]:
-    """Parse a table of lists of strings; from the environment, as JSON."""
     lists = _table(given)
     if lists is None or not all(
         isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists.values()

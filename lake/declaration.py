@@ -64,7 +64,6 @@ class Declaration:
 
     @property
     def layer(self) -> str:
-        """Folder of the job file: silver or gold."""
         return self.file.parent.name
 
     @property
@@ -124,5 +123,4 @@ def table(
 
 
 def _shown(value: object) -> str:
-    """Return the name of a value of the wrong type, if it has one."""
     return str(getattr(value, "__name__", repr(value)))

@@ -194,7 +194,6 @@ def _declares(node: ast.stmt, table: str) -> TypeGuard[ast.FunctionDef]:
 
 
 def _written(name: str, option: ast.expr) -> Iterator[tuple[str, str]]:
-    """Yield the source of an option; of a dictionary, entry by entry."""
     if not isinstance(option, ast.Dict):
         yield name, ast.unparse(option)
         return

@@ -204,8 +204,6 @@ def _publish(
 
 
 def _deliver(settings: Settings, tell: Tell, on_failure: Callable[[str, LakeError], None]) -> None:
-    """Deliver the current edition to the sinks that follow each publication; report the result of each."""
-
     def failed(name: str, failure: LakeError) -> None:
         tell(f"deliver {name} failed: {failure}")
         on_failure(name, failure)
@@ -323,7 +321,6 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
 
 
 def _is_behind(settings: Settings, done: Cycle, tell: Tell) -> bool:
-    """Return whether streams or sources of the cycle have more to ingest; report how much, if known."""
     left = {stream: landing_backlog(settings, stream) for stream in done.streams}
     for stream, (files, size) in left.items():
         if files:

@@ -55,7 +55,6 @@ def fault_of(error: BaseException, settings: Settings | None) -> LakeError | Non
 
 
 def _of_system(error: BaseException) -> LakeError | None:
-    """Return the fault for an error of the operating system that names a file."""
     if not isinstance(error, OSError) or error.filename is None:
         return None
     return Unavailable(
@@ -66,7 +65,6 @@ def _of_system(error: BaseException) -> LakeError | None:
 
 
 def _beyond(error: BaseException, settings: Settings | None) -> LakeError | None:
-    """Return the fault if DuckDB cannot spill what exceeds its memory."""
     if not isinstance(error, duckdb.OutOfMemoryException) or settings is None:
         return None
     return LakeError(

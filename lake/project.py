@@ -108,7 +108,6 @@ class Project:
         return self.files[declaration.name].fingerprint(kind.name, revision, *fields, *borrowed, *parking)
 
     def is_built(self, declaration: Declaration, head: TableHead) -> bool:
-        """Return whether the table at `head` was built by its current definition."""
         return head.fingerprint == self.fingerprint(declaration, head.columns)
 
     def definition(self, declaration: Declaration, columns: Columns) -> dict[str, str]:
@@ -261,7 +260,6 @@ def _declarations(
 
 
 def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str, Declaration]) -> Iterator[Declaration]:
-    """Yield the declaration with inputs from `tables`, and that of its parked rows if it parks any."""
     inputs = tuple(s if s.table is None else replace(s, table=tables[s.name]) for s in declared.inputs)
     suite = load_suite(settings, declared.name) if has_parking(settings, declared.name) else None
     parking = () if suite is None else suite.parking
@@ -289,7 +287,6 @@ def _rule(expectation: Expectation, zone: str | None) -> Parking:
 
 
 def _cannot_park(table: Declaration) -> str:
-    """Return why its rows cannot be parked, else ""."""
     if not table.kind.row_by_row or len(table.inputs) > 1:
         return f"a {table.kind.name} cannot park rows: only kinds that map rows of a single input one by one can"
     if table.kind.heeds_refusals:

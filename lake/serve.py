@@ -234,7 +234,6 @@ def _jvm(settings: Settings, conf: Mapping[str, str], token: str, log: Path) -> 
 
 @contextmanager
 def _ended_by_signals(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Let SIGTERM and SIGINT end the server, and yield a list of those received."""
     came: list[int] = []
 
     def end(number: int, _: FrameType | None) -> None:

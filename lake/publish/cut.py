@@ -125,7 +125,6 @@ class _Line:
         return self._batches.get(place)
 
     def _may_have(self, source: str, number: int) -> bool:
-        """Return whether an older batch that is not read yet may have that delivery."""
         newest = self._oldest.sources.get(source) if self._oldest else None
         return newest is not None and newest.number > number
 

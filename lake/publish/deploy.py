@@ -126,7 +126,6 @@ def asks(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str
 
 
 def _staged(project: Project, connect: Callable[[], SparkSession]) -> tuple[Project, list[Declaration]]:
-    """Return the project with homes for the tables that `deploy` would build, and those tables."""
     staged = project.with_staged(_homes(project, connect))
     return staged, [staged.tables[name] for name in staged.tables if name in staged.staged]
 

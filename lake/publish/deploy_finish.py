@@ -94,7 +94,6 @@ class _DeployFinish:
         return replace(entry, path=path, version=own.version())
 
     def _copy(self, declaration: Declaration, live: Table, version: int, own: Table, head: TableHead) -> None:
-        """Copy the rows of the `live` table at `version` to its `own` folder, with `head`."""
         scan, meanings = Scan(live.path, version), live.meanings(version)
         rows = scan.arrow() if scan.rows() <= self.project.settings.small_diff_rows else scan.frame(self.spark())
         if not own.exists():
@@ -104,7 +103,6 @@ class _DeployFinish:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the leases of the tables."""
         tables = self.affected()
         live = [self.project.table_in(table, self.tables[table.name].home) for table in tables]
         names = {table.lease for table in (*live, *(self.project.table_in(table, table.name) for table in tables))}

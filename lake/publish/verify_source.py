@@ -116,7 +116,6 @@ def _source_of(project: Project, stream: str) -> DeclaredSource:
 
 @contextmanager
 def _kept(settings: Settings, stream: str, records: Iterable[SourceRecord]) -> Iterator[str]:
-    """Yield the address of a file with the rows; "" if there are none."""
     with TemporaryDirectory(dir=file_modes.scratch(settings, "staging")) as folder:
         writer = spool.SpoolWriter(Path(folder))
         for record in records:

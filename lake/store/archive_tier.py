@@ -52,7 +52,6 @@ class ArchivedPart:
         return log.parent.parent / self.place
 
     def meets(self, batches: Batches | None) -> bool:
-        """Return whether the part may have rows of `batches`, None for all."""
         return batches is None or (self.first <= batches[1] and batches[0] <= self.through)
 
 

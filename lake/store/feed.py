@@ -45,7 +45,6 @@ def proven_feed(con: duckdb.DuckDBPyConnection, path: Address, old: EditionTable
 
 
 def _load(con: duckdb.DuckDBPyConnection, path: Address, *, after: int, upto: int) -> str:
-    """Create FEED; return SQL of the hash of one of its rows."""
     with delta.opened(path, upto) as table:
         fields = _columns(table.schema().to_json())
         rows = feed(con, path, table, after=after, upto=upto)

@@ -111,7 +111,6 @@ class LogHead:
 
     @property
     def delivery(self) -> CommittedDelivery | None:
-        """Return the delivery that is the newest batch, if any."""
         return next((one for one in self.sources.values() if one.batch == self.batch), None)
 
     @property
@@ -455,7 +454,6 @@ def types(contract: Contract) -> dict[str, str]:
 
 
 def _counted(contract: Contract) -> str:
-    """Return the columns with statistics of each file, by which a log is searched."""
     return ",".join(["_batch", "_offset", "_time", *(quoted(name, SPARK) for name in ranged(contract))])
 
 

@@ -97,7 +97,6 @@ class Scan:
         return pa.Table.from_pylist(list(map(dict, values)), schema=pa.schema([schema.field(c) for c in columns]))
 
     def rows(self) -> int:
-        """Return the maximum number of rows, from the files' statistics."""
         with opened(self.path, self.version) as table:
             return sum(rows for _, rows in self._listed(table))
 
@@ -287,7 +286,6 @@ def read(  # noqa: PLR0913 which rows of which files
 
 
 def _picked(columns: Iterable[str], stored: Collection[str]) -> str:
-    """Return DuckDB's SQL for `columns` of files, null if not among those `stored`."""
     return ", ".join(quoted(name) if name in stored else f"NULL AS {quoted(name)}" for name in columns)
 
 

@@ -53,7 +53,6 @@ class Column:
 
     @property
     def description(self) -> str:
-        """Meaning, with the unit if that is not part of it."""
         says = self.unit in self.comment
         return self.comment if says else f"{self.comment} [{self.unit}]".lstrip()
 

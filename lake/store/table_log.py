@@ -108,8 +108,7 @@ class TableLog(ABC):
         """Yield the table at `version`, by default its newest, to be read. Raises as `writable` does."""
 
     @abstractmethod
-    def _look_up(self) -> int | None:
-        """Return the newest version in the storage; None if there is no table."""
+    def _look_up(self) -> int | None: ...
 
     @abstractmethod
     def content(self, version: int) -> bytes:

@@ -65,7 +65,6 @@ class Table:
 
     @property
     def lease(self) -> str:
-        """Name of the lease of its only writer."""
         return self.location.lease
 
     @property
@@ -88,7 +87,6 @@ class Table:
             return table.version()
 
     def position(self) -> Position | None:
-        """Return the newest position; None before it was built."""
         return delta.head(self.path, self.app)
 
     def standing(self) -> Position:
@@ -98,7 +96,6 @@ class Table:
         return heads(self.location)
 
     def head(self) -> TableHead | None:
-        """Return its newest head; None before it was built."""
         return next(self.heads(), None)
 
     def head_at(self, cut: int) -> TableHead | None:
@@ -117,7 +114,6 @@ class Table:
         return Scan(self.path).schema()
 
     def columns(self, version: int | None = None) -> dict[str, str]:
-        """Return the visible columns at `version`, or the newest, with their Delta types."""
         with delta.opened(self.path, version) as table:
             fields = json.loads(table.schema().to_json())["fields"]
         types = {column["name"]: column["type"] for column in fields if not column["name"].startswith("_")}

@@ -116,7 +116,6 @@ def is_complete(commit: Address) -> bool:
 
 
 def _counted(info: Mapping[str, Any], names: Sequence[str]) -> int:
-    """Return the number of files that the commit information has under the first known of `names`."""
     metrics = info.get("operationMetrics") or {}
     return next((metrics[name] for name in names if isinstance(metrics.get(name), int)), 0)
 

@@ -94,7 +94,6 @@ class Void:
         return None if self.bucket is not None else self.whole_in(SPARK)
 
     def whole_in(self, quote: str) -> str:
-        """Return SQL that matches the events of the delivery, with identifiers quoted by `quote`."""
         if self.source is None:
             return f"(_batch = {self.batch})"
         name = f"regexp_replace(_source, '{LINE}', '')"

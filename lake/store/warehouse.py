@@ -101,7 +101,6 @@ class Warehouse:
         return self._location("book", "meta", name)
 
     def manifest(self, number: int) -> Address:
-        """Return the manifest of an edition, of a warehouse in a bucket."""
         return self.root / "manifests" / f"{number}.json"
 
     def leased(self, lease: str) -> list[Location]:

@@ -48,7 +48,6 @@ class KeyStore:
         return hmac.digest(self.secret, purpose.encode(), "sha256").hex()
 
     def make(self, stream: str, tokens: Iterable[str]) -> None:
-        """Make a key for each token that the store does not know."""
         new = [(stream, token, secrets.token_bytes(KEY_BYTES)) for token in sorted(tokens)]
         if new:
             with self.home.transaction(writes=True) as transaction:
@@ -84,7 +83,6 @@ class KeyStore:
             yield pa.record_batch({SUBJECT: pa.array([token for (token,) in rows], pa.string())})
 
     def knows(self, stream: str, token: str) -> bool:
-        """Return whether a token of the stream has or had a key."""
         with self.home.transaction() as transaction:
             return bool(transaction.run("SELECT 1 FROM keys WHERE stream = ? AND token = ?", stream, token))
 
@@ -94,7 +92,6 @@ class KeyStore:
         return {token for (token,) in gone}
 
     def count(self, stream: str) -> int:
-        """Count the persons of the stream that have or had a key."""
         with self.home.transaction() as transaction:
             [[count]] = transaction.run("SELECT count(*) FROM keys WHERE stream = ?", stream)
         return int(count)

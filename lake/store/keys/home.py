@@ -20,13 +20,11 @@ class Identity(NamedTuple):
 class Transaction(Protocol):
     """Statements in the SQL common to SQLite and PostgreSQL, with ? for a value: all or none take effect."""
 
-    def run(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement, if any."""
+    def run(self, sql: str, *values: Any) -> list[tuple[Any, ...]]: ...
 
     def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None: ...
 
-    def batches(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield the rows of a statement in parts of at most PEOPLE_AT_ONCE."""
+    def batches(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]: ...
 
 
 class Home(Protocol):

@@ -265,7 +265,6 @@ def _change(settings: Settings, head: delta.Position, action: str, edition: Edit
 
 
 def _state(edition: Edition) -> dict[str, Any]:
-    """Return the edition as JSON, with a table's cut only if it is not the edition's."""
     state = as_state(edition)
     tables = {name: {**table} for name, table in state["tables"].items()}
     for table in tables.values():

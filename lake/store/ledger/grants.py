@@ -51,7 +51,6 @@ class Grant:
         return not told.isdisjoint(self.tables) or (schema in LAYERS and not {name, EVERY}.isdisjoint(self.tables))
 
     def covers_title(self, title: str) -> bool:
-        """Return whether it covers the table called `title` in queries: `log.orders`, `lake.runs`."""
         return self.covers(*title.split(".", 1))
 
     def holds(self, now: datetime) -> bool:

@@ -168,7 +168,6 @@ def changes(path: Address, heads: Sequence[BatchContent]) -> Iterator[str]:
 
 
 def _sums_by_file(path: Address, sealed: Sequence[str], batches: Sequence[int]) -> list[tuple[Any, ...]]:
-    """Return the number of rows and the sums of their hashes, by file, batch and bucket."""
     bounds = {"_batch": (min(batches), max(batches))}
     with delta.opened(path) as table:
         paths = Scan(path, table.version(), bounds).files()

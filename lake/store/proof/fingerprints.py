@@ -156,7 +156,6 @@ def _named(name: str, kind: Kind, value: str, d: _Dialect, depth: int) -> str:
 
 
 def _encoded(kind: Kind, x: str, d: _Dialect, depth: int) -> str:
-    """Return SQL of the text of a value, null if the value is null."""
     if isinstance(kind, str):
         return f"({_simple(kind, x, d)} || ';')"
     v = f"x{depth}"

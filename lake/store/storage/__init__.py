@@ -62,7 +62,6 @@ class Storage(Protocol):
         """
 
     def make_folder(self, url: str) -> None:
-        """Make a folder and those above it, if this storage has folders."""
         del url
 
     def put_if_absent(self, url: str, content: bytes) -> str | None:
@@ -202,22 +201,18 @@ class Address:
         return Path(self.url)
 
     def relative_to(self, folder: Address) -> str:
-        """Return the path below `folder`. Raises ValueError if it is elsewhere."""
         if not self.url.startswith(f"{folder}/"):
             raise ValueError(f"{self} is not in {folder}")
         return self.url.removeprefix(f"{folder}/")
 
     def open(self) -> BinaryIO:
-        """Open the file for reading and seeking. Raises FileNotFoundError."""
         return self.storage.open(self.url)
 
     def read(self) -> bytes:
-        """Return the whole content. Raises FileNotFoundError."""
         with self.open() as file:
             return file.read()
 
     def at(self, url: str) -> Address:
-        """Return the address of `url`, of the same storage or another bucket of it."""
         return Address(url, self.storage.of(url))
 
     def list(self, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
@@ -232,15 +227,12 @@ class Address:
         return self.storage.put_if_absent(self.url, content)
 
     def put_file(self, file: Path) -> None:
-        """Copy a local file there, atomically."""
         self.storage.put_file(self.url, file)
 
     def delete(self) -> None:
-        """Delete the file, if it exists."""
         self.storage.delete(self.url)
 
     def head(self) -> Entry | None:
-        """Return size and time of the file; None if there is none."""
         return self.storage.head(self.url)
 
     def exists(self) -> bool:

@@ -220,7 +220,6 @@ class ObjectStore(Storage):
         self.delete_all([url])
 
     def delete_all(self, urls: Sequence[str]) -> None:
-        """Delete files, if they exist, by few requests."""
         import obstore
 
         for start in range(0, len(urls), MANY):

@@ -58,7 +58,6 @@ class Object:
 
     @classmethod
     def at(cls, address: Address) -> Object | None:
-        """Return the object at `address`; None if there is none."""
         entry = address.head()
         return cls(address, entry.size, int(entry.time), entry.tag) if entry else None
 

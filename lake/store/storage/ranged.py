@@ -62,7 +62,6 @@ class Memory:
         return known
 
     def keep(self, url: str, known: Known) -> None:
-        """Cache the end of a file, if it is a data file."""
         if not url.endswith(".parquet"):
             return
         with self._lock:

@@ -53,13 +53,11 @@ def end(path: Address, *, upto: int | None = None) -> int:
 
 
 def _kept(path: Address, position: Position, also: Mapping[str, object]) -> Position:
-    """Return `position` for the new commit, with the definition that the newest build recorded."""
     built = next((p.data for p in delta.positions(path, position.app) if "definition" in p.data), {})
     definition = {"definition": built["definition"]} if built else {}
     return Position(position.app, position.txn, {**definition, **position.data, **also}, position.version).again()
 
 
 def _version(name: str) -> float:
-    """Return the version that a file of a Delta log is about; infinity if it is about none."""
     number = name.lstrip(".")[:20]
     return int(number) if number.isdigit() and len(number) == 20 else float("inf")

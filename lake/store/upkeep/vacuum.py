@@ -119,6 +119,5 @@ def _actions(path: Address, version: int) -> Iterator[tuple[str, Address]]:
 
 
 def _checked(file: Address) -> Address | None:
-    """Return the file that `file` is Spark's checksum of, else None."""
     name = CHECKSUM.fullmatch(file.name)
     return file.parent / name[1] if name else None
