@@ -182,7 +182,7 @@ def test_a_deploy_follows_what_is_published_while_it_checks(shop: Lakehouse, mon
         assert publish(live, now, lambda: shop.spark, print).cut == 2
         return tables_by_group(*arguments, **options)
 
-    monkeypatch.setattr(deploying, "by_groups", meanwhile)
+    monkeypatch.setattr(deploying, "tables_by_group", meanwhile)
     edition, _ = deployed(changed)
     assert (edition.number, edition.cut) == (4, 2)
 
@@ -200,7 +200,7 @@ def test_a_deploy_that_is_stopped_leaves_what_readers_and_micro_batches_have(
         deployed(changed)
     quality.write_text(suite)
 
-    monkeypatch.setattr(deploying, "by_groups", interrupted)
+    monkeypatch.setattr(deploying, "tables_by_group", interrupted)
     with pytest.raises(KeyboardInterrupt):
         deployed(again(changed))
     monkeypatch.undo()
