@@ -309,13 +309,12 @@ def test_replay_takes_what_is_mended_exactly_once(
     }
     assert log_run.check(project, "readings") == []
 
-    before, path = events(project, spark), Warehouse(project).log("readings").path
+    path = Warehouse(project).log("readings").path
     newest = commit_file(path, delta.version(path)).local
     newest.write_bytes(newest.read_bytes()[:100])  # as a machine that lost its power leaves it
     forget_all()
-    assert take(project, spark).batch == 3
-    assert ([*quarantined_records(project)], events(project, spark)) == ([], before)
-    assert log_run.check(project, "readings") == []
+    with pytest.raises(StorageError, match="ends at batch 2, but the list of ingested files goes up to batch 3"):
+        take(project, spark)
 
 
 @pytest.mark.long
@@ -343,10 +342,9 @@ def test_voids_broadcast_events_and_the_proof(project: Settings, spark: SparkSes
     assert [one.place for one in log_run.report(project, "readings").voids] == [f"1:{bucket}:0", "1:-1:0"]
 
     assert log_run.check(project, "readings") == []
-    wrong = (
-        Log(project, "readings")
-        .head()
-        .next(offsets={"0": 9}, watermark=None, counts=_counts(4, 3), files=[], contract=1, at="")
+    head = Log(project, "readings").head()
+    wrong = head.next(
+        offsets={"0": 9}, watermark=None, counts=_counts(4, 3), files=[], contract=1, at="", content=head.content
     )
     path = Warehouse(project).log("readings").path
     rows_again = spark.read.format("delta").load(path.spark).where("_bucket = -1 OR _offset = 1")
