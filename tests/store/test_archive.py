@@ -165,8 +165,10 @@ def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
         for owner, name in (
             (delta, "create"),
             (delta, "write"),
+            (delta, "add"),
             (LocalFolder, "put_if_absent"),
             (LocalFolder, "delete"),
+            (LocalFolder, "delete_folder"),
         ):
             patched.setattr(owner, name, wrapped(getattr(owner, name), name))
         yield done
@@ -224,7 +226,7 @@ def test_wherever_it_is_killed_the_same_command_ends_what_it_began(settings: Set
     with Commands() as commands:
         passed = commands.lake(*line, "4", at=house, kill=TRACE).passed
         points = [(point, nth + 1) for point, times in sorted(passed.items()) for nth in range(times)]
-        assert {point for point, _ in points} >= {"cold.after", "log.before", "vacuum.after"}
+        assert {point for point, _ in points} >= {"cold.after", "log.before", "removal.after"}
         for point, nth in (*points, ("cold.middle", 1), ("log.middle", 1)):
             for _ in range(10 if point.endswith("middle") else 1):  # a write may be over before its middle is seen
                 shutil.rmtree(settings.project)
