@@ -22,5 +22,5 @@ def writing(writer: Writer) -> Iterator[None]:
     """Have `writer` write every batch of a log in the block."""
     with pytest.MonkeyPatch.context() as patch:
         if writer == "spark":
-            patch.setattr(cost, "APPENDED_ROWS", -1)
+            patch.setattr(cost, "APPENDED_BYTES", -1)
         yield

@@ -228,7 +228,7 @@ def test_batches_and_tables_that_spark_writes_are_on_the_disk_as_well(by_jvm: Re
     archive: dict[str, Any] = {"LAKE_ARCHIVE": str(house.home / "archive")}
     for number in (1, 2):
         house.land("orders", {"number": number}, {"number": "?"})
-        after, _ = after_cut(by_jvm, house, Kill("archive.after"), tuned={"lake.cost.APPENDED_ROWS": -1}, **archive)
+        after, _ = after_cut(by_jvm, house, Kill("archive.after"), tuned={"lake.cost.APPENDED_BYTES": -1}, **archive)
         assert numbers(after) == [*range(1, number + 1)]
         assert len([*quarantined_records(after.settings)]) == number
         shutil.rmtree(after.home)

@@ -76,7 +76,8 @@ def test_every_kind_has_the_rows_that_it_has_over_a_log_of_which_nothing_was_arc
     """Batches are archived between micro-batches, compacted ones too."""
     monkeypatch.setattr(compaction, "SMALL_FILES", 1)
     if writer == "spark":
-        monkeypatch.setattr(cost, "APPENDED_ROWS", -1)
+        for name in ("APPENDED_BYTES", "LOADED_BYTES"):
+            monkeypatch.setattr(cost, name, -1)
         for limit in ("SCAN_ROWS", "HANDED_ROWS", "DEDUPLICATED_LOG_ROWS", "PRUNED_LOG_ROWS"):
             monkeypatch.setattr(cost, limit, 10)
     chance = random.Random(writer)

@@ -24,7 +24,6 @@ from lake.erasure.forget import forget
 from lake.errors import LakeError
 from lake.evaluation.inputs import Inputs
 from lake.ingest import fsck as log_run
-from lake.ingest import integrity
 from lake.ingest.ingest import ingest
 from lake.maintenance import Policy, maintain
 from lake.publish.cut import pick_cut
@@ -220,25 +219,6 @@ def test_a_commit_that_says_otherwise_than_the_one_before_breaks_the_chain(shop:
     forget_all()
     said = log_run.check(settings, "orders")
     assert [each.partition(":")[0] for each in said] == ["batch 1", "batch 2"]
-
-
-@pytest.mark.long
-def test_a_log_of_long_ago_is_not_proved_and_nothing_is_wanted_for_it(shop: Lakehouse) -> None:
-    settings = shop.settings
-    for head in Log(settings, "orders").heads():
-        file = commit_file(Warehouse(settings).log("orders").path, head.version).local
-        file.write_text(file.read_text().replace('\\"content\\":', '\\"nothing\\":'))
-        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    forget_all()
-    result = command(shop, "log", "orders", "--check")
-    assert (result.exit_code, "2 of 2 batches have no recorded fingerprint" in result.stderr) == (0, True)
-    assert fault(command(shop, "log", "orders", "--head")).exit_code == 1
-    assert integrity.fault_of_inputs(shop.project, ["orders"]) is None
-    shop.land("orders", order(12, "grace"))
-    ingest(settings, lambda: shop.spark, shop.project.contracts)
-    found = log_run.check_log(settings, "orders")
-    assert (found.faults, found.proved, found.batches) == ([], 1, 3)
-    assert command(shop, "log", "orders", "--head").stdout.startswith("orders@3:")
 
 
 @pytest.mark.long
