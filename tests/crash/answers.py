@@ -67,12 +67,12 @@ class Loss:
 
 LOSSES: Final = (
     Loss("run", ("run",)),
-    Loss("run by Spark", ("run",), environment={"LAKE_COMMITTER": "spark"}),
+    Loss("run by Spark", ("run",), tuned={"lake.cost.APPENDED_BYTES": -1}, environment={"LAKE_SMALL_DIFF_ROWS": "0"}),
     Loss("run that packs", ("run",), tuned=PACKING),
     Loss("rebuild", ("rebuild", "--all"), TAKEN),
     Loss("deploy", DEPLOY, TAKEN, changes=True),
     Loss("maintain", ("maintain",), (("run",),), tuned=DUE, environment=SHORT),
     Loss("maintain after a deploy", DROP, (DEPLOY, ("run",)), environment=SHORT, changes=True),
-    Loss("forget", ("forget", "orders", WHOM, "--yes")),
+    Loss("forget", ("forget", "orders", WHOM, "--yes"), TAKEN),
     Loss("void", ("void", "orders", "--batch", NEWEST, "--reason", "not ours"), TAKEN),
 )
