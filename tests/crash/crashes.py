@@ -163,8 +163,7 @@ ARCHIVING: Final = [
             ARCHIVE,
             point,
             before=(("run",),),
-            tuned=PACKING,
-            environment={"LAKE_SMALL_DIFF_ROWS": "0"},
+            tuned={**PACKING, "lake.cost.LOADED_BYTES": -1},
         )
         for point in _moments("cold", "log")
     ),
