@@ -20,7 +20,7 @@ from lake.store import delta
 from lake.store.delta import Position
 from lake.store.positioned_commit import commit_actions, commit_staged, confirm, only_writer
 from lake.store.scan import arrow_schema
-from lake.store.staging_table import StagingTable, removed, stage
+from lake.store.staging_table import StagingTable, stage
 from lake.store.table_head import CHANGE, COMMENT, UNIT, Counts, Meanings
 from lake.store.tables import Table
 
@@ -163,8 +163,7 @@ def _overwrite(table: Table, rows: DataFrame, position: Position, meanings: Mean
         rows = rows.withMetadata(name, dict(meanings.get(name, {})))
     staging = stage(table.path)
     rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(staging.path.spark)
-    with delta.opened(table.path, staging.version) as current:
-        commit_staged(staging, position, removed(current, changes=True))
+    commit_staged(staging, position, overwrites=True)
 
 
 def _staged(table: Table, diff: DataFrame, counts: Counts, identity: Sequence[str]) -> StagingTable:

@@ -13,7 +13,7 @@ from lake.errors import StorageError, Unavailable
 from lake.session import first_line
 from lake.store import delta
 from lake.store.delta import Position
-from lake.store.staging_table import Action, StagingTable, lines
+from lake.store.staging_table import Action, StagingTable, lines, removed
 from lake.store.storage import Address
 from lake.store.table_log import delta_table
 from lake.store.table_logs import invalidate
@@ -62,10 +62,16 @@ def confirm(at: Location, position: Position, beaten: Unavailable) -> Position:
     return head
 
 
-def commit_staged(staging: StagingTable, position: Position, more: Sequence[Action] = ()) -> None:
-    """Commit Spark's changes in the `staging` table, and `more` actions. Raises as `commit_actions` does."""
+def commit_staged(staging: StagingTable, position: Position, *, overwrites: bool = False) -> None:
+    """Commit Spark's changes in the `staging` table; with `overwrites`, in place of all files of the table.
+
+    Raises as `commit_actions` does.
+    """
     info, actions = staging.changes()
-    commit_actions(staging.table, position, [*actions, *more], version=staging.version + 1, info=info)
+    if overwrites:
+        with delta.opened(staging.table, staging.version) as table:
+            actions += removed(table, changes=True)
+    commit_actions(staging.table, position, actions, version=staging.version + 1, info=info)
     staging.delete_log()
 
 

@@ -83,8 +83,7 @@ class PartWriter:
                 staging = stage(to)
                 frame = archive_tier.frame(self.spark(), log, table, batches)
                 self._append(frame.where(f"_batch BETWEEN {batches[0]} AND {batches[1]}"), staging, *size)
-                with delta.opened(to, staging.version) as before:
-                    commit_staged(staging, position, removed(before, changes=True))
+                commit_staged(staging, position, overwrites=True)
 
     def rest(self, log: Address, table: TableState, mixed: Sequence[str], through: int) -> StagingTable | None:
         """Write the rows after batch `through` of the files `mixed` to a staging table of the `log`; None without rows.

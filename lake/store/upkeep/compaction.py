@@ -23,7 +23,7 @@ from lake.errors import LawError
 from lake.quoting import SPARK, quoted
 from lake.store import delta, duckdb_tables
 from lake.store.delta import Position
-from lake.store.positioned_commit import commit_staged
+from lake.store.positioned_commit import commit_actions
 from lake.store.snapshot import duckdb_type
 from lake.store.staging_table import stage
 from lake.store.storage import Address
@@ -184,7 +184,7 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
     finally:
         for name in options:
             spark.conf.unset(name)
-    _, actions = staging.changes()
+    info, actions = staging.changes()
     files = [(kind, str(path / unquote(fields["path"]))) for action in actions for kind, fields in action.items()]
     gone, come = ([file for kind, file in files if kind == wanted] for wanted in ("remove", "add"))
     with delta.opened(path, staging.version) as table:
@@ -192,7 +192,8 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
     if actions:
         again = position.again()
         with delta.read_back(path, again.writer):
-            commit_staged(staging, again)
+            commit_actions(path, again, actions, version=staging.version + 1, info=info)
+    staging.delete_log()
     return compacted
 
 
