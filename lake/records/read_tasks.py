@@ -104,7 +104,7 @@ class FileTask:
         parts = read_file(stream, piece.file, self.csv, record_bytes=reader.record_bytes, declared=reader.names)
         for part in parts:
             reader.check_columns(part)
-            facts = {name: [text] * len(part.places) for name, text in piece.facts.items()}
+            facts = {name: [piece.facts.get(name)] * len(part.places) for name in reader.fact_keys}
             table = reader.read(part, facts)
             sources = pc.binary_join_element_wise(f"{piece.name}:", table["_seq"].cast(pa.string()), "")
             yield from _with_places(table, pc.add(table["_seq"], piece.base), sources).to_batches()

@@ -14,10 +14,12 @@ import pyarrow as pa
 import pytest
 
 from lake.contracts.contract import read_contract
+from lake.contracts.csv_options import DEFAULT_CSV
 from lake.contracts.reasons import BLANK, CONTROL, Reason
 from lake.kinds.grouped_map import pickled
 from lake.records import json_members
 from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue, TextRecords
+from lake.records.read_tasks import FILES, FilePiece, FileTask
 from lake.records.reader import RecordReader
 
 Declared = dict[str, object]
@@ -208,6 +210,15 @@ def test_reader_reads_facts_of_files_and_sources() -> None:
     rows = reader.read(TextRecords(range(3), [b'{"id":1,"part":"x"}'] * 3), facts).to_pylist()
     assert [row["_detail"] for row in rows] == [None, "part", "day: x is not date"]
     assert (rows[0]["day"], rows[0]["part"], rows[0]["_extra"]) == (date(2024, 1, 2), 7, '{"part":"x"}')
+
+
+def test_landed_file_has_null_for_facts_that_only_a_source_gives() -> None:
+    file: Declared = {"name": "file", "type": "string", "from": "file.name"}
+    reader = _reader(ID, _optional("who", "string") | {"from": "kafka.key"}, file)
+    task = FileTask(reader, DEFAULT_CSV, {b"a": FilePiece(0, "things/a.jsonl", "a.jsonl", {"file": "a.jsonl"})})
+    [records] = task(iter([pa.RecordBatch.from_pylist([{"path": "a", "content": b'{"id":1}\n'}], FILES)]))
+    [row] = records.to_pylist()
+    assert (row["_reason"], row["id"], row["who"], row["file"]) == (None, 1, None, "a.jsonl")
 
 
 @pytest.mark.parametrize(
