@@ -126,7 +126,7 @@ def taken(history: History, version: int, record: Record) -> Stored | None:
     for field in history[version]:
         carried = [record[name] for name in field.names if name in record]
         value = next((each for each in carried if each is not None), None if carried else field.default)
-        if field.reads(value) != value:
+        if field.reads(value) != value or any(each not in (value, None) for each in carried):
             return None
         values[field.name] = value
     known = {name for field in history[version] for name in field.names}
