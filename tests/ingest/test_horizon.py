@@ -31,7 +31,6 @@ from lake.sources.source import Lag, Source
 from lake.store import delta, duckdb_tables
 from lake.store.log import Log
 from lake.store.table_logs import forget_all
-from lake.store.truncated_commit import commit_file
 from lake.testing import Commands, Kill, Lakehouse
 from tests.checks import no_spark
 from tests.laws.models.horizon import Model, Told
@@ -176,30 +175,6 @@ def at(*told: tuple[str, int, str | None]) -> list[dict[str, Any]]:
         record(Told(device, NOON + timedelta(minutes=minutes), ord(device) * 10**6 + minutes, room))
         for device, minutes, room in told
     ]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("hours", [3, 1], ids=["it closed a producer", "it has a punctuation"])
-def test_a_lost_batch_says_the_same_of_producers_when_it_is_made_again(
-    rooms: Lakehouse, spark: SparkSession, hours: int
-) -> None:
-    rooms.land("reading", *at(("a", 0, "x"), ("b", 50, "x"), ("c", 10, None)))
-    take(rooms, NOON)
-    rooms.land("reading", *at(("b", 60, "x"), ("c", 30, None)))
-    take(rooms, NOON + timedelta(hours=hours))
-    log = Log(rooms.settings, "reading")
-    before = [head.position.data for head in log.heads()]
-    closed = ["a"] if hours > 2 else None
-    assert before[0]["horizon"].get("closed") == closed
-    assert bool(horizon_of(rooms).punctuation) == (closed is None)
-    newest = commit_file(log.path, delta.version(log.path)).local
-    newest.write_bytes(newest.read_bytes()[:100])  # as a machine that lost its power leaves it
-    forget_all()
-    take(rooms, NOON + timedelta(days=3))
-    again = [head.position.data for head in log.heads()]
-    assert again[-len(before) :] == before
-    assert again[0]["horizon"]["closed"] == (["b", "c"] if closed else ["a", "b", "c"])
-    assert check(rooms.settings, "reading") == []
 
 
 @pytest.mark.long
