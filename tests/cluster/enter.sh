@@ -24,6 +24,11 @@ chown -R "$USER_ID" "$root/run/secrets"
 chmod -R u=rX,go= "$root/run/secrets"
 while IFS=$'\t' read -r what there; do
     mkdir -p "$root$(dirname "$there")"
+    if [[ ! -e $root$what ]]; then # a checkout in a folder that is in memory
+        mkdir -p "$root$(dirname "$what")"
+        if [[ -d $what ]]; then mkdir "$root$what"; else touch "$root$what"; fi
+        mount --bind "$what" "$root$what"
+    fi
     ln -s "$what" "$root$there"
     while [[ $what != / ]]; do # into which others may not look, as into root's own
         chmod a+rx "$root$what"
