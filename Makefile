@@ -21,82 +21,82 @@ NEEDS_PYTHON = $(if $(PYTHON),,$(error Python 3.11 to 3.14 with its venv module 
 NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a JDK 17 or newer is needed, \
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
+# A server of infra/ has a list of jars, fetched into the environment, or a script that installs its programs, or both.
+SERVERS := $(patsubst tests/servers/%.py,%,$(wildcard tests/servers/[a-z]*.py))
+SETUP := http kafka opensearch s3
+SETUP_cluster := s3
+SETUP_sinks := kafka opensearch postgres redis webhook
+SETUP_sources := http kafka postgres singer
+SETUP_workloads.kafka := kafka
+SETUP_workloads.postgres := postgres
+define NEWLINE
+
+
+endef
+fetched = $(foreach server,$(1),$(if $(wildcard infra/$(server)/jars.txt),$(VENV)/.$(server)))
+installed = $(foreach server,$(1),$(if $(wildcard infra/$(server)/install.sh),@infra/$(server)/install.sh$(NEWLINE)))
+used = $(or $(SETUP_$(S)$(W)),$(S)$(W),$(1))
+one_of = $(if $(2),$(if $(filter $(2),$(3)),,$(error $(1)=$(2) is not known. It is one of: $(3))))
+
+START_airflow := infra/airflow.sh
+START_kafka := $(BIN)/python -m infra.kafka.broker
+START_opensearch := $(BIN)/python -m infra.opensearch.server
+START_postgres := infra/postgres/server.sh
+START_s3 := $(BIN)/python -m infra.s3.server
+DEMOS := kafka
+BENCHES := http huge kinds large load sinks sources
+SOAKS := crash crash.costs crash.intake crash.commands workloads.kafka workloads.postgres
+STARTED := $(patsubst START_%,%,$(filter START_%,$(.VARIABLES)))
+FOLDERS := $(patsubst tests/%/,%,$(wildcard tests/*/))
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer test-sharing test-redis test-opensearch test-s3 test-cluster test-sinks test-webhook laws soak lint docs audit bench bench-kinds bench-large bench-huge bench-http bench-sources bench-sinks load workloads airflow kafka postgres opensearch s3 lock clean
+.PHONY: help setup demo quick test long laws soak bench lint docs audit server lock clean
 .DELETE_ON_ERROR:
 
-help: ## these lines
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+help: ## these lines; ARGS='…' is handed to what a target starts
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-13s %s\n", $$1, $$2 }'
+	@printf '\n  %-10s %s' 'demo S=' '$(DEMOS)' 'test S=' '$(SERVERS)' 'long S=' 'a folder of tests' 'soak W=' '$(SOAKS)' \
+		'bench W=' '$(BENCHES)' 'server S=' '$(sort $(STARTED))'; echo
 
 setup: $(VENV)/.packages $(VENV)/.headwater $(VENV)/.jars ## everything into .venv, pinned and verified
 	@:
 
-demo: setup ## the flights of 2013 from landing files to a published gold table; DAYS=7 for its first week
+demo: setup $(call fetched,$(S)) ## the flights of 2013 to a published gold table, DAYS=7 for a week; S=kafka by a Kafka broker
+	$(call one_of,S,$(S),$(DEMOS))
+ifeq ($(S),kafka)
+	$(BIN)/python -m infra.kafka.demo --compare $(if $(DAYS),--days $(DAYS)) $(ARGS)
+else
 	$(BIN)/python infra/flights.py landing $(if $(DAYS),--days $(DAYS))
 	$(BIN)/lake run
 	$(BIN)/lake sql 'select * from carrier_league order by rank'
+endif
 
-demo-kafka: setup $(VENV)/.kafka ## the same flights by a Kafka broker, with aborted transactions: the same tables; DAYS=7
-	$(BIN)/python -m infra.kafka.demo --compare $(if $(DAYS),--days $(DAYS))
+quick: lint ## linters, then the tests that need no JVM and take less than a second: under a minute
+	$(PYTEST) -m "not long and not spark and not smoke and not slow" $(ARGS)
 
-quick: lint ## linters, then the tests that take neither a JVM nor a second: under a minute
-	$(PYTEST) -m "not long and not spark and not smoke and not slow"
+test: $(if $(S),setup,lint) $(call fetched,$(call used,$(SETUP))) ## linters, then the tests: under six minutes; S=kafka all that ask this server
+	$(call one_of,S,$(S),$(SERVERS))
+	$(call installed,$(call used,$(SETUP)))
+	$(if $(S),$(BIN)/pytest -m $(S),$(PYTEST)) $(ARGS)
 
-test: lint $(VENV)/.kafka $(VENV)/.opensearch $(VENV)/.s3 ## linters, then the tests
-	@infra/strace.sh
-	$(PYTEST)
+long: setup $(call fetched,$(call used,$(SETUP))) ## the further turns that make test leaves out; S=sinks those of tests/sinks
+	$(call one_of,S,$(S),$(FOLDERS))
+	$(call installed,$(call used,$(SETUP)))
+	$(PYTEST) -m long $(if $(S),tests/$(S)) $(ARGS)
 
-test-airflow: setup ## what asks Airflow: whole runs of every DAG
-	$(BIN)/pytest -m airflow
+laws: setup $(call fetched,$(SETUP)) ## all tests with all further turns: before a release
+	$(call installed,$(SETUP))
+	$(PYTEST) -m "" $(ARGS)
 
-test-kafka: setup $(VENV)/.kafka ## what asks a Kafka broker: transactions, gaps, a broker that dies
-	$(BIN)/pytest -m kafka
+soak: setup $(call fetched,$(call used,kafka postgres)) ## processes, JVMs, a broker, a database killed at every point, for an hour; W=crash that part
+	$(call one_of,W,$(W),$(SOAKS))
+	$(call installed,$(call used,kafka postgres))
+	$(foreach part,$(or $(W),$(SOAKS)),$(BIN)/python -m tests.$(part) $(ARGS)$(NEWLINE))
 
-test-postgres: setup $(VENV)/.pgjdbc ## what asks PostgreSQL, which is installed where it is missing
-	@infra/postgres/install.sh
-	$(BIN)/pytest -m postgres
-
-test-http: setup ## intake by HTTP: what is acknowledged is on the disk, and stays, whoever is killed
-	infra/strace.sh
-	$(BIN)/pytest -m http
-
-test-singer: setup ## a real Singer tap, in an environment of its own
-	infra/singer/install.sh
-	$(BIN)/pytest -m singer
-
-test-sharing: setup ## the official client of Delta Sharing, in an environment of its own, reads from lake serve http
-	infra/sharing/install.sh
-	$(BIN)/pytest -m sharing
-
-test-redis: setup ## what asks Redis, which is installed where it is missing: keys of one edition, whoever dies
-	@infra/redis/install.sh
-	$(BIN)/pytest -m redis
-
-test-opensearch: setup $(VENV)/.opensearch ## what asks OpenSearch: an index of one edition, whoever dies
-	$(BIN)/pytest -m opensearch
-
-test-s3: setup $(VENV)/.s3 ## a warehouse in a bucket: races, answers that are lost, the same fingerprints as in a folder
-	$(BIN)/pytest -m s3
-
-test-cluster: setup $(VENV)/.s3 ## Spark on a cluster of another user, a warehouse in a bucket: the same fingerprints as on one machine
-	$(BIN)/pytest -m cluster
-
-test-sinks: setup $(VENV)/.kafka $(VENV)/.opensearch $(VENV)/.pgjdbc ## all that fills what sinks and alerts are declared for
-	@infra/postgres/install.sh
-	@infra/redis/install.sh
-	$(BIN)/pytest -m "" tests/sinks
-
-test-webhook: setup ## what asks a receiver of webhooks, which fails in every way: nothing is lost, and every message has one id
-	$(BIN)/pytest -m webhook
-
-laws: setup $(VENV)/.kafka $(VENV)/.opensearch $(VENV)/.s3 ## the tests, and all further turns of the laws
-	$(PYTEST) -m ""
-
-soak: setup ## processes and JVMs killed at every point of their writing, a state machine, hostile files: MINUTES=30, SEED=1
-	$(BIN)/python -m tests.crash --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)
-	$(BIN)/python -m tests.crash.costs --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1)
-	$(BIN)/python -m tests.crash.intake --kills 200 --seed $(or $(SEED),1)
-	$(BIN)/python -m tests.crash.commands --kills 200 --seed $(or $(SEED),1)
+bench: setup $(call fetched,$(call used)) ## the figures: flights beside hand-written jobs; W=sinks those of sinks
+	$(call one_of,W,$(W),$(BENCHES))
+	$(call installed,$(call used))
+	$(BIN)/python -m infra.bench$(if $(W),.$(W)) $(ARGS)
 
 lint: setup ## ruff, mypy --strict and the layers
 	$(BIN)/ruff check .
@@ -111,52 +111,10 @@ docs: setup ## the documentation as a site, .lake/site/index.html: no page needs
 audit: setup ## known vulnerabilities, the hashes of the jars, the licences of everything
 	@$(BIN)/python infra/audit.py $(JARS)
 
-bench: setup ## the figures: rebuilds, micro-batches and queries beside hand-written ones
-	$(BIN)/python -m tests.bench
-
-bench-kinds: setup ## the figures: a million events in a table of each kind beside hand-written ones
-	$(BIN)/python -m tests.bench.kinds
-
-bench-large: setup ## the figures: ten million events of a million keys, and a micro-batch's cost after 1,000 commits
-	$(BIN)/python -m tests.bench.large --growth
-
-bench-huge: setup ## the figures: 8 GB of log against 1 GiB of JVM and 512 MiB of client, and what of it each command reads: GB=1
-	$(BIN)/python -m tests.bench.huge --gb $(or $(GB),8)
-
-bench-http: setup ## the figures: events a second that lake serve http acknowledges, each on the disk
-	$(BIN)/python -m tests.bench.http
-
-bench-sources: setup $(VENV)/.kafka ## the figures: Kafka and PostgreSQL into the log, beside programs by hand; INSERT to edition
-	@infra/postgres/install.sh
-	$(BIN)/python -m tests.bench.sources
-
-bench-sinks: setup $(VENV)/.opensearch ## the figures: a first sync and changes into each target, beside programs by hand
-	@infra/redis/install.sh
-	$(BIN)/python -m tests.bench.sinks
-
-load: setup ## ten minutes of lake run --follow beside a producer that never waits; MINUTES=60 for an hour
-	$(BIN)/python -m tests.bench.load --minutes $(or $(MINUTES),10)
-
-workloads: setup $(VENV)/.kafka ## a broker and a database under load beside lake run --follow, both killed: MINUTES=10, SEED=1
-	@infra/postgres/install.sh
-	$(BIN)/python -m tests.workloads.kafka --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
-	$(BIN)/python -m tests.workloads.postgres --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
-
-airflow: setup ## Airflow on this machine with the DAGs loaded, loopback only
-	infra/airflow.sh
-
-kafka: setup $(VENV)/.kafka ## a Kafka broker on this machine, loopback only: PORT=9092
-	$(BIN)/python -m infra.kafka.broker $(if $(PORT),--port $(PORT))
-
-postgres: ## PostgreSQL on this machine whose changes can be read, loopback only; installed where it is missing
-	@infra/postgres/install.sh
-	infra/postgres/server.sh
-
-opensearch: setup $(VENV)/.opensearch ## OpenSearch on this machine, loopback only: PORT=9200
-	$(BIN)/python -m infra.opensearch.server $(if $(PORT),--port $(PORT))
-
-s3: setup $(VENV)/.s3 ## an S3 server on this machine, loopback only: PORT=9000
-	$(BIN)/python -m infra.s3.server $(if $(PORT),--port $(PORT))
+server: setup $(call fetched,$(S)) ## a server on this machine, loopback only, until Ctrl-C: S=kafka
+	$(if $(S),$(call one_of,S,$(S),$(STARTED)),$(error name a server: S=kafka, or another of: $(STARTED)))
+	$(call installed,$(S))
+	$(START_$(S)) $(ARGS)
 
 lock: $(VENV)/.packages ## resolve pyproject.toml anew into the lock files
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock pyproject.toml
@@ -185,7 +143,7 @@ $(VENV)/.kafka: infra/kafka/jars.txt infra/server.py $(VENV)/.headwater
 	@$(BIN)/python -m infra.kafka.broker --fetch
 	@touch $@
 
-$(VENV)/.pgjdbc: infra/postgres/jars.txt infra/fetch.py $(VENV)/.headwater
+$(VENV)/.postgres: infra/postgres/jars.txt infra/fetch.py $(VENV)/.headwater
 	@$(BIN)/python -m infra.fetch infra/postgres/jars.txt $(VENV)/share/headwater/pgjdbc
 	@touch $@
 

@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     hypothesis.settings.load_profile("shared machine")
     for name in servers.NAMES:
-        config.addinivalue_line("markers", f"{name}: asks this server, found by its fixture; `make test-{name}`")
+        config.addinivalue_line("markers", f"{name}: asks this server, found by its fixture; `make test S={name}`")
 
 
 def is_brief(config: pytest.Config) -> bool:
@@ -66,7 +66,7 @@ INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.facto
 """Settings of a Spark that makes no code."""
 
 LONGEST = frozenset(
-    {"test_toys.py", "test_flights.py", "test_forget.py", "test_examples.py", "test_recompute.py", "test_dags.py"}
+    {"test_benchmarks.py", "test_flights.py", "test_forget.py", "test_examples.py", "test_recompute.py", "test_dags.py"}
     | {"test_releases.py", "test_debezium.py", "test_readme.py", "test_init.py", "test_kills.py", "test_log.py"}
     | {"test_social.py"}
     | {"test_source_ingestion.py", "test_columns.py", "test_explain.py", "test_at_cut.py", "test_progress.py"}

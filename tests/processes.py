@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[1]
 def make(*words: str | Path, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     """`make` in a folder, in which everything has been set up; where `make test` runs this, nothing tells it so."""
     command: list[str | Path] = ["make", "--old-file=setup", "--old-file=.venv/.packages", "--old-file=.venv/.kafka"]
-    command += [f"--old-file=.venv/.{server}" for server in ("opensearch", "pgjdbc", "s3")]
+    command += [f"--old-file=.venv/.{server}" for server in ("opensearch", "postgres", "s3")]
     command += words
     outer = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
     return subprocess.run(command, cwd=folder, env=outer | environment, capture_output=True, text=True, check=False)

@@ -35,10 +35,27 @@ ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 VENV = Path(sys.prefix)
 TARGETS = dict(re.findall(r"^([a-z][a-z0-9-]*):(?!=)(.*)$", MAKEFILE, re.MULTILINE))
-RUN_HERE = {"help", "setup", "demo", "docs", "audit", "airflow", "kafka", "demo-kafka", "postgres", "lock", "clean"}
+RUN_HERE = {"help", "setup", "demo", "docs", "audit", "lock", "clean"}
 """Targets of which a test below, or one of tests/docs, runs the recipe."""
-PAGES = ("*.md", "docs/**/*.md", "infra/*.md", "infra/**/*.py", "infra/**/*.toml", "lake/**/*.py", "tests/**/*.py")
-NAMED = re.compile(r"(?:`|^ *)make ((?:[a-z][a-z0-9-]*)(?: [a-z][a-z0-9-]*)*)(?:`| *#| *$)", re.MULTILINE)
+PAGES = (
+    "*.md",
+    "docs/**/*.md",
+    "infra/**/*.md",
+    "infra/**/*.toml",
+    *(f"{each}/**/*.py" for each in ("infra", "lake", "tests")),
+)
+COMMAND = re.compile(
+    r"(?:^ *|[`(]|: )make ([a-z][a-z0-9-]*)((?: [A-Z]+=(?:'[^']*'|[^\s`'\")#]+))*)(?= *(?:[`\")#]|$| fetches))", re.M
+)
+"""A command in a page, a docstring or a message: the target, and what it is given."""
+VARIABLES = {
+    "S": {"demo", "test", "long", "server"},
+    "W": {"soak", "bench"},
+    "DAYS": {"demo"},
+    "ARGS": {"test", "bench"},
+}
+"""The targets that use a variable."""
+PLACEHOLDERS = {"NAME", "<name>", "{of.name}", "{name}"}
 
 
 @pytest.fixture
@@ -49,27 +66,52 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_target_that_is_named_somewhere_exists() -> None:
-    named = {
-        (target, str(file.relative_to(ROOT)))
-        for pattern in PAGES
-        for file in ROOT.glob(pattern)
-        if "fixtures" not in file.parts
-        for words in NAMED.findall(file.read_text("utf-8"))
-        for target in words.split()
-    }
-    assert {target for target, _ in named} > {"setup", "quick", "test", "laws", "soak", "lint", "bench-large"}
-    assert [(target, file) for target, file in named if target not in TARGETS] == []
-    assert re.search(r"exec make (\S+)", (ROOT / ".ci/run").read_text())[1] in TARGETS  # type: ignore[index]
+def commands() -> dict[tuple[str, str], Path]:
+    """The `make` commands of pages, docstrings and messages, as target and variables, and a file that has each."""
+    files = [file for pattern in PAGES for file in ROOT.glob(pattern) if "fixtures" not in file.parts]
+    texts = {file: file.read_text("utf-8") for file in files if file != Path(__file__)}
+    return {found: file for file, text in texts.items() for found in COMMAND.findall(text)}
+
+
+def test_every_command_that_is_named_somewhere_exists() -> None:
+    named = commands()
+    assert {target for target, _ in named} >= {"setup", "demo", "quick", "test", "laws", "soak", "bench", "server"}
+    assert [(target, file) for (target, _), file in named.items() if target not in TARGETS] == []
+    for (target, variables), file in named.items():
+        given = dict(word.partition("=")[::2] for word in shlex.split(variables))
+        assert all(target in VARIABLES[name] for name in given), file
+        if given and not PLACEHOLDERS & {*given.values()}:
+            shown = make("--dry-run", target, *(f"{name}={value}" for name, value in given.items()))
+            assert (shown.returncode, shown.stderr) == (0, ""), file
+    assert "exec make test\n" in (ROOT / ".ci/run").read_text()
+
+
+@pytest.mark.parametrize("given", ["demo S", "test S", "soak W", "bench W", "server S"])
+def test_make_lists_the_names_when_one_is_unknown(given: str) -> None:
+    shown = make("--dry-run", *f"{given}=x".split())
+    assert shown.returncode == 2
+    [listed] = re.findall(rf"\*\*\* {given[-1]}=x is not known. It is one of: (.*)\.  Stop", shown.stderr)
+    assert sorted(listed.split()) == sorted(names(given))
+
+
+def test_make_server_lists_the_servers_when_none_is_named() -> None:
+    assert "name a server: S=kafka, or another of: " in make("--dry-run", "server").stderr
 
 
 def test_every_target_is_phony_and_says_what_it_is_for() -> None:
     assert [name for name, rest in TARGETS.items() if " ## " not in rest] == []
     [phony] = re.findall(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)
     assert phony.split() == list(TARGETS)
-    shown = make("help").stdout.splitlines()
+    shown = [line for line in make("help").stdout.splitlines() if line.startswith("  make ")]
     assert [line.split()[1] for line in shown] == list(TARGETS)
     assert all(line.split(maxsplit=2)[2:] for line in shown)
+    assert len(TARGETS) == 15
+
+
+def names(given: str) -> list[str]:
+    """The names that `make help` lists for `test S`, `soak W` and so on."""
+    [line] = re.findall(rf"^ +{given}= +(.*)$", make("help").stdout, re.MULTILINE)
+    return str(line).split()
 
 
 class Taken(Exception):
@@ -85,8 +127,9 @@ def test_every_program_takes_the_arguments_that_it_is_given(monkeypatch: pytest.
 
     monkeypatch.setattr(ArgumentParser, "parse_args", taken)
     modules = []
-    for name in TARGETS.keys() - RUN_HERE:
-        shown = make("--dry-run", name)
+    parts = [f"{given}={name}" for given in ("soak W", "bench W", "server S") for name in names(given)]
+    for command in [*(TARGETS.keys() - RUN_HERE - {"server"}), *parts]:
+        shown = make("--dry-run", *command.split())
         assert (shown.returncode, shown.stderr) == (0, "")
         for line in shown.stdout.splitlines():
             program, *words = shlex.split(line)
@@ -98,18 +141,19 @@ def test_every_program_takes_the_arguments_that_it_is_given(monkeypatch: pytest.
                 monkeypatch.setattr("sys.argv", words[1:])
                 with pytest.raises(Taken):
                     module.main()
-    benches = [f"tests.bench.{name}" for name in ("http", "huge", "kinds", "large", "load", "sinks", "sources")]
-    crashes = [f"tests.crash.{name}" for name in ("commands", "costs", "intake")]
-    workloads = ["tests.workloads.kafka", "tests.workloads.postgres"]
-    started = ["infra.opensearch.server", "infra.s3.server"]
-    assert sorted(modules) == [*started, "tests.bench", *benches, "tests.crash", *crashes, *workloads]
+    started = {"infra.kafka.broker", "infra.opensearch.server", "infra.s3.server", "infra.bench"}
+    assert {*modules} == {
+        *started,
+        *(f"infra.bench.{name}" for name in names("bench W")),
+        *(f"tests.{name}" for name in names("soak W")),
+    }
 
 
 def test_marks_that_choose_tests_are_those_of_tests() -> None:
     options = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
     marks = {text.partition(":")[0] for text in options["markers"]}
     chosen = re.findall(r'-m "([^"]*)"', MAKEFILE) + re.findall(r"-m '([^']*)'", options["addopts"])
-    assert {word for words in chosen for word in words.split()} <= marks | {*servers.NAMES, "not", "and", "or"}
+    assert {word for words in chosen for word in words.split()} <= marks | {"not", "and", "or"}
 
 
 SLOW: Final = frozenset({"cluster"})
@@ -120,7 +164,7 @@ def test_each_server_has_a_target_and_one_smoke_test_a_folder() -> None:
     texts = {file: file.read_text("utf-8") for file in (ROOT / "tests").rglob("test_*.py")}
     first = re.compile(r"^from tests\.servers\.(\w+) import", re.MULTILINE)  # a file may ask others besides
     for name in servers.NAMES:
-        assert make("--dry-run", f"test-{name}").stdout.splitlines()[-1] == f".venv/bin/pytest -m {name}"
+        assert make("--dry-run", "test", f"S={name}").stdout.splitlines()[-1].strip() == f".venv/bin/pytest -m {name}"
         asking = [file for file, text in texts.items() if (server := first.search(text)) and server[1] == name]
         smoke = [file.parent for file in asking for _ in range(texts[file].count("@pytest.mark.smoke\n"))]
         assert bool(smoke) == (name not in SLOW), name
@@ -210,7 +254,7 @@ def test_demo_publishes_a_league_of_carriers(folder: Path) -> None:
 def test_airflow_gives_way_where_its_port_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = make("airflow", AIRFLOW__API__PORT=port, AIRFLOW_HOME=str(tmp_path / "airflow"))
+        done = make("server", "S=airflow", AIRFLOW__API__PORT=port, AIRFLOW_HOME=str(tmp_path / "airflow"))
     assert f"airflow: port {port} is in use" in done.stderr
     assert "Error 75" in done.stderr
 
@@ -219,7 +263,7 @@ def test_airflow_gives_way_where_its_port_is_taken(tmp_path: Path) -> None:
 def test_airflow_answers_until_it_is_interrupted(tmp_path: Path) -> None:
     port = str(free_port())
     environment = os.environ | {"AIRFLOW_HOME": str(tmp_path / "airflow"), "AIRFLOW__API__PORT": port}
-    command = ["make", "--old-file=setup", "airflow"]
+    command = ["make", "--old-file=setup", "server", "S=airflow"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True) as run:
         try:
             until(lambda: answers(f"http://127.0.0.1:{port}/api/v2/version"))
@@ -235,7 +279,7 @@ def test_kafka_answers_on_loopback_alone_until_it_is_interrupted(tmp_path: Path)
     installed()
     port = str(free_port())
     environment = os.environ | {"KAFKA_HOME": str(tmp_path / "kafka")}
-    command = ["make", "--old-file=setup", "--old-file=.venv/.kafka", "kafka", f"PORT={port}"]
+    command = ["make", "--old-file=setup", "--old-file=.venv/.kafka", "server", "S=kafka", f"ARGS=--port {port}"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True) as run:
         try:
             until(lambda: accepts(int(port)))
@@ -258,8 +302,8 @@ def test_postgres_answers_until_it_is_interrupted(tmp_path: Path) -> None:
     names = ("POSTGRES_PORT", "POSTGRES_DATA", "POSTGRES_DSN")
     named = dict(zip(names, (port, str(data / "data"), str(tmp_path / "dsn")), strict=True))
     with subprocess.Popen(
-        ["make", "postgres"], cwd=ROOT, env=os.environ | named, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        start_new_session=True,
+        ["make", "--old-file=setup", "--old-file=.venv/.postgres", "server", "S=postgres"], cwd=ROOT,
+        env=os.environ | named, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     ) as run:  # fmt: skip
         try:
             until(lambda: connects(tmp_path / "dsn"))
@@ -267,7 +311,7 @@ def test_postgres_answers_until_it_is_interrupted(tmp_path: Path) -> None:
                 assert connection.execute("SHOW wal_level").fetchone() == ("logical",)
             assert set().union(*map(listening, members(run.pid))) <= LOOPBACK
             assert (tmp_path / "dsn").stat().st_mode & 0o077 == 0
-            taken = make("postgres", folder=ROOT, **named)
+            taken = make("server", "S=postgres", folder=ROOT, **named)
             assert f"postgres: port {port} is in use" in taken.stderr
             assert "Error 75" in taken.stderr
         finally:

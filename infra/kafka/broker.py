@@ -1,4 +1,4 @@
-"""A Kafka broker on this machine, one process in KRaft mode, until Ctrl-C: `make kafka`.
+"""A Kafka broker on this machine, one process in KRaft mode, until Ctrl-C: `make server S=kafka`.
 
 It listens on 127.0.0.1 alone: PLAINTEXT on --port and, where a port is given, SASL_PLAINTEXT on --sasl-port (PLAIN,
 the one user of KAFKA_USER and KAFKA_PASSWORD) and SSL on --tls-port (--certificate: a PEM file with key and chain). Its

@@ -1,4 +1,4 @@
-"""The example project fed by a Kafka broker: `make demo-kafka`, `python -m infra.kafka.demo [--days N] [--compare]`.
+"""The example project fed by a Kafka broker: `make demo S=kafka`, `python -m infra.kafka.demo [--days N] [--compare]`.
 
 Publishes the records of infra/flights.py to a topic for each stream, a transaction for each landing file, keyed as the
 contracts are. Every third transaction is sent once before and aborted. Then `lake run` takes the topics into the logs

@@ -1,4 +1,4 @@
-"""An S3 server on this machine, S3Proxy over a folder, until Ctrl-C: `make s3`.
+"""An S3 server on this machine, S3Proxy over a folder, until Ctrl-C: `make server S=s3`.
 
 It listens on 127.0.0.1 alone, on --port (with --listen elsewhere, as on a network of containers), and checks signatures
 (version 4) of the one key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; without these it makes one, kept in the file

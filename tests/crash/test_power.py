@@ -49,7 +49,7 @@ class Recorded:
 
 
 def recording(folder: Path, remote: str = "", **environment: str) -> Recorded:
-    needed(shutil.which("strace"), "no power is cut: strace is not installed: infra/strace.sh")
+    needed(shutil.which("strace"), "no power is cut: strace is not installed: make test S=http")
     trace = folder / "trace"
     tried = subprocess.run([*recorded(trace), "true"], capture_output=True, text=True, check=False)
     needed(tried.returncode == 0 or None, f"no power is cut: strace may trace no process here: {tried.stderr.strip()}")

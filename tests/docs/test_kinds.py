@@ -10,9 +10,9 @@ from pkgutil import walk_packages
 
 import pytest
 
+from infra.bench import tables
 from lake import kinds
 from lake.kinds.kind import Kind
-from tests.bench import tables
 from tests.kinds.public import KINDS
 
 ROOT = Path(__file__).parents[2]

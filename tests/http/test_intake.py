@@ -462,7 +462,7 @@ def test_the_openapi_document_describes_every_path_that_there_is(tmp_path: Path)
 
 def test_each_answer_comes_after_the_file_its_name_and_its_folder_are_on_the_disk(tmp_path: Path) -> None:
     """As the kernel was asked, in its order."""
-    needed(shutil.which("strace"), "strace is not installed: infra/strace.sh")
+    needed(shutil.which("strace"), "strace is not installed: make test S=http")
     installed()
     settings, trace = shop(tmp_path / "shop"), tmp_path / "trace"
     calls = "fsync,fdatasync,rename,renameat,renameat2,write,writev,sendto,sendmsg"

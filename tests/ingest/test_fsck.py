@@ -8,11 +8,11 @@ from random import Random
 import pytest
 from deltalake import write_deltalake
 
+from infra.bench.huge import project
+from infra.bench.written import STREAM, Written
 from lake.ingest import fsck
 from lake.store.log import Log
 from lake.store.scan import Scan
-from tests.bench.huge import project
-from tests.bench.written import STREAM, Written
 
 DAYS, EVENTS = 3, 60
 

@@ -1,4 +1,4 @@
-"""Servers that tests ask something: each file here is one, whose name is its mark and its target, `make test-NAME`.
+"""Servers for tests, one per file. The file's name is the mark of its tests: `make test S=NAME` runs them.
 
 A file is a plugin with a fixture of its name, of the scope of a run: it takes a free port of this machine, starts the
 server, and ends it. What uses the fixture, and what bears the mark, asks the server. One of those tests is its smoke
@@ -40,7 +40,7 @@ def installed(of: server.Server, client: str, extra: str) -> None:
     """Skips a test where the client or the server's jars are missing."""
     needed(find_spec(client), f"the extra `{extra}` is not installed: make setup")
     there = all((of.jars / jar.file).is_file() for jar in listed(of.listed))
-    needed(there or None, f"the jars of {of.name} are missing: make test-{of.name} fetches them")
+    needed(there or None, f"the jars of {of.name} are missing: make test S={of.name} fetches them")
 
 
 @dataclass

@@ -126,7 +126,7 @@ def airflow(tmp_path: Path) -> Airflow:
 
 @contextmanager
 def scheduling(airflow: Airflow) -> Iterator[str]:
-    """All components of Airflow as `make airflow` starts them. Yields the address of the API once all are healthy."""
+    """Start all components of Airflow as `make server S=airflow` does. Yield the address of the healthy API."""
     port = free_port()
     environment = airflow.environment | {"AIRFLOW__API__PORT": str(port)}
     with (airflow.folder / "airflow.log").open("wb") as log:

@@ -1,4 +1,4 @@
-"""A Kafka broker as `make kafka` starts it, on free ports; topics, records and transactions for tests."""
+"""A Kafka broker as `make server S=kafka` starts it, on free ports; topics, records and transactions for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenSearch as `make opensearch` starts it, on a free port; each test gets it empty."""
+"""OpenSearch as `make server S=opensearch` starts it, on a free port; each test gets it empty."""
 
 from __future__ import annotations
 

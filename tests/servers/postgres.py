@@ -29,7 +29,7 @@ def binaries() -> Path:
     needed(find_spec("psycopg"), "the extra `postgres` is not installed: make setup")
     found = BINARIES[-1] if BINARIES else None
     on_path = shutil.which("postgres")
-    return needed(found or (Path(on_path).parent if on_path else None), "PostgreSQL is missing: make test-postgres")
+    return needed(found or (Path(on_path).parent if on_path else None), "PostgreSQL is missing: make test S=postgres")
 
 
 @dataclass

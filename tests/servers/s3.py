@@ -1,4 +1,4 @@
-"""An S3 server as `make s3` starts it, on a free port; each test gets a bucket of its own."""
+"""An S3 server as `make server S=s3` starts it, on a free port; each test gets a bucket of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The official client of Delta Sharing, in an environment of its own: `make test-sharing` installs it."""
+"""The official client of Delta Sharing, in an environment of its own: `make test S=sharing` installs it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Sharing:
 @pytest.fixture
 def sharing(tmp_path: Path) -> Sharing:
     """A client without any profile as yet."""
-    needed(PYTHON if PYTHON.exists() else None, "delta-sharing is not installed: make test-sharing")
+    needed(PYTHON if PYTHON.exists() else None, "delta-sharing is not installed: make test S=sharing")
     folder = tmp_path / "profiles"
     folder.mkdir()
     return Sharing(folder)

@@ -1,4 +1,4 @@
-"""A real Singer tap, tap-jsonl of PyPI, in an environment of its own: `make test-singer` installs it."""
+"""A real Singer tap, tap-jsonl of PyPI, in an environment of its own: `make test S=singer` installs it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Singer:
 @pytest.fixture
 def singer(tmp_path: Path) -> Singer:
     """A tap without any file as yet."""
-    needed(TAP if TAP.exists() else None, "tap-jsonl is not installed: make test-singer")
+    needed(TAP if TAP.exists() else None, "tap-jsonl is not installed: make test S=singer")
     folder = tmp_path / "rows"
     folder.mkdir()
     said = {"path": str(folder / "*.jsonl"), "stream_name": "orders", "primary_keys": ["order_id"]}

@@ -91,7 +91,7 @@ def _say(project: Settings) -> None:
 
 def test_a_program_on_the_jvm_sees_types_comments_keys_and_values(served: Served) -> None:
     jars = sorted(JDBC.glob("*.jar"))
-    needed(jars or None, "pgjdbc is missing: make test-postgres")
+    needed(jars or None, "pgjdbc is missing: make test S=postgres")
     java = str(Path(os.environ["JAVA_HOME"]) / "bin/java") if os.environ.get("JAVA_HOME") else "java"
     needed(which(java), "a JDK is missing")
     call = [

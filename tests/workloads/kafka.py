@@ -145,7 +145,7 @@ def moved_on(log: Log, follow: subprocess.Popen[bytes], before: int) -> int:
 def main() -> int:
     """Runs it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--kills", type=int, default=10, help="of either side, at least")
     parser.add_argument("--seed", type=int, default=1)
     said = parser.parse_args()

@@ -1,6 +1,6 @@
 """Rows a second into each target: a first sync, and changes, beside the plainest program by hand for the same.
 
-    python -m tests.bench.sinks --rows 1000000 --changes 10000 --targets redis opensearch
+    python -m infra.bench.sinks --rows 1000000 --changes 10000 --targets redis opensearch
 
 By hand: DuckDB reads the rows of the edition's files, Python writes each as JSON, and the target's own client sends
 them as its documentation says; of changes, DuckDB's EXCEPT finds the rows that are others. It keeps no position,
@@ -25,12 +25,12 @@ from typing import Any, Final
 
 import duckdb
 
+from infra.bench.following import delays
+from infra.bench.times import Times, heading, line
 from lake.config import Settings
 from lake.read.sql import reader
 from lake.sinks.deliver import deliver
 from lake.sinks.verify import verify_sink
-from tests.bench.following import delays
-from tests.bench.times import Times, heading, line
 from tests.servers.kafka import Kafka
 from tests.servers.opensearch import OpenSearch
 from tests.servers.postgres import Postgres, home, remove

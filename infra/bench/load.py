@@ -22,14 +22,14 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Final
 
+from infra.bench.growth import STREAM, copied
+from infra.bench.times import heading
 from lake.config import Settings
 from lake.ingest.ingest import landing_backlog
 from lake.store import duckdb_tables
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
-from tests.bench.growth import STREAM, copied
-from tests.bench.times import heading
 
 LAKE: Final = Path(sys.executable).with_name("lake")
 METERS, EVENTS_A_FILE, WAITING = 10_000, 10_000, 40

@@ -2,7 +2,7 @@
 
 The flights of 2013 land in a folder of their own; all but the last days become batch 1, the last days a batch each.
 Every figure is the median of its repetitions; ratios compare things timed in this run. Tables that have no hand-written
-counterpart here have one, of their kind, in `make bench-kinds`.
+counterpart here have one, of their kind, in `make bench W=kinds`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from infra.bench.handwritten import DUCKDB, Lake
+from infra.bench.part import part
+from infra.bench.times import Times, heading, line
 from lake.config import Settings, load_settings
 from lake.engine.advance import advance
 from lake.engine.rebuild import rebuild, rebuild_all
@@ -29,9 +32,6 @@ from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.session import start
 from lake.store.duckdb_tables import connection
-from tests.bench.handwritten import DUCKDB, Lake
-from tests.bench.part import part
-from tests.bench.times import Times, heading, line
 
 REPOSITORY = Path(__file__).parents[2]
 

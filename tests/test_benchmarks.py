@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from infra.bench import __main__ as flights
+from infra.bench import http, sinks, sources, tables
+from infra.bench import load as loading
+from infra.bench.growth import copied, growth
+from infra.bench.huge import Huge
+from infra.bench.huge import project as project_of
+from infra.bench.kinds import Bench
+from infra.bench.large import Large
+from infra.bench.load import load
+from infra.bench.meters import Meters, contract
+from infra.bench.written import STREAM, Written
 from lake.config import Settings
 from lake.contracts.event_id import bucket, identity
 from lake.ingest.fsck import check
 from lake.store.log import Log
 from lake.testing import Commands
-from tests.bench import __main__ as flights
-from tests.bench import http, sinks, sources, tables
-from tests.bench import load as loading
-from tests.bench.growth import copied, growth
-from tests.bench.huge import Huge
-from tests.bench.huge import project as project_of
-from tests.bench.kinds import Bench
-from tests.bench.large import Large
-from tests.bench.load import load
-from tests.bench.meters import Meters, contract
-from tests.bench.written import STREAM, Written
 from tests.decide.accounts import DECIDE, accounts
 from tests.intake import serving
 from tests.servers.http import installed
@@ -108,7 +108,7 @@ def test_load(
 @pytest.mark.kafka
 def test_kafka(spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if not sources.JARS.exists():
-        pytest.skip("Spark's own Kafka source is missing: make bench-sources")
+        pytest.skip("Spark's own Kafka source is missing: make bench W=sources")
     sources.with_kafka(spark)
     sources.from_kafka(spark, kafka, tmp_path, messages=2000, repeat=1)
     assert "of by hand" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""`make bench-large`: ten million events of a million keys, six tables beside hand-written PySpark + Delta, in one run.
+"""`make bench W=large`: ten million events of a million keys, six tables beside hand-written PySpark + Delta.
 
 The log is one batch, made by a seeded Spark expression, and is followed by batches of ten thousand events. What a
 person asks for is timed warm, in this process, and cold, as a command. `--growth` adds a micro-batch's cost after 10,
@@ -19,6 +19,11 @@ from typing import Final
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from infra.bench.byhand import JOBS
+from infra.bench.growth import STREAM, copied, growth, must_be_identical
+from infra.bench.meters import Meters, append, contract
+from infra.bench.plain import Hand
+from infra.bench.times import Times, heading, line
 from lake.cli import lake
 from lake.config import Settings
 from lake.engine.advance import advance_all
@@ -29,11 +34,6 @@ from lake.project import Project, load
 from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.session import start
-from tests.bench.byhand import JOBS
-from tests.bench.growth import STREAM, copied, growth, must_be_identical
-from tests.bench.meters import Meters, append, contract
-from tests.bench.plain import Hand
-from tests.bench.times import Times, heading, line
 
 COMMANDS: Final = {
     "plan": ("plan",),
@@ -50,15 +50,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Headwater beside hand-written Spark on a large log.")
     parser.add_argument("--events", type=int, default=10_000_000, help="events to build from (default: ten million)")
     parser.add_argument("--keys", type=int, default=1_000_000, help="meters (default: a million)")
-    parser.add_argument("--growth", type=int, nargs="*", metavar="COMMITS", help="also measure growth, after so many")
+    parser.add_argument(
+        "--growth",
+        type=int,
+        nargs="*",
+        default=[10, 100, 1000],
+        metavar="COMMITS",
+        help="counts of commits after which a micro-batch is timed (default: 10 100 1000)",
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headwater-large-") as folder:
         settings = copied(Path(folder) / "large")
         spark = start(settings)
         bench = Large(settings, spark, Meters(spark, arguments.events, arguments.keys))
         bench.run()
-        if arguments.growth is not None:
-            growth(spark, copied(Path(folder) / "growth"), arguments.growth or [10, 100, 1000])
+        if arguments.growth:
+            growth(spark, copied(Path(folder) / "growth"), arguments.growth)
         heading("Peak memory")
         for name, process in {"this process": Path("/proc/self"), "the JVM": jvm()}.items():
             print(f"{name:<26}{peak(process) / 2**30:9.2f} GiB", flush=True)

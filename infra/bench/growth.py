@@ -17,6 +17,9 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from infra.bench.forward import forward
+from infra.bench.meters import Meters, contract
+from infra.bench.times import Times, heading
 from lake.config import Settings, load_settings
 from lake.engine.advance import advance_all
 from lake.engine.verify import Verdict, verify_all
@@ -28,9 +31,6 @@ from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.session import start
 from lake.store.log import Log
-from tests.bench.forward import forward
-from tests.bench.meters import Meters, contract
-from tests.bench.times import Times, heading
 
 PROJECT: Final = Path(__file__).with_name("project")
 TABLES: Final = ("meter_latest", "meter_total", "mode_total", "meter_state")

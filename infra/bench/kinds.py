@@ -1,4 +1,4 @@
-"""`make bench-kinds`: each kind of table beside the plainest hand-written PySpark + Delta for the same rows.
+"""`make bench W=kinds`: each kind of table beside the plainest hand-written PySpark + Delta for the same rows.
 
 A million readings of a hundred thousand meters are batch 1 of a log. Of each kind one table is built from it, rebuilt,
 and advanced by batches of a thousand readings, each event in order or each hundredth late; so is its hand-written twin,
@@ -16,6 +16,10 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from infra.bench import tables
+from infra.bench.meters import FIELDS, Meters, append, contract
+from infra.bench.plain import Hand
+from infra.bench.times import Times, heading, line
 from lake.config import Settings, SparkSettings
 from lake.declaration import Declaration
 from lake.engine.advance import advance
@@ -26,10 +30,6 @@ from lake.project import Project
 from lake.publish.cut import cut
 from lake.session import first_line, start
 from lake.store.ledger.cuts import Cut
-from tests.bench import tables
-from tests.bench.meters import FIELDS, Meters, append, contract
-from tests.bench.plain import Hand
-from tests.bench.times import Times, heading, line
 
 BATCH = 1000
 # What is timed of a table, and of its hand-written twin.

@@ -10,7 +10,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tests.bench.plain import ADDED, MEAN, REPLACED, Hand, Job, merged, newest, versions
+from infra.bench.plain import ADDED, MEAN, REPLACED, Hand, Job, merged, newest, versions
 
 
 def totals(readings: DataFrame) -> DataFrame:

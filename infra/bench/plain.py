@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from tests.bench.tables import BEGIN, STATE, VIEW, risen
+from infra.bench.tables import BEGIN, STATE, VIEW, risen
 
 LOGS = ("readings", "tariffs")
 

@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from infra.bench.meters import contract
 from lake.config import Settings
 from lake.store import duckdb_tables
 from lake.store.delta import Position
@@ -24,7 +25,6 @@ from lake.store.ledger import contract_versions
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
 from lake.store.upkeep import compaction
-from tests.bench.meters import contract
 
 STREAM: Final = "readings"
 START: Final = datetime(2024, 1, 1, tzinfo=UTC)

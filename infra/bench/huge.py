@@ -1,6 +1,6 @@
-"""`make bench-huge`: a log larger than memory, and what a user asks of it, each a command of its own.
+"""`make bench W=huge`: a log larger than memory, and what a user asks of it, each a command of its own.
 
-The log is of a year, a batch a day, and written straight in the log's format (`tests/bench/written.py`): GB is its size
+The log is of a year, a batch a day, and written straight in the log's format (`infra/bench/written.py`): GB is its size
 on disk, as Parquet. The JVM has 1 GiB of heap. Of every command: seconds, the greatest resident memory of the client
 (the Python process) and of the JVM, what they read, and the most that lay in the folders for what memory does not hold.
 
@@ -26,13 +26,13 @@ from typing import Final
 
 from deltalake import DeltaTable
 
+from infra.bench.growth import copied
+from infra.bench.times import heading
+from infra.bench.written import DAYS, START, STREAM, Written
 from lake.config import Settings, load_settings
 from lake.project import load
 from lake.store.log import Log
 from lake.store.scan import Scan
-from tests.bench.growth import copied
-from tests.bench.times import heading
-from tests.bench.written import DAYS, START, STREAM, Written
 
 LAKE: Final = Path(sys.executable).with_name("lake")
 TABLES: Final = ("meter_latest", "day_total")

@@ -1,6 +1,6 @@
 """Events a second from a real Kafka and a real PostgreSQL into the log, beside programs by hand; INSERT to edition.
 
-    python -m tests.bench.sources --messages 1000000 --rows 1000000 --inserts 50
+    python -m infra.bench.sources --messages 1000000 --rows 1000000 --inserts 50
 
 Kafka: a Spark job by hand reads the same topic, takes the same fields out of the JSON and writes a Delta table, without
 identity, quarantine, order or position. Another one does the same as ours: what cannot be read goes to a table of its
@@ -26,6 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from infra.bench import following
+from infra.bench.times import Times, heading, line
 from lake import jars
 from lake.config import Settings, SparkSettings
 from lake.contracts.contract import load_contracts
@@ -34,8 +36,6 @@ from lake.session import start
 from lake.store import duckdb_tables
 from lake.store.ledger.editions import latest_edition
 from lake.store.warehouse import Warehouse
-from tests.bench import following
-from tests.bench.times import Times, heading, line
 from tests.processes import ROOT
 from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres, home, remove

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from infra.bench.times import heading, line
 from lake.config import Settings
-from tests.bench.times import heading, line
 from tests.processes import until
 
 
