@@ -14,7 +14,7 @@ PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/subscribe.md")
 
 @pytest.mark.parametrize("page", [PAGES[0], *(pytest.param(page, marks=pytest.mark.long) for page in PAGES[1:])])
 def test_the_session_prints_what_the_page_shows(tmp_path: Path, commands: Commands, page: str) -> None:
-    play(page, tmp_path, commands.environment)
+    play([page], tmp_path, commands.environment)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -28,7 +28,7 @@ from lake.store.warehouse import Location, Warehouse
 
 RESTORE: Final = (
     "restore a backup of the warehouse: what came after it is read again where its source can resend"
-    " (docs/how-to/backup.md)"
+    " (docs/how-to/recover.md)"
 )
 
 

@@ -26,7 +26,7 @@ from lake.sinks.alerts import declared_alerts
 from lake.sinks.webhook import receiver as receivers
 from lake.store.ledger import cuts, episodes
 from lake.testing import Commands
-from tests.docs.sessions import play
+from tests.docs.sessions import SHOP, play
 from tests.processes import PATIENCE, ROOT
 from tests.read.things import NAME, Things
 from tests.servers.webhook import SECRET, VARIABLE, Got, Webhook
@@ -437,5 +437,5 @@ def test_a_receiver_that_got_it_twice_knows_by_the_id(things: Things, webhook: W
 
 def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, webhook: Webhook) -> None:
     environment = {"ALERTS_URL": webhook.url, "ALERTS_SECRET": SECRET}
-    play("docs/how-to/alerts.md", tmp_path, {**commands.environment, **environment})
+    play([SHOP, "docs/how-to/alerts.md"], tmp_path, {**commands.environment, **environment})
     assert [got.body for got in webhook.taken] == [{"text": "ada has ordered for 30.00 on 2024-03-30"}]

@@ -1,4 +1,4 @@
-"""The sessions that pages of the documentation show, and what plays them."""
+"""Sessions that pages of the documentation show, and the function that runs them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +14,13 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r'^```(\w+)(?: title="(.+?)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 
 
+SHOP = "docs/how-to/sinks.md"
+"""Page whose session makes the project that the pages of the sinks and of alerts go on from."""
+
+
 @dataclass(frozen=True)
 class Step:
-    """A command and what it prints; or, without one, a file to be written and its text."""
+    """Command and its output; or, without a command, a file to write and its text."""
 
     command: str
     expected: str = ""
@@ -24,7 +28,7 @@ class Step:
 
 
 def session(page: str) -> list[Step]:
-    """The steps of a page in their order: lines that begin with `$`, and blocks of code that have a file's name."""
+    """Return the steps of a page in their order: lines that begin with `$`, and blocks of code that name a file."""
     steps: list[Step] = []
     for language, file, text in BLOCK.findall((ROOT / page).read_text("utf-8")):
         if file:
@@ -36,16 +40,16 @@ def session(page: str) -> list[Step]:
 
 
 def shown_as(expected: str, printed: str) -> bool:
-    """Whether `printed` is what a page shows, where … stands for any text."""
+    """Return whether a page shows `printed`; … stands for any text."""
     return re.fullmatch(".*?".join(map(re.escape, expected.split("…"))), printed, re.DOTALL) is not None
 
 
-def play(page: str, folder: Path, more: Mapping[str, str]) -> None:
-    """Does what a page shows, in `folder` and with `more` in the environment: it has to print what stands there."""
+def play(pages: Sequence[str], folder: Path, more: Mapping[str, str]) -> None:
+    """Run the sessions of `pages` in `folder`, one after the other, with `more` in the environment; compare the output."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {key: value for key, value in os.environ.items() if not key.startswith("LAKE_")}
     environment |= {"PATH": path, **more}
-    for step in session(page):
+    for step in [step for page in pages for step in session(page)]:
         if step.file:
             (folder / step.file).write_text(step.expected, "utf-8")
             continue

@@ -185,7 +185,7 @@ def test_index_cache_and_alerts_are_those_of_the_model_however_the_log_is_cut_an
 
 
 def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, others: Others) -> None:
-    play(PAGE, tmp_path, {**commands.environment, **others.environment})
+    play([PAGE], tmp_path, {**commands.environment, **others.environment})
     [message] = others.webhook.taken
     shown = next(text for language, _, text in BLOCK.findall((ROOT / PAGE).read_text("utf-8")) if language == "json")
     assert shown_as(shown, json.dumps(message.body, indent=2, ensure_ascii=False) + "\n")

@@ -22,7 +22,7 @@ from lake.sinks.plan import DeliveryPlan
 from lake.sinks.sink import RejectedRow, SinkDelivery, SinkPosition
 from lake.store.ledger import editions
 from lake.testing import Commands
-from tests.docs.sessions import play
+from tests.docs.sessions import SHOP, play
 from tests.processes import PATIENCE, until
 from tests.read.things import NAME
 from tests.servers.kafka import Kafka, done
@@ -440,4 +440,4 @@ def test_a_position_that_is_none_is_told() -> None:
 
 
 def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, kafka: Kafka) -> None:
-    play("docs/how-to/sink-kafka.md", tmp_path, {**commands.environment, "KAFKA": kafka.bootstrap})
+    play([SHOP, "docs/how-to/sink-kafka.md"], tmp_path, {**commands.environment, "KAFKA": kafka.bootstrap})

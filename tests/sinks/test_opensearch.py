@@ -25,7 +25,7 @@ from lake.sinks.plan import DeliveryPlan
 from lake.sinks.verify import repair, verify_sink
 from lake.store.ledger import editions
 from lake.testing import Commands
-from tests.docs.sessions import play
+from tests.docs.sessions import SHOP, play
 from tests.read.things import NAME
 from tests.servers import needed
 from tests.servers.opensearch import OpenSearch
@@ -428,4 +428,4 @@ def test_a_switch_is_finished_by_who_asks_for_the_position(project: Settings, mo
 
 def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, opensearch: OpenSearch) -> None:
     needed(which("curl"), "curl is missing: apt install curl")
-    play("docs/how-to/sink-opensearch.md", tmp_path, {**commands.environment, "SEARCH_URL": opensearch.url})
+    play([SHOP, "docs/how-to/sink-opensearch.md"], tmp_path, {**commands.environment, "SEARCH_URL": opensearch.url})

@@ -23,7 +23,7 @@ from lake.sinks.sink import SinkDelivery
 from lake.sinks.verify import verify_sink
 from lake.store.ledger import editions
 from lake.testing import Commands
-from tests.docs.sessions import play
+from tests.docs.sessions import SHOP, play
 from tests.read.things import NAME, Things
 from tests.servers.postgres import Postgres
 from tests.sinks.killed import POINTS, kill
@@ -364,6 +364,6 @@ def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, postg
     environment = {names.get(name, name): value for name, value in of_psql.items()}
     try:
         url = " ".join(f"{name}={value}" for name, value in dsn.items())
-        play("docs/how-to/sink-postgres.md", tmp_path, {**commands.environment, **environment, "CRM_URL": url})
+        play([SHOP, "docs/how-to/sink-postgres.md"], tmp_path, {**commands.environment, **environment, "CRM_URL": url})
     finally:
         postgres.execute("DROP OWNED BY bi; DROP ROLE bi", str(dsn["dbname"]))

@@ -25,7 +25,7 @@ from lake.sinks.redis.target import RedisTarget as Target
 from lake.sinks.verify import repair, verify_sink
 from lake.store.ledger import editions
 from lake.testing import Commands
-from tests.docs.sessions import play
+from tests.docs.sessions import SHOP, play
 from tests.processes import until
 from tests.read.things import NAME
 from tests.servers import needed
@@ -366,4 +366,4 @@ def test_a_cluster_is_refused(project: Settings, tmp_path: Path, monkeypatch: py
 
 def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, redis: Redis) -> None:
     needed(which("redis-cli"), "redis-cli is missing: apt install redis-tools")
-    play("docs/how-to/sink-redis.md", tmp_path, {**commands.environment, "CACHE_URL": redis.url})
+    play([SHOP, "docs/how-to/sink-redis.md"], tmp_path, {**commands.environment, "CACHE_URL": redis.url})

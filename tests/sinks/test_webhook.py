@@ -24,7 +24,7 @@ from lake.sinks.webhook import retry as retries
 from lake.sinks.webhook.target import WebhookTarget
 from lake.store.ledger import runs, sent
 from lake.testing import Commands
-from tests.docs.sessions import play
+from tests.docs.sessions import SHOP, play
 from tests.processes import other_process
 from tests.read.things import NAME
 from tests.servers.webhook import SECRET, VARIABLE, Answer, Got, Webhook, slowly
@@ -496,7 +496,7 @@ def test_a_target_says_what_is_under_way(shop: Shop) -> None:
 
 def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, webhook: Webhook) -> None:
     environment = {"CRM_URL": webhook.url, "CRM_SECRET": SECRET}
-    play("docs/how-to/sink-webhook.md", tmp_path, {**commands.environment, **environment})
+    play([SHOP, "docs/how-to/sink-webhook.md"], tmp_path, {**commands.environment, **environment})
     [got] = webhook.taken
     assert got.body["data"]["after"]["amount"] == "30.00"
 
