@@ -45,7 +45,7 @@ def shown_as(expected: str, printed: str) -> bool:
 
 
 def play(pages: Sequence[str], folder: Path, more: Mapping[str, str]) -> None:
-    """Run the sessions of `pages` in `folder`, one after the other, with `more` in the environment; compare the output."""
+    """Run the sessions of `pages` in `folder`, with `more` in the environment, and compare what they print."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {key: value for key, value in os.environ.items() if not key.startswith("LAKE_")}
     environment |= {"PATH": path, **more}
