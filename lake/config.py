@@ -19,6 +19,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
+from lake.connectors import connectors
 from lake.errors import DeclarationError, did_you_mean
 
 NOUNS: Final = {int: "a whole number", float: "a number", str: "text", Path: "a path", bool: "true or false"}
@@ -29,7 +30,6 @@ UNFIT: Final = frozenset("#?*%[]^|\\")
 STORE: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*")
 """Bucket with the common prefix of all names: `s3://BUCKET/PREFIX`."""
 
-DATABASES: Final = ("postgresql://", "postgres://")
 PASSWORD: Final = re.compile(r"://[^/?]*:[^/?]*@|[?&]password=")
 
 UNTOLD: Final = frozenset({"keys", "spark.conf", "spark.remote"})
@@ -64,9 +64,14 @@ class SparkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishSettings:
-    """Settings of publishing. `groups` are the tables that readers see at one cut, {group: tables}; by default all."""
+    """Settings of publishing.
+
+    `groups` are the tables that readers see at one cut, {group: tables}; by default all. `after` names connectors of
+    the group `lake.after_publish`, which run after each publication beside Headwater's own.
+    """
 
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,7 +353,7 @@ def _whole(settings: Settings, where: Path | str) -> str:
 
 def _must_be_a_store(settings: Settings, written: Mapping[str, Any]) -> None:
     """Raise DeclarationError if `keys` names no store, or the project's file contains a password."""
-    if settings.keys_url and not settings.keys_url.startswith(DATABASES):
+    if settings.keys_url and settings.keys_url.partition("://")[0] not in connectors("lake.keys"):
         raise _fault(
             f"setting 'keys': {settings.keys_name} names no key store",
             "keys",
@@ -415,6 +420,8 @@ def _read(
 
 def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
     """Convert `given` to `kind`. Raises ValueError with the expected form."""
+    if get_origin(kind) is tuple:
+        return _names(given)
     if get_origin(kind) is Mapping:
         return _texts(given) if get_args(kind)[1] is str else _lists(given)
     if get_origin(kind) is UnionType:
@@ -449,6 +456,8 @@ def _example(name: str, setting: Field[Any]) -> str:
         return 'for example conf = {"spark.sql.shuffle.partitions" = "4"}; in the environment, as JSON'
     if name == "publish.groups":
         return 'for example groups = {sales = ["customer_daily"]}; in the environment, as JSON'
+    if name == "publish.after":
+        return 'for example after = ["name"]; in the environment, as JSON'
     return f'for example {last} = "{default or last}", or leave it out'
 
 
@@ -457,6 +466,13 @@ def _texts(given: Any) -> dict[str, str]:
     if texts is None or not all(isinstance(value, str) for value in texts.values()):
         raise ValueError("a table of strings")
     return dict(texts)
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    names = _json(given)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("a list of names")
+    return tuple(names)
 
 
 def _lists(given: Any) -> dict[str, list[str]]:
@@ -469,11 +485,15 @@ def _lists(given: Any) -> dict[str, list[str]]:
 
 
 def _table(given: Any) -> Mapping[str, Any] | None:
+    table = _json(given)
+    return table if isinstance(table, Mapping) else None
+
+
+def _json(given: Any) -> Any:
     try:
-        table = json.loads(given) if isinstance(given, str) else given
+        return json.loads(given) if isinstance(given, str) else given
     except ValueError:
         return None
-    return table if isinstance(table, Mapping) else None
 
 
 def _fault(what: str, name: str, folder: Path, fix: str = "") -> DeclarationError:

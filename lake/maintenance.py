@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from lake import cost
 from lake.config import Settings
-from lake.erasure.purge import purge
 from lake.errors import Unavailable
 from lake.ingest.integrity import content_fault
 from lake.project import Project
+from lake.publish.after_publish import after_publish, raise_failure
 from lake.publish.retention import FOR_EVER, Needed, retired, tables
 from lake.store import delta, durable, log, staging_upload
 from lake.store.damage import damage
@@ -113,7 +113,9 @@ def _maintain(
 ) -> Upkeep:
     settings = project.settings
     if not policy.dry_run:
-        purge(project, tell)
+        for hook in after_publish(settings):
+            if hook.before_maintenance:
+                hook.run(project, tell, raise_failure)
     expired = _expire(project, policy)
     running = tuple(activity.others(settings))
     kept = [edition.number for edition in editions.kept_editions(settings) if edition.number not in expired]

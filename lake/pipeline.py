@@ -14,14 +14,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from lake import cost
-from lake.alerts import tell as tell_alerts
 from lake.config import Settings
 from lake.contracts.contract import Contract, sound_contracts
 from lake.engine.advance import advance_all
 from lake.engine.verbs import Advanced
-from lake.erasure import forget as erasure
-from lake.erasure.forget import ErasureResult, LostKeysResult
-from lake.erasure.purge import purge
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.evaluation.inputs import Inputs
 from lake.gate import gate
@@ -32,11 +28,11 @@ from lake.ingest.ordering_lint import find_unordered_tables
 from lake.maintenance import Policy, maintain
 from lake.process import fault_of
 from lake.project import Project, load
+from lake.publish.after_publish import after_publish
 from lake.publish.blocked_groups import BlockedGroups, failure_of, raise_block
 from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.session import expect_little, first_line, let_go, started
-from lake.sinks.alerts import sound_alerts
 from lake.sinks.declared import sound_sinks
 from lake.sinks.deliver import deliver
 from lake.sources.declared import names as source_names
@@ -45,7 +41,7 @@ from lake.store.ledger.checks import CHECKS
 from lake.store.ledger.contract_versions import CONTRACTS
 from lake.store.ledger.cuts import CUTS, Cut, latest_cut
 from lake.store.ledger.editions import EDITIONS, Edition, latest_edition, pinned
-from lake.store.ledger.runs import RUNS, all_booked, booked_aside
+from lake.store.ledger.runs import RUNS, booked_aside
 from lake.store.locks import activity
 from lake.store.locks.lease import leases
 from lake.store.log import Log
@@ -156,9 +152,10 @@ def catch_up(
     on_held: Callable[[BlockedGroups], None] = raise_block,
     on_undelivered: Callable[[str, LakeError], None] = lambda _, __: None,
 ) -> tuple[Cut, list[Advanced], Edition | None]:
-    """Bring tables and readers to the newest batches; purge the data of forgotten persons.
+    """Bring tables and readers to the newest batches.
 
-    Then delivers to sinks that follow each publication; calls `on_undelivered` for one that fails.
+    Then delivers to sinks that follow each publication, and runs connectors that do; calls `on_undelivered` for one
+    that fails.
 
     With publish groups, an error of a table holds only its own group: `on_held` is called once the others are
     published, and the error is raised if none is.
@@ -180,8 +177,7 @@ def catch_up(
         if failure is not None:
             raise failure from None
         raise
-    _deliver(project.settings, tell, on_undelivered)
-    purge(project, tell)
+    _after_publish(project, tell, on_undelivered)
     if failure is not None and not held:
         raise failure
     for those in held:
@@ -203,7 +199,9 @@ def _publish(
     return edition
 
 
-def _deliver(settings: Settings, tell: Tell, on_failure: Callable[[str, LakeError], None]) -> None:
+def _after_publish(project: Project, tell: Tell, on_failure: Callable[[str, LakeError], None]) -> None:
+    settings = project.settings
+
     def failed(name: str, failure: LakeError) -> None:
         tell(f"deliver {name} failed: {failure}")
         on_failure(name, failure)
@@ -218,30 +216,8 @@ def _deliver(settings: Settings, tell: Tell, on_failure: Callable[[str, LakeErro
                     tell(f"deliver {done}")
             except LakeError as failure:
                 failed(sink.name, failure)
-    alerts, wrong = sound_alerts(settings)
-    for name, fault in wrong.items():
-        failed(f"alert {name}", fault)
-    wanted = [alert for alert in alerts.values() if alert.after_publish]
-    if wanted:
-        all_booked()
-    for told in tell_alerts(settings, wanted, lambda name, failure: failed(f"alert {name}", failure)):
-        if told.sent:
-            tell(f"alert   {told}")
-
-
-def forget(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str, tell: Tell) -> ErasureResult:
-    """Erase a person, then bring tables and readers to where none of the data is left. Raises as `whom` does."""
-    done = erasure.forget(project, spark, stream, subject)
-    tell(f"forget  {stream}: the key of {done.token[:8]}… is destroyed, {done.quarantined} quarantined records blanked")
-    catch_up(project, spark, tell)
-    return done
-
-
-def give_up(project: Project, spark: Callable[[], SparkSession], stream: str, tell: Tell) -> LostKeysResult:
-    """Erase all persons in `stream` whose key is lost, then bring tables and readers to where that is visible."""
-    done = erasure.give_up(project, stream)
-    catch_up(project, spark, tell)
-    return done
+    for hook in after_publish(settings):
+        hook.run(project, tell, failed)
 
 
 def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when

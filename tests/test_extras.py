@@ -14,15 +14,13 @@ from typing import Final
 
 import pytest
 
-from lake.http.server import PACKAGES
-from lake.sinks import declared as sinks
-from lake.sources import declared as sources
+from lake.serve.server import PACKAGES
 from tests.warehouse import published
 
 ROOT: Final = Path(__file__).parents[1]
-EXTRAS: Final[dict[str, list[str]]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
-    "optional-dependencies"
-]
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS: Final[dict[str, list[str]]] = PROJECT["optional-dependencies"]
+ENTRY_POINTS: Final[dict[str, dict[str, str]]] = PROJECT["entry-points"]
 NO_COMMANDS: Final = {"airflow", "demo", "dev", "docs"}
 """Extras of which no command of `lake` needs anything."""
 HIDING: Final = """
@@ -45,12 +43,19 @@ OPTIONS: Final = {"kafka": 'bootstrap = "127.0.0.1:1"\n[streams]\norders = { top
 POLARS: Final = "import lake; lake.open('.').sql('select 1').polars()"
 
 
+def extras(group: str) -> Iterator[tuple[str, str]]:
+    """Yield the connectors of a group that need an extra."""
+    for name, place in ENTRY_POINTS[group].items():
+        if extra := re.search(r"\[(\w+)\]", place):
+            yield name, extra[1]
+
+
 def declarations() -> Iterator[tuple[str, str, str, list[str]]]:
     """Extra, file and text of a declaration that needs it, and the words of a command that reads it."""
-    for kind, (_, extra) in sources.KINDS.items():
-        if extra and kind != "http":  # what others post is read without the server
+    for kind, extra in extras("lake.sources"):
+        if kind != "http":  # what others post is read without the server
             yield extra, "sources/one.toml", f'kind = "{kind}"\n{OPTIONS.get(kind, "")}', ["status"]
-    for kind, (_, extra) in sinks.KINDS.items():
+    for kind, extra in extras("lake.sinks"):
         text = f'kind = "{kind}"\n{OPTIONS.get(kind, "")}\n[tables.current_order]'
         yield extra, "sinks/one.toml", text, ["deliver"]
         yield extra, "sinks/one.toml", text, ["status"]
@@ -127,6 +132,6 @@ def test_serve_asks_for_the_packages_of_its_extra() -> None:
 
 def test_whatever_names_an_extra_names_one_that_there_is() -> None:
     texts = "".join(file.read_text("utf-8") for file in (ROOT / "lake").rglob("*.py"))
-    named = {*re.findall(r"headwater\[(\w+)\]", texts)} | {extra for _, extra in sources.KINDS.values() if extra}
-    named |= {extra for _, extra in sinks.KINDS.values()}
+    named = {*re.findall(r"headwater\[(\w+)\]", texts)}
+    named |= {extra for group in ENTRY_POINTS for _, extra in extras(group)}
     assert named <= EXTRAS.keys() - NO_COMMANDS

@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from lake import serve
+from lake.serve import spark_server as serve
 from tests.processes import free_port
 
 

@@ -11,7 +11,7 @@ import pytest
 from lake.config import Settings, SparkSettings
 from lake.errors import DeclarationError, Unavailable
 from lake.remote import TOKEN, token_file
-from lake.serve import connect
+from lake.serve.spark_server import connect
 from lake.session import gone, lost, start
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lake.sources.http_files import GroupWriter, IntakeFolder
+from lake.serve.intake_folder import GroupWriter, IntakeFolder
 from tests.decide.accounts import DECIDE, accounts
 from tests.intake import Client, Serving, request, serving
 from tests.shop import contract, declare, empty

@@ -21,6 +21,7 @@ import click
 from lake.cli import signals
 from lake.cli.native_stderr import without_panics
 from lake.cli.progress import JsonProgress, LineProgress, LiveProgress, coloured, stderr_is_terminal
+from lake.connectors import connector, connectors
 from lake.errors import DeclarationError, did_you_mean
 from lake.progress import step, watch
 from lake.remote import server
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from lake.config import Settings
     from lake.errors import LakeError
 
-# command -> its module in this package: a command imports only its own module
+# command -> its module in this package: a command imports only its own module; connectors add others
 COMMANDS = {
     "init": "project",
     "setup": "project",
@@ -41,7 +42,6 @@ COMMANDS = {
     "schemas": "schemas",
     "ingest": "ingest",
     "append": "ingest",
-    "tap": "ingest",
     "log": "logs",
     "quarantine": "quarantine",
     "void": "quarantine",
@@ -60,19 +60,16 @@ COMMANDS = {
     "archive": "upkeep",
     "backup": "upkeep",
     "restore-keys": "upkeep",
-    "forget": "forget",
     "sql": "queries",
     "export": "queries",
     "changes": "changes",
     "deliver": "deliver",
-    "alert": "alert",
     "tables": "queries",
     "status": "queries",
     "graph": "queries",
     "explain": "explain",
     "diff": "explain",
     "reader": "reader",
-    "serve": "project",
 }
 
 
@@ -89,19 +86,25 @@ class CommandGroup(click.Group):
     """Group that imports a command's module on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS, *(name for name in connectors("lake.commands") if name not in COMMANDS)]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
+        command: click.Command
+        if name in COMMANDS:
+            command = getattr(import_module(f"lake.cli.{COMMANDS[name]}"), name.replace("-", "_"))
+        elif name in connectors("lake.commands"):
+            command = connector("lake.commands", name, f"lake {name}")
+        else:
             return None
-        command: click.Command = getattr(import_module(f"lake.cli.{COMMANDS[name]}"), name.replace("-", "_"))
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise DeclarationError(f"no such command {args[0]!r}", fix=did_you_mean(args[0], COMMANDS))
+            known = self.list_commands(ctx)
+            if args[0] not in known:
+                raise DeclarationError(f"no such command {args[0]!r}", fix=did_you_mean(args[0], known))
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -12,8 +12,8 @@ from lake.cli import Shell, common_options, table
 from lake.errors import DeclarationError, LakeError
 
 if TYPE_CHECKING:
-    from lake.sinks.declared import DeclaredSink
     from lake.sinks.deliver import DeliveryOutcome
+    from lake.sinks.kind import DeclaredSink
 
 
 @click.command()
@@ -130,9 +130,9 @@ def _repair(shell: Shell, sinks: Sequence[DeclaredSink]) -> None:
 
 
 def _again(shell: Shell, sinks: Sequence[DeclaredSink], *, given_up: bool) -> None:
-    from lake.sinks.webhook.retry import give_up, retry
+    from lake.sinks.deliver import give_up, send_again
 
-    done = [(give_up if given_up else retry)(shell.settings, sink) for sink in sinks]
+    done = [(give_up if given_up else send_again)(shell.settings, sink) for sink in sinks]
     what = "given up" if given_up else "taken"
     rows = [{"sink": one.sink, what: one.taken, "left": one.left} for one in done]
     shell.emit({"again": [asdict(one) for one in done]}, table(rows, "sink", what, "left"))

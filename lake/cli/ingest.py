@@ -1,4 +1,4 @@
-"""Commands that ingest events: ingest, append, tap."""
+"""Commands that ingest events: ingest, append."""
 
 from __future__ import annotations
 
@@ -109,8 +109,9 @@ def append(
 
 
 def _decide(shell: Shell, stream: str, files: tuple[str, ...], expect: str, new: bool, id: str) -> None:
-    from lake.http.command import Events, append_decided
     from lake.ingest.append import check_files_exist
+    from lake.sources.declared import decider
+    from lake.sources.source import Command
 
     if len(files) > 1:
         raise click.UsageError("--decide takes one file")
@@ -120,29 +121,9 @@ def _decide(shell: Shell, stream: str, files: tuple[str, ...], expect: str, new:
     if name != "-":
         check_files_exist([Path(name).absolute()])
     body = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    answer = append_decided(shell.settings, Events(tuple(stream.split(",")), body, id, expect, new))
+    answer = decider(shell.settings).append(shell.settings, Command(tuple(stream.split(",")), body, id, expect, new))
     tokens = list(answer["tokens"].values()) if "tokens" in answer else [answer["token"]]
     shell.emit(answer, [*tokens, *([f"version {answer['version']}"] if "version" in answer else [])])
-
-
-@click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("stream")
-@click.argument("command", nargs=-1, required=True)
-@common_options
-def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
-    """Append the rows of a Singer tap to the log of STREAM.
-
-    COMMAND runs the tap; it goes on where its last run ended: its STATE is in the log's commit with the rows up to it.
-    A tap of several streams, or one that is run with `lake ingest`, is declared in sources/NAME.toml.
-
-    \b
-    Example: lake tap orders -- tap-shop --config shop.json
-    """
-    shell.load()
-    from lake.ingest.source_ingestion import append_tapped
-
-    counts = append_tapped(shell.settings, lambda: shell.spark, stream, command)
-    emit_batch(shell, stream, counts)
 
 
 def emit_batch(shell: Shell, stream: str, counts: BatchCounts) -> None:

@@ -6,9 +6,9 @@ The log keeps the order of ingestion, but another ingestion may have another.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import closing
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
@@ -17,8 +17,6 @@ from lake.project import Project
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import PartitionedSource
 
-OFFSET: Final = ("kafka", "offset")
-"""A Kafka offset: it orders the records of one partition only."""
 Ordering: TypeAlias = tuple[str, list[set[str]]]
 """The unordered origins, and sets of fields: events that agree in all fields of a set are ordered."""
 
@@ -31,34 +29,43 @@ def find_unordered_tables(project: Project, streams: Iterable[str]) -> Iterator[
     sound, _ = sound_sources(project.settings, project.contracts)
     feeding = [source for source in sound.values() if wanted & {*source.streams}]
     apart: dict[str, Ordering] = {}
+    offsets: set[tuple[str, ...]] = set()
     for source in feeding:
         try:
-            apart |= _partitions(project, source)
+            apart |= _partitions(project, source, offsets.add)
         except LakeError:
             continue  # reported when the source is read
     for stream, count in Counter(stream for source in feeding for stream in source.streams).items():
         if count > 1:
-            apart[stream] = f"{count} sources", [*_one_event(project.contracts[stream])]
+            apart[stream] = f"{count} sources", [*_one_event(project.contracts[stream], offsets)]
     for stream in sorted({*apart} & wanted):
         yield from _by_log_order(project, stream, *apart[stream])
 
 
-def _partitions(project: Project, source: DeclaredSource) -> Mapping[str, Ordering]:
+def _partitions(
+    project: Project, source: DeclaredSource, on_offset: Callable[[tuple[str, ...]], None]
+) -> Mapping[str, Ordering]:
     progress = source_position(project.settings, source.name, source.streams).progress
     with closing(source.open()) as reader:
-        if progress is None or not isinstance(reader, PartitionedSource):
+        if not isinstance(reader, PartitionedSource):
+            return {}
+        on_offset(reader.offset)
+        if progress is None:
             return {}
         counts = {stream: count for stream, count in reader.partitions(progress).items() if count > 1}
         return {
-            stream: (f"{count} partitions", [*_one_event(contract), *_alike(contract, reader.together)])
+            stream: (
+                f"{count} partitions",
+                [*_one_event(contract, {reader.offset}), *_alike(contract, reader.together)],
+            )
             for stream, count in counts.items()
             if (contract := project.contracts.get(stream))
         }
 
 
-def _one_event(contract: Contract) -> Iterator[set[str]]:
-    """Yield the event's identity. It orders events unless it has an offset."""
-    if contract.id and not any(contract.field(name).path == OFFSET for name in contract.id):
+def _one_event(contract: Contract, offsets: Set[tuple[str, ...]]) -> Iterator[set[str]]:
+    """Yield the event's identity. It orders events unless it has an offset, which orders those of one partition."""
+    if contract.id and not any(contract.field(name).path in offsets for name in contract.id):
         yield {*contract.id}
 
 

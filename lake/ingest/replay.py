@@ -16,8 +16,7 @@ from lake.contracts.contract import Contract, load_contract, streams_of
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
 from lake.ingest import file_facts, landing
-from lake.sources.declared import kinds
-from lake.sources.tap import command_line_name
+from lake.sources.declared import kinds, source_kind
 from lake.store import quarantine
 from lake.store.ledger import runs
 from lake.store.log import Log
@@ -84,13 +83,18 @@ def _unresolved(
 def incomplete_transactions(settings: Settings, refused: Iterable[Rejected]) -> list[str]:
     """Return a line that names sources' transactions with rejected records, if any.
 
-    A record's `source` is a transaction and an ordinal; a tap's is a run and a line. Kafka has no transactions.
+    A record's `source` is a transaction and an ordinal, unless its kind of source has no transactions.
     """
-    sources = {name for name, kind in kinds(settings).items() if kind != "kafka"}
+    declared = {name: source_kind(kind, str(settings.sources)).transactional for name, kind in kinds(settings).items()}
     matches = ((row.stream, TRANSACTION.fullmatch(row.source)) for row in refused)
-    names = sorted({m["name"] for stream, m in matches if m and m["source"] in {*sources, command_line_name(stream)}})
+    names = sorted({m["name"] for stream, m in matches if m and declared.get(m["source"], _fed(settings, stream, m))})
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if names[SHOWN:] else "")
     return [f"in the logs without these records: {counted(len(names), 'transaction')}: {shown}"] if names else []
+
+
+def _fed(settings: Settings, stream: str, place: re.Match[str]) -> bool:
+    """Return whether a source that is not declared, such as that of `lake tap`, has fed the log."""
+    return place["source"] in Log(settings, stream).head().sources
 
 
 def by_reason(rows: Iterable[Rejected]) -> list[dict[str, Any]]:

@@ -25,7 +25,6 @@ from lake.sources import spool
 from lake.sources.declared import DeclaredSource, names, sound_sources
 from lake.sources.source import CopyingSource, Progress, Source, Spool
 from lake.sources.spool import SpooledDelivery
-from lake.sources.tap import command_line_name, command_line_tap
 from lake.store.ledger import runs
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
@@ -34,22 +33,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def append_tapped(
-    settings: Settings, spark: Callable[[], SparkSession], stream: str, command: Sequence[str]
+def append_source(
+    settings: Settings, spark: Callable[[], SparkSession], source: DeclaredSource, *, verb: str
 ) -> BatchCounts:
-    """Append a tap's output since its last run, as the source `tap_<stream>`. Return sums.
+    """Append what a source of one stream has, which is declared by a command alone. Return sums.
 
-    Raises DeclarationError if that is declared or the stream unknown, and errors of the tap.
+    Raises DeclarationError if a file declares a source of that name or the stream is unknown, and errors of the source.
     """
-    contract, name = load_contract(settings, stream), command_line_name(stream)
-    if name in names(settings):
-        where = f"{settings.sources}/{name}.toml"
-        raise DeclarationError(f"{name} is declared", where=where, fix=f"lake ingest {name}")
-    source = command_line_tap(settings, name, stream, command)
-    source.check_program()
-    tap = DeclaredSource(name, "tap", (stream,), "lake tap", lambda: source)
-    with runs.recording(settings, "tap", stream) as counts:
-        with open_ingestion(settings, spark, {stream: contract}, tap) as ingestion:
+    [stream] = source.streams
+    contract = load_contract(settings, stream)
+    if source.name in names(settings):
+        where = _declaration_path(settings, source.name)
+        raise DeclarationError(f"{source.name} is declared", where=where, fix=f"lake ingest {source.name}")
+    with runs.recording(settings, verb, stream) as counts:
+        with open_ingestion(settings, spark, {stream: contract}, source) as ingestion:
             sums = ingestion.drain()
         done = sums.get(stream, BatchCounts(Log(settings, stream).head().batch))
         counts.update(asdict(done))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lake.config import Settings
-from lake.contracts.contract import streams_of
-from lake.sources.http_files import GroupWriter, IntakeFolder
 from lake.sources.source import Progress
 from lake.store import delta
 from lake.store.log import Log
@@ -37,16 +35,3 @@ def source_position(settings: Settings, name: str, streams: tuple[str, ...]) -> 
     gone = {stream for stream, log in logs.items() if stream not in streams and not delta.exists(log.path)}
     lacking = tuple(stream for stream in newest.streams if stream not in complete | gone)
     return SourcePosition(newest.number, newest.progress, newest.streams, lacking)
-
-
-def intake_writer(settings: Settings, source: str) -> GroupWriter:
-    """Open an HTTP source's folder for writing. Raises Unavailable if it is in use."""
-
-    def logged() -> int:
-        from lake.sources import spool
-
-        progress = [source_position(settings, source, tuple(streams_of(settings))).progress]
-        progress += [delivery.progress for delivery in spool.spooled_deliveries(settings, source)]
-        return max((int(position["upto"]) for position in progress if position), default=0)
-
-    return GroupWriter(IntakeFolder.of(settings, source), logged)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -13,8 +13,7 @@ from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
 from lake.ingest.events import PLACE
-from lake.ingest.source_position import intake_writer
-from lake.sources.declared import decided_by
+from lake.sources.declared import decided_by, decider
 from lake.store import delta, duckdb_tables, voids
 from lake.store.ledger import runs
 from lake.store.log import Log
@@ -51,7 +50,7 @@ def void(  # noqa: PLR0913  events are named in three ways
     heads = {name: Log(settings, name).head().batch for name, _ in targets}
     with runs.recording(settings, "void", stream, but=DeclarationError), ExitStack() as undecided:
         for name in sorted({decided_by(settings, name) or "" for name in heads} - {""}):
-            undecided.enter_context(closing(intake_writer(settings, name)))
+            undecided.enter_context(decider(settings).pause(settings, name))
         return voids.record(settings, targets, reason=reason, at=datetime.now(UTC), heads=heads)
 
 

@@ -15,12 +15,11 @@ from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, Unavailable
 from lake.read.visible_batches import visible_batches
-from lake.sources.http_files import GENERATION
 from lake.store import delta, recovery
 from lake.store.ledger import checks, cuts, editions
 from lake.store.locks import activity
 from lake.store.log import Log
-from lake.store.source_offsets import by_source
+from lake.store.source_offsets import GENERATION, by_source
 
 POLL_SECONDS: Final = 0.2
 

@@ -9,8 +9,9 @@ from datetime import datetime
 
 from lake.config import Settings
 from lake.errors import LakeError
-from lake.sinks.alerts import row_sinks, sink_of, sound_alerts
-from lake.sinks.declared import DeclaredSink, sound_sinks
+from lake.publish.after_publish import sinks_of_connectors
+from lake.sinks.declared import sound_sinks
+from lake.sinks.kind import DeclaredSink
 from lake.sinks.sink import RejectedRow
 from lake.store.ledger import consumers, editions, episodes, sent
 from lake.store.ledger.episodes import Episode
@@ -33,8 +34,9 @@ class SinkStatus:
 def sinks(settings: Settings, now: datetime) -> Iterator[SinkStatus]:
     """Yield the status of every sink that is or was declared. Queries each target, which may be slow."""
     sound, faults = sound_sinks(settings)
-    sound |= row_sinks(settings)
-    faults |= {sink_of(name): fault for name, fault in sound_alerts(settings)[1].items()}
+    others, wrong = sinks_of_connectors(settings)
+    sound |= others
+    faults |= wrong
     yield from (_status(settings, sink, now) for sink in sound.values())
     yield from (SinkStatus(name, error=" ".join(str(fault).split())) for name, fault in faults.items())
     for one in consumers.consumers(settings):

@@ -3,78 +3,30 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
 from lake.config import Settings
+from lake.connectors import connector, connectors
 from lake.errors import DeclarationError, did_you_mean
-from lake.sinks.condition import Condition, condition_of
-from lake.sinks.sink import Mode, Target
-from lake.sources.declared import NAME, filled_in, module_of
+from lake.sinks.condition import condition_of
+from lake.sinks.kind import Begin, DeclaredSink, DeclaredTable, OptionTable, SinkDeclaration, SinkKind
+from lake.sources.declared import NAME
+from lake.sources.source import filled_in
 
-KINDS: Final[Mapping[str, tuple[str, str]]] = {
-    "kafka": ("lake.sinks.kafka", "kafka"),
-    "opensearch": ("lake.sinks.opensearch", "opensearch"),
-    "postgres": ("lake.sinks.postgres", "postgres"),
-    "redis": ("lake.sinks.redis", "redis"),
-    "webhook": ("lake.sinks.webhook", "webhook"),
-}
-"""Module and required extra of each kind of sink.
-
-The module defines `MODES` (allowed modes, default first), `OPTIONS` and `TABLE_OPTIONS` ({key: (type, default)}; a
-default of None means required), and `of(name, options, where)`, which returns the Target. Optional: `KEEPS` (what
-targets keep of changed or deleted rows), `BEGIN` (default of `begin`), and `LOOSE` (modes that accept any row shape).
-"""
-WITHIN: Final = ("webhook",)
-"""Kinds whose position is stored in the warehouse: their `of` also gets the settings."""
 NOUNS: Final = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "a table"}
 SEE: Final = "see docs/how-to/sinks.md"
-Begin = Literal["snapshot", "now"]
-
-
-@dataclass(frozen=True)
-class DeclaredTable:
-    """Table of a sink: `name` in the edition, `far` in the target. Empty `columns` means all.
-
-    If not `shaped`, it accepts rows of any shape.
-    """
-
-    name: str
-    far: str
-    columns: tuple[str, ...] = ()
-    mode: Mode = "mirror"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    shaped: bool = True
-    condition: Condition = field(default_factory=Condition)
-
-
-@dataclass(frozen=True)
-class DeclaredSink:
-    """Declared sink. `make` returns its target, not yet connected."""
-
-    name: str
-    kind: str
-    tables: Mapping[str, DeclaredTable]
-    where: str
-    make: Callable[[], Target]
-    after_publish: bool = False
-    begin: Begin = "snapshot"
-    keeps: str = ""
-
-    def open(self) -> Target:
-        return self.make()
 
 
 @dataclass(frozen=True)
 class OptionTypes:
-    """Allowed keys of a TOML table: {key: (type, default)}. A default of None means required."""
+    """Allowed keys of a TOML table, in the file `where`."""
 
-    of: Mapping[str, tuple[type, Any]]
+    of: OptionTable
     where: str
 
     def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,6 +47,12 @@ class OptionTypes:
         if faults:
             raise DeclarationError.all(faults)
         return values
+
+
+def sink_kind(kind: str, where: str) -> SinkKind:
+    """Import a kind of sink. Raises DeclarationError as `connector` does."""
+    found: SinkKind = connector("lake.sinks", kind, where)
+    return found
 
 
 def sound_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, DeclarationError]]:
@@ -154,17 +112,15 @@ def _read(settings: Settings, file: Path) -> DeclaredSink:
         given = tomllib.loads(file.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DeclarationError(f"invalid TOML: {error}", where=where, fix=SEE) from None
-    kind = given.pop("kind", None)
-    if kind not in KINDS:
-        what = "names no kind" if kind is None else f"unknown kind {kind!r}"
-        raise DeclarationError(what, where=where, fix=did_you_mean(str(kind), KINDS))
-    module = module_of("sink", kind, KINDS, where)
-    begins = getattr(module, "BEGIN", "snapshot")
-    common = {"tables": (dict, None), "after_publish": (bool, False), "begin": (str, begins)}
-    options = OptionTypes({**common, **module.OPTIONS}, where).read(dict(filled_in(given, where)))
+    name = given.pop("kind", None)
+    if not isinstance(name, str):
+        raise DeclarationError("names no kind", where=where, fix=f"kind = one of {', '.join(connectors('lake.sinks'))}")
+    kind = sink_kind(name, where)
+    common: OptionTable = {"tables": (dict, None), "after_publish": (bool, False), "begin": (str, kind.begin)}
+    options = OptionTypes({**common, **kind.options}, where).read(dict(filled_in(given, where)))
     after_publish, begin = options.pop("after_publish"), options.pop("begin")
     _must_be_one_of("begin", begin, get_args(Begin), where)
-    tables = dict(_tables(module, options.pop("tables"), where))
+    tables = dict(_tables(kind, options.pop("tables"), where))
     _must_have_own_names(tables.values(), where)
     if begin == "now" and (mirrors := [table.name for table in tables.values() if table.mode == "mirror"]):
         raise DeclarationError(
@@ -172,30 +128,22 @@ def _read(settings: Settings, file: Path) -> DeclaredSink:
             where=where,
             fix="give its table another mode, or leave out `begin`",
         )
-    return DeclaredSink(
-        file.stem,
-        kind,
-        tables,
-        where,
-        partial(module.of, file.stem, options, where, *((settings,) if kind in WITHIN else ())),
-        after_publish,
-        begin,
-        getattr(module, "KEEPS", ""),
-    )
+    open = partial(kind.open, SinkDeclaration(file.stem, options, where, settings))
+    return DeclaredSink(file.stem, name, tables, where, open, after_publish, begin, kind.keeps)
 
 
-def _tables(module: ModuleType, given: Mapping[str, Any], where: str) -> Iterator[tuple[str, DeclaredTable]]:
+def _tables(kind: SinkKind, given: Mapping[str, Any], where: str) -> Iterator[tuple[str, DeclaredTable]]:
     if not given:
         raise DeclarationError("it has no table", where=where, fix="write [tables.NAME]; lake tables lists them")
     for name, options in given.items():
         place = f"{where}, table {name}"
         if not isinstance(options, dict):
             raise DeclarationError(f"expected a table, found {options!r}", where=place, fix=f"write [tables.{name}]")
-        common = {"name": (str, name), "columns": (list, []), "mode": (str, module.MODES[0])}
+        common = {"name": (str, name), "columns": (list, []), "mode": (str, kind.modes[0])}
         common |= {"on": (list, []), "when": (str, "")}
-        read = OptionTypes({**common, **module.TABLE_OPTIONS}, place).read(options)
+        read = OptionTypes({**common, **kind.table_options}, place).read(options)
         far, columns, mode = read.pop("name"), read.pop("columns"), read.pop("mode")
-        _must_be_one_of("mode", mode, module.MODES, place)
+        _must_be_one_of("mode", mode, kind.modes, place)
         if not all(isinstance(column, str) for column in columns) or len(set(columns)) < len(columns):
             raise DeclarationError(f"columns: expected names, each once, found {columns!r}", where=place, fix=SEE)
         condition = condition_of(read.pop("on"), read.pop("when"), place)
@@ -205,7 +153,7 @@ def _tables(module: ModuleType, given: Mapping[str, Any], where: str) -> Iterato
                 where=place,
                 fix='leave them out, or say mode = "append"',
             )
-        shaped = mode not in getattr(module, "LOOSE", ())
+        shaped = mode not in kind.loose
         yield name, DeclaredTable(name, far, tuple(columns), mode, read, shaped, condition)
 
 

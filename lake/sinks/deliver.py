@@ -14,7 +14,8 @@ from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.progress import step
 from lake.read.sql import reader
 from lake.read.wait import POLL_SECONDS
-from lake.sinks.declared import DeclaredSink
+from lake.sinks.declared import sink_kind
+from lake.sinks.kind import DeclaredSink, Retry, RetryResult
 from lake.sinks.plan import DeliveryPlan
 from lake.sinks.sink import ResumableTarget, SinkPosition, Target
 from lake.store.ledger import consumers, editions, runs, sent
@@ -139,6 +140,27 @@ def follow(
             except LakeError as failure:
                 on_failure(sink.name, failure)
         time.sleep(POLL_SECONDS)
+
+
+def send_again(settings: Settings, sink: DeclaredSink) -> RetryResult:
+    """Send what the target of a sink has not accepted. Raises DeclarationError if nothing is kept for its kind."""
+    return _retry(sink).send_again(settings, sink)
+
+
+def give_up(settings: Settings, sink: DeclaredSink) -> RetryResult:
+    """Treat all undelivered rows as accepted. Raises DeclarationError if nothing is kept for its kind."""
+    return _retry(sink).give_up(settings, sink)
+
+
+def _retry(sink: DeclaredSink) -> Retry:
+    retry = sink_kind(sink.kind, sink.where).retry
+    if retry is None:
+        raise DeclarationError(
+            f"sink {sink.name} is of kind {sink.kind}: nothing is kept for it to be sent again",
+            where=sink.where,
+            fix=f"lake deliver {sink.name} sends what it has not",
+        )
+    return retry
 
 
 def forget_sink(settings: Settings, name: str) -> None:

@@ -19,7 +19,7 @@ from lake.errors import DeclarationError, StartOver, did_you_mean
 from lake.quoting import literal, quoted
 from lake.read.net_changes import NetChanges, TableInEdition
 from lake.sinks.condition import FilteredChanges
-from lake.sinks.declared import DeclaredSink, DeclaredTable
+from lake.sinks.kind import DeclaredSink, DeclaredTable
 from lake.sinks.sink import ChangeSource, SinkDelivery, SinkPosition, TableChanges, TargetTable
 from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition

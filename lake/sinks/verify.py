@@ -20,8 +20,8 @@ from lake.errors import DeclarationError, LakeError
 from lake.quoting import literal, quoted
 from lake.read.net_changes import TableInEdition
 from lake.read.sql import spill
-from lake.sinks.declared import DeclaredSink
 from lake.sinks.deliver import VERB, SentTable
+from lake.sinks.kind import DeclaredSink
 from lake.sinks.plan import DeliveryPlan
 from lake.sinks.sink import (
     FingerprintingTarget,

@@ -7,32 +7,21 @@ such as a transaction, are never divided by a cut.
 
 from __future__ import annotations
 
-import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 from lake.config import Settings
+from lake.connectors import connector, connectors, needed_packages
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, did_you_mean, install
-from lake.sources.source import FromEnvironment, Source
+from lake.sources.source import Decider, Source, SourceDeclaration, SourceKind
 
-KINDS: Final[Mapping[str, tuple[str, str]]] = {
-    "kafka": ("lake.sources.kafka", "kafka"),
-    "postgres": ("lake.sources.postgres", "postgres"),
-    "http": ("lake.sources.http", "serve"),
-    "tap": ("lake.sources.tap", ""),
-}
-WITHIN: Final = ("http", "tap")
-"""Kinds that use the project's files: `of` gets the settings, and options before `env:` is replaced."""
 NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
-ENVIRONMENT: Final = "env:"
 
 
 @dataclass(frozen=True)
@@ -69,15 +58,22 @@ def names(settings: Settings) -> list[str]:
 
 
 def decided_by(settings: Settings, stream: str) -> str | None:
-    """Return the HTTP source that validates events of a stream, valid or not; None if there is none.
+    """Return the source that decides on events of a stream, valid or not; None if there is none.
 
     Such a stream gets events from that source alone.
     """
-    for name, options in _declarations(settings):
-        decide = options.get("decide")
-        if options.get("kind") == "http" and isinstance(decide, dict) and stream in decide:
-            return name
-    return None
+    decide = ((name, options.get("decide")) for name, options in _declarations(settings))
+    return next((name for name, tables in decide if isinstance(tables, dict) and stream in tables), None)
+
+
+def decider(settings: Settings) -> Decider:
+    """Return the decider of the installed kinds of sources. Raises DeclarationError if none has one."""
+    where = f"{settings.sources}/"
+    kinds = (source_kind(kind, where) for kind in connectors("lake.sources"))
+    found = next((kind.decider for kind in kinds if kind.decider), None)
+    if found is None:
+        raise DeclarationError("no installed kind of source decides on events", where=where, fix=install("serve"))
+    return found
 
 
 def kinds(settings: Settings) -> dict[str, str]:
@@ -85,21 +81,16 @@ def kinds(settings: Settings) -> dict[str, str]:
     return {name: str(options["kind"]) for name, options in _declarations(settings) if "kind" in options}
 
 
+def source_kind(kind: str, where: str) -> SourceKind:
+    """Import a kind of source. Raises DeclarationError as `connector` does."""
+    found: SourceKind = connector("lake.sources", kind, where)
+    return found
+
+
 def _declarations(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
     for file in sorted(settings.path(settings.sources).glob("*.toml")):
         with suppress(tomllib.TOMLDecodeError, UnicodeDecodeError):
             yield file.stem, tomllib.loads(file.read_text("utf-8"))
-
-
-def module_of(what: str, kind: str, kinds: Mapping[str, tuple[str, str]], where: str) -> ModuleType:
-    """Import the module of a kind of source or sink, `what`. Raises DeclarationError if its extra is not installed."""
-    name, extra = kinds[kind]
-    try:
-        return import_module(name)
-    except ImportError as error:
-        if (error.name or "").startswith("lake."):
-            raise
-        raise DeclarationError(f"a {what} of kind {kind} needs {error.name}", where=where, fix=install(extra)) from None
 
 
 def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> DeclaredSource:
@@ -113,14 +104,11 @@ def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> 
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DeclarationError(f"invalid TOML: {error}", where=where, fix="see docs/how-to/sources.md") from None
     kind = options.pop("kind", None)
-    if kind not in KINDS:
-        what = "names no kind" if kind is None else f"unknown kind {kind!r}"
-        raise DeclarationError(what, where=where, fix=did_you_mean(str(kind), KINDS))
-    of = module_of("source", kind, KINDS, where).of
-    if kind in WITHIN:
-        source: Source = of(file.stem, options, contracts, where, settings)
-    else:
-        source = of(file.stem, dict(filled_in(options, where)), contracts, where)
+    if not isinstance(kind, str):
+        fix = f"kind = one of {', '.join(connectors('lake.sources'))}"
+        raise DeclarationError("names no kind", where=where, fix=fix)
+    with needed_packages("lake.sources", kind, where):
+        source = source_kind(kind, where).open(SourceDeclaration(file.stem, options, contracts, where, settings))
     faults = [
         DeclarationError(f"unknown stream {stream!r}", where=where, fix=did_you_mean(stream, contracts))
         for stream in source.streams
@@ -129,21 +117,3 @@ def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> 
     if faults:
         raise DeclarationError.all(faults)
     return DeclaredSource(file.stem, kind, source.streams, where, lambda: source)
-
-
-def filled_in(options: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
-    """Yield the options with `env:` values replaced. Messages never show these values."""
-    for name, value in options.items():
-        if isinstance(value, dict):
-            yield name, dict(filled_in(value, where))
-        elif isinstance(value, str) and value.startswith(ENVIRONMENT):
-            variable = value.removeprefix(ENVIRONMENT)
-            if variable not in os.environ:
-                raise DeclarationError(
-                    f"{name} comes from the environment variable {variable}, which is not set",
-                    where=where,
-                    fix=f"export {variable}=…",
-                )
-            yield name, FromEnvironment(os.environ[variable])
-        else:
-            yield name, value

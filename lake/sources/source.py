@@ -9,16 +9,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
+from lake.config import Settings
+from lake.contracts.contract import Contract
 from lake.errors import DeclarationError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ENVIRONMENT: Final = "env:"
 Progress: TypeAlias = Mapping[str, Any]
 """Position of a source as JSON, opaque to all others."""
 
@@ -99,6 +103,8 @@ class PartitionedSource(Protocol):
 
     together: Sequence[tuple[str, ...]]
     """Facts that determine the partition of a record, such as ("kafka", "key")."""
+    offset: tuple[str, ...]
+    """Fact that orders the records of one partition, such as ("kafka", "offset")."""
 
     def partitions(self, after: Progress) -> Mapping[str, int]: ...
 
@@ -131,3 +137,80 @@ class SnapshotSource(Protocol):
     def rows(self, stream: str) -> AbstractContextManager[SnapshotRows]: ...
 
     def read_upto(self, after: Progress, lsn: str, spool: Spool) -> Progress: ...
+
+
+def filled_in(options: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
+    """Yield the options with `env:` values replaced. Messages never show these values."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield name, dict(filled_in(value, where))
+        elif isinstance(value, str) and value.startswith(ENVIRONMENT):
+            variable = value.removeprefix(ENVIRONMENT)
+            if variable not in os.environ:
+                raise DeclarationError(
+                    f"{name} comes from the environment variable {variable}, which is not set",
+                    where=where,
+                    fix=f"export {variable}=…",
+                )
+            yield name, FromEnvironment(os.environ[variable])
+        else:
+            yield name, value
+
+
+@dataclass(frozen=True)
+class SourceDeclaration:
+    """File `sources/<name>.toml` as written, without `kind`. `where` is its path in messages."""
+
+    name: str
+    options: Mapping[str, Any]
+    contracts: Mapping[str, Contract]
+    where: str
+    settings: Settings
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return the options with values from the environment. Raises DeclarationError if a variable is not set."""
+        return dict(filled_in(self.options, self.where))
+
+
+@dataclass(frozen=True)
+class Command:
+    """Events to decide on: JSON Lines of one stream, or {stream: [event, …], …} of several.
+
+    `id` is the idempotency key (default: a hash of the body), `expect` the required version of the key; `new`: the key
+    must have no event.
+    """
+
+    streams: tuple[str, ...]
+    body: bytes
+    id: str = ""
+    expect: str = ""
+    new: bool = False
+
+
+class Decider(Protocol):
+    """Decision on events before they are appended, by the Folds that a declaration's table `decide` names."""
+
+    def append(self, settings: Settings, command: Command) -> dict[str, Any]:
+        """Append the events if they are accepted.
+
+        Returns token or tokens, records, idempotent, again, and version or versions. Raises Refused for a rejected
+        event or another version, ContractError for a bad record, DeclarationError without a rule, Unavailable if
+        another process decides meanwhile.
+        """
+
+    def pause(self, settings: Settings, source: str) -> AbstractContextManager[object]:
+        """Return a context in which `source` decides nothing. Raises Unavailable while a server decides."""
+
+
+@dataclass(frozen=True)
+class SourceKind:
+    """Kind of source: the object of an entry point in the group `lake.sources`, named as the kind.
+
+    `open` returns the source of a declaration, not connected; it raises one DeclarationError with all faults.
+    `transactional`: the last part of a record's place, after `:` or `#`, is its ordinal in a transaction.
+    """
+
+    open: Callable[[SourceDeclaration], Source]
+    transactional: bool = True
+    decider: Decider | None = None

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+GENERATION: Final = 10**15
+"""Distance between the first numbers of two successive folders of posted events: more groups than one ever has."""
 
 
 @dataclass(frozen=True)

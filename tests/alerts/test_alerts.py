@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from lake import pipeline
 from lake.cli import lake
 from lake.config import Settings, load_settings
+from lake.connect.alerts.declared import declared_alerts
+from lake.connect.alerts.tell import tell_after_publish
+from lake.connect.webhook import receiver as receivers
 from lake.errors import DeclarationError, StartOver, Unavailable
 from lake.project import load
 from lake.read.sql import reader
 from lake.report.render import as_data, as_text
 from lake.report.status import status
-from lake.sinks.alerts import declared_alerts
-from lake.sinks.webhook import receiver as receivers
 from lake.store.ledger import cuts, episodes
 from lake.testing import Commands
 from tests.docs.sessions import SHOP, play
@@ -159,9 +159,9 @@ def test_after_publication_those_alerts_are_looked_at_that_say_so(things: Things
     declare(things.settings, webhook, "wrong", f'table = "{NAME}"', "after_publish = 7")
     said: list[str] = []
     failed: dict[str, Any] = {}
-    pipeline._deliver(things.settings, said.append, failed.__setitem__)
+    tell_after_publish(things.settings, said.append, failed.__setitem__)
     things.change({1: 12, 2: 20})
-    pipeline._deliver(things.settings, said.append, failed.__setitem__)
+    tell_after_publish(things.settings, said.append, failed.__setitem__)
     assert [got.body["type"] for got in webhook.taken] == ["alert.other"]
     assert "alert   other: 1 sent" in said
     assert list(failed) == ["alert wrong"]
@@ -200,10 +200,11 @@ DYING = """
 import os, signal, sys
 from collections.abc import Callable
 from pathlib import Path
-from lake import alerts
+from lake.connect.alerts import tell as alerts
 from lake.config import load_settings
-from lake.sinks.alerts import declared_alerts
-from lake.sinks.webhook.receiver import Receiver
+from lake.connect.alerts.declared import declared_alerts
+from lake.connect.alerts.tell import tell_after_publish
+from lake.connect.webhook.receiver import Receiver
 from lake.store.ledger_table import Book
 owner, name = {"told": (Receiver, "tell"), "noted": (Book, "append")}[sys.argv[2]]
 own = getattr(owner, name)

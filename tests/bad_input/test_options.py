@@ -19,8 +19,8 @@ import click
 import pytest
 
 from lake import cli
-from lake.erasure.forget import Preview
 from lake.errors import Unavailable
+from lake.privacy.forget import Preview
 from lake.publish.retention import tables
 from tests.warehouse import published
 
@@ -312,7 +312,7 @@ def test_a_dry_run_that_found_what_it_would_do_exits_0(
     for gone in ("jobs/gold/customer_daily.py", "quality/customer_daily.json"):
         (shop_of_it / gone).unlink()
     would = Preview("orders", "", (), 0, 0, (), ())
-    monkeypatch.setattr("lake.erasure.forget.preview", lambda *_: would)
+    monkeypatch.setattr("lake.privacy.forget.preview", lambda *_: would)
     assert run(words)[0] == 0
 
 

@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.ingest.replay import quarantined_records
-from lake.sources.http_files import GroupWriter, IntakeFolder
+from lake.serve.intake_folder import GroupWriter, IntakeFolder
 from lake.store import duckdb_tables, rejected_and_duplicates, voids
 from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log

@@ -15,12 +15,12 @@ from deltalake import write_deltalake
 
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
-from lake.decide.command_validation import CommandValidator
-from lake.decide.rule import rules
-from lake.http import declarations
 from lake.project import Project, load
-from lake.sources.http import HttpSource
-from lake.sources.http_files import GroupWriter
+from lake.serve import declarations
+from lake.serve.decide.command_validation import CommandValidator
+from lake.serve.decide.rule import rules
+from lake.serve.intake_folder import GroupWriter
+from lake.serve.source import HttpSource
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.ledger import contract_versions

@@ -23,7 +23,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 
-from lake.decide.command_validation import (
+from lake.errors import DeclarationError
+from lake.kinds.sql.sql_types import arrow_type
+from lake.serve.bodies import PostedRecord
+from lake.serve.commits import Commits
+from lake.serve.decide.command_validation import (
     ANYTHING,
     Command,
     CommandValidator,
@@ -32,14 +36,10 @@ from lake.decide.command_validation import (
     Outdated,
     Reused,
 )
-from lake.decide.rule import rules
-from lake.errors import DeclarationError
-from lake.http.bodies import PostedRecord
-from lake.http.commits import Commits
-from lake.http.decisions import Decisions
-from lake.http.problems import Problem
-from lake.kinds.sql.sql_types import arrow_type
-from lake.sources.http_files import GroupWriter
+from lake.serve.decide.rule import rules
+from lake.serve.decisions import Decisions
+from lake.serve.intake_folder import GroupWriter
+from lake.serve.problems import Problem
 from tests.decide.accounts import ACCOUNT, ENTRIES, accounts
 from tests.decide.bank import Bank
 from tests.processes import PATIENCE

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from lake.decide.rule import CommandRule, rules
 from lake.errors import DeclarationError
-from lake.http import declarations
 from lake.kinds.sql.sql_types import arrow_type
 from lake.project import load
+from lake.serve import declarations
+from lake.serve.decide.rule import CommandRule, rules
 from lake.sources.declared import decided_by
 from tests.decide.accounts import ACCOUNT, ENTRIES, accounts
 from tests.shop import contract, declare, job

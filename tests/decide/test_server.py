@@ -19,8 +19,8 @@ from lake.config import Settings
 from lake.errors import Unavailable
 from lake.ingest.void import void
 from lake.read.wait import parse_tokens
-from lake.sources.http_files import GENERATION
 from lake.store import duckdb_tables
+from lake.store.source_offsets import GENERATION
 from tests import intake
 from tests.decide.accounts import accounts
 from tests.decide.bank import Bank

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from lake.cli import Shell
 from lake.cli import lake as command_line
 from lake.config import Settings
-from lake.erasure.forget import forget
 from lake.errors import DeclarationError
+from lake.privacy.forget import forget
 from lake.store.ledger.editions import expire_editions
 from lake.store.scan import Scan
 from lake.store.storage import Address

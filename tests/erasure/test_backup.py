@@ -24,13 +24,13 @@ from lake.backup import NOTE, backup
 from lake.cli import lake
 from lake.config import Settings, load_settings
 from lake.engine.verify import verify_all
-from lake.erasure.audit import search_files
-from lake.erasure.forget import forget
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.ingest.field_encryption import BLANKED
 from lake.ingest.fsck import check
 from lake.maintenance import Policy, maintain
 from lake.pipeline import catch_up
+from lake.privacy.audit import search_files
+from lake.privacy.forget import forget
 from lake.project import Project, load
 from lake.read.sql import reader
 from lake.scaffold import init

@@ -28,17 +28,17 @@ from lake.config import Settings
 from lake.contracts import encryption
 from lake.engine.rebuild import rebuild
 from lake.engine.verify import verify_all
-from lake.erasure import forget as module
-from lake.erasure import purge as purging
-from lake.erasure.audit import search_files
-from lake.erasure.forget import LostKeysResult, destroy_keys, forget, give_up
-from lake.erasure.purge import purge
 from lake.errors import DeclarationError
 from lake.evaluation.inputs import Inputs
 from lake.ingest.fsck import check
 from lake.ingest.ingest import ingest
 from lake.maintenance import Policy, maintain
 from lake.pipeline import catch_up
+from lake.privacy import forget as module
+from lake.privacy import purge as purging
+from lake.privacy.audit import search_files
+from lake.privacy.forget import LostKeysResult, destroy_keys, forget, give_up
+from lake.privacy.purge import purge
 from lake.publish.cut import cut, pick_cut
 from lake.read.sql import reader
 from lake.store import duckdb_tables, erasures, quarantine

@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from lake import cost
 from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
-from lake.erasure.forget import LostKeysResult, forget, give_up
 from lake.errors import DeclarationError
 from lake.evaluation.inputs import Inputs
 from lake.ingest import field_encryption
 from lake.pipeline import catch_up
+from lake.privacy.forget import LostKeysResult, forget, give_up
 from lake.publish.cut import cut
 from lake.store import log as logs
 from lake.store import scan

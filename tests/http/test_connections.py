@@ -14,7 +14,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from lake.http import connections
+from lake.serve import connections
 from tests import intake
 from tests.reading import Served, served, small
 from tests.servers.http import installed

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
 from lake.records.single_reader import SingleReader
-from lake.sources.http_files import GroupWriter, IntakeFolder
+from lake.serve.intake_folder import GroupWriter, IntakeFolder
 from lake.store import duckdb_tables, quarantine
 from lake.store.log import Log
 from tests.records.test_single import BYTES, CONTRACTS, FACTS, MAKERS

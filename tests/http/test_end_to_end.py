@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, Unavailable
-from lake.http.editions import visible_groups
 from lake.ingest.ingest import ingest
 from lake.pipeline import run
 from lake.read.wait import parse_tokens, wait
+from lake.serve.editions import visible_groups
 from lake.store import duckdb_tables
 from lake.store.log import Log
 from tests import intake

@@ -15,16 +15,16 @@ from starlette.requests import Request
 
 from lake.config import Settings
 from lake.errors import DeclarationError, StorageError, Unavailable
-from lake.http.app import Intake
-from lake.http.backpressure import BodyMemory
-from lake.http.problems import Problem
-from lake.http.reading.app import ReadingApp
-from lake.http.reading.edition_cache import EditionCache
-from lake.http.reading.faults import problem_of
-from lake.http.reading.queries import whole_body
-from lake.http.reading.query_pool import RunningQuery
-from lake.http.reading.stored_answers import StoredAnswers
-from lake.sources.http import IntakeLimits
+from lake.serve.app import Intake
+from lake.serve.backpressure import BodyMemory
+from lake.serve.problems import Problem
+from lake.serve.reading.app import ReadingApp
+from lake.serve.reading.edition_cache import EditionCache
+from lake.serve.reading.faults import problem_of
+from lake.serve.reading.queries import whole_body
+from lake.serve.reading.query_pool import RunningQuery
+from lake.serve.reading.stored_answers import StoredAnswers
+from lake.serve.source import IntakeLimits
 from lake.store.ledger import grants
 from tests.servers.http import installed
 

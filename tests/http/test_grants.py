@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from lake.config import Settings
-from lake.http.problems import Problem
-from lake.http.reading.authentication import ReaderTokens
-from lake.http.reading.signed_urls import FileLink, UrlSigner
 from lake.read import reader_grants
+from lake.serve.problems import Problem
+from lake.serve.reading.authentication import ReaderTokens
+from lake.serve.reading.signed_urls import FileLink, UrlSigner
 from lake.store.warehouse import Warehouse
 from tests.intake import LAKE
 from tests.processes import PATIENCE, until

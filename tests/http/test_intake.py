@@ -23,10 +23,10 @@ import pytest
 
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
-from lake.http import declarations
-from lake.http.backpressure import Rate
-from lake.http.problems import KINDS, Problem
-from lake.sources.http_files import GroupWriter
+from lake.serve import declarations
+from lake.serve.backpressure import Rate
+from lake.serve.intake_folder import GroupWriter
+from lake.serve.problems import KINDS, Problem
 from tests import intake
 from tests.crash.intake import soak
 from tests.docs.pages import DOCS
@@ -440,10 +440,10 @@ def test_the_openapi_document_describes_every_path_that_there_is(tmp_path: Path)
     installed()
     from starlette.routing import Route
 
-    from lake.http.access import Access
-    from lake.http.app import Intake
-    from lake.http.reading.app import ReadingApp
-    from lake.http.site import Site
+    from lake.serve.access import Access
+    from lake.serve.app import Intake
+    from lake.serve.reading.app import ReadingApp
+    from lake.serve.site import Site
 
     settings = shop(tmp_path / "shop")
     contracts = load_contracts(settings)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from lake.config import Settings
-from lake.http.problems import Problem
-from lake.http.reading.query_worker import QueryTask
 from lake.read.sql import QueryLimits, reader
+from lake.serve.problems import Problem
+from lake.serve.reading.query_worker import QueryTask
 from tests.reading import small
 from tests.servers.http import installed
 
@@ -28,7 +28,7 @@ def test_query_that_is_killed_at_its_limit_gives_its_slot_to_the_next(tmp_path: 
 
 
 async def _asked(project: Settings) -> tuple[str, str, str, bytes]:
-    from lake.http.reading.query_pool import QueryPool, RunningQuery
+    from lake.serve.reading.query_pool import QueryPool, RunningQuery
 
     queue, blocks = QueryPool.of(project), list[bytes]()
     theirs = replace(reader(project), may_read=str.isupper, limits=QueryLimits(project.serve.query_memory, 0))

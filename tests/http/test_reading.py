@@ -26,10 +26,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lake.config import load_settings
-from lake.http.problems import KINDS
 from lake.read import reader_grants
 from lake.read.export import export
 from lake.read.sql import reader
+from lake.serve.problems import KINDS
 from lake.store.ledger import editions
 from lake.store.locks import activity
 from tests import intake

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, StorageError, Unavailable
-from lake.sources import http
+from lake.serve import source as http
+from lake.serve.intake_folder import GroupWriter, IntakeFolder
+from lake.serve.source import HttpSource
 from lake.sources.declared import sound_sources
-from lake.sources.http import HttpSource
-from lake.sources.http_files import GENERATION, GroupWriter, IntakeFolder
 from lake.sources.source import Gap, Lag
+from lake.store.source_offsets import GENERATION
 from tests.servers.http import shop
 from tests.spool import Kept
 

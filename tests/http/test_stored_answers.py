@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lake.http.reading.query_pool import AnswerClosed, RunningQuery
-from lake.http.reading.stored_answers import StoredAnswer, StoredAnswers
+from lake.serve.reading.query_pool import AnswerClosed, RunningQuery
+from lake.serve.reading.stored_answers import StoredAnswer, StoredAnswers
 
 
 async def sent(answer: StoredAnswer) -> bytes:

@@ -21,7 +21,7 @@ from lake.ingest.delivery import FileDelivery
 from lake.ingest.files import File
 from lake.records.reader import RecordReader
 from lake.report import doctor
-from lake.sources.http_files import IntakeFolder
+from lake.serve.intake_folder import IntakeFolder
 from lake.store.storage import Address, object_store, objects
 from lake.store.storage.objects import Object
 from tests.checks import present

@@ -10,7 +10,7 @@ import pytest
 from lake.ingest import ordering_lint
 from lake.ingest.source_position import SourcePosition
 from lake.project import load
-from lake.sources import declared
+from tests.packages import install
 from tests.shop import contract, declare, empty, job
 
 FACTS = {
@@ -62,7 +62,7 @@ ALIKE = {
 def test_a_table_is_named_where_no_partition_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
-    monkeypatch.setitem(declared.KINDS, "fake", ("tests.sources.fake", "fake"))
+    install(monkeypatch, tmp_path / "packages", {"lake.sources": {"fake": "tests.sources.fake:KIND"}})
     monkeypatch.setattr(ordering_lint, "source_position", lambda *_: SourcePosition(1, {"to": 1}, ("events",)))
     settings = empty(tmp_path / "shop")
     streams = {"events": WHOLE, "parts": PARTS, "placed": PLACED}

@@ -24,7 +24,8 @@ from lake.ingest.source_ingestion import give_up_lost
 from lake.ingest.source_position import source_position
 from lake.project import load
 from lake.publish.cut import cut
-from lake.sources import declared, spool
+from lake.sources import spool
+from lake.sources.declared import sound_sources
 from lake.sources.describe import describe, position
 from lake.store import duckdb_tables
 from lake.store.ledger.cuts import record_cut
@@ -32,6 +33,7 @@ from lake.store.ledger.editions import current_edition
 from lake.store.log import Log, LogHead
 from lake.store.table_logs import forget_all
 from lake.testing import Lakehouse
+from tests.packages import install
 from tests.shop import contract, declare, empty, job
 from tests.sources.fake import Fake
 
@@ -42,7 +44,7 @@ STREAMS = ("credits", "debits")
 @pytest.fixture
 def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
     """A bank whose transfers are a debit and a credit each, by a source of both."""
-    monkeypatch.setitem(declared.KINDS, "fake", ("tests.sources.fake", "fake"))
+    install(monkeypatch, tmp_path / "packages", {"lake.sources": {"fake": "tests.sources.fake:KIND"}})
     settings = empty(tmp_path / "bank")
     contracts = [contract(name, {"transfer": "long", "account": "string", "pence": "long"}) for name in STREAMS]
     for one in contracts:
@@ -508,7 +510,7 @@ def test_where_a_source_stands_is_told_of_each_kind() -> None:
 )
 def test_a_wrong_file_is_told_and_streams_go_on(bank: Lakehouse, text: str, told: str) -> None:
     (bank.source.project / "sources/wrong.toml").write_text(text)
-    sound, faults = declared.sound_sources(bank.settings, load_contracts(bank.settings))
+    sound, faults = sound_sources(bank.settings, load_contracts(bank.settings))
     assert sorted(sound) == ["bank"]
     assert told in str(faults["wrong"])
     assert "sources/wrong.toml" in str(faults["wrong"])

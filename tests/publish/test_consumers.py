@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
-from lake.erasure.forget import forget
 from lake.errors import StartOver
 from lake.pipeline import catch_up
+from lake.privacy.forget import forget
 from lake.read.sql import reader
 from lake.read.subscription import subscribe
 from lake.store.ledger.editions import kept_editions

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from lake.errors import LakeError, QualityError
 from lake.groups import held_by
 from lake.ingest.replay import accept
-from lake.pipeline import forget, run
+from lake.pipeline import run
+from lake.privacy.command import forget_person
 from lake.publish.deploy import deploy
 from lake.read.edition_check import verify_edition
 from lake.read.sql import reader
@@ -236,7 +237,7 @@ def test_a_person_is_purged_when_every_group_is_published_without_them(spark: Sp
     stop(shop.settings, "sale")
     shop.land("sales", sale(2)).land("visits", visit(3))
     with pytest.raises(QualityError):
-        forget(shop.project, lambda: shop.spark, "visits", "/ada", lambda _: None)
+        forget_person(shop.project, lambda: shop.spark, "visits", "/ada", lambda _: None)
     assert len(editions.kept_editions(shop.settings)) > 1
     let(shop.settings, "sale")
     shop.run()

@@ -13,9 +13,9 @@ import pytest
 
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
-from lake.http.server import PACKAGES
+from lake.serve.server import PACKAGES
+from lake.serve.source import HttpSource
 from lake.sources.declared import sound_sources
-from lake.sources.http import HttpSource
 from lake.sources.source import Progress, SourceRecord
 from tests import intake
 from tests.servers import needed

@@ -41,7 +41,7 @@ def then(owner: Any, name: str, work: Callable[[Any], None]) -> None:
 
 
 def kafka(point: str, nth: int) -> None:
-    from lake.sinks.kafka.transaction import KafkaTransaction
+    from lake.connect.kafka.sink.transaction import KafkaTransaction
 
     sent = count(1)
 
@@ -60,7 +60,7 @@ def kafka(point: str, nth: int) -> None:
 
 
 def webhook(point: str, nth: int) -> None:
-    from lake.sinks.webhook.target import WebhookTarget
+    from lake.connect.webhook.target import WebhookTarget
 
     told = count(1)
     match point:

@@ -14,8 +14,8 @@ import pytest
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.read.sql import reader
-from lake.sinks.declared import DeclaredSink
 from lake.sinks.deliver import deliver, preview
+from lake.sinks.kind import DeclaredSink
 from lake.sinks.plan import DeliveryPlan
 from lake.sinks.verify import verify_sink
 from tests.read.things import NAME, Things

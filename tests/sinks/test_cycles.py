@@ -11,8 +11,8 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from lake.erasure.forget import forget
 from lake.pipeline import catch_up
+from lake.privacy.forget import forget
 from lake.read.sql import reader
 from lake.sinks.declared import declared_sinks
 from lake.sinks.deliver import DeliveryOutcome, deliver

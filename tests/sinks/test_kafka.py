@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from lake.connect.kafka.sink.target import KafkaTarget as Target
+from lake.connect.kafka.sink.transaction import KafkaTransaction
 from lake.errors import DeclarationError, LakeError, StartOver, Unavailable
 from lake.read.sql import reader
 from lake.sinks.declared import declared_sinks
 from lake.sinks.deliver import deliver, preview
-from lake.sinks.kafka.target import KafkaTarget as Target
-from lake.sinks.kafka.transaction import KafkaTransaction
 from lake.sinks.plan import DeliveryPlan
 from lake.sinks.sink import RejectedRow, SinkDelivery, SinkPosition
 from lake.store.ledger import editions
@@ -430,7 +430,7 @@ def test_a_setting_that_librdkafka_does_not_know_is_told(tmp_path: Path) -> None
 
 
 def test_a_position_that_is_none_is_told() -> None:
-    from lake.sinks.kafka.target import StoredPosition
+    from lake.connect.kafka.sink.target import StoredPosition
 
     with pytest.raises(LakeError, match="cannot be read"):
         StoredPosition.from_json("{}")

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from lake.config import Settings
+from lake.connect.opensearch import server as bulk
+from lake.connect.opensearch.names import id_of
+from lake.connect.opensearch.server import Document
+from lake.connect.opensearch.staged_swap import finish
+from lake.connect.opensearch.target import OpenSearchTarget as Target
 from lake.errors import DeclarationError, LakeError, StartOver, Unavailable
 from lake.read.sql import reader
 from lake.sinks.deliver import deliver
-from lake.sinks.opensearch import server as bulk
-from lake.sinks.opensearch.names import id_of
-from lake.sinks.opensearch.server import Document
-from lake.sinks.opensearch.staged_swap import finish
-from lake.sinks.opensearch.target import OpenSearchTarget as Target
 from lake.sinks.plan import DeliveryPlan
 from lake.sinks.verify import repair, verify_sink
 from lake.store.ledger import editions
@@ -313,7 +313,7 @@ def test_an_index_that_somebody_alters_midway_is_told_and_made_anew(
         deliver(project, search)
         edition(project, cut + 2, "id", one="SELECT range AS id, 'b' AS word FROM range(3)")
         with monkeypatch.context() as patch:
-            patch.setattr("lake.sinks.opensearch.target.finish", lambda positions: positions.read())
+            patch.setattr("lake.connect.opensearch.target.finish", lambda positions: positions.read())
             deliver(project, search)
         client.indices.delete(index=",".join(client.indices.get_alias(index="search-one")))
         if harm == "altered":
@@ -419,7 +419,7 @@ def test_a_switch_is_finished_by_who_asks_for_the_position(project: Settings, mo
     deliver(project, search)
     edition(project, 2, "id", one=every_type(12, shift=1))
     with monkeypatch.context() as patch:
-        patch.setattr("lake.sinks.opensearch.target.finish", lambda positions: positions.read())
+        patch.setattr("lake.connect.opensearch.target.finish", lambda positions: positions.read())
         deliver(project, search)
     with closing(cast(Target, search.open())) as target:
         assert finish(target.positions).next is None

@@ -16,8 +16,8 @@ import pytest
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, StartOver, Unavailable
 from lake.read.sql import reader
-from lake.sinks.declared import DeclaredSink
 from lake.sinks.deliver import deliver, preview
+from lake.sinks.kind import DeclaredSink
 from lake.sinks.plan import DeliveryPlan
 from lake.sinks.sink import SinkDelivery
 from lake.sinks.verify import verify_sink

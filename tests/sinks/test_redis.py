@@ -16,12 +16,12 @@ from typing import Any, cast
 import pytest
 
 from lake.config import Settings
+from lake.connect.redis import staged_swap
+from lake.connect.redis.target import RedisTarget as Target
 from lake.errors import DeclarationError, LakeError, StartOver, Unavailable
 from lake.read.sql import reader
 from lake.sinks.deliver import deliver
 from lake.sinks.plan import DeliveryPlan
-from lake.sinks.redis import staged_swap
-from lake.sinks.redis.target import RedisTarget as Target
 from lake.sinks.verify import repair, verify_sink
 from lake.store.ledger import editions
 from lake.testing import Commands
@@ -209,7 +209,7 @@ def test_a_server_that_is_killed_and_comes_back_has_one_edition(
             dying = partial(put_and_die, staged_swap.set_rows, count(1), number // 2, server)
             with monkeypatch.context() as patch:
                 patch.setattr(staged_swap, "set_rows", dying)
-                patch.setattr("lake.sinks.redis.target.set_rows", dying)
+                patch.setattr("lake.connect.redis.target.set_rows", dying)
                 with pytest.raises(Unavailable, match="does not answer"):
                     deliver(project, cache)
             server.start()

@@ -15,13 +15,13 @@ import pytest
 from click.testing import CliRunner
 
 from lake.cli import lake
+from lake.connect.webhook import receiver as receivers
+from lake.connect.webhook.target import WebhookTarget
 from lake.errors import DeclarationError, LakeError, LawError, StartOver, Unavailable
 from lake.read.sql import reader
 from lake.sinks.declared import declared_sinks
-from lake.sinks.deliver import forget_sink
-from lake.sinks.webhook import receiver as receivers
-from lake.sinks.webhook import retry as retries
-from lake.sinks.webhook.target import WebhookTarget
+from lake.sinks.deliver import forget_sink, give_up, send_again
+from lake.sinks.kind import RetryResult
 from lake.store.ledger import runs, sent
 from lake.testing import Commands
 from tests.docs.sessions import SHOP, play
@@ -119,7 +119,7 @@ def test_whatever_editions_come_and_however_it_fails_the_receiver_follows(
         except DeclarationError:
             assert NAME not in reader(shop.things.settings).edition.tables
             continue
-        retries.retry(shop.things.settings, shop.sink)
+        send_again(shop.things.settings, shop.sink)
         assert not shop.undelivered
         assert without_more(shop.receiver.rows()) == without_more(shop.published)
 
@@ -227,7 +227,7 @@ def test_what_is_refused_is_kept_and_what_comes_later_of_its_row_waits(shop: Sho
     [row] = shop.undelivered
     assert (row.since, row.upto, row.action) == (1, 3, "waiting")
     before = shop.published
-    assert retries.retry(shop.things.settings, shop.sink) == retries.RetryResult(SINK, 1, 0)
+    assert send_again(shop.things.settings, shop.sink) == RetryResult(SINK, 1, 0)
     change = shop.receiver.changes()[-1]
     assert (change["before"]["amount"], change["after"]) == ("0.25", before['{"k": 1}'])
     assert shop.in_step()
@@ -238,10 +238,10 @@ def test_a_message_that_is_tried_again_later_has_its_id(shop: Shop) -> None:
     shop.things.change({1: 5, 2: 2})
     shop.deliver()
     [tried] = shop.receiver.tried[2:]
-    assert retries.retry(shop.things.settings, shop.sink).left == 1
+    assert send_again(shop.things.settings, shop.sink).left == 1
     assert shop.undelivered[0].attempts == 2
     shop.receiver.behave = lambda _: 200
-    retries.retry(shop.things.settings, shop.sink)
+    send_again(shop.things.settings, shop.sink)
     assert [got.id for got in shop.receiver.tried[2:]] == [tried.id] * 3
     assert shop.receiver.taken[-1].body == tried.body
     assert shop.in_step()
@@ -256,7 +256,7 @@ def test_where_rows_need_not_wait_their_later_changes_are_told(shop: Shop) -> No
     shop.things.change({1: 6, 2: 2})
     shop.deliver()
     assert shop.receiver.changes()[-1]["after"]["amount"] == "1.50"
-    retries.retry(shop.things.settings, shop.sink)
+    send_again(shop.things.settings, shop.sink)
     assert shop.receiver.changes()[-1]["after"]["amount"] == "1.25"
     assert not shop.undelivered
 
@@ -270,7 +270,7 @@ def test_a_row_whose_editions_have_expired_is_told_as_it_is(shop: Shop) -> None:
     shop.deliver()
     shop.things.expire()
     shop.receiver.behave = lambda _: 200
-    retries.retry(shop.things.settings, shop.sink)
+    send_again(shop.things.settings, shop.sink)
     update, delete = sorted(shop.receiver.changes()[2:], key=lambda change: str(change["key"]))
     assert (update["change"], update["before"], update["after"]["amount"]) == ("insert", None, "1.50")
     assert (delete["change"], delete["before"], delete["after"]) == ("delete", {"k": 2}, None)
@@ -281,7 +281,7 @@ def test_what_is_undelivered_can_be_given_up(shop: Shop) -> None:
     shop.receiver.behave = lambda _: 400
     shop.things.change({1: 5})
     shop.deliver()
-    assert retries.give_up(shop.things.settings, shop.sink).taken == 2
+    assert give_up(shop.things.settings, shop.sink).taken == 2
     assert not shop.undelivered
     shop.receiver.behave = lambda _: 200
     shop.things.change({1: 6})
@@ -300,7 +300,7 @@ def test_a_delivery_stops_where_too_much_is_undelivered(shop: Shop) -> None:
         shop.deliver()
     assert len(shop.receiver.tried) == tried
     shop.receiver.behave = lambda _: 200
-    retries.retry(shop.things.settings, shop.sink)
+    send_again(shop.things.settings, shop.sink)
     shop.deliver()
     assert shop.in_step()
 
@@ -484,7 +484,7 @@ def test_nothing_is_kept_for_other_sinks_to_be_sent_again(webhook: Webhook, tmp_
     settings.path("sinks").mkdir()
     settings.path("sinks/crm.toml").write_text('kind = "kafka"\nbootstrap = "x:1"\n[tables.thing]\n')
     with pytest.raises(DeclarationError, match="of kind kafka"):
-        retries.retry(settings, declared_sinks(settings)[0])
+        send_again(settings, declared_sinks(settings)[0])
 
 
 def test_a_target_says_what_is_under_way(shop: Shop) -> None:
@@ -505,7 +505,7 @@ def test_of_two_deliverers_one_waits(shop: Shop) -> None:
     """The position is in the warehouse, so its lease keeps them apart."""
     shop.things.change({1: 5, 2: 2})
     with other_process(shop.things.settings, f"sink.{SINK}"):
-        for work in (shop.deliver, lambda: retries.retry(shop.things.settings, shop.sink)):
+        for work in (shop.deliver, lambda: send_again(shop.things.settings, shop.sink)):
             with pytest.raises(Unavailable, match="lease"):
                 work()
     assert len(shop.receiver.tried) == 2

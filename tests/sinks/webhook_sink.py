@@ -9,8 +9,9 @@ from typing import Any
 
 from lake.config import load_settings
 from lake.read.sql import reader
-from lake.sinks.declared import DeclaredSink, declared_sinks
+from lake.sinks.declared import declared_sinks
 from lake.sinks.deliver import DeliveryOutcome, deliver
+from lake.sinks.kind import DeclaredSink
 from lake.store.ledger import sent
 from lake.text import plain
 from tests.read.things import NAME, Things

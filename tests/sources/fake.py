@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lake.contracts.contract import Contract
-from lake.sources.source import Gap, Lag, Progress, SourceRecord, Spool
+from lake.sources.source import Gap, Lag, Progress, SourceDeclaration, SourceKind, SourceRecord, Spool
 
 
 @dataclass
@@ -28,6 +27,7 @@ class Fake:
     streams: tuple[str, ...]
     more: bool = False
     together = (("kafka", "partition"), ("kafka", "key"))
+    offset = ("kafka", "offset")
 
     def _outside(self) -> dict[str, Any]:
         said: dict[str, Any] = json.loads(self.file.read_text())
@@ -89,7 +89,10 @@ class Database(Fake):
         return {"to": after["to"]}
 
 
-def of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Fake:
-    """The source that a file declares."""
+def _open(declaration: SourceDeclaration) -> Fake:
+    said = declaration.values
     made = Fake(Path(said["file"]), said.get("at_once", 1), tuple(said["streams"]))
     return Database(made.file, made.at_once, made.streams, copies=said["copies"]) if "copies" in said else made
+
+
+KIND = SourceKind(_open)

@@ -9,10 +9,10 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from lake.connect.kafka.source.options import KafkaOptions, options_of
+from lake.connect.kafka.source.reader import KafkaSource
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
-from lake.sources.kafka.options import KafkaOptions, options_of
-from lake.sources.kafka.reader import KafkaSource
 from lake.sources.source import Progress
 from tests.spool import Kept
 

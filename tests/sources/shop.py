@@ -18,11 +18,11 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from lake.connect.postgres.source.messages import read_lsn
+from lake.connect.postgres.source.options import read_options
+from lake.connect.postgres.source.reader import PostgresSource as Source
+from lake.connect.postgres.source.values import PLACEHOLDER
 from lake.contracts.contract import Contract, read_contract
-from lake.sources.postgres import of
-from lake.sources.postgres.messages import read_lsn
-from lake.sources.postgres.reader import PostgresSource as Source
-from lake.sources.postgres.values import PLACEHOLDER
 from lake.sources.source import FromEnvironment, Progress, SourceRecord
 from tests.servers.postgres import Postgres
 from tests.spool import Kept
@@ -109,7 +109,7 @@ class Shop:
             "slot": self.slot,
             "streams": streams,
         } | options
-        source = of("shop", said, self.contracts, "sources/shop.toml")
+        source = Source(read_options("shop", said, self.contracts, "sources/shop.toml"))
         self.sources.append(source)
         return source
 

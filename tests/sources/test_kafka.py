@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from lake.config import Settings
+from lake.connect.kafka.source.columns import GENERATION
+from lake.connect.kafka.source.reader import KafkaSource as Source
 from lake.contracts.contract import Clock
 from lake.errors import DeclarationError, Unavailable
 from lake.sources.declared import sound_sources
-from lake.sources.kafka.columns import GENERATION
-from lake.sources.kafka.reader import KafkaSource as Source
 from lake.sources.source import FromEnvironment, Gap
 from tests.processes import free_port, until
 from tests.servers.kafka import USER, Kafka, done

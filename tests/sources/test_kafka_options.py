@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from lake.config import Settings
+from lake.connect.kafka.source.options import OURS, KafkaOptions, options_of
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
 from lake.sources.declared import sound_sources
-from lake.sources.kafka import of
-from lake.sources.kafka.options import OURS, KafkaOptions, options_of
 from tests.shop import contract, declare
 from tests.sources.kafka import WHERE, stream
 
@@ -50,7 +49,7 @@ WRONG: tuple[tuple[dict[str, Any], str, str], ...] = (
 @pytest.mark.parametrize(("said", "what", "fix"), WRONG)
 def test_a_fault_is_told_with_its_fix_and_without_values_of_settings(said: dict[str, Any], what: str, fix: str) -> None:
     with pytest.raises(DeclarationError) as told:
-        of("shop", RIGHT | said, CONTRACTS, WHERE)
+        options_of("shop", RIGHT | said, CONTRACTS, WHERE)
     assert what in str(told.value)
     assert fix in str(told.value)
     assert WHERE in str(told.value)
@@ -62,7 +61,7 @@ def test_all_faults_of_a_file_are_told_at_once() -> None:
     for said, _, _ in WRONG:
         whole |= {name: value for name, value in said.items() if name not in {"streams", "client", "bootstrap"}}
     with pytest.raises(DeclarationError) as told:
-        of("shop", whole, CONTRACTS, WHERE)
+        options_of("shop", whole, CONTRACTS, WHERE)
     assert told.value.what.startswith("7 faults:")
     assert "no bootstrap: where are the brokers?" in told.value.what
 

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from lake.sources.kafka import ranges
-from lake.sources.kafka.cluster import Cluster
-from lake.sources.kafka.reader import KafkaSource
+from lake.connect.kafka.source import ranges
+from lake.connect.kafka.source.cluster import Cluster
+from lake.connect.kafka.source.reader import KafkaSource
 from lake.sources.source import Gap, Progress
 from tests.sources.kafka import Entry, MadeUp, Partition, options, places_of, stream
 from tests.spool import Kept

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from lake.connect.kafka.source.options import KafkaOptions
+from lake.connect.kafka.source.values import Decode, Headers, UndecodableError, decoders, of_json
 from lake.errors import DeclarationError, Unavailable
-from lake.sources.kafka.options import KafkaOptions
-from lake.sources.kafka.values import Decode, Headers, UndecodableError, decoders, of_json
 from lake.sources.source import FromEnvironment
 from tests import registry as stand_in
 from tests.processes import free_port

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lake.sources.postgres import pgoutput
-from lake.sources.postgres.pgoutput import (
+from lake.connect.postgres.source import pgoutput
+from lake.connect.postgres.source.pgoutput import (
     EPOCH,
     UNCHANGED,
     Begin,

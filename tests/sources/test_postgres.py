@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from lake.sources.postgres import reader
-from lake.sources.postgres.messages import DUMPED, read_lsn
+from lake.connect.postgres.source import reader
+from lake.connect.postgres.source.messages import DUMPED, read_lsn
 from lake.sources.source import Progress
 from tests.servers.postgres import Postgres
 from tests.sources.shop import Shop, Spooled, State, drained, exported, is_rewritten, order, read, replay, rows

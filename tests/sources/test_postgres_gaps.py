@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from lake.connect.postgres.source.messages import ERA_BITS, read_lsn
+from lake.connect.postgres.source.reader import PostgresSource as Source
+from lake.connect.postgres.source.server import PostgresServer
 from lake.errors import DeclarationError, Unavailable
-from lake.sources.postgres.messages import ERA_BITS, read_lsn
-from lake.sources.postgres.reader import PostgresSource as Source
-from lake.sources.postgres.server import PostgresServer
 from lake.sources.source import Gap, Progress
 from tests.processes import until
 from tests.servers.postgres import Postgres, binaries, home, remove

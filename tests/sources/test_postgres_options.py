@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from lake.connect.postgres.source.options import read_options
+from lake.connect.postgres.source.reader import PostgresSource
 from lake.errors import DeclarationError
-from lake.sources.postgres import of
 from lake.sources.source import FromEnvironment
 from tests.sources.shop import contract
 
@@ -22,12 +23,12 @@ SECRET = "s3cret"
 
 
 def test_what_is_not_said_has_a_default() -> None:
-    source = of("my_shop", WELL, CONTRACTS, "sources/my_shop.toml")
+    source = PostgresSource(read_options("my_shop", WELL, CONTRACTS, "sources/my_shop.toml"))
     options = source.options
     assert (options.slot, options.snapshot, options.changes) == ("lake_my_shop", True, 100_000)
     assert source.streams == ("orders",)
     source.close()
-    of("my_shop", WELL | {"streams": {"other": "public.orders"}}, CONTRACTS, "sources/my_shop.toml").close()
+    read_options("my_shop", WELL | {"streams": {"other": "public.orders"}}, CONTRACTS, "sources/my_shop.toml")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_what_is_not_said_has_a_default() -> None:
 )
 def test_a_fault_is_told(change: dict[str, Any], told: str) -> None:
     with pytest.raises(DeclarationError) as error:
-        of("shop", WELL | change, CONTRACTS, "sources/shop.toml")
+        read_options("shop", WELL | change, CONTRACTS, "sources/shop.toml")
     assert told in str(error.value)
     assert error.value.where == "sources/shop.toml"
     assert error.value.fix
@@ -61,15 +62,17 @@ def test_a_fault_is_told(change: dict[str, Any], told: str) -> None:
 
 def test_all_faults_are_told_at_once() -> None:
     with pytest.raises(DeclarationError, match="4 faults"):
-        of("shop", {"slot": "", "changes": -1, "streams": {"orders": "public.orders"}}, CONTRACTS, "sources/shop.toml")
+        read_options(
+            "shop", {"slot": "", "changes": -1, "streams": {"orders": "public.orders"}}, CONTRACTS, "sources/shop.toml"
+        )
 
 
 def test_a_password_is_in_the_environment() -> None:
     dsn = FromEnvironment(f"host=x password={SECRET}")
-    of("shop", WELL | {"dsn": dsn}, CONTRACTS, "sources/shop.toml").close()
+    read_options("shop", WELL | {"dsn": dsn}, CONTRACTS, "sources/shop.toml")
 
 
 def test_a_contract_that_reads_no_changes_is_told() -> None:
     plain = replace(CONTRACTS["orders"], envelope=None)
     with pytest.raises(DeclarationError, match="reads no changes"):
-        of("shop", WELL, {"orders": plain}, "sources/shop.toml")
+        read_options("shop", WELL, {"orders": plain}, "sources/shop.toml")

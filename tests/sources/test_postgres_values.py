@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lake.sources.postgres.messages import lsn_text, place, read_lsn
-from lake.sources.postgres.values import BYTEA, PLACEHOLDER, TIMESTAMP, TIMESTAMPTZ, PgType, codec
+from lake.connect.postgres.source.messages import lsn_text, place, read_lsn
+from lake.connect.postgres.source.values import BYTEA, PLACEHOLDER, TIMESTAMP, TIMESTAMPTZ, PgType, codec
 
 TEXT_ARRAY, INT_ARRAY, DOMAIN, ENUM = 1009, 1007, 90_001, 90_002
 DECLARED = {

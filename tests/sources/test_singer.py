@@ -9,8 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
-from lake.ingest.source_ingestion import append_tapped
-from lake.sources.tap import command_line_tap
+from lake.connect.singer.tap import append_tapped, command_line_tap
 from lake.store import duckdb_tables
 from lake.store.log import Log
 from tests.servers.singer import Singer

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import pytest
 
+from lake.connect.kafka.source.ranges import KafkaOffsets
+from lake.connect.postgres.source.messages import read_lsn
 from lake.ingest.source_position import SourcePosition, source_position
 from lake.project import load
 from lake.publish.cut import cut
-from lake.sources.kafka.ranges import KafkaOffsets
-from lake.sources.postgres.messages import read_lsn
 from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.testing import Commands, Kill, Lakehouse

@@ -15,12 +15,12 @@ from hypothesis import settings as options
 from hypothesis import strategies as st
 
 from lake.config import Settings
+from lake.connect.singer.tap import TapSource, command_line_tap
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.records.single_reader import RecordRejected, SingleReader
 from lake.sources.declared import sound_sources
 from lake.sources.source import Progress
-from lake.sources.tap import TapSource, command_line_tap
 from tests.shop import contract, declare, empty
 from tests.spool import Kept
 

@@ -20,8 +20,8 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.table import TableMerger, TableOptimizer
 
 from lake.config import Settings, load_settings
-from lake.erasure.forget import _blank
 from lake.errors import Unavailable
+from lake.privacy.forget import _blank
 from lake.process import fault_of
 from lake.project import load
 from lake.store import delta, duckdb_tables, quarantine, recovery, rejected_and_duplicates

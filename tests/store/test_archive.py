@@ -22,11 +22,11 @@ from lake.backup import backup
 from lake.cli import lake
 from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contract
-from lake.erasure.audit import search_files
 from lake.errors import DeclarationError, LakeError, StorageError, Unavailable
 from lake.ingest import integrity
 from lake.ingest.fsck import check
 from lake.maintenance import Policy, maintain
+from lake.privacy.audit import search_files
 from lake.project import load
 from lake.read.logs import relation
 from lake.report import doctor

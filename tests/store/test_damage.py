@@ -13,11 +13,11 @@ from click.testing import CliRunner, Result
 from lake.cli import lake
 from lake.config import Settings
 from lake.engine.verify import verify_all
-from lake.erasure import purge
 from lake.errors import LakeError, StorageError
 from lake.ingest import integrity, landing
 from lake.ingest.append import append
 from lake.ingest.delivery import Delivery
+from lake.privacy import purge
 from lake.project import Project
 from lake.publish.cut import cut
 from lake.store import delta, duckdb_tables, erasures, quarantine, recovery, rejected_and_duplicates

@@ -20,12 +20,12 @@ from lake import cost
 from lake.cli import lake
 from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
-from lake.erasure.forget import forget
 from lake.errors import LakeError
 from lake.evaluation.inputs import Inputs
 from lake.ingest import fsck as log_run
 from lake.ingest.ingest import ingest
 from lake.maintenance import Policy, maintain
+from lake.privacy.forget import forget
 from lake.publish.cut import pick_cut
 from lake.store import delta
 from lake.store.ledger import editions

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake import cost
 from lake.config import Settings
+from lake.connectors import connector
 from lake.contracts.encryption import KEY, SUBJECT
 from lake.errors import DeclarationError
 from lake.store.keys.file import KeyFile, new_file
@@ -175,6 +176,7 @@ def restore_store(settings: Settings, file: Path) -> KeyStore:
 def _home(settings: Settings) -> Home:
     if not settings.keys_url:
         return KeyFile(settings.keys_path)
-    from lake.store.keys.database import KeyDatabase
-
-    return KeyDatabase(settings.keys_url, settings.keys_name)
+    home: Home = connector("lake.keys", settings.keys_url.partition("://")[0], "setting 'keys'")(
+        settings.keys_url, settings.keys_name
+    )
+    return home

@@ -1,0 +1,22 @@
+"""Alerts: signed webhooks about changed rows, or about the state of the project."""
+
+from __future__ import annotations
+
+from lake.config import Settings
+from lake.project import Project
+from lake.publish.after_publish import AfterPublish, OnFailure, SoundSinks, Tell
+
+
+def _run(project: Project, tell: Tell, on_failure: OnFailure) -> None:
+    from lake.connect.alerts.tell import tell_after_publish
+
+    tell_after_publish(project.settings, tell, on_failure)
+
+
+def _sinks(settings: Settings) -> SoundSinks:
+    from lake.connect.alerts.declared import row_sinks
+
+    return row_sinks(settings)
+
+
+AFTER_PUBLISH = AfterPublish(_run, sinks=_sinks)

@@ -1,0 +1,91 @@
+"""Command `alert`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from lake.cli import Shell, common_options, table
+from lake.errors import DeclarationError, LakeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lake.connect.alerts.declared import Alert
+    from lake.connect.alerts.tell import Told
+
+
+@click.command()
+@click.argument("alerts", nargs=-1, metavar="[ALERT]...")
+@click.option("--dry-run", is_flag=True, help="Only print the messages that would be sent.")
+@click.option("--follow", is_flag=True, help="Go on looking, until SIGINT or SIGTERM.")
+@click.option("--from-now", is_flag=True, help="Forget what was looked at: rows that change from now on are told.")
+@click.option("--retry", is_flag=True, help="Send again what the receivers have not taken.")
+@click.option("--give-up", is_flag=True, help="Never send what the receivers have not taken.")
+@common_options
+def alert(
+    shell: Shell, alerts: tuple[str, ...], *, dry_run: bool, follow: bool, from_now: bool, retry: bool, give_up: bool
+) -> None:
+    """Tell people of changed rows, and of what should not be.
+
+    Default: all alerts that alerts/*.toml declare. Told are rows that changed since the last look and meet a condition,
+    and when a measure of the project's state is too high, and is no more.
+
+    \b
+    lake alert
+    lake alert large_day --dry-run
+    """
+    flags = {"--dry-run": dry_run, "--follow": follow, "--from-now": from_now, "--retry": retry, "--give-up": give_up}
+    _check_options([flag for flag, is_set in flags.items() if is_set], alerts)
+    from lake.connect.alerts.declared import RowAlert, declared_alerts
+    from lake.connect.alerts.tell import begin_now, preview, tell
+    from lake.connect.alerts.tell import follow as go_on
+
+    declared = declared_alerts(shell.settings, alerts)
+    for one in declared if from_now else ():
+        if isinstance(one, RowAlert):
+            begin_now(shell.settings, one)
+    if retry or give_up:
+        return _again(shell, declared, given_up=give_up)
+    failures: dict[str, LakeError] = {}
+
+    def failed(name: str, failure: LakeError) -> None:
+        failures[name] = failure
+        if follow or len(declared) > 1:
+            shell.report(f"alert {name} failed: {failure}")
+
+    if follow:
+        return go_on(shell.settings, declared, lambda told: shell.report(f"alert {told}"), failed)
+    done = [*(preview(shell.settings, declared) if dry_run else tell(shell.settings, declared, failed))]
+    _emit_alerts(shell, done, failures, several=len(declared) > 1)
+    return None
+
+
+def _check_options(flags: Sequence[str], alerts: Sequence[str]) -> None:
+    if len(flags) > 1:
+        raise DeclarationError(f"{flags[0]} and {flags[1]} cannot be combined", fix="use only one of them")
+    if flags == ["--from-now"] and not alerts:
+        raise DeclarationError("--from-now needs the name of an alert", fix="lake alert NAME --from-now")
+
+
+def _emit_alerts(shell: Shell, done: Sequence[Told], failures: Mapping[str, LakeError], *, several: bool) -> None:
+    rows = [{"alert": one.alert, "of": one.about, "sent": one.sent, "state": one.state} for one in done]
+    lines = [*table(rows, "alert", "of", "sent", "state"), *(text for one in done for text in one.messages)]
+    if done or several:
+        records = {name: failure.record for name, failure in failures.items()}
+        shell.emit({"alerts": [asdict(one) for one in done], "failed": records}, lines)
+    if failures:
+        raise next(iter(failures.values()))
+
+
+def _again(shell: Shell, alerts: list[Alert], *, given_up: bool) -> None:
+    from lake.connect.alerts.declared import RowAlert
+    from lake.sinks.deliver import give_up, send_again
+
+    sinks = [alert.sink for alert in alerts if isinstance(alert, RowAlert)]
+    done = [(give_up if given_up else send_again)(shell.settings, sink) for sink in sinks]
+    what = "given up" if given_up else "taken"
+    rows = [{"alert": one.sink, what: one.taken, "left": one.left} for one in done]
+    shell.emit({"again": [asdict(one) for one in done]}, table(rows, "alert", what, "left"))

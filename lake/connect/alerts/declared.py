@@ -1,0 +1,247 @@
+"""Declared alerts, `alerts/<name>.toml`: signed webhooks about changed rows or the state of the project.
+
+A row alert is a sink of one table that begins with the next change. A state alert is sent when its `measure` passes the
+limit `above`, and when it no longer does. Options: docs/how-to/alerts.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lake.config import Settings
+from lake.connectors import needed_packages
+from lake.errors import DeclarationError, did_you_mean
+from lake.sinks.condition import condition_of
+from lake.sinks.declared import OptionTypes
+from lake.sinks.kind import DeclaredSink, DeclaredTable
+from lake.sinks.sink import Target
+from lake.sources.declared import NAME
+from lake.sources.source import filled_in
+
+if TYPE_CHECKING:
+    from lake.connect.webhook.receiver import Receiver
+
+SEE: Final = "see docs/how-to/alerts.md"
+KIND: Final = "webhook"
+FORMATS: Final = ("event", "text")
+MEASURES: Final[Mapping[str, str]] = {
+    "lag": "seconds that a table is behind its logs, in event time",
+    "age": "seconds since the edition that readers see was published",
+    "pending": "files of a stream that wait to be ingested",
+    "quarantine": "records of a stream in quarantine",
+    "sink": "seconds that a sink is behind the edition",
+    "undelivered": "rows that a sink cannot take, or has not taken",
+    "stopped": "what `lake status --fail-if stopped` tells",
+    "failed": "what `lake status --fail-if failed` tells, but for failures of alerts",
+    "behind": "what `lake status --fail-if behind` tells",
+    "stale": "what `lake status --fail-if stale` tells",
+    "missing": "what `lake status --fail-if missing` tells",
+    "drift": "what `lake status --fail-if drift` tells",
+}
+OF_ROWS: Final[Mapping[str, tuple[type, Any]]] = {
+    "table": (str, None),
+    "on": (list, ["insert", "update"]),
+    "when": (str, ""),
+}
+OF_STATE: Final[Mapping[str, tuple[type, Any]]] = {"measure": (str, None), "of": (str, ""), "above": (int, 0)}
+COMMON: Final[Mapping[str, tuple[type, Any]]] = {
+    "message": (str, ""),
+    "format": (str, "event"),
+    "after_publish": (bool, False),
+}
+_PLACE: Final = re.compile(r"\{([^{}]*)\}")
+_ROWS: Final = re.compile(r"alert|table|change|edition|cut|key|(before|after)\..+")
+_STATE: Final = re.compile(r"alert|measure|of|above|value|what|state")
+
+
+@dataclass(frozen=True)
+class MessageTemplate:
+    """Template of a message, with placeholders such as `{after.amount}`."""
+
+    text: str
+    where: str
+
+    def faults(self, known: re.Pattern[str]) -> Iterator[DeclarationError]:
+        for place in _PLACE.findall(self.text):
+            if not known.fullmatch(place):
+                yield self._fault(f"message: {{{place}}} stands for nothing", known.pattern.replace("|", ", "))
+
+    def fill(self, values: Mapping[str, Any]) -> str:
+        return _PLACE.sub(lambda place: self._value(place[1], values), self.text)
+
+    def _value(self, place: str, values: Mapping[str, Any]) -> str:
+        name, _, column = place.partition(".")
+        value = values[name]
+        if column and value is not None:
+            if column not in value:
+                raise self._fault(f"message: no column {column!r} in {name}", did_you_mean(column, value))
+            value = value[column]
+        if value is None:
+            return "none"
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+    def _fault(self, what: str, fix: str) -> DeclarationError:
+        return DeclarationError(what, where=self.where, fix=fix)
+
+
+@dataclass(frozen=True)
+class RowAlert:
+    """Alert about changed rows: a sink of one table."""
+
+    name: str
+    sink: DeclaredSink
+
+    @property
+    def where(self) -> str:
+        return self.sink.where
+
+    @property
+    def after_publish(self) -> bool:
+        return self.sink.after_publish
+
+
+@dataclass(frozen=True)
+class StateAlert:
+    """Alert sent if `measure` of `of` is above the number `above`. `receiver` makes its Receiver."""
+
+    name: str
+    measure: str
+    of: str
+    above: int
+    message: MessageTemplate
+    format: str
+    where: str
+    receiver: Callable[[], Receiver] = field(repr=False)
+    after_publish: bool = False
+
+
+Alert = RowAlert | StateAlert
+
+
+def sink_of(name: str) -> str:
+    """Return the name of an alert's sink. No declared sink can have that name."""
+    return f"alert-{name}"
+
+
+def names(settings: Settings) -> list[str]:
+    """Return the names of all declared alerts, valid or not."""
+    return sorted(file.stem for file in settings.path(settings.alerts).glob("*.toml"))
+
+
+def sound_alerts(settings: Settings) -> tuple[dict[str, Alert], dict[str, DeclarationError]]:
+    """Return the valid alerts by name, and the error of each invalid one."""
+    alerts: dict[str, Alert] = {}
+    faults: dict[str, DeclarationError] = {}
+    for file in sorted(settings.path(settings.alerts).glob("*.toml")):
+        try:
+            alerts[file.stem] = _read(settings, file)
+        except DeclarationError as fault:
+            faults[file.stem] = fault
+    return alerts, faults
+
+
+def declared_alerts(settings: Settings, wanted: Collection[str] = ()) -> list[Alert]:
+    """Return the `wanted` alerts, or all. Raises DeclarationError for unknown and invalid ones."""
+    known = names(settings)
+    unknown = [DeclarationError(f"unknown alert {n!r}", fix=did_you_mean(n, known)) for n in wanted if n not in known]
+    if unknown:
+        raise DeclarationError.all(unknown)
+    if not known:
+        where = str(settings.path(settings.alerts))
+        raise DeclarationError("no alert is declared", where=where, fix=f"write NAME.toml there; {SEE}")
+    alerts, faults = sound_alerts(settings)
+    if wrong := [fault for name, fault in faults.items() if not wanted or name in wanted]:
+        raise DeclarationError.all(wrong)
+    return [alert for name, alert in alerts.items() if not wanted or name in wanted]
+
+
+def row_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, DeclarationError]]:
+    """Return the sinks of valid row alerts by their names, and the error of each invalid alert."""
+    alerts, faults = sound_alerts(settings)
+    sinks = {alert.sink.name: alert.sink for alert in alerts.values() if isinstance(alert, RowAlert)}
+    return sinks, {sink_of(name): fault for name, fault in faults.items()}
+
+
+def _read(settings: Settings, file: Path) -> Alert:
+    where = str(file.relative_to(settings.project)) if file.is_relative_to(settings.project) else str(file)
+    if not NAME.fullmatch(file.stem):
+        raise DeclarationError(
+            f"{file.stem!r} is not a valid name of an alert", where=where, fix="use a-z, digits and _, a letter first"
+        )
+    try:
+        given = dict(filled_in(tomllib.loads(file.read_text("utf-8")), where))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DeclarationError(f"invalid TOML: {error}", where=where, fix=SEE) from None
+    if ("table" in given) == ("measure" in given):
+        raise DeclarationError("it has to name a table or a measure, and not both", where=where, fix=SEE)
+    with needed_packages("lake.sinks", KIND, where):
+        from lake.connect import webhook
+    receiving = {name: about for name, about in webhook.OPTIONS.items() if name not in {"batch", "ordered"}}
+    own = OF_ROWS if "table" in given else OF_STATE
+    options = OptionTypes({**COMMON, **own, **receiving}, where).read(given)
+    message = MessageTemplate(options["message"] or _default(own), where)
+    faults = [*message.faults(_ROWS if own is OF_ROWS else _STATE), *_faults(options, own, where)]
+    if faults:
+        raise DeclarationError.all(faults)
+    receiver = partial(webhook.receiver_of, {**options, "batch": 1}, where)
+    receiver()  # raises if the declaration is wrong
+    if own is OF_STATE:
+        told = (options["measure"], options["of"], options["above"], message, options["format"])
+        return StateAlert(file.stem, *told, where, receiver, options["after_publish"])
+    condition = condition_of(options["on"], options["when"], where)
+    table = DeclaredTable(options["table"], options["table"], mode="append", shaped=False, condition=condition)
+    form = partial(_row_body, file.stem, message, options["format"])
+    make = partial(_target, settings, sink_of(file.stem), receiver, form)
+    sink = DeclaredSink(
+        sink_of(file.stem), KIND, {table.name: table}, where, make, options["after_publish"], "now", webhook.KEEPS
+    )
+    return RowAlert(file.stem, sink)
+
+
+def _target(settings: Settings, name: str, receiver: Callable[[], Receiver], form: Any) -> Target:
+    from lake.connect.webhook.target import WebhookTarget
+
+    return WebhookTarget(settings, name, receiver(), ordered=False, form=form)
+
+
+def _default(own: Mapping[str, Any]) -> str:
+    return "{alert}: {change} of {key} in {table}" if own is OF_ROWS else "{alert}: {state}: {what}"
+
+
+def _faults(options: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Iterator[DeclarationError]:
+    if options["format"] not in FORMATS:
+        fix = did_you_mean(options["format"], FORMATS)
+        yield DeclarationError(f"format: found {options['format']!r}", where=where, fix=fix)
+    if own is OF_STATE and options["measure"] not in MEASURES:
+        fix = did_you_mean(options["measure"], MEASURES)
+        yield DeclarationError(f"unknown measure {options['measure']!r}", where=where, fix=fix)
+    if own is OF_ROWS and not options["on"]:
+        yield DeclarationError("on names no change", where=where, fix='for example on = ["insert"]')
+
+
+def _row_body(alert: str, message: MessageTemplate, format: str, changed: Any) -> str:
+    data = changed.data
+    told = {**json.loads(data), "alert": alert}
+    text = message.fill(told)
+    if format == "text":
+        return json.dumps({"text": text}, ensure_ascii=False)
+    about = json.dumps({"alert": alert, "message": text}, ensure_ascii=False)
+    head = json.dumps({"type": f"alert.{alert}", "timestamp": changed.about.at})
+    return f'{head[:-1]}, "data": {about[:-1]}, {data[1:]}}}'
+
+
+def state_body(alert: StateAlert, id: str, at: str, told: Mapping[str, Any]) -> str:
+    """Return the JSON body about a state that began or ended `at` a time."""
+    values = {"alert": alert.name, "measure": alert.measure, "above": alert.above, **told}
+    text = alert.message.fill(values)
+    if alert.format == "text":
+        return json.dumps({"text": text}, ensure_ascii=False)
+    data = {"id": id, "message": text, **values}
+    return json.dumps({"type": f"alert.{alert.name}", "timestamp": at, "data": data}, ensure_ascii=False)

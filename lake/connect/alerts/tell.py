@@ -1,0 +1,275 @@
+"""Alerts: notify a receiver of changed rows, or of a metric above its limit.
+
+For rows an alert sends the net changes of an edition that meet the condition, at least once, always with the same id. A
+recomputation with the same rows sends nothing. Rows from before the alert's first run are not sent.
+
+For a metric, each episode sends two messages: when it exceeds the limit, and when it no longer does. Metrics are read
+when this is called; changes in between are not noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC
+from functools import cached_property
+from itertools import islice
+from typing import Any, Final
+
+from lake.config import Settings
+from lake.connect.alerts.declared import Alert, RowAlert, StateAlert, sink_of, sound_alerts, state_body
+from lake.errors import LakeError, StartOver
+from lake.project import sound
+from lake.read.sql import reader
+from lake.report.render import CONDITIONS, failed_conditions
+from lake.report.status import status
+from lake.report.status_records import Status
+from lake.sinks.deliver import deliver, forget_sink
+from lake.sinks.plan import DeliveryPlan
+from lake.store.ledger import episodes, runs, sent
+from lake.store.ledger.episodes import Episode
+from lake.store.locks import activity
+from lake.store.locks.lease import lease
+
+VERB: Final = "alert"
+PROJECT: Final = "the project"
+"""Subject of a measure of the whole project."""
+SHOWN: Final = 20
+"""Maximum number of messages shown by a preview."""
+LOOK_SECONDS: Final = 5.0
+FIRING, RESOLVED = "firing", "resolved"
+
+
+@dataclass(frozen=True)
+class Told:
+    """Result of an alert: the number of messages sent, or to send; `messages` are the first of them, as text."""
+
+    alert: str
+    about: str
+    sent: int
+    state: str = ""
+    messages: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.alert}: {self.sent} sent{f', {self.state}' if self.state else ''}"
+
+
+@dataclass
+class Look:
+    """State of a project, read on first use."""
+
+    settings: Settings
+
+    @cached_property
+    def status(self) -> Status:
+        return status(*sound(self.settings))
+
+    def measured(self, alert: StateAlert) -> tuple[float | None, str, str]:
+        """Return the value of an alert's measure, None if there is none; its description; and its subject."""
+        values = [(value, what, name) for name, value, what in self._values(alert.measure) if alert.of in {"", name}]
+        if alert.measure in COUNTED:
+            return float(len(values)), "; ".join(what for _, what, _ in values)[: runs.SHOWN], ""
+        return max(values, default=(None, "", ""), key=lambda each: each[0])
+
+    def _values(self, measure: str) -> Iterator[tuple[str, float, str]]:
+        now = self.status
+        if measure in COUNTED:
+            lines = failed_conditions(now, [measure])  # messages about damage are sent as well
+            lines = [line for line in lines if f": {VERB} of " not in line]  # an alert about itself
+            yield from (("", 1.0, line) for line in lines if measure == "stopped" or line.startswith(f"{measure}: "))
+        for name, value, what in MEASURED[measure](now) if measure in MEASURED else ():
+            yield name, value, f"{name} {what}".strip()
+
+
+def _lag(now: Status) -> Iterator[tuple[str, float, str]]:
+    for table in now.tables:
+        if table.lag is not None:
+            yield table.name, table.lag.total_seconds(), f"is {table.lag} behind"
+
+
+def _age(now: Status) -> Iterator[tuple[str, float, str]]:
+    if now.edition is not None:
+        age = now.at - now.edition.published_at
+        yield "", age.total_seconds(), f"edition {now.edition.number} is {age} old"
+
+
+def _pending(now: Status) -> Iterator[tuple[str, float, str]]:
+    yield from ((stream.name, float(stream.pending), f"has {stream.pending} files waiting") for stream in now.streams)
+
+
+def _quarantine(now: Status) -> Iterator[tuple[str, float, str]]:
+    for stream in now.streams:
+        count = sum(stream.quarantined.values())
+        yield stream.name, float(count), f"has {count} records in quarantine"
+
+
+def _sink(now: Status) -> Iterator[tuple[str, float, str]]:
+    yield from ((sink.name, sink.seconds or 0.0, f"is {sink.editions} editions behind") for sink in now.sinks)
+
+
+def _undelivered(now: Status) -> Iterator[tuple[str, float, str]]:
+    for sink in now.sinks:
+        count = len(sink.rejected) + sink.undelivered
+        yield sink.name, float(count), f"lacks {count} rows"
+
+
+MEASURED: Final[dict[str, Callable[[Status], Iterator[tuple[str, float, str]]]]] = {
+    "lag": _lag,
+    "age": _age,
+    "pending": _pending,
+    "quarantine": _quarantine,
+    "sink": _sink,
+    "undelivered": _undelivered,
+}
+COUNTED: Final = frozenset(CONDITIONS) - set(MEASURED)
+"""Measures that are the number of lines of `lake status --fail-if`."""
+
+
+def tell(settings: Settings, alerts: Iterable[Alert], on_failure: Callable[[str, LakeError], None]) -> Iterator[Told]:
+    """Send the messages of `alerts`; call `on_failure` for an alert that fails."""
+    look = Look(settings)
+    for alert in alerts:
+        try:
+            yield _rows(settings, alert) if isinstance(alert, RowAlert) else _state(settings, alert, look)
+        except LakeError as failure:
+            on_failure(alert.name, failure)
+
+
+def tell_after_publish(
+    settings: Settings, on_progress: Callable[[str], None], on_failure: Callable[[str, LakeError], None]
+) -> None:
+    """Send the messages of all alerts that follow each publication, and report them."""
+    alerts, faults = sound_alerts(settings)
+    for name, fault in faults.items():
+        on_failure(f"alert {name}", fault)
+    wanted = [alert for alert in alerts.values() if alert.after_publish]
+    if wanted:
+        runs.all_booked()
+    for told in tell(settings, wanted, lambda name, failure: on_failure(f"alert {name}", failure)):
+        if told.sent:
+            on_progress(f"alert   {told}")
+
+
+def preview(settings: Settings, alerts: Iterable[Alert]) -> Iterator[Told]:
+    """Yield the messages that would be sent, without sending or recording anything."""
+    look = Look(settings)
+    for alert in alerts:
+        yield _rows_to_come(settings, alert) if isinstance(alert, RowAlert) else _state_to_come(settings, alert, look)
+
+
+def begin_now(settings: Settings, alert: RowAlert) -> None:
+    """Restart an alert, so that only later changes are sent. Raises DeclarationError if it is new."""
+    forget_sink(settings, alert.sink.name)
+
+
+def _rows(settings: Settings, alert: RowAlert) -> Told:
+    try:
+        done = deliver(settings, alert.sink)
+    except StartOver as behind:
+        raise StartOver(
+            f"alert {alert.name} is behind all that is kept: what changed since its last look is not known any more",
+            where=behind.where,
+            fix=f"lake alert {alert.name} --from-now goes on without it",
+        ) from None
+    count = sum(table.inserted + table.updated + table.deleted for table in done.tables)
+    return Told(alert.name, next(iter(alert.sink.tables)), count)
+
+
+def _rows_to_come(settings: Settings, alert: RowAlert) -> Told:
+    from lake.connect.webhook.changes import DeliveryInfo, changed_rows
+    from lake.connect.webhook.target import WebhookTarget
+
+    with closing(alert.sink.open()) as target:
+        assert isinstance(target, WebhookTarget)
+        plan = DeliveryPlan(settings, alert.sink, target.position(), reader(settings).edition)
+        [changes] = plan.delivery().tables
+        number, edition = sent.state(settings, alert.sink.name).number, plan.edition
+        about = DeliveryInfo(alert.sink.name, number, edition.number, edition.cut, edition.published_at)
+        rows = changed_rows(changes, about)
+        bodies = tuple(target.form(changed) for changed in islice(rows, SHOWN))
+        return Told(alert.name, changes.table.name, len(bodies) + sum(1 for _ in rows), messages=bodies)
+
+
+def _state(settings: Settings, alert: StateAlert, look: Look) -> Told:
+    with lease(settings, f"sink.{sink_of(alert.name)}"), runs.failing(settings, VERB, alert.name):
+        before, count = episodes.newest(settings).get(alert.name), 0
+        now = _next(alert, before, look)
+        while now is not None and (now != before or now.waits):
+            if now != before:
+                episodes.note(settings, now)
+            before = _told(settings, alert, now)
+            now, count = _next(alert, before, look), count + 1
+        runs.nothing_to_do(settings, VERB, [alert.name])
+        return Told(alert.name, alert.measure, count, _shown(now))
+
+
+def _state_to_come(settings: Settings, alert: StateAlert, look: Look) -> Told:
+    now = _next(alert, episodes.newest(settings).get(alert.name), look)
+    if now is None or not now.waits:
+        return Told(alert.name, alert.measure, 0, _shown(now))
+    states = ([FIRING] if now.told == 0 else []) + ([RESOLVED] if now.ended else [])
+    bodies = tuple(_body(alert, now, state) for state in states)
+    return Told(alert.name, alert.measure, len(bodies), _shown(now), bodies)
+
+
+def _next(alert: StateAlert, before: Episode | None, look: Look) -> Episode | None:
+    """Return the current episode, or a new one if no message of the one before is pending."""
+    value, what, of = look.measured(alert)
+    holds = value is not None and value > alert.above
+    at = look.status.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if before is not None and before.ended is None:
+        return before if holds else replace(before, ended=at)
+    if value is None or not holds or (before is not None and before.waits):
+        return before
+    return Episode(alert.name, before.number + 1 if before else 1, at, value, what[: runs.SHOWN], of=of)
+
+
+def _told(settings: Settings, alert: StateAlert, episode: Episode) -> Episode:
+    """Send the next message of an episode and record that. Raises LakeError if the receiver does not accept it."""
+    from lake.connect.webhook.receiver import WebhookMessage
+
+    state = FIRING if episode.told == 0 else RESOLVED
+    id = _id(alert, episode, state)
+    with closing(alert.receiver()) as receiver:
+        refused = receiver.send([WebhookMessage(id, (alert.name,), _body(alert, episode, state).encode())])
+    if refused:
+        raise LakeError(
+            f"the receiver does not take what alert {alert.name} tells: {refused[id]}",
+            where=alert.where,
+            fix="it is told again with the next look",
+        )
+    return episodes.note(settings, replace(episode, told=episode.told + 1))
+
+
+def _id(alert: StateAlert, episode: Episode, state: str) -> str:
+    of = f"{alert.name} {episode.number} {episode.began} {state}"
+    return f"alert_{hashlib.sha256(of.encode()).hexdigest()[:32]}"
+
+
+def _body(alert: StateAlert, episode: Episode, state: str) -> str:
+    at = episode.began if state == FIRING else episode.ended or episode.began
+    told: dict[str, Any] = {"state": state, "value": episode.value, "what": episode.what, "since": episode.began}
+    told["of"] = alert.of or episode.of or PROJECT
+    return state_body(alert, _id(alert, episode, state), at, told)
+
+
+def _shown(episode: Episode | None) -> str:
+    return f"{FIRING} since {episode.began}: {episode.what}" if episode and episode.ended is None else ""
+
+
+def follow(
+    settings: Settings,
+    alerts: list[Alert],
+    on_told: Callable[[Told], None],
+    on_failure: Callable[[str, LakeError], None],
+) -> None:
+    """Run the alerts repeatedly, without an end. A failed alert is reported, and retried at the next turn."""
+    while True:
+        activity.renew(settings)
+        for told in tell(settings, alerts, on_failure):
+            if told.sent:
+                on_told(told)
+        time.sleep(LOOK_SECONDS)

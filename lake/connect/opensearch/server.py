@@ -1,0 +1,197 @@
+"""Connection to an OpenSearch server: bulk requests, retries, and translation of its errors."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+from opensearchpy import OpenSearch, exceptions
+
+from lake.connect.opensearch.names import id_of
+from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.sinks.server import SinkServer
+
+T = TypeVar("T")
+BULK_BYTES: Final = 8 << 20
+BULK_ROWS: Final = 5000
+PAUSES: Final = (0.5, 1, 2, 4, 8)
+"""Seconds to wait after status 429; then the delivery fails."""
+MALFORMED, NOT_FOUND, CONFLICT, TOO_LARGE, TOO_MANY = 400, 404, 409, 413, 429
+PASSING: Final = frozenset({429, 500, 502, 503, 504})
+REFUSED: Final = frozenset({401, 403})
+BLOCKED: Final = "cluster_block_exception"
+
+
+class Document(NamedTuple):
+    """Document to write: its JSON; None deletes it."""
+
+    name: str
+    json: str | None
+
+
+class FailedDocument(NamedTuple):
+    """Rejected document, and the server's error."""
+
+    document: Document
+    error: Mapping[str, Any]
+
+
+class OpenSearchServer(SinkServer):
+    """Connection settings and client of an OpenSearch server."""
+
+    schemes = ("http", "https")
+    tls = "https"
+    example = "http://127.0.0.1:9200"
+
+    @classmethod
+    def fits(cls, parts: SplitResult) -> bool:
+        return super().fits(parts) and bool(parts.hostname)
+
+    @cached_property
+    def client(self) -> OpenSearch:
+        """Return a client that connects lazily and never retries: deliveries are retried as a whole."""
+        more: dict[str, Any] = {"http_auth": (self.username, self.password)} if self.username else {}
+        if self.certificates:
+            more["ca_certs"] = self.certificates
+        if urlsplit(self.url).scheme == "https":
+            more["ssl_show_warn"] = False
+        return OpenSearch(self.url, timeout=self.seconds, max_retries=0, http_compress=False, **more)
+
+    @property
+    def place(self) -> str:
+        parts = urlsplit(self.url)
+        return f"OpenSearch at {parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 9200)}"
+
+    def bulk(self, alias: str, documents: Sequence[Document], version: int) -> list[FailedDocument]:
+        """Write documents through an alias, unless a later version exists. Return the rejected ones.
+
+        Raises Unavailable if the server is overloaded, or the alias is gone.
+        """
+        pauses, failed = iter(PAUSES), list[FailedDocument]()
+        while documents:
+            answer = self._send_bulk(alias, documents, version)
+            if answer is None:
+                if len(documents) == 1:
+                    return [*failed, FailedDocument(documents[0], {"reason": "it is larger than a request may be"})]
+                half = len(documents) // 2
+                return [
+                    *failed,
+                    *(f for some in (documents[:half], documents[half:]) for f in self.bulk(alias, some, version)),
+                ]
+            again = []
+            for document, item in zip(documents, answer, strict=True):
+                status, error = item.get("status", 200), item.get("error") or {}
+                if status == TOO_MANY:
+                    again.append(document)
+                elif status >= MALFORMED and status != CONFLICT and not (status == NOT_FOUND and not error):
+                    self._must_be_of_the_document(error, status)
+                    failed.append(FailedDocument(document, error))
+            documents = again
+            if documents:
+                self._pause(pauses)
+        return failed
+
+    def _send_bulk(self, alias: str, documents: Sequence[Document], version: int) -> list[Mapping[str, Any]] | None:
+        lines = []
+        for name, text in documents:
+            about = {"_id": id_of(name), "version": version, "version_type": "external_gte", "require_alias": True}
+            lines.append(json.dumps({"delete" if text is None else "index": about}))
+            if text is not None:
+                lines.append(text)
+        text = "\n".join(lines) + "\n"
+        filtered = {"filter_path": "errors,items.*.status,items.*.error"}
+        try:
+            answer = self.retry(lambda: self.client.bulk(body=text, index=alias, params=filtered))
+        except exceptions.TransportError as error:
+            if error.status_code == TOO_LARGE:
+                return None
+            raise
+        return [next(iter(item.values())) for item in answer["items"]]
+
+    def retry(self, ask: Callable[[], T]) -> T:
+        pauses = iter(PAUSES)
+        while True:
+            try:
+                return ask()
+            except exceptions.TransportError as error:
+                if error.status_code != TOO_MANY:
+                    raise
+                self._pause(pauses)
+
+    def _pause(self, pauses: Iterator[float]) -> None:
+        pause = next(pauses, None)
+        if pause is None:
+            raise Unavailable(
+                f"{self.place} has too much to do", where=self.where, fix="try again later, or give it more room"
+            )
+        time.sleep(pause)
+
+    def _must_be_of_the_document(self, error: Mapping[str, Any], status: int) -> None:
+        kind, why = error.get("type", ""), error.get("reason", "")
+        if kind == "index_not_found_exception" or (status == NOT_FOUND and kind):
+            raise Unavailable(
+                "somebody else delivers to the same indexes, and is ahead, or has removed them",
+                where=self.where,
+                fix="run one `lake deliver` for each target, and try again",
+            )
+        if status in PASSING or kind == BLOCKED:
+            raise Unavailable(
+                f"{self.place} takes no documents: {why}", where=self.where, fix="see its log, and try again"
+            )
+        if status in REFUSED:
+            raise DeclarationError(
+                f"{self.place} refuses: {why}", where=self.where, fix="allow the user to write the indexes"
+            )
+
+    @contextmanager
+    def translated_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except exceptions.OpenSearchException as error:
+            raise self._as_error(error) from None
+        except OSError as error:
+            raise DeclarationError(
+                f"certificates: {error.strerror or error}", where=self.where, fix="name a PEM file of certificates"
+            ) from None
+
+    def _as_error(self, error: exceptions.OpenSearchException) -> LakeError:
+        if isinstance(error, exceptions.ConnectionTimeout):
+            what, fix = f"does not answer within {self.seconds} s", "try again, or give it more `seconds`"
+            return Unavailable(f"{self.place} {what}", where=self.where, fix=fix)
+        if isinstance(error, exceptions.SSLError):
+            what, fix = f"TLS: {error.error}", "name the authority's file: certificates = …"
+            return DeclarationError(f"{self.place}: {what}", where=self.where, fix=fix)
+        if isinstance(error, exceptions.ConnectionError):
+            return Unavailable(f"{self.place} does not answer", where=self.where, fix="try again when it does")
+        if isinstance(error, exceptions.TransportError):
+            return self._status_error(error)
+        return LakeError(f"{self.place} failed: {type(error).__name__}", where=self.where, fix="see the server's log")
+
+    def _status_error(self, error: exceptions.TransportError) -> LakeError:
+        why, status = _reason(error), error.status_code
+        if status in PASSING or BLOCKED in str(error.error):
+            return Unavailable(f"{self.place} could not answer: {why}", where=self.where, fix="try again; see its log")
+        if status in REFUSED:
+            fix = "look at the user's name, password and rights"
+            return DeclarationError(f"{self.place} refuses: {why}", where=self.where, fix=fix)
+        if status == NOT_FOUND:
+            fix = "run one `lake deliver` for each target, and try again; if it was removed, --resync makes it anew"
+            return Unavailable(f"{self.place} has not what was there: {why}", where=self.where, fix=fix)
+        if status == MALFORMED:
+            fix = "look at `mapping` and `settings` in the sink's file"
+            return DeclarationError(f"{self.place} refuses: {why}", where=self.where, fix=fix)
+        return LakeError(f"{self.place} failed: {why}", where=self.where, fix="see the server's log")
+
+
+def _reason(error: exceptions.TransportError) -> str:
+    with suppress(AttributeError, TypeError, KeyError, IndexError):
+        cause: Any = error.info["error"]  # type: ignore[index] # what else it may be is suppressed
+        while isinstance(cause.get("caused_by"), dict):
+            cause = cause["caused_by"]
+        return str(cause["reason"])
+    return str(error.error)

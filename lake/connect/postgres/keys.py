@@ -1,0 +1,122 @@
+"""Key store in a PostgreSQL database, for several hosts: tables in the schema `lake_keys`.
+
+The database belongs to one warehouse: a second one would have the same keys, and destroy them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
+from typing import Any, Final
+
+import psycopg
+
+from lake import cost
+from lake.connect.postgres.source.connection import Connection, connect, is_transient, unavailable
+from lake.errors import DeclarationError
+from lake.session import first_line
+from lake.store.keys.home import COPY, SECRET_BYTES, Identity, Transaction
+
+SCHEMA: Final = "lake_keys"
+TABLES: Final = (
+    f"CREATE SCHEMA {SCHEMA}",
+    f"CREATE TABLE {SCHEMA}.store (id TEXT NOT NULL, secret BYTEA NOT NULL)",
+    f"CREATE TABLE {SCHEMA}.keys (stream TEXT, token TEXT, key BYTEA, PRIMARY KEY (stream, token))",
+)
+MAKING: Final = "SELECT pg_advisory_xact_lock(hashtext('lake_keys'))"
+MADE: Final = f"SELECT to_regclass('{SCHEMA}.store') IS NOT NULL"
+
+
+@dataclass(frozen=True)
+class KeyDatabase:
+    """Store in the database with the connection string `url`; `where` is its name in messages."""
+
+    url: str = field(repr=False)
+    where: str
+
+    def is_made(self) -> bool:
+        with self.transaction() as read:
+            [[made]] = read.run(MADE)
+        return bool(made)
+
+    def identity(self) -> Identity:
+        return _identity(self)
+
+    def make(self, identity: Identity | None = None, rows: Iterable[list[tuple[Any, ...]]] = ()) -> Identity:
+        if self.is_made():
+            return self.identity()
+        with self.transaction(writes=True) as made:
+            made.run(MAKING)
+            if made.run(MADE) == [(True,)]:
+                return _stored(made)
+            for statement in TABLES:
+                made.run(statement)
+            known = identity or Identity(secrets.token_hex(8), secrets.token_bytes(SECRET_BYTES))
+            made.run(f"INSERT INTO {SCHEMA}.store VALUES (?, ?)", *known)
+            for some in rows:
+                made.many(f"INSERT INTO {SCHEMA}.keys VALUES (?, ?, ?)", some)
+        return known
+
+    @contextmanager
+    def transaction(self, *, writes: bool = False) -> Iterator[Transaction]:
+        """Yield a transaction; PostgreSQL serializes those that write."""
+        with self._connected() as connection, connection.transaction():
+            connection.execute(f"SET LOCAL search_path = {SCHEMA}".encode())
+            yield _PostgresStatements(connection)
+
+    def must_be_whole(self) -> None:
+        self.identity()
+
+    def overwrite(self) -> None:
+        with self._connected() as connection:
+            connection.execute(f"VACUUM (FULL) {SCHEMA}.keys".encode())
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        try:
+            with closing(connect(self.url, "keys", self.where)) as connection:
+                yield connection
+        except psycopg.Error as error:
+            reason = first_line(error)
+            if is_transient(error):
+                raise unavailable(reason, self.where) from None
+            fix = f"have the role own the schema {SCHEMA}, or make it; where its tables are lost, {COPY}"
+            raise DeclarationError(f"the key store cannot be read: {reason}", where=self.where, fix=fix) from None
+
+
+@cache
+def _identity(database: KeyDatabase) -> Identity:
+    with database.transaction() as read:
+        if read.run(MADE) == [(True,)]:
+            return _stored(read)
+    raise DeclarationError("there is no key store", where=database.where, fix=COPY)
+
+
+def _stored(transaction: Transaction) -> Identity:
+    [found] = transaction.run(f"SELECT id, secret FROM {SCHEMA}.store")
+    return Identity(*found)
+
+
+@dataclass(frozen=True)
+class _PostgresStatements:
+    connection: Connection
+
+    def run(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        cursor = self.connection.execute(_own(sql), values or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        self.connection.cursor().executemany(_own(sql), rows)
+
+    def batches(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
+        found = self.connection.cursor().stream(_own(sql), values or None)
+        while rows := [*islice(found, cost.PEOPLE_AT_ONCE)]:
+            yield rows
+
+
+def _own(sql: str) -> bytes:
+    return sql.replace("?", "%s").encode()

@@ -1,0 +1,244 @@
+"""Target in PostgreSQL: tables in a schema, a table of positions beside them, one transaction for each edition.
+
+So readers see exactly one edition. The deliverer holds an advisory lock on the position until the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from lake.connect.postgres.sink import fingerprints, values
+from lake.connect.postgres.sink.tables import NAME_BYTES, PgTable
+from lake.connect.postgres.source.connection import connect, fetch, is_transient, server_error, unavailable
+from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.quoting import literal, quoted
+from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, TargetTable
+from lake.store.snapshot import Column
+
+if TYPE_CHECKING:
+    import psycopg
+    import pyarrow as pa
+
+    from lake.connect.postgres.source.connection import Connection
+
+POSITIONS: Final = "_headwater"
+SESSION: Final = {
+    "client_encoding": "UTF8",
+    "datestyle": "ISO",
+    "timezone": "UTC",
+    "extra_float_digits": "1",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "lock_timeout": "30s",
+}
+NO_RIGHT, IN_THE_WAY, TOO_LONG, LOCKED = "42501", "2BP01", "54000", "55P03"
+
+
+@dataclass
+class PostgresTarget:
+    """Target of sink `name`: tables in `schema` of the database at `dsn`, readable by `readers`."""
+
+    name: str
+    dsn: str = field(repr=False)
+    schema: str
+    readers: Sequence[str]
+    where: str
+    _open: Connection | None = field(default=None, repr=False)
+
+    @property
+    def connection(self) -> Connection:
+        if self._open is None or self._open.closed:
+            self._open = connect(self.dsn, self.name, self.where)
+            for setting, value in SESSION.items():
+                self._open.execute("SELECT set_config(%s, %s, false)", [setting, value])
+            if self._rows("SHOW server_encoding") != [("UTF8",)]:
+                raise DeclarationError(
+                    "the encoding of the database is not UTF8", where=self.where, fix="name one that has it"
+                )
+        return self._open
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def position(self) -> SinkPosition | None:
+        with self._translated_errors():
+            return self._position()
+
+    def deliver(self, delivery: SinkDelivery) -> SinkPosition:
+        with self._translated_errors(), self.connection.transaction():
+            self._make_schema()
+            # Held until the end: another deliverer waits here, and then finds a position that it did not expect.
+            self._rows("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", f"{self._positions} {self.name}")
+            found = self._position()
+            if not delivery.anew:
+                delivery.check_position(found)
+            sides = [(one.table, self._apply(delivery, one)) for one in delivery.tables]
+            for table, side in sides:
+                if side is not None:
+                    side.replace_table(table.far)
+            position = delivery.position()
+            self._rows(
+                f"INSERT INTO {self._positions} VALUES (%s, %s, %s, now(), %s)"
+                " ON CONFLICT (sink) DO UPDATE SET edition = excluded.edition, cut = excluded.cut,"
+                " delivered_at = excluded.delivered_at, position = excluded.position",
+                self.name,
+                position.edition,
+                position.cut,
+                position.to_json(),
+            )
+            return position
+
+    def stored_as(self, column: Column) -> str:
+        return values.stored_as(column)
+
+    def fingerprint(self, table: TargetTable) -> str:
+        with self._translated_errors():
+            return str(self._rows(fingerprints.fingerprint(table.types, self._title(table)))[0][0])
+
+    def hashes(self, table: TargetTable) -> pa.RecordBatchReader:
+        import pyarrow as pa
+
+        numbers = [("_key", pa.int64()), ("_hash", pa.int64())]
+        schema = pa.schema([*((name, pa.string()) for name in table.identity), *numbers])
+        return pa.RecordBatchReader.from_batches(schema, self._hashes(table, schema))
+
+    def _hashes(self, table: TargetTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        key = ", ".join(f"{quoted(name)}::text" for name in table.identity)
+        with self._translated_errors(), self.connection.transaction(), self.connection.cursor("lake_hashes") as cursor:
+            cursor.itersize = 10_000
+            identity = {name: table.types[name] for name in table.identity}
+            hashes = f"{fingerprints.row_hash(identity)}, {fingerprints.row_hash(table.types)}"
+            cursor.execute(f"SELECT {key}, {hashes} FROM {self._title(table)}".encode())
+            while rows := cursor.fetchmany(10_000):
+                columns = zip(*rows, strict=True)
+                arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _apply(self, delivery: SinkDelivery, changes: TableChanges) -> PgTable | None:
+        shape = delivery.shape_in_target(changes.table)
+        own = self._table(changes.table, changes.table.far)
+        is_there = self._exists(changes.table.far)
+        if is_there and shape is None and not delivery.anew:
+            raise self._not_ours(f"{own.title} is there already, and not of this sink", "give its table another `name`")
+        if is_there and own.is_as_made and shape in {None, changes.table.shape}:
+            if not changes.whole and own.appends:
+                own.append(changes, delivery.edition)
+            elif not changes.whole:
+                own.change(changes)
+            elif changes.table.mode == "mirror":
+                own.sync_rows(changes)
+            else:
+                return self._beside(delivery, changes)
+            if changes.described:
+                own.describe(self.readers)
+            return None
+        if not changes.whole and shape is not None:
+            raise self._not_ours(f"{own.title} was {'altered' if is_there else 'removed'} there", "restore it")
+        return self._beside(delivery, changes)
+
+    def _not_ours(self, what: str, fix: str) -> DeclarationError:
+        anew = f"lake deliver {self.name} --resync makes it anew, in the place of what is there"
+        return DeclarationError(what, where=self.where, fix=f"{fix}; or {anew}")
+
+    def _beside(self, delivery: SinkDelivery, changes: TableChanges) -> PgTable:
+        called = f"_new_{changes.table.far}".encode()[:NAME_BYTES].decode(errors="ignore")
+        side = self._table(changes.table, called)
+        self._rows(f"DROP TABLE IF EXISTS {side.title}")
+        side.create()
+        side.fill(changes, delivery.edition)
+        side.describe(self.readers)
+        return side
+
+    def _table(self, table: TargetTable, called: str) -> PgTable:
+        return PgTable(self.connection, self.schema, table, called, self.where)
+
+    def _make_schema(self) -> None:
+        if not self._rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", self.schema):
+            self._rows(f"CREATE SCHEMA {quoted(self.schema)}")
+        if not self._exists(POSITIONS):
+            self._rows(
+                f"CREATE TABLE IF NOT EXISTS {self._positions} (sink text PRIMARY KEY, edition bigint NOT NULL,"
+                " cut bigint NOT NULL, delivered_at timestamptz NOT NULL, position text NOT NULL)"
+            )
+            says = "The edition that each sink of Headwater has brought the tables of this schema to."
+            self._rows(f"COMMENT ON TABLE {self._positions} IS {literal(says)}")
+        for role in self.readers:
+            if not self._rows("SELECT 1 FROM pg_roles WHERE rolname = %s", role):
+                raise DeclarationError(
+                    f"readers: there is no role {role!r}",
+                    where=self.where,
+                    fix=f"CREATE ROLE {quoted(role)} LOGIN PASSWORD '…', there; or leave it out",
+                )
+            self._rows(f"GRANT USAGE ON SCHEMA {quoted(self.schema)} TO {quoted(role)}")
+            self._rows(f"GRANT SELECT ON {self._positions} TO {quoted(role)}")
+
+    def _position(self) -> SinkPosition | None:
+        if not self._exists(POSITIONS):
+            return None
+        rows = self._rows(f"SELECT position FROM {self._positions} WHERE sink = %s", self.name)
+        return SinkPosition.from_json(rows[0][0]) if rows else None
+
+    def _exists(self, name: str) -> bool:
+        sql = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s AND relname = %s"
+        return bool(self._rows(sql, self.schema, name))
+
+    @property
+    def _positions(self) -> str:
+        return f"{quoted(self.schema)}.{POSITIONS}"
+
+    def _title(self, table: TargetTable) -> str:
+        return f"{quoted(self.schema)}.{quoted(table.far)}"
+
+    def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        return fetch(self.connection, sql, *parameters)
+
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        import psycopg
+
+        try:
+            yield
+        except LakeError:
+            raise
+        except psycopg.Error as error:
+            raise self._as_error(error) from error
+
+    def _as_error(self, error: psycopg.Error) -> LakeError:
+        import psycopg
+
+        message = (error.diag.message_primary or str(error)).strip()
+        detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
+        if error.sqlstate == NO_RIGHT:
+            return DeclarationError(
+                f"PostgreSQL refused: {message}",
+                where=self.where,
+                fix=f"the role needs CREATE on the database, or to own the schema {self.schema}",
+            )
+        if error.sqlstate == IN_THE_WAY:
+            return DeclarationError(
+                f"a table whose columns have changed cannot be replaced: {message}{detail}",
+                where=self.where,
+                fix="drop what depends on it, deliver, and make it again",
+            )
+        if error.sqlstate == TOO_LONG:
+            return DeclarationError(
+                f"PostgreSQL refused: {message}",
+                where=self.where,
+                fix="leave out the index on that column, or the column",
+            )
+        if error.sqlstate == LOCKED:
+            return Unavailable(
+                f"somebody in PostgreSQL holds a lock: {message}", where=self.where, fix="try again when it is released"
+            )
+        if is_transient(error):
+            with suppress(psycopg.Error):
+                self.close()
+            return unavailable(message, self.where)
+        return server_error(f"{message}{detail}", self.where)

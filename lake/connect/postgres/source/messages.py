@@ -1,0 +1,151 @@
+"""Changes of tables as Debezium messages, so that contracts read them like those of Debezium itself.
+
+    {"op": "u", "before": …, "after": {"id": 1, …}, "ts_ms": …, "source": {"connector": "postgresql", "name": "shop",
+     "db": "shop", "schema": "public", "table": "orders", "snapshot": "false", "txId": 734, "ts_ms": …, "ts_us": …,
+     "lsn": 24023128, "ordinal": 3}}
+
+`source.lsn` is the commit's LSN, which grows in the order in which changes became visible; a change's own LSN does not.
+`source.ordinal` is the change's number in its transaction, from 1. (lsn, ordinal) identifies and orders changes across
+all tables. A copied row (op r) has the copy's LSN and ordinal 0. A repeated copy begins with a truncate of ordinal -1,
+which removes rows whose delete was missed.
+
+`before` is the old row if the replica identity is full, else null; for a delete it has at least the identity. An update
+of the contract's key becomes a delete and a create. For values see lake.connect.postgres.source.values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from json.encoder import encode_basestring
+from typing import Final
+
+from lake.connect.postgres.source.pgoutput import UNCHANGED, Delete, Insert, PgRelation, Row, Update
+from lake.connect.postgres.source.values import Codec, PgType, codec
+
+ERA_BITS: Final = 56
+"""Bits of an LSN in a place. The bits above count changes of the server."""
+COPIED: Final = 0
+DUMPED: Final = -1
+
+
+def place(lsn: int, era: int = 0) -> int:
+    """Return the number that orders changes at `lsn`. LSNs restart after a failover, eras do not."""
+    return (era << ERA_BITS) + lsn
+
+
+def lsn_text(lsn: int) -> str:
+    """Return an LSN as PostgreSQL writes it."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def read_lsn(text: str) -> int:
+    """Parse an LSN."""
+    high, low = text.split("/")
+    return (int(high, 16) << 32) + int(low, 16)
+
+
+@dataclass(frozen=True)
+class CommitMoment:
+    """Common fields of all changes of a transaction, or all rows of a copy. `at` is in microseconds since 1970."""
+
+    lsn: int
+    at: int
+    era: int = 0
+    xid: int | None = None
+
+    @property
+    def tail(self) -> str:
+        millis = self.at // 1000
+        xid = "" if self.xid is None else f'"txId":{self.xid},'
+        return f'{xid}"ts_ms":{millis},"ts_us":{self.at},"lsn":{place(self.lsn, self.era)},"ordinal":'
+
+
+@dataclass(frozen=True)
+class Images:
+    """Writer of a table's rows as JSON. `key` has the indexes of the contract's key columns."""
+
+    names: Sequence[str]
+    codecs: Sequence[Codec]
+    of_identity: Sequence[bool]
+    key: Sequence[int]
+    _columns: list[tuple[str, Callable[[str], str], str]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        columns = [
+            (f"{encode_basestring(name)}:", how.write, how.placeholder)
+            for name, how in zip(self.names, self.codecs, strict=True)
+        ]
+        object.__setattr__(self, "_columns", columns)
+
+    @classmethod
+    def of(cls, relation: PgRelation, key: Mapping[str, Sequence[str]], declared: Mapping[int, PgType]) -> Images:
+        names = [column.name for column in relation.columns]
+        return cls(
+            names,
+            [codec(column.type, declared) for column in relation.columns],
+            [column.of_identity for column in relation.columns],
+            [names.index(name) for of in key.values() for name in of if name in names],
+        )
+
+    def whole(self, row: Row) -> str:
+        parts = [
+            name + ("null" if value is None else placeholder if value is UNCHANGED else write(value))
+            for (name, write, placeholder), value in zip(self._columns, row, strict=True)
+        ]
+        return "{" + ",".join(parts) + "}"
+
+    def identity(self, row: Row) -> str:
+        parts = [
+            name + ("null" if value is None else placeholder if value is UNCHANGED else write(value))
+            for (name, write, placeholder), value, kept in zip(self._columns, row, self.of_identity, strict=True)
+            if kept
+        ]
+        return "{" + ",".join(parts) + "}"
+
+    def key_changed(self, old: Row, new: Row) -> bool:
+        return any(old[at] != new[at] for at in self.key)
+
+
+def fill_unchanged(new: Row, old: Row) -> Row:
+    """Return `new` with UNCHANGED values taken from the whole row `old`."""
+    return tuple(before if value is UNCHANGED else value for value, before in zip(new, old, strict=True))
+
+
+Change = tuple[str, str, str]
+
+
+def changes(message: Insert | Update | Delete, images: Images) -> Sequence[Change]:
+    """Return the messages of one change: two if an update changes the contract's key, else one."""
+    if isinstance(message, Insert):
+        return (("c", "null", images.whole(message.new)),)
+    if isinstance(message, Delete):
+        return (("d", images.whole(message.old) if message.whole else images.identity(message.old), "null"),)
+    old, new = message.old, message.new
+    if old is None:
+        return (("u", "null", images.whole(new)),)
+    if message.whole:
+        new = fill_unchanged(new, old)
+    else:
+        new = tuple(
+            before if value is UNCHANGED and kept else value
+            for value, before, kept in zip(new, old, images.of_identity, strict=True)
+        )
+    before = images.whole(old) if message.whole else "null"
+    if not images.key_changed(old, new):
+        return (("u", before, images.whole(new)),)
+    gone = before if message.whole else images.identity(old)
+    return ("d", gone, "null"), ("c", "null", images.whole(new))
+
+
+def head(source: str, database: str, schema: str, table: str, *, snapshot: str = "false") -> str:
+    """Return the beginning of `source` in a table's messages."""
+    names = {"name": source, "db": database, "schema": schema, "table": table, "snapshot": snapshot}
+    parts = ",".join(f'"{name}":{encode_basestring(value)}' for name, value in names.items())
+    return f'"source":{{"connector":"postgresql",{parts},'
+
+
+def message(change: Change, ts_ms: int, about: str, ordinal: int) -> str:
+    """Return the text of a message; `about` is the `head` of its table and the `tail` of its moment."""
+    op, before, after = change
+    return f'{{"op":"{op}","before":{before},"after":{after},"ts_ms":{ts_ms},{about}{ordinal}}}}}'

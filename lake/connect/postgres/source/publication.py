@@ -1,0 +1,209 @@
+"""Published tables, and how they differ from the streams. PostgreSQL does not report unpublished tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, LiteralString
+
+from lake.connect.postgres.source.options import PostgresOptions
+from lake.connect.postgres.source.server import quoted_name
+from lake.contracts.contract import Contract
+from lake.contracts.fields import UNCHANGED, Field
+from lake.errors import DeclarationError, did_you_mean
+
+Ask = Callable[..., list[tuple[Any, ...]]]
+COLUMN_LISTS: Final = 150_000
+OPERATIONS: Final = ("insert", "update", "delete", "truncate")
+ARRAYS: Final = ("array<string>",)
+
+PUBLICATION: Final[LiteralString] = """
+    SELECT oid, xmin::text, pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication WHERE pubname = %s
+"""
+PUBLISHED: Final[LiteralString] = """
+    SELECT p.schemaname, p.tablename, {listed}, c.oid, c.relkind, c.relreplident,
+           coalesce(r.oid, {by_schema}, 0)::bigint
+    FROM pg_publication_tables p
+    JOIN pg_namespace n ON n.nspname = p.schemaname
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
+    LEFT JOIN pg_publication_rel r ON r.prrelid = c.oid AND r.prpubid = %s
+    WHERE p.pubname = %s
+"""
+BY_SCHEMA: Final[LiteralString] = (
+    "(SELECT s.oid FROM pg_publication_namespace s JOIN pg_publication o ON o.oid = s.pnpubid"
+    " WHERE s.pnnspid = n.oid AND o.pubname = p.pubname)"
+)
+COLUMNS: Final[LiteralString] = """
+    SELECT a.attrelid, a.attname, a.atttypid, a.attstorage,
+           coalesce(a.attnum = ANY(i.indkey) AND NOT i.indisprimary, false),
+           coalesce(a.attnum = ANY(k.indkey), false)
+    FROM pg_attribute a
+    LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND i.indisreplident
+    LEFT JOIN pg_index k ON k.indrelid = a.attrelid AND k.indisprimary
+    WHERE a.attrelid = ANY(%s) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+    ORDER BY a.attnum
+"""
+REWRITTEN: Final[LiteralString] = """
+    SELECT c.oid FROM unnest(%s::oid[]) AS t(oid)
+    CROSS JOIN LATERAL (SELECT t.oid UNION SELECT p.relid FROM pg_partition_tree(t.oid) p) AS part(oid)
+    JOIN pg_class c ON c.oid = part.oid
+    WHERE c.relfilenode <> 0 AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid)
+"""
+"""Tables rewritten since the transaction's snapshot: pg_relation_filenode returns the current file."""
+
+
+@dataclass(frozen=True)
+class PublishedColumn:
+    """Column of a published table. `large`: updates may omit its value."""
+
+    name: str
+    type: int
+    large: bool
+    of_identity: bool
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """Published table. `published` is "publication OID.its newest change/entry": it changes if the table or publication
+    is dropped and added again, or the publication is altered.
+    """
+
+    id: int
+    schema: str
+    name: str
+    identity: str
+    partitioned: bool
+    columns: tuple[PublishedColumn, ...]
+    rows: str | None
+    published: str
+
+    @property
+    def query(self) -> str:
+        columns = ", ".join(quoted_name(column.name) for column in self.columns)
+        where = f" WHERE {self.rows}" if self.rows else ""
+        return f"SELECT {columns} FROM {self.relation}{where}"
+
+    @property
+    def relation(self) -> str:
+        """Return SQL of the relation with its rows: a partitioned table with its partitions, others without
+        descendants.
+        """
+        only = "" if self.partitioned else "ONLY "
+        return f"{only}{quoted_name(self.schema)}.{quoted_name(self.name)}"
+
+
+def lock_sql(tables: Sequence[PublishedTable]) -> str:
+    """Return SQL that locks tables against TRUNCATE and ALTER until the transaction ends; writes are allowed."""
+    return f"LOCK TABLE {', '.join(table.relation for table in tables)} IN ACCESS SHARE MODE"
+
+
+def published_tables(
+    ask: Ask, publication: str, *, version: int, where: str
+) -> tuple[Mapping[str, PublishedTable], Sequence[str]]:
+    """Return the tables of a publication by "schema.table", and the operations that it omits.
+
+    `ask` runs a query; `version` is the server's, such as 150004. Raises DeclarationError if it does not exist.
+    """
+    answer = ask(PUBLICATION, publication)
+    if not answer:
+        raise DeclarationError(
+            f"the database has no publication {publication!r}",
+            where=where,
+            fix=f"CREATE PUBLICATION {quoted_name(publication)} FOR TABLE …",
+        )
+    [(number, changed, *operations)] = answer
+    lists = version >= COLUMN_LISTS
+    listed: LiteralString = "p.attnames, p.rowfilter" if lists else "NULL, NULL"
+    tables = ask(
+        PUBLISHED.replace("{listed}", listed).replace("{by_schema}", BY_SCHEMA if lists else "NULL"),
+        number,
+        publication,
+    )
+    columns: dict[int, list[Sequence[Any]]] = {}
+    for of, *about in ask(COLUMNS, [row[4] for row in tables]):
+        columns.setdefault(of, []).append(about)
+    by_name = {
+        f"{schema}.{name}": PublishedTable(
+            id=of,
+            schema=schema,
+            name=name,
+            identity=identity,
+            partitioned=kind == "p",
+            columns=tuple(_columns(columns.get(of, []), names, identity)),
+            rows=rows,
+            published=f"{number}.{changed}/{entry}",
+        )
+        for schema, name, names, rows, of, kind, identity, entry in tables
+    }
+    return by_name, [name for name, is_in in zip(OPERATIONS, operations, strict=True) if not is_in]
+
+
+def _columns(rows: Sequence[Sequence[Any]], names: Sequence[str] | None, identity: str) -> Iterator[PublishedColumn]:
+    for name, kind, storage, in_index, in_key in rows:
+        if names is None or name in names:
+            of_identity = {"f": True, "i": in_index, "d": in_key}.get(identity, False)
+            yield PublishedColumn(name, kind, storage != "p", of_identity)
+
+
+def faults(
+    tables: Mapping[str, PublishedTable], lacking: Sequence[str], options: PostgresOptions
+) -> list[DeclarationError]:
+    """Return the differences between the published tables and the streams."""
+    publication, wrong = quoted_name(options.publication), []
+    if lacking:
+        wrong.append(
+            DeclarationError(
+                f"the publication {publication} leaves out every {', '.join(lacking)}",
+                where=options.where,
+                fix=f"ALTER PUBLICATION {publication} SET (publish = '{', '.join(OPERATIONS)}')",
+            )
+        )
+    for stream, name in options.tables.items():
+        contract, table = options.contracts[stream], tables.get(name)
+        if table is None:
+            wrong.append(
+                DeclarationError(
+                    f"the publication {publication} has no table {name!r}, so its changes would never come",
+                    where=options.where,
+                    fix=f"ALTER PUBLICATION {publication} ADD TABLE {name} ({did_you_mean(name, tables)})",
+                )
+            )
+        else:
+            wrong += [
+                DeclarationError(f"{name}: {what}", where=contract.where, fix=fix)
+                for what, fix in _unlike(table, contract)
+            ]
+    return wrong
+
+
+def _unlike(table: PublishedTable, contract: Contract) -> Iterator[tuple[str, str]]:
+    columns = {column.name: column for column in table.columns}
+    says_unchanged = any(field.path == UNCHANGED for field in contract.fields)
+    names_text = f"published columns: {', '.join(columns)}"
+    for field in contract.fields:
+        names = _row_columns(field)
+        present = next((columns[name] for name in names if name in columns), None)
+        if names and present is None and not field.nullable and not field.has_default:
+            yield (
+                f"no published column {field.name!r}, which the contract requires",
+                f"publish it, name it in the field's aliases, or let the field be null ({names_text})",
+            )
+        is_omitted = present is not None and present.large and table.identity != "f" and not says_unchanged
+        if present is not None and is_omitted and _cannot_say_unknown(field):
+            yield (
+                f"an update may omit the column {present.name!r}, and a field of type {field.type} cannot express that",
+                f"ALTER TABLE {table.schema}.{table.name} REPLICA IDENTITY FULL",
+            )
+        if field.name in contract.key and present is not None and not present.of_identity:
+            yield (
+                f"a delete omits the column {present.name!r}, which is the contract's key",
+                f"ALTER TABLE {table.schema}.{table.name} REPLICA IDENTITY FULL, or USING INDEX one of that column",
+            )
+
+
+def _row_columns(field: Field) -> tuple[str, ...]:
+    return () if field.path else field.names
+
+
+def _cannot_say_unknown(field: Field) -> bool:
+    return field.nested and field.type not in ARRAYS

@@ -1,0 +1,268 @@
+"""PostgreSQL server of a source: connection, position, slots, exported snapshots, and translation of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, LiteralString
+
+from lake.connect.postgres.source.connection import connect, is_transient, server_error, unavailable
+from lake.connect.postgres.source.messages import read_lsn
+from lake.connect.postgres.source.values import BUILT_IN, SETTINGS, PgType
+from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.sources.source import Gap
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from lake.connect.postgres.source.connection import Connection
+
+PLUGIN: Final = "pgoutput"
+SESSION: Final = {
+    **SETTINGS,
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "row_security": "off",  # a copy fails instead of omitting rows hidden by a policy
+    "search_path": "pg_catalog",
+}
+IN_USE, NO_RIGHT, NO_SLOT, UNKNOWN = "55006", "42501", "53400", "42704"
+
+STATE: Final[LiteralString] = """
+    SELECT (SELECT system_identifier FROM pg_control_system())::text, pg_is_in_recovery(),
+           current_setting('wal_level'), current_setting('server_encoding'), current_setting('server_version_num')::int,
+           current_database(), extract(epoch FROM clock_timestamp())::numeric
+"""
+PLACE: Final[LiteralString] = """
+    SELECT pg_current_wal_flush_lsn(), ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int
+"""
+SLOT: Final[LiteralString] = """
+    SELECT plugin, database, temporary, active_pid, restart_lsn, confirmed_flush_lsn, wal_status,
+           pg_wal_lsn_diff(pg_current_wal_insert_lsn(), restart_lsn)::bigint
+    FROM pg_replication_slots WHERE slot_name = %s
+"""
+PEEK: Final[LiteralString] = """
+    COPY (SELECT data FROM pg_logical_slot_peek_binary_changes(
+        %s, %s, %s, 'proto_version', '1', 'publication_names', %s)) TO STDOUT (FORMAT binary)
+"""
+TYPES: Final[LiteralString] = """
+    SELECT t.oid, t.typbasetype,
+           CASE WHEN t.typinput = 'array_in'::regproc AND e.typdelim = ',' THEN t.typelem ELSE 0 END
+    FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem WHERE t.oid = ANY(%s)
+"""
+
+
+@dataclass(frozen=True)
+class ServerPosition:
+    """Position of a server: everything before `flushed` is on disk. `at` is its clock, in microseconds since 1970."""
+
+    system: str
+    timeline: int
+    flushed: int
+    database: str
+    version: int
+    at: int
+
+
+@dataclass(frozen=True)
+class ReplicationSlot:
+    """Replication slot: `confirmed` LSN, and bytes of log `retained`."""
+
+    plugin: str | None
+    database: str | None
+    active: int | None
+    confirmed: int | None
+    status: str | None
+    retained: int | None
+
+    @property
+    def lost(self) -> bool:
+        return self.status == "lost" or self.confirmed is None
+
+
+class PostgresServer:
+    """Connection, made on first use and again after it broke. `dsn` is a libpq connection string."""
+
+    def __init__(self, dsn: str, *, name: str, where: str) -> None:
+        self._dsn, self._name, self.where = dsn, name, where
+        self._open: Connection | None = None
+        self._types: dict[int, PgType] = {}
+        self._streaming = False
+
+    @property
+    def connection(self) -> Connection:
+        if self._open is None or self._open.closed:
+            self._open = self._connect()
+            with self.translated_errors():
+                _settle(self._open)
+        return self._open
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def rows(self, sql: LiteralString, *parameters: object) -> list[tuple[Any, ...]]:
+        connection = self.connection
+        with self.translated_errors():
+            return connection.execute(sql, parameters).fetchall()
+
+    def place(self) -> ServerPosition:
+        reused = self._open is not None
+        try:
+            state = self.rows(STATE)
+        except Unavailable:
+            if not reused:
+                raise
+            state = self.rows(STATE)  # by a new connection: the server was restarted
+        [(system, standby, level, encoding, version, database, at)] = state
+        if standby:
+            raise Unavailable(
+                "the server is a standby, which has no slots to read",
+                where=self.where,
+                fix="name the primary; after a failover try again once it is promoted",
+            )
+        if level != "logical":
+            raise DeclarationError(
+                f"wal_level is {level}",
+                where=self.where,
+                fix="ALTER SYSTEM SET wal_level = logical, and restart the server",
+            )
+        if encoding == "SQL_ASCII":
+            raise DeclarationError(
+                f"the database {database} does not say which encoding its text has",
+                where=self.where,
+                fix="a database with the encoding UTF8 is needed",
+            )
+        [(flushed, timeline)] = self.rows(PLACE)
+        return ServerPosition(system, timeline, read_lsn(flushed), database, version, int(at * 1_000_000))
+
+    def slot(self, name: str) -> ReplicationSlot | None:
+        rows = self.rows(SLOT, name)
+        if not rows:
+            return None
+        plugin, database, _, active, _, confirmed, status, retained = rows[0]
+        return ReplicationSlot(plugin, database, active, read_lsn(confirmed) if confirmed else None, status, retained)
+
+    def create_slot(self, name: str) -> int:
+        """Create a slot and return its first LSN. Waits for running transactions to end."""
+        [(lsn,)] = self.rows("SELECT lsn FROM pg_create_logical_replication_slot(%s, %s)", name, PLUGIN)
+        return read_lsn(lsn)
+
+    def drop_slot(self, name: str) -> None:
+        self.rows("SELECT pg_drop_replication_slot(%s)", name)
+
+    def advance(self, name: str, upto: str) -> None:
+        self.rows("SELECT pg_replication_slot_advance(%s, %s)", name, upto)
+
+    def peek(self, slot: str, publication: str, upto: str, limit: int | None) -> Iterator[bytes]:
+        """Stream the messages of whole transactions from the slot's position to `upto`.
+
+        No transaction begins after `limit` messages. The server spills large transactions, so few messages are in
+        memory here. Raises Gap if the slot or the publication is gone.
+        """
+        connection = self.connection
+        parameters = [slot, upto, limit, quoted_name(publication)]
+        self._streaming = True
+        try:
+            with self.translated_errors(), connection.cursor() as cursor, cursor.copy(PEEK, parameters) as copy:
+                for (data,) in copy.rows():
+                    yield data
+        finally:
+            self._streaming = False
+
+    @contextmanager
+    def at_most(self, time: timedelta) -> Iterator[None]:
+        limit: LiteralString = "SELECT set_config('statement_timeout', %s, false)"
+        self.rows(limit, str(time // timedelta(milliseconds=1)))
+        try:
+            yield
+        finally:
+            if self._open is not None and not self._open.closed:
+                self.rows(limit, SESSION["statement_timeout"])
+
+    def types(self, types: Sequence[int]) -> dict[int, PgType]:
+        wanted = set(types) - self._types.keys() - BUILT_IN.keys()
+        while wanted:
+            answer = [PgType(*row) for row in self._query_aside(TYPES, sorted(wanted))]
+            self._types |= {number: PgType(number, 0, 0) for number in wanted} | {kind.id: kind for kind in answer}
+            made_of = {part for kind in answer for part in (kind.base, kind.element) if part}
+            wanted = made_of - self._types.keys() - BUILT_IN.keys()
+        return self._types
+
+    def _query_aside(self, sql: LiteralString, *parameters: object) -> list[tuple[Any, ...]]:
+        if not self._streaming:
+            return self.rows(sql, *parameters)
+        with self.translated_errors(), self._connect() as other:
+            return other.execute(sql, parameters).fetchall()
+
+    @contextmanager
+    def export_snapshot(self, slot: str) -> Iterator[tuple[int, Connection]]:
+        """Yield an LSN, and a connection whose snapshot has exactly the transactions committed before it.
+
+        A temporary slot provides both. Waits for running transactions to end. Raises Unavailable.
+        """
+        with self.translated_errors(), self._connect() as reading, self._connect(replication="database") as exporting:
+            name = f"{slot[:40]}_{exporting.info.backend_pid}"
+            create = f'CREATE_REPLICATION_SLOT "{name}" TEMPORARY LOGICAL {PLUGIN} EXPORT_SNAPSHOT'
+            created = exporting.execute(create.encode()).fetchone()
+            assert created is not None
+            _, lsn, snapshot, _ = created
+            _settle(reading)
+            reading.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            reading.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
+            exporting.close()
+            yield read_lsn(lsn), reading
+
+    @contextmanager
+    def translated_errors(self) -> Iterator[None]:
+        import psycopg
+
+        try:
+            yield
+        except LakeError:
+            raise
+        except psycopg.Error as error:
+            raise self._as_error(error) from error
+
+    def _connect(self, **more: str) -> Connection:
+        return connect(self._dsn, self._name, self.where, **more)
+
+    def _as_error(self, error: psycopg.Error) -> LakeError:
+        import psycopg
+
+        message = (error.diag.message_primary or str(error)).strip()
+        if error.sqlstate == NO_RIGHT:
+            return DeclarationError(
+                f"PostgreSQL refused: {message}",
+                where=self.where,
+                fix="the role needs REPLICATION, and SELECT on the tables: docs/how-to/postgres.md",
+            )
+        if error.sqlstate == UNKNOWN:
+            return Gap(
+                f"what is to be read is gone: {message}",
+                where=self.where,
+                fix=f"lake ingest {self._name} --give-up copies the tables anew",
+            )
+        if error.sqlstate == NO_SLOT:
+            fix = "raise max_replication_slots: a copy needs one more while it lasts"
+            return Unavailable(f"PostgreSQL has no slot left: {message}", where=self.where, fix=fix)
+        if error.sqlstate == IN_USE:
+            fix = "another process reads it: end that one, or try again when it is done"
+            return Unavailable(f"the slot is in use: {message}", where=self.where, fix=fix)
+        if is_transient(error):
+            with suppress(psycopg.Error):
+                self.close()
+            return unavailable(message, self.where)
+        return server_error(message, self.where)
+
+
+def _settle(connection: Connection) -> None:
+    names, values = list(SESSION), list(SESSION.values())
+    connection.execute("SELECT set_config(n, v, false) FROM unnest(%s::text[], %s::text[]) AS s(n, v)", [names, values])
+
+
+def quoted_name(name: str) -> str:
+    """Return a name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,198 @@
+"""Deliveries too large for one transaction: staged under other keys, then swapped in by steps. Any process may finish.
+
+1. The deliverer sets the key `staging`, removes what others have staged, and writes rows under its own keys.
+2. One step sets the key `switch` to the position and the staged tables, which commits the delivery. It fails if another
+   deliverer is staging by now, or the position has changed.
+3. For tables sent whole, other keys are removed. Then the staged keys are renamed. Finally one step sets the position
+   and removes `switch`. Each step does nothing if `switch` has changed.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from lake.connect.redis.keys import RedisKeys, fields, pattern
+from lake.errors import Unavailable
+
+if TYPE_CHECKING:
+    import redis
+
+STEP: Final = 1000
+"""Keys scanned or renamed in one step, which takes about a millisecond."""
+CLEAR: Final = (
+    "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end redis.call('UNLINK', unpack(KEYS, 2)) return 1"
+)
+BEGIN: Final = "if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end redis.call('SET', KEYS[1], ARGV[1]) return 1"
+COMMIT: Final = """
+    if redis.call('GET', KEYS[1]) ~= ARGV[1] or redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
+    if (redis.call('GET', KEYS[3]) or '') ~= ARGV[2] then return 0 end
+    redis.call('SET', KEYS[2], ARGV[3]) return 1"""
+EACH: Final = """
+    if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+    for n = 2, #KEYS, 2 do {} end
+    return 1"""
+REMOVE_STALE: Final = EACH.format("if redis.call('EXISTS', KEYS[n]) == 0 then redis.call('UNLINK', KEYS[n + 1]) end")
+RENAME: Final = EACH.format("if redis.call('EXISTS', KEYS[n]) == 1 then redis.call('RENAME', KEYS[n], KEYS[n + 1]) end")
+REMOVE: Final = EACH.format("redis.call('UNLINK', KEYS[n], KEYS[n + 1])")
+GO_ON: Final = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end redis.call('SET', KEYS[1], ARGV[2]) return 1"
+END: Final = """
+    if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+    redis.call('SET', KEYS[2], ARGV[2]) redis.call('UNLINK', KEYS[1], KEYS[3]) return 1"""
+
+
+@dataclass(frozen=True)
+class KeyChange:
+    """Change of the row `name` of a table: its JSON; None deletes it."""
+
+    table: str
+    form: str
+    name: str
+    json: str | None
+
+    @property
+    def size(self) -> int:
+        return len(self.name) + len(self.json or "")
+
+
+def set_rows(pipe: redis.client.Pipeline, rows: Iterable[tuple[str, KeyChange]]) -> None:
+    """Add commands to a pipeline that set rows, each at a key."""
+    texts = dict[str, str]()
+    for key, row in rows:
+        assert row.json is not None
+        if row.form == "json":
+            texts[key] = row.json
+        else:
+            pipe.unlink(key)
+            columns: dict[Any, Any] = {**fields(row.json)}
+            pipe.hset(key, mapping=columns)
+    if texts:
+        pipe.mset(texts)
+
+
+@dataclass(frozen=True)
+class KeySwap:
+    """Committed swap: `whole` tables, and others with changes. `moving` once stale keys are removed."""
+
+    delivery: str
+    position: str
+    whole: Sequence[str]
+    tables: Sequence[str]
+    moving: bool = False
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+@dataclass
+class KeyStage:
+    """Delivery being staged."""
+
+    client: redis.Redis
+    keys: RedisKeys
+    delivery: str = field(default_factory=lambda: uuid.uuid4().hex)
+    tables: set[str] = field(default_factory=set)
+
+    def begin(self) -> None:
+        if not self.client.eval(BEGIN, 2, self.keys.staging, self.keys.switch, self.delivery):
+            raise self._overtaken()
+        for some in scan_keys(self.client, self.keys.all_staged):
+            if not self.client.eval(CLEAR, 1 + len(some), self.keys.staging, *some, self.delivery):
+                raise self._overtaken()
+
+    def write(self, rows: Sequence[KeyChange]) -> None:
+        for first in range(0, len(rows), STEP):
+            some = rows[first : first + STEP]
+            pipe = self.client.pipeline(transaction=False)
+            pipe.get(self.keys.staging)
+            set_rows(pipe, ((self.keys.staged(self.delivery, r.table) + r.name, r) for r in some if r.json is not None))
+            if gone := {self.keys.gone(self.delivery, r.table) + r.name: "" for r in some if r.json is None}:
+                pipe.mset(gone)
+            self.tables |= {row.table for row in some}
+            if pipe.execute()[0] != self.delivery.encode():
+                raise self._overtaken()
+
+    def commit(self, expected: bytes | None, position: str, whole: Sequence[str]) -> None:
+        switch = KeySwap(self.delivery, position, whole, sorted(self.tables | {*whole}))
+        named = (self.keys.staging, self.keys.switch, self.keys.position)
+        if not self.client.eval(COMMIT, 3, *named, self.delivery, expected or b"", switch.to_json()):
+            raise self._overtaken()
+
+    def _overtaken(self) -> Unavailable:
+        return Unavailable(
+            "somebody else delivers to the same keys, and is ahead",
+            where=self.keys.prefix,
+            fix="run one `lake deliver` for each target, and try again",
+        )
+
+
+def clear(client: redis.Redis, keys: RedisKeys) -> None:
+    """Remove what a dead deliverer has staged."""
+    if client.exists(keys.staging):
+        stage = KeyStage(client, keys)
+        stage.begin()
+        client.eval(CLEAR, 2, keys.staging, keys.staging, stage.delivery)
+
+
+def finish(client: redis.Redis, keys: RedisKeys) -> None:
+    """Finish a committed swap, if any."""
+    while (found := read(client, keys.switch)) is not None:
+        switch = KeySwap(**json.loads(found))
+        if switch.moving:
+            _move(client, keys, switch, found)
+        else:
+            _remove_stale(client, keys, switch, found)
+
+
+def _remove_stale(client: redis.Redis, keys: RedisKeys, switch: KeySwap, found: bytes) -> None:
+    for table in switch.whole:
+        pairs = _pairs(client, keys.rows(table), keys.staged(switch.delivery, table))
+        _each(client, REMOVE_STALE, keys, found, ([*reversed(pair)] for pair in pairs))
+    client.eval(GO_ON, 1, keys.switch, found, replace(switch, moving=True).to_json())
+
+
+def _move(client: redis.Redis, keys: RedisKeys, switch: KeySwap, found: bytes) -> None:
+    for table in switch.tables:
+        live = keys.rows(table)
+        _each(client, REMOVE, keys, found, _pairs(client, keys.gone(switch.delivery, table), live))
+        _each(client, RENAME, keys, found, _pairs(client, keys.staged(switch.delivery, table), live))
+    client.eval(END, 3, keys.switch, keys.position, keys.staging, found, switch.position)
+
+
+def _pairs(client: redis.Redis, beginning: str, other: str) -> Iterator[list[bytes]]:
+    length = len(beginning.encode())
+    for some in scan_keys(client, beginning):
+        yield from ([key, other.encode() + key[length:]] for key in some)
+
+
+def _each(client: redis.Redis, script: str, keys: RedisKeys, found: bytes, pairs: Iterable[list[bytes]]) -> None:
+    """Run a script over pairs of keys. It does nothing if the swap has changed."""
+    some = list[bytes]()
+    for pair in pairs:
+        some += pair
+        if len(some) >= 2 * STEP:
+            client.eval(script, 1 + len(some), keys.switch, *some, found)
+            some = []
+    if some:
+        client.eval(script, 1 + len(some), keys.switch, *some, found)
+
+
+def read(client: redis.Redis, key: str) -> bytes | None:
+    """Return the value of a key."""
+    found: Any = client.get(key)
+    return found if isinstance(found, bytes) else None
+
+
+def scan_keys(client: redis.Redis, beginning: str) -> Iterator[list[bytes]]:
+    """Yield the keys with a prefix in batches. A key may come twice."""
+    cursor: Any = 0
+    while True:
+        found: Any = client.scan(cursor, pattern(beginning), STEP)
+        cursor, some = found
+        if some:
+            yield some
+        if cursor == 0:
+            return

@@ -1,0 +1,321 @@
+"""Singer tap as a source: any program that writes SCHEMA, RECORD and STATE messages to stdout. See docs/how-to/taps.md.
+
+https://hub.meltano.com/singer/spec. A delivery has the rows up to a STATE, whose value is the progress: stored in the
+logs' commits, and passed to the next run by --state. Rows after the last STATE are read again if the tap dies; if it
+succeeds, they belong to that STATE. Facts are "singer.time_extracted" and "singer.version".
+
+Progress is {"state": the STATE's value, null before the first; "run": start of the run}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import IO, TYPE_CHECKING, Final
+
+from lake import file_modes
+from lake.config import Settings
+from lake.contracts.contract import load_contract
+from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
+from lake.ingest.append import BatchCounts
+from lake.ingest.source_ingestion import append_source
+from lake.records.raw_values import NO_CHARACTER
+from lake.sources.declared import DeclaredSource
+from lake.sources.json_text import InvalidJson, is_json, members, whole
+from lake.sources.source import Lag, Progress, SourceDeclaration, SourceKind, SourceRecord, Spool
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEYS: Final = ("command", "every", "records", "streams")
+RECORDS: Final = 100_000
+IN_MEMORY: Final = 16 << 20
+"""Bytes of rows since a STATE that are kept in memory; more are on disk."""
+LONGEST: Final = 64 << 20
+PATIENCE: Final = 10.0
+IGNORED: Final = ("SCHEMA", "ACTIVATE_VERSION")
+FACTS: Final = ("time_extracted", "version")
+NAMES_STREAM: Final = re.compile(r'"stream"\s*:\s*"([^"\\]*)"')
+BROKEN_BYTE: Final = re.compile("[\udc80-\udcff]")
+SHOWN: Final = 200
+
+
+@dataclass(frozen=True)
+class Tap:
+    """Declared tap. `streams` maps the tap's names to the project's; the name None stands for the tap's only stream."""
+
+    name: str
+    command: tuple[str, ...]
+    streams: Mapping[str | None, str]
+    folder: Path
+    scratch: Path
+    every: float = 0.0
+    records: int = RECORDS
+    where: str = ""
+
+
+@dataclass
+class TapSource:
+    """Tap as a Source: one run of it, which may give several deliveries."""
+
+    tap: Tap
+    more: bool = False
+    _run: _Run | None = None
+    _over: bool = False
+    _fault: LakeError | None = None
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.tap.streams.values()))
+
+    def read(self, after: Progress | None, spool: Spool) -> Progress | None:
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            raise fault
+        if self._over or (self._run is None and self._is_too_soon()):
+            return None
+        if self._run is None or self._run.progress != after:
+            self.close()
+            self.tap.scratch.mkdir(mode=0o700, exist_ok=True)
+            self._run = _Run(self.tap, after)
+        run = self._run
+        try:
+            done = run.deliver(spool)
+        except LakeError as fault:
+            self._end()
+            if run.progress == after:
+                raise
+            self._fault = fault
+            return run.progress
+        self.more = not done
+        if done:
+            self._end()
+            (self.tap.scratch / "ended").touch()
+        return run.progress if run.delivered or run.progress != after else None
+
+    def acknowledge(self, upto: Progress) -> None: ...
+
+    def lag(self, after: Progress | None) -> Lag:
+        return Lag()
+
+    def skip_gap(self, after: Progress | None) -> Progress:
+        raise DeclarationError(f"nothing of {self.tap.name} is gone", fix=f"lake ingest {self.tap.name}")
+
+    def close(self) -> None:
+        if self._run is not None:
+            self._run.close()
+        self._run, self._over, self._fault = None, False, None
+
+    def check_program(self) -> None:
+        program = self.tap.command[0]
+        path = str(self.tap.folder / program) if os.sep in program else program
+        if shutil.which(path) is None:
+            raise _not_there(self.tap, "there is no such program")
+
+    def _end(self) -> None:
+        fault = self._fault
+        self.close()
+        self._over, self._fault = True, fault
+
+    def _is_too_soon(self) -> bool:
+        ended = self.tap.scratch / "ended"
+        return self.tap.every > 0 and ended.exists() and time.time() - ended.stat().st_mtime < self.tap.every
+
+
+class _Run:
+    def __init__(self, tap: Tap, after: Progress | None) -> None:
+        self._tap, self.progress, self.delivered = tap, after, 0
+        self._state = after["state"] if after is not None else None
+        self._began, self._line = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ"), 0
+        self._names = dict(tap.streams)
+        command = list(tap.command)
+        if self._state is not None:
+            file = tap.scratch / "state.json"
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as new:
+                json.dump(self._state, new)
+            command += ["--state", str(file)]
+        log = tap.scratch / "log"
+        with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as errors:
+            try:
+                self._process = subprocess.Popen(
+                    command, cwd=tap.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+                )
+            except OSError as error:
+                raise _not_there(tap, str(error.strerror)) from None
+
+    def deliver(self, spool: Spool) -> bool:
+        """Put the rows up to a STATE, at least `records` rows, into `spool`. Return whether the tap has ended
+        successfully.
+
+        Raises Unavailable if it died, DeclarationError for output that is not Singer's or rows of no stream; what was
+        put before is then consistent.
+        """
+        self.delivered = 0
+        with SpooledTemporaryFile(IN_MEMORY, mode="w+b", dir=str(self._tap.scratch)) as rows:
+            for kind, parts in self._messages():
+                if kind == "RECORD":
+                    rows.write(json.dumps(self._row(parts)).encode() + b"\n")
+                elif kind == "STATE":
+                    self._state = json.loads(parts["value"])
+                    self._put(rows, spool)
+                    if self.delivered >= self._tap.records:
+                        return False
+            if code := self._process.wait():
+                raise Unavailable(
+                    f"{self._tap.command[0]} ended with exit code {code}",
+                    where=str(self._tap.scratch / "log"),
+                    fix="see what it wrote there; then try again: it goes on at its last STATE",
+                )
+            self._put(rows, spool)
+        return True
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _put(self, rows: IO[bytes], spool: Spool) -> None:
+        rows.seek(0)
+        for row in rows:
+            stream, text, place, facts = json.loads(row)
+            spool.put(stream, SourceRecord(text, place, facts))
+            self.delivered += 1
+        rows.seek(0)
+        rows.truncate()
+        before = self.progress["state"] if self.progress is not None else None
+        if self.delivered or self._state != before:
+            self.progress = {"state": self._state, "run": self._began}
+
+    def _messages(self) -> Iterator[tuple[str, dict[str, str]]]:
+        while line := self._next_line():
+            self._line += 1
+            text = BROKEN_BYTE.sub(NO_CHARACTER, line.decode("utf-8", "surrogateescape")).strip()
+            if not text:
+                continue
+            try:
+                parts = dict(members(text)) if isinstance(whole(text, loose=True), dict) else {}
+                kind = json.loads(parts.get("type", "null"))
+            except InvalidJson:
+                if not line.endswith(b"\n") and self._process.wait():
+                    return  # it died within a line
+                yield "RECORD", {"stream": self._stream_named_in(text), "record": text}
+                continue
+            wanted = {"RECORD": {"stream", "record"}, "STATE": {"value"}}.get(kind, set())
+            is_known = kind in {*IGNORED, "RECORD", "STATE"} and wanted <= parts.keys()
+            if not is_known or (kind == "STATE" and not is_json(parts["value"])):
+                raise self._fault("is not a known Singer message", text)
+            yield kind, parts
+
+    def _next_line(self) -> bytes:
+        output = self._process.stdout
+        assert output is not None
+        line = rest = output.readline(LONGEST)
+        while len(rest) == LONGEST and not rest.endswith(b"\n"):
+            rest = output.readline(LONGEST)
+        return line if line is rest else line + b"\n"
+
+    def _stream_named_in(self, text: str) -> str:
+        named = NAMES_STREAM.search(text)
+        name = named[1] if named and named[1] in self._names else None
+        if name is None and len(self._names) > 1:
+            raise self._fault("is not JSON", text)
+        return json.dumps(name if name is not None else next(iter(self._names)))
+
+    def _fault(self, what: str, text: str) -> DeclarationError:
+        return DeclarationError(
+            f"line {self._line} of the output of {self._tap.command[0]} {what}: {text[:SHOWN]}",
+            where=self._tap.where,
+            fix="run it by itself: its stdout must have SCHEMA, RECORD and STATE alone, a line each",
+        )
+
+    def _row(self, parts: Mapping[str, str]) -> tuple[str, str, str, dict[str, str]]:
+        name = json.loads(parts["stream"])
+        if None in self._names:
+            self._names = {name: self._names[None]}
+        if name not in self._names:
+            raise DeclarationError(
+                f"{self._tap.command[0]} has rows of {name!r}, which no stream takes",
+                where=self._tap.where,
+                fix=f'add it below [streams], as in orders = "{name}", or deselect it in the tap',
+            )
+        values = {fact: json.loads(parts[fact]) for fact in FACTS if fact in parts}
+        facts = {f"singer.{fact}": str(value) for fact, value in values.items() if value is not None}
+        return self._names[name], parts["record"], f"{self._began}:{self._line}", facts
+
+
+def _not_there(tap: Tap, why: str) -> DeclarationError:
+    return DeclarationError(
+        f"{tap.command[0]} cannot be run: {why}",
+        where=tap.where,
+        fix="install it, in an environment of its own, and name it by its path",
+    )
+
+
+def _open(declaration: SourceDeclaration) -> TapSource:
+    options, contracts, where = declaration.options, declaration.contracts, declaration.where
+    faults = [
+        DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, KEYS))
+        for key in options.keys() - {*KEYS}
+    ]
+    command, streams = options.get("command"), options.get("streams", {stream: stream for stream in contracts})
+    if not isinstance(command, list) or not command or not all(isinstance(word, str) and word for word in command):
+        fix = 'write a list of words, as in command = ["tap-x", "--config", "x.json"]'
+        faults.append(DeclarationError(f"invalid command: {command!r}", where=where, fix=fix))
+    elif any(word == "--state" for word in command):
+        faults.append(DeclarationError("the command has --state", where=where, fix="leave it out: it is added"))
+    if not isinstance(streams, Mapping) or not all(isinstance(each, str) for each in streams.values()) or not streams:
+        fix = 'write below [streams] a line for each: orders = "what the tap calls it"'
+        faults.append(DeclarationError(f"invalid streams: {streams!r}", where=where, fix=fix))
+    elif len(set(streams.values())) < len(streams):
+        faults.append(DeclarationError("two streams take the same rows", where=where, fix="name each once"))
+    for key in ("every", "records"):
+        if isinstance(value := options.get(key, 1), bool) or not isinstance(value, int) or value < 0:
+            fix = "use a whole number of at least 0"
+            faults.append(DeclarationError(f"invalid {key}: {value!r}", where=where, fix=fix))
+    if faults:
+        raise DeclarationError.all(faults)
+    assert isinstance(command, list)
+    by_name: dict[str | None, str] = {given: stream for stream, given in streams.items()}
+    every, records = float(options.get("every", 0)), int(options.get("records", RECORDS))
+    name, settings = declaration.name, declaration.settings
+    scratch = file_modes.scratch(settings, "tap") / name
+    return TapSource(Tap(name, tuple(command), by_name, settings.project, scratch, every, records, where))
+
+
+KIND: Final = SourceKind(_open)
+
+
+def append_tapped(
+    settings: Settings, spark: Callable[[], SparkSession], stream: str, command: Sequence[str]
+) -> BatchCounts:
+    """Append a tap's output since its last run, as the source `tap_<stream>`; return sums.
+
+    Raises as `append_source` does.
+    """
+    load_contract(settings, stream)
+    source = command_line_tap(settings, f"tap_{stream}", stream, command)
+    source.check_program()
+    return append_source(
+        settings, spark, DeclaredSource(source.tap.name, "tap", (stream,), "lake tap", lambda: source), verb="tap"
+    )
+
+
+def command_line_tap(settings: Settings, name: str, stream: str, command: Sequence[str]) -> TapSource:
+    """Return the source of `lake tap STREAM -- COMMAND`: the tap's only stream, whatever its name."""
+    scratch = file_modes.scratch(settings, "tap") / name
+    return TapSource(Tap(name, tuple(command), {None: stream}, settings.project, scratch, where="lake tap"))

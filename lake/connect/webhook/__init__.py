@@ -1,0 +1,96 @@
+"""Webhook as a target: a signed POST for each change of a row, or for a batch. See docs/how-to/sink-webhook.md.
+
+`webhook-id` is stable across retries, so receivers can deduplicate. Delivery is at least once: position and progress
+are stored in the warehouse, and an interrupted delivery repeats the messages of the last second. A message that is
+rejected (4xx), or fails in all attempts, is stored as undelivered, and later changes of that row wait. If the receiver
+accepts nothing, the delivery stops, and the next one resumes it.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
+
+from lake.connect.webhook.receiver import Receiver, WebhookLimits
+from lake.connect.webhook.retry import WebhookRetry
+from lake.connect.webhook.target import WebhookTarget
+from lake.errors import DeclarationError
+from lake.sinks.kind import OptionTable, SinkDeclaration, SinkKind
+from lake.sinks.sink import Target
+from lake.sources.source import FromEnvironment
+
+LEAST: Final[Mapping[str, int]] = {
+    "batch": 1,
+    "parallel": 4,
+    "attempts": 5,
+    "seconds": 10,
+    "pause": 60,
+    "bytes": 256 << 10,
+    "undelivered": 1000,
+}
+OPTIONS: Final[OptionTable] = {
+    "url": (str, None),
+    "secret": (str, None),
+    "headers": (dict, {}),
+    "ordered": (bool, True),
+    **{name: (int, default) for name, default in LEAST.items()},
+}
+KEEPS: Final = "its receiver keeps what it was sent"
+PRIVATE: Final = ("authorization", "cookie", "token", "secret", "key", "password")
+
+
+def _open(declaration: SinkDeclaration) -> Target:
+    options, receiver = declaration.options, receiver_of(declaration.options, declaration.where)
+    return WebhookTarget(declaration.settings, declaration.name, receiver, options["batch"], ordered=options["ordered"])
+
+
+def receiver_of(options: Mapping[str, Any], where: str) -> Receiver:
+    """Return the receiver that the options describe. Raises DeclarationError with every fault."""
+    if faults := [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(options)]:
+        raise DeclarationError.all(faults)
+    limits = WebhookLimits(**{name: options[name] for name in LEAST if name != "batch"})
+    headers = {name: str(value) for name, value in options["headers"].items()}
+    return Receiver(where, str(options["url"]), str(options["secret"]), headers, limits)
+
+
+def _faults(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, default in LEAST.items():
+        if options[name] < 1:
+            yield f"{name} must be at least 1, found {options[name]}", f"its default is {default}"
+    if not _is_url(options["url"]):
+        yield "url is none of http or https", 'for example url = "https://crm.example.com/changes"'
+    if not isinstance(options["secret"], FromEnvironment):
+        yield "secret must come from the environment", 'secret = "env:NAME"'
+    elif not _is_secret(options["secret"]):  # it is not shown
+        yield "secret is none of Standard Webhooks", "it is whsec_ and base64: make one of 24 random bytes"
+    for name, value in options["headers"].items():
+        if not isinstance(value, str) or not value.isprintable() or not name.isascii():
+            yield f"[headers] {name!r} must be a text on one line", 'a secret is "env:NAME"'
+        elif name.lower().startswith("webhook-"):
+            yield f"[headers] {name!r} cannot be set", "leave it out: it is part of the signature"
+        elif any(part in name.lower() for part in PRIVATE) and not isinstance(value, FromEnvironment):
+            yield f"[headers] {name!r} is a secret, and must come from the environment", f'{name} = "env:NAME"'
+
+
+def _is_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
+
+
+def _is_secret(secret: str) -> bool:
+    try:
+        return bool(Webhook(str(secret)))
+    except (EmptyWebhookSecretError, RuntimeError, binascii.Error, ValueError):
+        return False
+
+
+KIND: Final = SinkKind(
+    _open, modes=("append",), options=OPTIONS, loose=("append",), keeps=KEEPS, begin="now", retry=WebhookRetry()
+)

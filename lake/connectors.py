@@ -1,0 +1,77 @@
+"""Connectors: parts of Headwater that an installed package declares as entry points.
+
+- `lake.sources`: a kind of `sources/*.toml`; the object is a SourceKind (lake.sources.source).
+- `lake.sinks`: a kind of `sinks/*.toml`; a SinkKind (lake.sinks.sink).
+- `lake.keys`: a scheme of the setting `keys`, a URL; a function of the URL, and of its text in messages, that returns a
+  Home (lake.store.keys.home).
+- `lake.commands`: a command of `lake`; a click.Command.
+- `lake.after_publish`: a name in the setting `publish.after`; an AfterPublish (lake.publish.after_publish).
+
+A connector is imported when a project names it. An entry point may name an extra of its package, which provides the
+packages that the connector needs: `kafka = "lake.connect.kafka.sink:KIND [kafka]"`. Format: packaging.python.org,
+"Entry points specification".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, Literal, TypeAlias
+
+from lake.errors import DeclarationError, did_you_mean, install
+
+Group: TypeAlias = Literal["lake.sources", "lake.sinks", "lake.keys", "lake.commands", "lake.after_publish"]
+OURS: Final = "headwater"
+MODULE: Final = "lake"
+
+
+def connectors(group: Group) -> list[str]:
+    """Return the names in a group, in alphabetical order."""
+    return sorted(entry_points(group=group).names)
+
+
+def connector(group: Group, name: str, where: str) -> Any:
+    """Import a connector.
+
+    Raises DeclarationError if it is unknown or broken, or two packages have one of that name.
+    """
+    with needed_packages(group, name, where) as entry:
+        return entry.load()
+
+
+@contextmanager
+def needed_packages(group: Group, name: str, where: str) -> Iterator[EntryPoint]:
+    """Yield the entry point of a connector. A package that it cannot import becomes a DeclarationError."""
+    entry = _entry(group, name, where)
+    try:
+        yield entry
+    except ImportError as error:
+        if _is_ours(entry) and (error.name or "").partition(".")[0] == MODULE:
+            raise
+        extra = entry.extras[0] if entry.extras and _is_ours(entry) else ""
+        package = entry.dist.name if entry.dist else name
+        fix = install(extra) if extra else f"reinstall {package}; its maintainers know what it needs"
+        raise DeclarationError(f"{name} needs {error.name or error}", where=where, fix=fix) from None
+    except AttributeError as error:
+        if _is_ours(entry):
+            raise
+        raise DeclarationError(f"{name} is broken: {error}", where=where, fix="reinstall its package") from error
+
+
+def _entry(group: Group, name: str, where: str) -> EntryPoint:
+    found = entry_points(group=group, name=name)
+    if not found:
+        names = connectors(group)
+        fix = did_you_mean(name, names) if names else "install Headwater by pip: a bare folder has no connectors"
+        raise DeclarationError(f"unknown kind {name!r}", where=where, fix=fix)
+    packages = {entry.dist.name if entry.dist else "": entry for entry in found}
+    if len(packages) > 1:
+        raise DeclarationError(
+            f"{name!r} is in several packages: {', '.join(sorted(packages))}", where=where, fix="uninstall all but one"
+        )
+    return next(iter(packages.values()))
+
+
+def _is_ours(entry: EntryPoint) -> bool:
+    return entry.dist is not None and entry.dist.name == OURS

@@ -1,0 +1,294 @@
+"""Proof that a person is forgotten: a search of every byte under the warehouse, with compressed files unpacked.
+
+Values are searched as whole words: as they are, as JSON writes them, percent-encoded, and truncated, as in Delta's
+column statistics.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote
+
+import duckdb
+
+from lake.config import Settings, in_store
+from lake.errors import LawError
+from lake.ingest.landing import LANDED
+from lake.privacy.forget import find_person
+from lake.privacy.search import searchable_values, spelling_pattern, unescaped_texts, whole_word
+from lake.project import Project
+from lake.publish.after_publish import sinks_of_connectors
+from lake.sinks.declared import sound_sinks
+from lake.sinks.kind import DeclaredSink
+from lake.store import archive_tier, duckdb_tables, erasures
+from lake.store.ledger import consumers
+from lake.store.storage import Address, object_store
+from lake.store.warehouse import Warehouse
+
+SPARK_KEEPS: Final = 32
+"""Characters of a text that Spark keeps in statistics; a mark follows those of a maximum."""
+DELTA_RS_KEEPS: Final = 64
+"""Bytes of a text that delta-rs keeps; the last character of a maximum is incremented."""
+OWNERS: Final = (".lake/airflow", ".lake/landing", ".lake/spark/local", ".lake/sql_history")
+PARQUET: Final = re.compile(r"\.parquet(#\d+)?$")
+ROW: Final = 'to_json("a row")::VARCHAR'
+UNREADABLE: Final = (duckdb.Error, gzip.BadGzipFile, EOFError, zlib.error)
+FORGET: Final = "lake forget with --yes removes it; what a reader or a pin still holds goes with a later lake run"
+NAMED: Final = f"{FORGET}; file names stay in the log: have the producer stop putting personal data in them"
+MANY: Final = 10_000
+CHUNK: Final = 16 << 20
+OVERLAP: Final = 4096
+
+Files: TypeAlias = Iterator[tuple[Address, int]]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Result of a search for `values` in `files` of `size` bytes in all.
+
+    `found` are files of the warehouse with a value, or that cannot be unpacked. `outside` are landing files, archived
+    ones and OWNERS, which only their owner may change. `names` are names of ingested files, which logs keep forever.
+    """
+
+    values: int
+    files: int
+    size: int
+    found: tuple[str, ...]
+    outside: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.values) and not self.found
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return {
+            "holds": self.holds,
+            "values_searched": self.values,
+            "files_searched": self.files,
+            "bytes_searched": self.size,
+            "found": list(self.found),
+            "outside_the_warehouse": list(self.outside),
+            "names_of_files": list(self.names),
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """Proof about a `person` (a token) of `stream`, stored in `file`.
+
+    `left_out`: values that cannot be searched for, and why. `sinks`: deliveries that are not proved to be deleted.
+    """
+
+    stream: str
+    person: str
+    proof: Proof
+    left_out: tuple[str, ...]
+    file: Path
+    sinks: tuple[str, ...] = ()
+
+    @property
+    def record(self) -> dict[str, Any]:
+        about = {"stream": self.stream, "person": self.person}
+        return {**about, **self.proof.record, "not_searched": list(self.left_out), "sinks_unproven": list(self.sinks)}
+
+    @property
+    def fault(self) -> LawError | None:
+        if not self.proof.values:
+            return LawError(
+                "nothing was searched for, so nothing was proved",
+                where="; ".join(self.left_out),
+                fix="name values of this person: --value TEXT, at least 4 characters, repeatable",
+            )
+        if not self.proof.holds:
+            return LawError(
+                f"data of this person is still in {len(self.proof.found)} files",
+                where=self.proof.found[0],
+                fix=NAMED if self.proof.names else FORGET,
+            )
+        return None
+
+
+def prove(project: Project, stream: str, subject: str, values: Collection[str]) -> Report:
+    """Search every file for a person's `values` and the subject, and write the report beside the key store.
+
+    Raises DeclarationError if the stream has no personal fields, or no events of that person.
+    """
+    contract, token = find_person(project, stream, subject)
+    searched, left_out = searchable_values(contract, subject, values)
+    file = project.settings.keys_path.with_name(f"forgotten-{stream}-{token[:8]}.json")
+    proof, outside = search_files(project.settings, searched), tuple(unproven(project, stream))
+    report = Report(stream, token, proof, tuple(left_out), file, outside)
+    file.write_text(json.dumps(report.record, indent=2) + "\n")
+    return report
+
+
+def search_files(settings: Settings, values: Collection[str]) -> Proof:
+    """Search the warehouse, its surroundings, and its owner's files.
+
+    Raises StorageError if archived batches are missing.
+    """
+    if not values:
+        return Proof(0, 0, 0, (), ())
+    text = re.compile(whole_word({guise for value in values for guise in _spellings(value)}))
+    bytes_ = re.compile(text.pattern.encode())
+    inside = _searched(lambda: _inside(settings), text, bytes_)
+    outside = _searched(lambda: _outside(settings), text, bytes_)
+    within, beyond = (tuple(str(entry.file) for entry in part if entry.found) for part in (inside, outside))
+    size = sum(entry.size for entry in inside)
+    return Proof(len(values), len(inside), size, within, beyond, tuple(_named(settings, text)))
+
+
+@dataclass(frozen=True)
+class _SearchedFile:
+    file: Address
+    size: int
+    found: bool
+
+
+def _searched(listed: Callable[[], Files], text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> list[_SearchedFile]:
+    """Search all listed files, and those that appear meanwhile: a compaction moves rows to other files."""
+    looked, seen = [], set[Address]()
+    while new := {file: size for file, size in listed() if file not in seen}:
+        seen |= new.keys()
+        for file, size in new.items():
+            with suppress(FileNotFoundError):
+                looked.append(_SearchedFile(file, size, _holds(file, text, bytes_)))
+    return sorted(looked, key=lambda each: each.file)
+
+
+def _inside(settings: Settings) -> Files:
+    owners = tuple(f"{settings.path(folder)}/" for folder in OWNERS)
+    warehouse = Warehouse(settings)
+    yield from _files(warehouse.root)
+    for log in warehouse.folders("log"):
+        for part in archive_tier.parts_of(log.path):
+            archive_tier.check_parts(log.path, [part])
+            at = part.path(log.path)
+            yield from () if at.url.startswith(f"{warehouse.root}/") else _files(at)
+    yield from (each for each in _files(_local(settings, ".lake")) if not f"{each[0]}/".startswith(owners))
+    yield from _files(Address(str(settings.keys_path)))
+
+
+def _outside(settings: Settings) -> Files:
+    folders = [settings.landing, *([settings.archive] if settings.archive else []), *OWNERS]
+    for folder in folders:
+        with suppress(PermissionError):
+            url = in_store(folder)
+            yield from _files(object_store.at(settings, url) if url else _local(settings, folder))
+
+
+def _local(settings: Settings, path: Path | str) -> Address:
+    return Address(str(settings.path(path)))
+
+
+def _named(settings: Settings, text: re.Pattern[str]) -> Iterator[str]:
+    landed = LANDED.rows(settings, "SELECT DISTINCT name FROM t ORDER BY name")
+    return (row["name"] for row in landed if any(text.search(each) for each in unescaped_texts(row["name"])))
+
+
+def _spellings(value: str) -> Iterator[str]:
+    yield spelling_pattern(value)
+    cut = value.encode()[:DELTA_RS_KEEPS].decode(errors="ignore")
+    for text in (value, value[:SPARK_KEEPS], cut):
+        yield from map(re.escape, _written(text))
+    if cut != value:
+        yield from (
+            f'{re.escape(text)}[^"]{{1,4}}' for text in _written(cut[:-1])
+        )  # one character has at most four bytes
+
+
+def _written(text: str) -> set[str]:
+    return {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], quote(text)}
+
+
+def _files(place: Address) -> Files:
+    if file := place.head():
+        yield place, file.size
+        return
+    with suppress(FileNotFoundError):
+        for entry in place.list(deep=True):
+            yield place / entry.name, entry.size
+
+
+def _holds(file: Address, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
+    try:
+        if any(bytes_.search(chunk) for chunk in _chunks(file)):
+            return True
+        return _rows(file, text) if PARQUET.search(file.name) else _escaped(file, text)
+    except UNREADABLE:
+        left = file.head()
+        return left is not None and left.size > 0
+
+
+def _escaped(file: Address, text: re.Pattern[str]) -> bool:
+    texts = (chunk.decode("utf-8", "replace") for chunk in _chunks(file) if b"\\" in chunk)
+    return any(text.search(plain) for escaped in texts for plain in unescaped_texts(escaped))
+
+
+def _chunks(file: Address) -> Iterator[bytes]:
+    tail = b""
+    with file.open() as packed, gzip.open(packed) if file.name.lower().endswith(".gz") else packed as opened:
+        while chunk := opened.read(CHUNK):
+            yield tail + chunk
+            tail = chunk[-OVERLAP:]
+
+
+def _rows(file: Address, text: re.Pattern[str]) -> bool:
+    with duckdb_tables.connection() as con:
+        con.register("a row", con.read_parquet(file.url))
+        if con.execute(f'SELECT 1 FROM "a row" WHERE regexp_matches({ROW}, $1) LIMIT 1', [text.pattern]).fetchone():
+            return True
+        escaped = con.execute(f"""SELECT {ROW} FROM "a row" WHERE contains({ROW}, '\\')""")
+        return any(text.search(plain) for row in _each(escaped) for plain in unescaped_texts(row))
+
+
+def _each(answer: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    while some := answer.fetchmany(MANY):
+        yield from (row for [row] in some)
+
+
+KEPT = {"upsert": "keeps rows that went from the table", "append": "keeps a row of each change"}
+
+
+def unproven(project: Project, stream: str) -> Iterator[str]:
+    """Yield a line for each sink, or table of one, that may still have data of people of `stream`."""
+    sinks, faults = sound_sinks(project.settings)
+    sinks |= sinks_of_connectors(project.settings)[0]
+    for name in faults:
+        yield f"sink {name}, whose declaration is faulty"
+    for sink in sinks.values():
+        tables = [name for name in sink.tables if name in _derived(project, stream)]
+        if tables:
+            yield from _of(project, sink, tables)
+
+
+def _derived(project: Project, stream: str) -> set[str]:
+    return {name for name, table in project.tables.items() if stream in project.logs(table)}
+
+
+def _of(project: Project, sink: DeclaredSink, tables: list[str]) -> Iterator[str]:
+    has = consumers.consumer(project.settings, sink.name, consumers.SINK)
+    if has.edition is not None and has.edition < erasures.purged_with(project.settings):
+        yield f"sink {sink.name}: it has edition {has.edition}, of before the purge: lake deliver {sink.name}"
+    elif has.edition is not None and _purge_waits(project):
+        yield f"sink {sink.name}: older editions have not been purged yet: lake status"
+    if sink.keeps:
+        yield f"sink {sink.name}: {sink.keeps}"
+    for name in tables:
+        if why := KEPT.get(sink.tables[name].mode):
+            yield f"sink {sink.name}: its table {sink.tables[name].far} {why}"
+
+
+def _purge_waits(project: Project) -> bool:
+    since = erasures.purged(project.settings)
+    return any(erasure.number > since for erasure in erasures.entries(project.settings))

@@ -1,0 +1,99 @@
+"""Authentication of event producers: a bearer token per stream, or a signature as in Standard Webhooks."""
+
+from __future__ import annotations
+
+import binascii
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import compare_digest
+
+from standardwebhooks import Webhook
+from standardwebhooks.webhooks import WebhookVerificationError
+
+from lake import file_modes
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.serve.bearer_token import bearer_token
+from lake.serve.problems import Problem
+from lake.serve.source import DeclaredIntake, from_environment
+
+SIGNED = ("webhook-id", "webhook-timestamp", "webhook-signature")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Tokens and webhook secrets of all streams of a source.
+
+    `token_file` has the generated token; None if every stream declares its own.
+    """
+
+    tokens: Mapping[str, str]
+    webhooks: Mapping[str, Webhook]
+    token_file: Path | None
+
+    @classmethod
+    def of(cls, settings: Settings, declared: DeclaredIntake) -> Access:
+        """Read tokens and secrets from the environment. Streams without a token share a generated one.
+
+        Raises DeclarationError if a variable is unset, a secret is malformed, or others can read the token file.
+        """
+        tokens = {stream: from_environment(name, declared.where) for stream, name in declared.tokens.items()}
+        webhooks = {stream: _webhook(name, declared.where) for stream, name in declared.secrets.items()}
+        rest = [stream for stream in declared.streams if stream not in tokens]
+        file = _own_token(settings, declared.name) if rest else None
+        if file is not None:
+            tokens |= dict.fromkeys(rest, file.read_text("utf-8").strip())
+        return cls(tokens, webhooks, file)
+
+    def has_token_or_signature(self, stream: str, headers: Mapping[str, str]) -> bool:
+        """Return True if the request has the stream's token, False if it has a signature to check once the body is
+        complete.
+
+        Raises Problem if it has neither.
+        """
+        shown = headers.get("authorization", "")
+        scheme, _, token = shown.partition(" ")
+        if scheme.lower() == "bearer" and _equal(token.strip(), self.tokens[stream]):
+            return True
+        if stream in self.webhooks and all(name in headers for name in SIGNED):
+            return False
+        raise Problem("no-token", f"{'a wrong' if shown else 'no'} token for {stream}")
+
+    def check_signature(self, stream: str, headers: Mapping[str, str], body: bytes) -> None:
+        try:
+            self.webhooks[stream].verify(body, {name: headers[name] for name in SIGNED}, json_parse=False)
+        except WebhookVerificationError as error:
+            raise Problem("bad-signature", str(error)) from None
+        except (ValueError, binascii.Error):  # a header or a body that is not text
+            raise Problem("bad-signature", "the signature's headers or the body cannot be read") from None
+
+    def has_any_token(self, headers: Mapping[str, str]) -> bool:
+        shown = bearer_token(headers)
+        return any(_equal(shown, token) for token in self.tokens.values())
+
+
+def _equal(shown: str, token: str) -> bool:
+    return compare_digest(shown.encode(), token.encode())
+
+
+def _webhook(variable: str, where: str) -> Webhook:
+    try:
+        return Webhook(from_environment(variable, where))
+    except (ValueError, RuntimeError):
+        fix = "write it as its sender shows it: whsec_ and base64"
+        raise DeclarationError(f"{variable} is not a secret of Standard Webhooks", where=where, fix=fix) from None
+
+
+def _own_token(settings: Settings, source: str) -> Path:
+    file = file_modes.scratch(settings, "http") / f"{source}.token"
+    if not file.exists():
+        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as new:
+            new.write(secrets.token_urlsafe(32))
+    if file.stat().st_mode & 0o077:
+        raise DeclarationError(
+            "others can read the server's token", where=str(file), fix=f"rm {file}: the next start makes a new one"
+        )
+    return file

@@ -1,0 +1,294 @@
+"""Intake application: endpoints that accept posted events (`POST /streams/<stream>`, `POST /streams`)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from lake.config import Settings
+from lake.contracts.contract import Contract
+from lake.errors import LakeError, did_you_mean
+from lake.records.single_reader import SingleReader
+from lake.serve import bodies, pages, receipt
+from lake.serve.access import Access
+from lake.serve.backpressure import LOOK_SECONDS, Backpressure, BodyMemory, Rate
+from lake.serve.bodies import PostedRecord
+from lake.serve.commits import RETRY_SECONDS, Commits
+from lake.serve.contract_check import check_contracts
+from lake.serve.decide.command_validation import CommandValidator
+from lake.serve.decisions import Decisions, expected_version
+from lake.serve.describe import is_idempotent, named_headers, needs_id
+from lake.serve.editions import Editions
+from lake.serve.intake_folder import GroupWriter
+from lake.serve.problem_handler import handle_problems
+from lake.serve.problems import Problem
+from lake.serve.receipt import Receipt, StreamReceipt
+from lake.serve.source import DeclaredIntake
+from lake.text import span
+
+PARAMETERS: Final = {"wait", "timeout", "decide"}
+PATIENCE: Final = 30.0
+LONGEST: Final = 600.0
+"""Seconds that ?wait=edition may take: by default PATIENCE, at most LONGEST."""
+
+
+@dataclass
+class Intake:
+    """Endpoints that accept events for one source.
+
+    `decider` validates events of the streams that have a command rule; its `begin` has been called.
+    """
+
+    settings: Settings
+    declared: DeclaredIntake
+    contracts: Mapping[str, Contract]
+    access: Access
+    writer: GroupWriter
+    validator: CommandValidator | None = None
+    commits: Commits = field(init=False)
+    decisions: Decisions = field(init=False)
+    decides: Collection[str] = field(init=False)
+    pressure: Backpressure = field(init=False)
+    ending: asyncio.Event = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.decides = self.validator.rules if self.validator else ()
+        self.pressure = Backpressure(self.declared.folder, self.declared.limits)
+        self.rates = {stream: Rate(self.declared.limits.rate) for stream in self.declared.streams}
+        self.headers = {stream: named_headers(self.contracts[stream]) for stream in self.declared.streams}
+        self.readers = {
+            stream: SingleReader(self.contracts[stream], self.settings.record_bytes)
+            for stream in self.declared.streams
+            if self.declared.check and stream not in self.decides
+        }
+
+    def stop(self) -> None:
+        self.ending.set()
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            Route("/streams/{stream}", handle_problems(self.post), methods=["POST"]),
+            Route("/streams", handle_problems(self.post_to_several), methods=["POST"]),
+        ]
+
+    async def post(self, request: Request) -> Response:
+        received, stream, decides = _now(), str(request.path_params["stream"]), _decides(request)
+        if stream not in self.rates:
+            hint = did_you_mean(stream, self.rates)
+            raise Problem("no-stream", f"no stream {stream!r} here; {hint}")
+        waits = _waits(request)
+        options = {"named": self.headers[stream], **self._held_to(received)}
+
+        def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[PostedRecord]]:
+            signed(stream)
+            return {stream: bodies.records(body, request.headers, **options)}
+
+        took = await self._take(request, [stream], read, decides)
+        return await self._answer(request, took, waits, {"token": took.each[0].token})
+
+    async def post_to_several(self, request: Request) -> Response:
+        received, waits, decides = _now(), _waits(request), _decides(request)
+        if not self.access.has_any_token(request.headers):
+            raise Problem("no-token", "no token for any stream")
+
+        def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[PostedRecord]]:
+            options = {"named": self.headers, **self._held_to(received)}
+            by_stream = bodies.records_by_stream(body, request.headers, **options)
+            for stream in by_stream:
+                signed(stream)
+            return by_stream
+
+        took = await self._take(request, [], read, decides)
+        return await self._answer(request, took, waits, {"tokens": {each.stream: each.token for each in took.each}})
+
+    async def _answer(self, request: Request, took: Receipt, waits: float | None, answer: dict[str, Any]) -> Response:
+        answer["records"] = sum(each.records for each in took.each)
+        answer["idempotent"] = all(is_idempotent(self.contracts[each.stream]) for each in took.each)
+        headers = {}
+        if took.decided is not None:
+            answer |= receipt.decision_json(took.decided, self.contracts)
+            headers = {"etag": f'"{answer["version"]}"'} if "version" in answer else {}
+        if waits is None:
+            return JSONResponse(answer, 202, headers)
+        seen = [await self._edition(request, each, waits) for each in took.each]
+        answer["edition"] = None if None in seen else seen[-1]
+        return JSONResponse(answer, 202 if None in seen else 200, headers)
+
+    async def _take(
+        self,
+        request: Request,
+        streams: list[str],
+        read: Callable[[bytes, Callable[[str], None]], dict[str, list[PostedRecord]]],
+        decides: bool,
+    ) -> Receipt:
+        """Authenticate, check and commit the body that `read` parses; `read` calls its second argument for each stream.
+
+        Access to `streams` is checked before the body is read. If `decides`, the records are validated first.
+        """
+        headers = request.headers
+        has_token = {stream: self.access.has_token_or_signature(stream, headers) for stream in streams}
+        with self.pressure.request(has_token=all(has_token.values())) as memory:
+            body = await self._body(request, memory)
+
+            def signed(stream: str) -> None:
+                if stream not in has_token:
+                    has_token[stream] = self.access.has_token_or_signature(stream, headers)
+                if not has_token[stream]:
+                    self.access.check_signature(stream, headers, body)
+
+            by_stream = read(body, signed)
+            self._check(by_stream, decides)
+            by_stream = {stream: records for stream, records in by_stream.items() if records}
+            if decides:
+                decided, put = await self.decisions.decide(by_stream, expected_version(headers))
+            else:
+                every = [(stream, each) for stream, records in by_stream.items() for each in records]
+                decided, put = None, await self.commits.put(every)
+            if put is not None:
+                self.pressure.count_written(len(body))
+                return Receipt(receipt.new_receipts(by_stream, self.declared.name, put), decided)
+            assert decided is not None
+            return Receipt(receipt.earlier_receipts(by_stream, decided), decided)
+
+    def _check(self, by_stream: dict[str, list[PostedRecord]], decides: bool) -> None:
+        for stream, records in by_stream.items():
+            self._must_have_ids(stream, records)
+        if not any(by_stream.values()):
+            raise Problem("unparseable", "the body has no record")
+        self._must_decide(by_stream, decides)
+        for stream, records in by_stream.items():
+            self.rates[stream].take(len(records))
+        check_contracts(by_stream, self.readers)
+
+    def _must_decide(self, by_stream: Mapping[str, list[PostedRecord]], decides: bool) -> None:
+        of_rules = [stream for stream in by_stream if stream in self.decides]
+        if of_rules and not decides:
+            raise Problem("must-decide", f"{of_rules[0]} accepts decided events only")
+        if decides and not of_rules:
+            raise Problem("wrong-request", f"nothing decides on {', '.join(by_stream)}: see docs/how-to/commands.md")
+
+    def _must_have_ids(self, stream: str, records: list[PostedRecord]) -> None:
+        if needs_id(self.contracts[stream]) and any("http.id" not in record.facts for record in records):
+            raise Problem("missing-id", f"{stream} takes an event's id from the request, and this request has none")
+
+    def _held_to(self, received: str) -> dict[str, Any]:
+        limits = self.declared.limits
+        return {
+            "received": received,
+            "record_bytes": self.settings.record_bytes,
+            "max_records": limits.max_records,
+        }
+
+    async def _body(self, request: Request, memory: BodyMemory) -> bytes:
+        packing = request.headers.get("content-encoding", "identity").strip().lower()
+        if packing not in {"gzip", "x-gzip", "identity"}:
+            raise Problem("wrong-encoding", f"found {packing!r}")
+        unpacking = None if packing == "identity" else zlib.decompressobj(31)
+        if unpacking is None:
+            memory.check(int(request.headers.get("content-length", 0)))
+        parts = list[bytes]()
+        try:
+            async with asyncio.timeout(self.declared.limits.body_seconds):
+                async for chunk in request.stream():
+                    parts.append(chunk if unpacking is None else bodies.decompress(chunk, unpacking, memory.left))
+                    memory.hold(len(parts[-1]))
+        except TimeoutError:
+            raise Problem("too-slow", f"the body took more than {self.declared.limits.body_seconds} s") from None
+        except asyncio.CancelledError:
+            raise Problem("stopping", "the server ended before the body was complete", after=RETRY_SECONDS) from None
+        if unpacking is not None and not unpacking.eof:
+            raise Problem("wrong-encoding", "the gzip stream is truncated")
+        return b"".join(parts)
+
+    async def _edition(self, request: Request, took: StreamReceipt, seconds: float) -> int | None:
+        try:
+            return await self.editions.wait(
+                took.stream,
+                took.place.number,
+                seconds=seconds,
+                ending=self.ending,
+                is_gone=request.is_disconnected,
+            )
+        except (LakeError, OSError):  # the events are committed; only the lookup failed
+            return None
+
+    def page(self, base: str, *, local: bool) -> str:
+        waiting, own = self.pressure.waiting, self.access.token_file
+        oldest = "nothing waits"
+        if waiting.oldest is not None:
+            oldest = f"the oldest for {span(timedelta(seconds=max(time.time() - waiting.oldest, 0.0)))}"
+        facts = {
+            "Waiting for lake ingest": f"{waiting.events:,} events in {waiting.files:,} files; {oldest}",
+            "Since the start": f"{self.commits.records:,} events in {self.commits.groups:,} groups",
+            "Token": f"TOKEN=$(cat {own})" if own and local else "ask whoever runs the server",
+        }
+        return pages.streams(self.declared.name, self.accepted_contracts, base, facts, decides=self.decides)
+
+    @property
+    def accepted_contracts(self) -> list[Contract]:
+        return [self.contracts[stream] for stream in self.declared.streams]
+
+    def check_capacity(self) -> None:
+        with self.pressure.request():
+            pass
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        self.commits, self.ending = Commits(self.writer), asyncio.Event()
+        self.editions = Editions(self.settings, self.declared.name)
+        if self.validator is not None:
+            self.decisions = Decisions(self.validator, self.commits, begun=True)
+        self.pressure.update(*await asyncio.to_thread(self.pressure.look))
+        looking = asyncio.create_task(self._look())
+        try:
+            yield
+        finally:
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+            await self.commits.close()
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            with suppress(OSError):
+                self.pressure.update(*await asyncio.to_thread(self.pressure.look))
+                if self.validator is not None:
+                    self.validator.taken = await asyncio.to_thread(lambda: self.declared.folder.taken)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _decides(request: Request) -> bool:
+    if request.query_params.get("decide", "") != "":
+        raise Problem("wrong-request", f"decide={request.query_params['decide']}: write ?decide")
+    return "decide" in request.query_params
+
+
+def _waits(request: Request) -> float | None:
+    parameters = request.query_params
+    for name in parameters:
+        if name not in PARAMETERS:
+            raise Problem("wrong-request", f"no parameter {name!r}: {did_you_mean(name, PARAMETERS)}")
+    if parameters.get("wait", "edition") != "edition":
+        raise Problem("wrong-request", f"wait={parameters['wait']}: write wait=edition")
+    try:
+        seconds = float(parameters.get("timeout", PATIENCE))
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= LONGEST:
+        raise Problem("wrong-request", f"timeout={parameters['timeout']}: write seconds, at most {LONGEST:g}")
+    return seconds if "wait" in parameters else None

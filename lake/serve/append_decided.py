@@ -1,0 +1,182 @@
+"""Implementation of `lake append --decide`: send one file's events to the running server of their source for
+validation.
+
+If none runs, this process locks the source's folder and validates them itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.request import ProxyHandler, Request, build_opener
+
+from lake.config import Settings
+from lake.contracts.contract import Contract, known_stream, load_contracts
+from lake.errors import ContractError, DeclarationError, LakeError, Refused, Unavailable
+from lake.project import load
+from lake.records.single_reader import SingleReader
+from lake.serve import bodies, declarations, receipt
+from lake.serve.access import Access
+from lake.serve.bodies import PostedRecord
+from lake.serve.commits import Commits
+from lake.serve.contract_check import check_contracts
+from lake.serve.decide.command_validation import CommandValidator
+from lake.serve.decide.rule import rules
+from lake.serve.decisions import Decisions, expected_version
+from lake.serve.describe import is_idempotent
+from lake.serve.intake_folder import GroupWriter
+from lake.serve.problems import KINDS, Problem
+from lake.serve.server import address_of, check_installed
+from lake.serve.source import DeclaredIntake
+from lake.sources.declared import decided_by
+from lake.sources.source import Command
+
+JSON: Final = "application/json"
+JSON_LINES: Final = "application/x-ndjson"
+PATIENCE: Final = 10.0
+WAIT: Final = 0.05
+ANSWER_SECONDS: Final = 60.0
+REFUSED: Final = ("refused", "outdated", "sent-before")
+
+
+def _headers(command: Command) -> dict[str, str]:
+    kind = JSON if len(command.streams) > 1 else JSON_LINES
+    key = command.id or hashlib.sha256(command.body).hexdigest()[:32]
+    headers = {"content-type": kind, "idempotency-key": key}
+    if command.expect:
+        headers["if-match"] = command.expect if command.expect == "*" else f'"{command.expect}"'
+    return headers | ({"if-none-match": "*"} if command.new else {})
+
+
+def append_decided(settings: Settings, command: Command) -> dict[str, Any]:
+    """Return the server's answer: token or tokens, records, idempotent, again, and version or versions.
+
+    Raises Refused for a rejected event or another version, ContractError for a bad record, DeclarationError without a
+    rule, Unavailable if another process has locked the folder.
+    """
+    check_installed()
+    contracts = load_contracts(settings)
+    declared, ends = _deciding(settings, contracts, command.streams), time.monotonic() + PATIENCE
+    while True:
+        try:
+            writer = declarations.intake_writer(settings, declared.name)
+        except Unavailable:
+            answer = _post(settings, declared, command)
+            if answer is not None:
+                return answer
+            if time.monotonic() > ends:
+                raise
+            time.sleep(WAIT)
+            continue
+        try:
+            return asyncio.run(_decide_here(settings, declared, writer, command))
+        except Problem as problem:
+            raise _error(problem.kind, problem.detail, problem.more) from None
+        finally:
+            writer.close()
+
+
+def _deciding(settings: Settings, contracts: Mapping[str, Contract], streams: Sequence[str]) -> DeclaredIntake:
+    for stream in streams:
+        known_stream(contracts, stream)
+    source = next(filter(None, (decided_by(settings, stream) for stream in streams)), None)
+    if source is None:
+        raise DeclarationError(
+            f"nothing decides on {', '.join(streams)}",
+            where=f"{settings.sources}/",
+            fix=f'a source of kind http does, with decide.{streams[0]} = "a table"; see docs/how-to/commands.md',
+        )
+    declared = declarations.find_declaration(settings, contracts, source)
+    for stream in streams:
+        if stream not in declared.streams:
+            what = f"{source} takes no events of {stream}"
+            raise DeclarationError(what, where=declared.where, fix=f"add {stream!r} to its streams")
+    return declared
+
+
+async def _decide_here(
+    settings: Settings, declared: DeclaredIntake, writer: GroupWriter, command: Command
+) -> dict[str, Any]:
+    project = load(settings)
+    commits = Commits(writer)
+    validator = CommandValidator(declared, rules(project, declared), looks_up=True)
+    decisions = Decisions(validator, commits)
+    try:
+        by_stream = _records_of(settings, declared, command)
+        if not any(by_stream.values()):
+            raise Problem("unparseable", "there is no record")
+        if declared.check:
+            others = by_stream.keys() - validator.rules.keys()
+            check_contracts(
+                by_stream, {each: SingleReader(project.contracts[each], settings.record_bytes) for each in others}
+            )
+        await decisions.begin()
+        decided, put = await decisions.decide(by_stream, expected_version(_headers(command)))
+    finally:
+        await commits.close()
+    took = (
+        receipt.new_receipts(by_stream, declared.name, put)
+        if put is not None
+        else receipt.earlier_receipts(by_stream, decided)
+    )
+    tokens = {each.stream: each.token for each in took}
+    about: dict[str, Any] = {"tokens": tokens} if len(command.streams) > 1 else {"token": took[0].token}
+    about["records"] = sum(each.records for each in took)
+    about["idempotent"] = all(is_idempotent(project.contracts[each.stream]) for each in took)
+    return about | receipt.decision_json(decided, project.contracts)
+
+
+def _records_of(settings: Settings, declared: DeclaredIntake, command: Command) -> dict[str, list[PostedRecord]]:
+    received = datetime.now(UTC).isoformat(timespec="microseconds")
+    most, longest = declared.limits.max_records, settings.record_bytes
+    if len(command.streams) > 1:
+        named = dict.fromkeys(command.streams, ())
+        return bodies.records_by_stream(
+            command.body, _headers(command), received=received, record_bytes=longest, max_records=most, named=named
+        )
+    records = bodies.records(command.body, _headers(command), received=received, record_bytes=longest, max_records=most)
+    return {command.streams[0]: records}
+
+
+def _post(settings: Settings, declared: DeclaredIntake, command: Command) -> dict[str, Any] | None:
+    try:
+        url = address_of(settings, declared.name).read_text("utf-8").strip()
+    except FileNotFoundError:
+        return None
+    tokens = Access.of(settings, declared).tokens
+    token, *others = dict.fromkeys(tokens[stream] for stream in command.streams)
+    if others:
+        raise DeclarationError(
+            f"{', '.join(command.streams)} have tokens of their own, and a request has one",
+            where=declared.where,
+            fix="have them share one, or stop the server of the source meanwhile",
+        )
+    headers = _headers(command) | {"authorization": f"Bearer {token}"}
+    path = "streams" if len(command.streams) > 1 else f"streams/{command.streams[0]}"
+    request = Request(f"{url}/{path}?decide", command.body, headers, method="POST")
+    try:
+        with build_opener(ProxyHandler({})).open(request, timeout=ANSWER_SECONDS) as answer:
+            reply: dict[str, Any] = json.loads(answer.read())
+            return reply
+    except HTTPError as error:
+        problem = json.loads(error.read())
+        kind = str(problem["type"]).rpartition("#")[2]
+        raise _error(kind, str(problem["detail"]), problem) from None
+    except (URLError, OSError):
+        return None
+
+
+def _error(kind: str, detail: str, more: dict[str, Any]) -> LakeError:
+    status, title, fix = KINDS[kind]
+    where = ", ".join(f"{name} {more[name]}" for name in ("stream", "record", "version") if name in more)
+    if kind in REFUSED:
+        return Refused(f"{title.lower()}: {detail}", where=where, fix=fix)
+    if status in {429, 503}:
+        return Unavailable(f"{title.lower()}: {detail}", where=where, fix=fix)
+    return ContractError(f"{title.lower()}: {detail}", where=where, fix=fix)

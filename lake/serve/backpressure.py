@@ -1,0 +1,136 @@
+"""Backpressure of the intake: limits for concurrent requests, memory, event rate, and files not yet ingested."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from lake.serve.intake_folder import Backlog, IntakeFolder
+from lake.serve.problems import Problem
+from lake.serve.source import IntakeLimits
+
+LOOK_SECONDS: Final = 1.0
+RETRY: Final = 10.0
+SOON: Final = 1.0
+SIGNED: Final = 4
+"""Divisor of the limits for requests without a token, whose signature can only be checked once the body is complete."""
+
+
+@dataclass
+class Rate:
+    """Token bucket for the events of one stream: refills with `a_second` tokens per second, up to `a_second`."""
+
+    a_second: int
+    clock: Callable[[], float] = time.monotonic
+    left: float = 0.0
+    at: float = field(default=-math.inf)
+
+    def take(self, events: int) -> None:
+        """Take `events` tokens. Raises Problem with the seconds to wait.
+
+        A full bucket admits more than one second's worth, so no request is too large forever.
+        """
+        if not self.a_second:
+            return
+        now = self.clock()
+        self.left, self.at = min(float(self.a_second), self.left + (now - self.at) * self.a_second), now
+        missing = min(events, self.a_second) - self.left
+        if missing > 0:
+            wait = missing / self.a_second
+            raise Problem("too-fast", f"more than {self.a_second:,} events a second", after=wait)
+        self.left -= events
+
+
+@dataclass
+class Load:
+    """Counter of concurrent requests and of bytes of their bodies in memory, with its limits."""
+
+    most_requests: int
+    most_bytes: int
+    requests: int = 0
+    held: int = 0
+
+
+@dataclass
+class BodyMemory:
+    """Memory of one request's body: at most `most` bytes, counted in each of `loads`."""
+
+    loads: Sequence[Load]
+    most: int
+    size: int = 0
+
+    @property
+    def left(self) -> int:
+        return self.most - self.size
+
+    def check(self, size: int) -> None:
+        if size > self.left:
+            raise Problem("too-long", f"more than {self.most:,} bytes", max_body=self.most)
+
+    def hold(self, size: int) -> None:
+        """Count `size` more bytes. Raises Problem if they are too many for one body or for all together."""
+        self.check(size)
+        if any(load.held + size > load.most_bytes for load in self.loads):
+            raise Problem("too-many", "too many request bytes in flight", after=SOON)
+        for load in self.loads:
+            load.held += size
+        self.size += size
+
+
+@dataclass
+class Backpressure:
+    """Limits in force and the load measured. `look` runs in a thread, all else on the event loop."""
+
+    folder: IntakeFolder
+    limits: IntakeLimits
+    waiting: Backlog = field(default_factory=Backlog)
+    free: float = math.inf
+    added_files: int = 0
+    added_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        requests, memory = self.limits.max_requests, self.limits.max_memory
+        self._all, self._signed = Load(requests, memory), Load(max(1, requests // SIGNED), memory // SIGNED)
+
+    def look(self) -> tuple[Backlog, float]:
+        status = os.statvfs(self.folder.path)
+        return self.folder.waiting(self.folder.taken), float(status.f_bavail * status.f_frsize)
+
+    def update(self, waiting: Backlog, free: float) -> None:
+        self.waiting, self.free, self.added_files, self.added_bytes = waiting, free, 0, 0
+
+    @contextmanager
+    def request(self, *, has_token: bool = True) -> Iterator[BodyMemory]:
+        """Count a request while the block runs, and yield the memory of its body.
+
+        Raises Problem if too many requests run, the backlog is too large, or the disk is nearly full.
+        """
+        loads = [self._all] if has_token else [self._signed, self._all]
+        for load in loads:
+            if load.requests >= load.most_requests:
+                raise Problem("too-many", f"{load.requests} requests in flight", after=SOON)
+        files, size = self.waiting.files + self.added_files, self.waiting.size + self.added_bytes
+        if files >= self.limits.backlog_files or size >= self.limits.backlog_bytes:
+            raise Problem("backlog", f"{files:,} files of {size:,} bytes have not been ingested", after=RETRY)
+        free = max(0.0, self.free - self.added_bytes)
+        if free < self.limits.free_bytes or not free:
+            found = f"{free:,.0f} bytes are free, and {self.limits.free_bytes:,} are to be left"
+            raise Problem("disk", found, after=RETRY)
+        limits = self.limits
+        memory = BodyMemory(loads, limits.max_body if has_token else min(limits.max_body, limits.signed_body))
+        for load in loads:
+            load.requests += 1
+        try:
+            yield memory
+        finally:
+            for load in loads:
+                load.requests -= 1
+                load.held -= memory.size
+
+    def count_written(self, size: int) -> None:
+        self.added_files, self.added_bytes = self.added_files + 1, self.added_bytes + size

@@ -1,0 +1,232 @@
+"""Parser of request bodies: the text of each record, unchanged, and facts about it from the request.
+
+    application/json                        one object, or an array of objects
+    application/x-ndjson, application/jsonl an object per line; empty lines are skipped
+    application/cloudevents+json            a CloudEvent whose `data` is the record
+    application/cloudevents-batch+json      an array of CloudEvents
+
+A JSON object with headers `ce-id`, `ce-source` … is a CloudEvent too (CloudEvents 1.0.2, HTTP protocol binding:
+https://github.com/cloudevents/spec).
+
+The fact "http.id" identifies a retry: the CloudEvent's id, else the header `webhook-id`, else `Idempotency-Key`. If one
+header covers several records, their ids are `<id>:<ordinal>`, from 1. Other facts are "cloudevents.<attribute>" and
+"http.headers.<name>".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lake.contracts.fields import FACTS_OF
+from lake.contracts.reasons import Reason
+from lake.errors import did_you_mean
+from lake.serve.problems import Problem
+from lake.sources.json_text import SPACES, InvalidJson, elements, members, whole
+
+LINES: Final = {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
+ATTRIBUTES: Final = FACTS_OF["cloudevents"]
+HEADERS: Final = "http.headers"
+EVENT: Final = "application/cloudevents+json"
+EVENTS: Final = "application/cloudevents-batch+json"
+TYPES: Final = ("application/json", "application/x-ndjson", EVENT, EVENTS)
+LONGEST_ID: Final = 1024
+SURROGATE: Final = re.compile("[\ud800-\udfff]")
+SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PostedRecord:
+    """Record of a request: its text, and the facts that contracts may refer to."""
+
+    text: str
+    facts: Mapping[str, str]
+
+    @property
+    def utf8(self) -> bytes:
+        return self.text.encode("utf-8", "surrogatepass")
+
+
+class _Oversized(InvalidJson): ...
+
+
+def records(  # noqa: PLR0913  a request, and what it is held to
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    received: str,
+    record_bytes: int,
+    max_records: int,
+    named: Iterable[str] = (),
+) -> list[PostedRecord]:
+    """Return the records of a body. Each has the request headers `named` as facts.
+
+    Raises Problem, which lists the first bad records, if any record is bad.
+    """
+    kind, _, options = headers.get("content-type", "").partition(";")
+    kind = kind.strip().lower()
+    if (charset := re.search(r'charset\s*=\s*"?([^";\s]+)', options, re.I)) and charset[1].lower() not in {
+        "utf-8",
+        "us-ascii",
+    }:
+        raise Problem("wrong-type", f"found charset {charset[1]!r}; JSON is UTF-8")
+    try:
+        text = body.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise Problem("unparseable", f"not UTF-8 at byte {error.start}", reason=Reason.UNPARSEABLE) from None
+    facts = {"http.received": received}
+    facts |= {f"{HEADERS}.{name}": headers[name] for name in named if name in headers}
+    if kind in LINES:
+        parsed = _lines(text)
+    elif kind in {EVENT, EVENTS}:
+        parsed = _each(text, many=kind == EVENTS)
+    elif kind == "application/json" or kind.endswith("+json"):
+        parsed = _each(text, many=text.lstrip(SPACES).startswith("["))
+        facts |= {f"cloudevents.{name}": headers[f"ce-{name}"] for name in ATTRIBUTES if f"ce-{name}" in headers}
+    else:
+        fix = f"found {kind or 'none'}: send {', '.join(TYPES)}; with curl, --json or -H 'Content-Type: …'"
+        raise Problem("wrong-type", fix)
+    parts = _good(parsed, record_bytes, max_records)
+    if kind in {EVENT, EVENTS}:
+        return [_cloud_event(text, number, facts) for number, text in enumerate(parts, 1)]
+    return _identified(parts, headers, facts)
+
+
+def records_by_stream(  # noqa: PLR0913  a request, and what it is held to
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    received: str,
+    record_bytes: int,
+    max_records: int,
+    named: Mapping[str, Iterable[str]],
+) -> dict[str, list[PostedRecord]]:
+    """Return the records by stream of a body {stream: [record, …] or record, …}. Raises Problem as `records` does.
+
+    The streams allowed are those of `named`. Ids are numbered for each stream by itself.
+    """
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Problem("wrong-type", "records of several streams come as application/json")
+    try:
+        text = body.decode("utf-8").removeprefix("\ufeff").strip(SPACES)
+        parts = list(members(text)) if isinstance(whole(text), dict) else []
+    except (UnicodeDecodeError, InvalidJson) as error:
+        raise Problem("unparseable", str(error), reason=Reason.UNPARSEABLE) from None
+    names = [name for name, _ in parts]
+    if not parts or len(set(names)) < len(names):
+        raise Problem("unparseable", 'write {"stream": [record, …], …}, each stream once', reason=Reason.UNPARSEABLE)
+    by_stream: dict[str, list[PostedRecord]] = {}
+    for name, part in parts:
+        if name not in named:
+            raise Problem("no-stream", f"no stream {name!r} here; {did_you_mean(name, named)}")
+        room = max_records - sum(map(len, by_stream.values()))
+        limits = {"received": received, "record_bytes": record_bytes, "max_records": room}
+        try:
+            by_stream[name] = records(part.encode(), headers, named=named[name], **limits)  # type: ignore[arg-type]
+        except Problem as problem:
+            if problem.kind == "too-long":
+                raise Problem("too-long", f"more than {max_records:,} records", max_records=max_records) from None
+            raise Problem(problem.kind, f"{name}: {problem.detail}", stream=name, **problem.more) from None
+    return by_stream
+
+
+def decompress(chunk: bytes, stream: Any, room: int) -> bytes:
+    """Decompress a chunk of gzip into at most `room` + 1 bytes. `stream` is zlib.decompressobj(31).
+
+    Raises Problem if it is no gzip, or if anything follows its end: a second member would be lost.
+    """
+    try:
+        part = bytes(stream.decompress(stream.unconsumed_tail + chunk, room + 1))
+    except zlib.error as error:
+        raise Problem("wrong-encoding", f"not valid gzip: {error}") from None
+    if stream.unused_data:
+        raise Problem("wrong-encoding", "more follows the end of the gzip stream: send one member")
+    return part
+
+
+def _lines(text: str) -> Iterator[tuple[str, Any]]:
+    for line in text.split("\n"):
+        if line.strip(" \t\r"):
+            yield line.strip(" \t\r"), None
+
+
+def _each(text: str, *, many: bool) -> Iterator[tuple[str, Any]]:
+    if many:
+        yield from elements(text.strip(SPACES))
+    else:
+        yield text.strip(SPACES), None
+
+
+def _good(parsed: Iterator[tuple[str, Any]], record_bytes: int, max_records: int) -> list[str]:
+    good, bad, number = list[str](), list[dict[str, Any]](), 0
+    try:
+        for number, (text, value) in enumerate(parsed, 1):
+            if number > max_records:
+                raise Problem("too-long", f"more than {max_records:,} records", max_records=max_records)
+            try:
+                _must_be_object(text, value, record_bytes)
+                good.append(text)
+            except InvalidJson as error:
+                reason = Reason.OVERSIZED if isinstance(error, _Oversized) else Reason.UNPARSEABLE
+                bad.append({"record": number, "reason": str(reason), "detail": str(error)})
+    except InvalidJson as error:
+        bad.append({"record": number + 1, "reason": str(Reason.UNPARSEABLE), "detail": str(error)})
+    if not bad:
+        return good
+    first = bad[0]
+    kind = "oversized" if first["reason"] == Reason.OVERSIZED else "unparseable"
+    more = f", and {len(bad) - 1} more are bad" if bad[1:] else ""
+    detail = f"record {first['record']}: {first['detail']}{more}"
+    raise Problem(kind, detail, reason=first["reason"], errors=bad[:SHOWN])
+
+
+def _must_be_object(text: str, value: Any, record_bytes: int) -> None:
+    if len(text) > record_bytes:
+        raise _Oversized(f"longer than {record_bytes:,} characters")
+    value = whole(text) if value is None else value
+    if not isinstance(value, dict):
+        raise InvalidJson("it is not a JSON object")
+
+
+def _identified(texts: list[str], headers: Mapping[str, str], facts: Mapping[str, str]) -> list[PostedRecord]:
+    own = facts.get("cloudevents.id")
+    sent = own or headers.get("webhook-id") or headers.get("idempotency-key", "")
+    if sent.startswith('"') and sent.endswith('"') and len(sent) > 2 and not own:
+        sent = sent[1:-1]  # an Idempotency-Key is a structured header, a text in quotes
+    if len(sent) > LONGEST_ID:
+        raise Problem("wrong-request", f"an id of more than {LONGEST_ID:,} characters")
+    if not sent:
+        return [PostedRecord(text, facts) for text in texts]
+    if len(texts) == 1:
+        return [PostedRecord(text, {**facts, "http.id": sent}) for text in texts]
+    return [PostedRecord(text, {**facts, "http.id": f"{sent}:{number}"}) for number, text in enumerate(texts, 1)]
+
+
+def _cloud_event(text: str, number: int, facts: Mapping[str, str]) -> PostedRecord:
+    parts = dict(pairs := list(members(text)))
+    if len(parts) < len(pairs):
+        raise _event_problem(number, "a CloudEvent with an attribute twice")
+    event = {name: json.loads(value) for name, value in parts.items() if value.startswith('"')}
+    if any(map(SURROGATE.search, event.values())):
+        raise _event_problem(number, "a CloudEvent with half a surrogate pair, which is no character")
+    lacking = [name for name in ("specversion", "id", "source", "type") if not event.get(name)]
+    if lacking:
+        raise _event_problem(number, f"a CloudEvent without {', '.join(lacking)}")
+    if len(event["id"]) > LONGEST_ID:
+        raise _event_problem(number, f"a CloudEvent with an id of more than {LONGEST_ID:,} characters")
+    if "data_base64" in parts:
+        raise _event_problem(number, "a CloudEvent with data_base64: its data must be JSON")
+    data = parts.get("data", "null")
+    if not data.startswith("{"):
+        raise _event_problem(number, "a CloudEvent whose data is not a JSON object")
+    attributes = {f"cloudevents.{name}": event[name] for name in ATTRIBUTES if name in event}
+    return PostedRecord(data, {**facts, **attributes, "http.id": event["id"]})
+
+
+def _event_problem(number: int, detail: str) -> Problem:
+    error = {"record": number, "reason": str(Reason.ENVELOPE), "detail": detail}
+    return Problem("unparseable", f"record {number}: {detail}", reason=Reason.ENVELOPE, errors=[error])

@@ -1,0 +1,150 @@
+"""Group commit of posted records: requests within ten milliseconds, or up to one MiB, share one file and one fsync."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from lake.serve.bodies import PostedRecord
+from lake.serve.intake_folder import Group, GroupWriter
+from lake.serve.problems import Problem
+
+GROUP_SECONDS: Final = 0.01
+GROUP_BYTES: Final = 1 << 20
+RETRY_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True)
+class GroupPlace:
+    """Place of a request's records: group `number`, from ordinal `first` on."""
+
+    number: int
+    first: int
+
+
+@dataclass
+class _Next:
+    """Group being collected: its lines, and a future per request with its first ordinal.
+
+    A `decided` request depends on `number`: the group gets that number or fails.
+    """
+
+    number: int
+    lines: list[bytes] = field(default_factory=list)
+    size: int = 0
+    waiting: list[tuple[asyncio.Future[GroupPlace], int]] = field(default_factory=list)
+    decided: bool = False
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    failed: Problem | None = None
+
+
+class Commits:
+    """Group commits of one writer. `put` returns once the records are on the disk."""
+
+    def __init__(self, writer: GroupWriter) -> None:
+        self._writer, self._next = writer, _Next(writer.last + 1)
+        self._flying: _Next | None = None
+        self._thread = ThreadPoolExecutor(1, "commits")
+        self._came, self._full = asyncio.Event(), asyncio.Event()
+        self._ending = False
+        self._task = asyncio.create_task(self._run())
+        self.groups, self.records = 0, 0
+
+        self.on_failure: Callable[[], None] = lambda: None
+        """Called if the disk fails, before any request is answered."""
+
+    @property
+    def next(self) -> GroupPlace:
+        self._check_open()
+        return GroupPlace(self._next.number, len(self._next.lines))
+
+    async def hold(self, number: int) -> None:
+        for group in (self._flying, self._next):
+            if group is not None and group.number == number and group.waiting:
+                await group.settled.wait()
+                if group.failed is not None:
+                    raise group.failed
+
+    async def put(self, records: Sequence[tuple[str, PostedRecord]], *, decided: bool = False) -> GroupPlace:
+        """Commit the records of one request, each with its stream, in order and in one group.
+
+        A `decided` request fails if a group before it failed. Raises Problem if the disk fails.
+        """
+        self._check_open()
+        group, done = self._next, asyncio.get_running_loop().create_future()
+        lines = [_line(stream, record) for stream, record in records]
+        group.waiting.append((done, len(group.lines)))
+        group.decided |= decided
+        group.lines += lines
+        group.size += sum(map(len, lines))
+        self._came.set()
+        if group.size >= GROUP_BYTES:
+            self._full.set()
+        place: GroupPlace = await asyncio.shield(done)  # committed even if the client disconnects
+        return place
+
+    def _check_open(self) -> None:
+        if self._ending:
+            raise Problem("stopping", "the server is shutting down", after=RETRY_SECONDS)
+
+    async def close(self) -> None:
+        self._ending = True
+        self._came.set()
+        self._full.set()
+        await self._task
+        self._thread.shutdown()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._came.wait()
+            if not self._ending:
+                with_room = loop.call_later(GROUP_SECONDS, self._full.set)
+                await self._full.wait()
+                with_room.cancel()
+            group = self._next
+            self._next = _Next(group.number + bool(group.waiting))
+            self._came.clear()
+            self._full.clear()
+            if group.waiting:
+                self._flying = group
+                await self._commit(group)
+                self._flying = None
+            if self._ending and not self._next.waiting:
+                return
+
+    async def _commit(self, group: _Next) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            put = loop.run_in_executor(self._thread, self._writer.put, group.lines, len(group.lines))
+            written: Group = await put
+        except Exception as error:  # of any kind: it fails the waiting requests, and the next group is tried
+            why = error.strerror if isinstance(error, OSError) else repr(error)
+            fault = Problem("disk", f"nothing was kept: {why}", after=RETRY_SECONDS)
+            self.on_failure()
+            self._fail(group, fault)
+            if self._next.decided:
+                self._fail(self._next, fault)
+                self._next = _Next(0)
+            self._next.number = self._writer.last + 1
+            return
+        self.groups, self.records = self.groups + 1, self.records + written.records
+        group.settled.set()
+        for done, first in group.waiting:
+            done.set_result(GroupPlace(written.number, first))
+
+    def _fail(self, group: _Next, fault: Problem) -> None:
+        group.failed = fault
+        group.settled.set()
+        for done, _ in group.waiting:
+            done.set_exception(fault)
+            done.exception()  # marks it as retrieved: the client may have disconnected
+
+
+def _line(stream: str, record: PostedRecord) -> bytes:
+    facts: Mapping[str, str] = record.facts
+    return json.dumps([stream, record.text, facts]).encode() + b"\n"

@@ -1,0 +1,275 @@
+"""Validation of commands in order of arrival, over the state in the log and in acknowledged groups.
+
+New states are kept here before they are on the disk, and later commands are validated against them. So an answer must
+wait until the disk has everything it depends on (`Decision.rests_on`). If that fails, all states are dropped and read
+again. Keys with waiting events stay in memory, others as long as there is room.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final
+
+from lake.errors import DeclarationError, Refused, StorageError
+from lake.kinds.reducer import Refusal
+from lake.records.single_reader import RecordRejected
+from lake.serve.decide.committed_state import Accepted, CommittedState, KeyState, fold_event
+from lake.serve.decide.rule import CommandRule, Key
+from lake.serve.source import DeclaredIntake, place
+
+MOST_EVENTS: Final = 1_000_000
+"""Most ids in memory of keys without waiting events: about 200 MB."""
+CHUNK: Final = 10_000
+NEW: Final = "*"
+"""Version that stands for any existing event."""
+
+
+class Outdated(Refused):
+    """The key's `version` is not the expected one."""
+
+    def __init__(self, what: str, version: str) -> None:
+        super().__init__(what, fix="look at what came since, and send it with that version")
+        self.version = version
+
+
+class NotAllowed(Refused):
+    """The Fold rejects event `number`, from 1, of those for `stream`, for a `reason`."""
+
+    def __init__(self, stream: str, number: int, reason: str) -> None:
+        super().__init__(reason, where=f"{stream}, event {number}")
+        self.stream, self.number, self.reason = stream, number, reason
+
+
+class Reused(Refused):
+    """An id was sent before with other content, or only some ids of a request were."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, fix="repeat a request unchanged, or give it a new id")
+
+
+@dataclass(frozen=True)
+class Command:
+    """Event to validate: its values by field."""
+
+    stream: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ExpectedVersion:
+    """Version that the key must have: `version` ("*": any), or none if `is_new`."""
+
+    version: str = ""
+    is_new: bool = False
+
+    @property
+    def is_stated(self) -> bool:
+        return bool(self.version) or self.is_new
+
+
+ANYTHING: Final = ExpectedVersion()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Accepted events: the place of each, and the new version of each key.
+
+    `again`: they were accepted before. It is durable once group `rests_on` is on the disk.
+    """
+
+    places: Sequence[str]
+    versions: Sequence[tuple[str, Key, str]]
+    again: bool
+    rests_on: int
+
+
+@dataclass
+class CommandValidator:
+    """Validator for the commands of one source. `taken` is the last group that is in all logs.
+
+    It loads the set of all keys first, unless it `looks_up` each.
+    """
+
+    declared: DeclaredIntake
+    rules: Mapping[str, CommandRule]
+    most: int = MOST_EVENTS
+    looks_up: bool = False
+    taken: int = 0
+    _keys: dict[str, OrderedDict[Key, KeyState]] = field(default_factory=dict)
+    _known: dict[str, set[int] | None] = field(default_factory=dict)
+    _events: int = 0
+
+    def command(self, stream: str, text: bytes, facts: Mapping[str, str]) -> Command:
+        return Command(stream, self.rules[stream].values(text, facts, now=datetime.now(UTC)))
+
+    def begin(self) -> None:
+        """Read acknowledged events that are in no log. Raises DeclarationError if one was not validated."""
+        self.forget()
+        folder = self.declared.folder
+        self.taken = folder.taken
+        if not self.looks_up:
+            self._known = {stream: self._committed(stream).keys() for stream in self.rules}
+        for stream in self.rules:
+            self._committed(stream).read(())  # checks that the log continues in this folder
+        waiting = self._waiting()
+        while chunk := [*islice(waiting, CHUNK)]:
+            for stream in self.rules:
+                keys = {self._key(command) for *_, command in chunk if command.stream == stream}
+                self.put(stream, self.read(stream, [key for key in keys if key not in self._keys[stream]]))
+            for number, at, command in chunk:
+                self._apply_waiting(number, at, command)
+
+    def forget(self) -> None:
+        self._keys = {stream: OrderedDict() for stream in self.rules}
+        self._known, self._events = {}, 0
+
+    def missing(self, commands: Sequence[Command]) -> dict[str, list[Key]]:
+        unread: dict[str, dict[Key, None]] = {}
+        for command in commands:
+            key, keys = self._key(command), self._keys[command.stream]
+            if key in keys:
+                continue
+            known = self._known.get(command.stream)
+            if known is not None and hash(key) not in known:
+                self.put(command.stream, {key: KeyState()})
+            else:
+                unread.setdefault(command.stream, {})[key] = None
+        return {stream: [*keys] for stream, keys in unread.items()}
+
+    def read(self, stream: str, keys: Sequence[Key]) -> dict[Key, KeyState]:
+        return self._committed(stream).read(keys) if keys else {}
+
+    def put(self, stream: str, read: Mapping[Key, KeyState]) -> None:
+        keys = self._keys[stream]
+        for key, state in read.items():
+            if key not in keys:
+                keys[key] = state
+                self._events += 1 + len(state.ids)
+
+    def decide(
+        self, commands: Sequence[Command], at: Callable[[int], str], group: int, expected: ExpectedVersion = ANYTHING
+    ) -> Decision:
+        """Accept all events, whose places will be `at(number)` from 0, or none. No key may be `missing`.
+
+        Raises NotAllowed, Outdated, Reused, WorkerFault if the step fails, and DeclarationError if a version is
+        expected of several keys. These depend on the group that `group_of` returns.
+        """
+        self._make_room([self._stream_key(command) for command in commands])
+        states = {self._stream_key(command): self._state(command) for command in commands}
+        before = [self._state(command).ids.get(self._id(command)) for command in commands]
+        rests_on = max(state.group for state in states.values())
+        if None not in before:
+            known = [accepted for accepted in before if accepted is not None]
+            if any(self._content(c) != accepted.content for c, accepted in zip(commands, known, strict=True)):
+                raise Reused("events with these ids were accepted before, and these are not the same")
+            places = [accepted.place for accepted in known]
+            return Decision(places, self._versions(commands, places), True, rests_on)
+        if any(before) or len({(*self._stream_key(c), self._id(c)) for c in commands}) < len(commands):
+            raise Reused("some of these events have an id that was sent before, or duplicated in this request")
+        if expected.is_stated:
+            self._check_version(expected, states)
+        new = {key: replace(state, ids={}) for key, state in states.items()}
+        for number, command in enumerate(commands):
+            rule, state = self.rules[command.stream], new[self._stream_key(command)]
+            outcome = rule.next(state.state, command.values)
+            if isinstance(outcome, Refusal):
+                nth = sum(other.stream == command.stream for other in commands[: number + 1])
+                raise NotAllowed(command.stream, nth, outcome.reason)
+            state.state, state.version, state.group = outcome, at(number), group
+            state.ids[self._id(command)] = Accepted(at(number), self._content(command))
+        for (stream, key), state in new.items():
+            kept = self._keys[stream][key]
+            kept.state, kept.version, kept.group = state.state, state.version, state.group
+            kept.ids |= state.ids
+            self._events += len(state.ids)
+        places = [at(number) for number in range(len(commands))]
+        return Decision(places, self._versions(commands, places), False, group)
+
+    def group_of(self, commands: Sequence[Command]) -> int:
+        return max((self._state(command).group for command in commands), default=0)
+
+    def _versions(self, commands: Sequence[Command], places: Sequence[str]) -> list[tuple[str, Key, str]]:
+        by_key = {self._stream_key(c): at for c, at in zip(commands, places, strict=True)}
+        return [(stream, key, at) for (stream, key), at in by_key.items()]
+
+    def _check_version(self, expected: ExpectedVersion, states: Mapping[tuple[str, Key], KeyState]) -> None:
+        if len(states) > 1:
+            raise DeclarationError(
+                "an expected version is of one key, and these events are of several",
+                fix="send the events of each key by themselves",
+            )
+        [state] = states.values()
+        if expected.is_new and state.version:
+            raise Outdated(f"the key is not new: its version is {state.version}", state.version)
+        if expected.version == NEW and not state.version:
+            raise Outdated("the key has no event yet", "")
+        if expected.version not in {"", NEW, state.version}:
+            raise Outdated(
+                f"the key's version is {state.version or 'that of a new key'}, not {expected.version}", state.version
+            )
+
+    def _make_room(self, wanted: Sequence[tuple[str, Key]]) -> None:
+        if self._events <= self.most:
+            return
+        needed = {*wanted}
+        for stream, keys in self._keys.items():
+            for key in [*islice(keys, CHUNK)]:
+                if self._events > self.most and keys[key].group <= self.taken and (stream, key) not in needed:
+                    state, known = keys.pop(key), self._known.get(stream)
+                    self._events -= 1 + len(state.ids)
+                    if known is not None and state.version:
+                        known.add(hash(key))
+
+    def _waiting(self) -> Iterator[tuple[int, str, Command]]:
+        folder = self.declared.folder
+        for group in folder.groups():
+            try:
+                records = [*folder.records(group)]
+            except StorageError:
+                if group.number <= folder.taken:  # removed meanwhile
+                    continue
+                raise
+            for ordinal, (stream, text, facts) in enumerate(records):
+                if stream in self.rules:
+                    try:
+                        command = self.command(stream, text.encode("utf-8", "surrogatepass"), facts)
+                    except RecordRejected as error:
+                        raise DeclarationError(
+                            f"{stream} accepts decided events only, and an undecided event is pending: {error}",
+                            where=str(folder.path / group.name),
+                            fix=f"take decide out of {self.declared.where}, run lake ingest {self.declared.name},"
+                            " and put it back",
+                        ) from None
+                    yield group.number, f"{self.declared.name}:{place(group.number, ordinal)}", command
+
+    def _apply_waiting(self, number: int, at: str, command: Command) -> None:
+        rule, state = self.rules[command.stream], self._state(command)
+        if number > state.upto and self._id(command) not in state.ids:
+            self._events += 1
+            state.state = fold_event(rule, state.state, command.values)
+            state.version, state.group = at, number
+            state.ids[self._id(command)] = Accepted(at, self._content(command))
+
+    def _state(self, command: Command) -> KeyState:
+        keys, key = self._keys[command.stream], self._key(command)
+        keys.move_to_end(key)
+        return keys[key]
+
+    def _stream_key(self, command: Command) -> tuple[str, Key]:
+        return command.stream, self._key(command)
+
+    def _key(self, command: Command) -> Key:
+        return self.rules[command.stream].key(command.values)
+
+    def _content(self, command: Command) -> bytes:
+        return self.rules[command.stream].content(command.values)
+
+    def _id(self, command: Command) -> Key:
+        return self.rules[command.stream].id(command.values)
+
+    def _committed(self, stream: str) -> CommittedState:
+        return CommittedState(self.rules[stream], self.declared.name, self.declared.folder)

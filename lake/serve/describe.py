@@ -1,0 +1,261 @@
+"""Description of the intake: example requests and an OpenAPI 3.1 document, made from the contracts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from lake.contracts.contract import Contract
+from lake.contracts.fields import Field
+from lake.serve.bodies import EVENT, EVENTS
+from lake.serve.problems import MEDIA_TYPE, TAKING
+
+TIME: Final = "2024-01-31T09:30:00Z"
+SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "boolean": {"type": "boolean"},
+    "int": {"type": "integer"},
+    "bigint": {"type": "integer"},
+    "float": {"type": "number"},
+    "double": {"type": "number"},
+    "date": {"type": "string", "format": "date"},
+    "timestamp": {"type": "string", "format": "date-time"},
+    "timestamp_ntz": {"type": "string"},
+}
+PAGES: Final[Mapping[str, tuple[str, str]]] = {
+    "/": ("text/html", "The streams with their fields, what waits to be ingested, and how tables are read."),
+    "/problems": ("text/html", "What each problem means, and what to do."),
+    "/openapi.json": ("application/json", "This document."),
+    "/health": ("application/json", "Whether events are taken: 503 while the disk or the backlog forbids it."),
+}
+EXAMPLES: Final[Mapping[str, Any]] = {
+    "boolean": True,
+    "int": 1,
+    "bigint": 1,
+    "float": 1.5,
+    "double": 1.5,
+    "date": TIME[:10],
+    "timestamp": TIME,
+    "timestamp_ntz": TIME[:-1],
+}
+
+
+def posted_fields(contract: Contract) -> list[Field]:
+    """Return the fields that a posted record has: those that are not facts from the request."""
+    return [field for field in contract.fields if not field.is_fact]
+
+
+def needs_id(contract: Contract) -> bool:
+    """Return whether the contract requires an id from the request."""
+    ids = [field for field in contract.fields if field.path == ("http", "id")]
+    return any(not field.nullable and not field.has_default for field in ids)
+
+
+def named_headers(contract: Contract) -> list[str]:
+    """Return the request headers that the contract has a field for, in lower case."""
+    return [field.path[2].lower() for field in contract.fields if field.path[:2] == ("http", "headers")]
+
+
+def is_idempotent(contract: Contract) -> bool:
+    """Return whether a repeated request is recognized as a duplicate."""
+    return contract.identity != "position"
+
+
+def example(contract: Contract) -> dict[str, Any]:
+    """Return an example record that the contract accepts."""
+    if contract.envelope:
+        return {"op": "c", "before": None, "after": {field.name: _value(field) for field in posted_fields(contract)}}
+    return {field.name: _value(field) for field in posted_fields(contract)}
+
+
+def curl(contract: Contract, base: str, *, decides: bool = False) -> str:
+    """Return a shell command that posts the example record, with its token in $TOKEN."""
+    record = json.dumps(example(contract), ensure_ascii=False, indent=2).replace("'", "'\\''")
+    needed = " \\\n  -H 'Idempotency-Key: order-4711'" if needs_id(contract) else ""
+    address = f"'{base}/streams/{contract.name}?decide'" if decides else f"{base}/streams/{contract.name}"
+    return f"curl {address} -H \"Authorization: Bearer $TOKEN\"{needed} \\\n  --json '{record}'"
+
+
+def openapi(
+    contracts: Iterable[Contract], decides: Collection[str] = (), reading: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the OpenAPI document of a server for these streams. `decides` are those with a rule; `reading` has more
+    paths.
+    """
+    contracts = list(contracts)
+    posted_fields = {f"/streams/{contract.name}": {"post": _operation(contract, decides)} for contract in contracts}
+    several = {"/streams": {"post": _to_several(contracts, decides)}} if contracts else {}
+    described = "Acknowledged events are on the disk. Tables are read as of an edition, whole and checked."
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Headwater", "version": "1", "description": described},
+        "security": [{"token": []}],
+        "paths": {
+            **posted_fields,
+            **several,
+            **(reading or {}),
+            **{path: {"get": _page(path, *about)} for path, about in PAGES.items()},
+        },
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {contract.name: schema(contract) for contract in contracts} | {"Problem": _PROBLEM},
+        },
+    }
+
+
+def schema(contract: Contract) -> dict[str, Any]:
+    """Return the JSON Schema of a record. Unknown fields are allowed: they are stored."""
+    if contract.envelope:
+        return {"type": "object", "description": f"A {contract.envelope} change message. {contract.doc}"}
+    fields = posted_fields(contract)
+    required = [field.name for field in fields if not field.nullable and not field.has_default]
+    properties = {field.name: _described(field) for field in fields}
+    return {"type": "object", "description": contract.doc, "properties": properties, "required": required}
+
+
+def _described(field: Field) -> dict[str, Any]:
+    described = _schema(field)
+    if field.nullable:
+        described = {**described, "type": [described["type"], "null"]} if "type" in described else described
+    words = [field.doc, f"In {field.unit}." if field.unit else "", "Personal." if field.personal else ""]
+    if text := " ".join(filter(None, words)):
+        described["description"] = text
+    if field.type in {"int", "bigint", "float", "double"}:
+        bounds = {"minimum": field.minimum, "maximum": field.maximum}
+        described |= {end: json.loads(bound) for end, bound in bounds.items() if bound is not None}
+    return described
+
+
+def _schema(field: Field) -> dict[str, Any]:
+    if field.symbols:
+        return {"type": "string", "enum": list(field.symbols)}
+    if field.type.startswith("array<"):
+        return {"type": "array", "items": _schema(field.parts[0])}
+    if field.type.startswith("map<"):
+        return {"type": "object", "additionalProperties": _schema(field.parts[0])}
+    if field.type.startswith("struct<"):
+        return {"type": "object", "properties": {part.name: _schema(part) for part in field.parts}}
+    if field.type.startswith("decimal"):
+        return {"description": field.type, "anyOf": [{"type": "number"}, {"type": "string"}]}
+    return dict(SCHEMAS.get(field.type, {"type": "string"}))
+
+
+def _value(field: Field) -> Any:  # noqa: PLR0911  one return a type
+    if field.symbols:
+        return field.symbols[0]
+    if field.type.startswith("array<"):
+        return [_value(field.parts[0])]
+    if field.type.startswith("map<"):
+        return {"name": _value(field.parts[0])}
+    if field.type.startswith("struct<"):
+        return {part.name: _value(part) for part in field.parts}
+    if field.type.startswith("decimal"):
+        return field.minimum or "1.50"
+    if field.minimum is not None and field.type in {"int", "bigint", "float", "double"}:
+        return json.loads(field.minimum)
+    return EXAMPLES.get(field.type, "…")
+
+
+_TEXTS: Final = {name: {"type": "string"} for name in ("type", "title", "detail", "fix", "reason", "stream")}
+_BAD: Final = {
+    "type": "object",
+    "description": "A record that is not taken: its number in the request, from 1, and why.",
+    "properties": {"record": {"type": "integer"}, **{name: _TEXTS[name] for name in ("stream", "reason", "detail")}},
+}
+_PROBLEM: Final = {
+    "type": "object",
+    "description": "RFC 9457",
+    "properties": _TEXTS | {"status": {"type": "integer"}, "errors": {"type": "array", "items": _BAD}},
+}
+_WAIT: Final = (
+    {"name": "wait", "in": "query", "schema": {"enum": ["edition"]}, "description": "Answer when readers see it."},
+    {"name": "timeout", "in": "query", "schema": {"type": "number"}, "description": "Seconds to wait at most."},
+)
+_DECIDED: Final = (
+    ("decide", "query", True, "Events are kept if the state of their key allows them all."),
+    ("If-Match", "header", False, "The version of the key, in quotes: as an earlier answer had it."),
+    ("If-None-Match", "header", False, "*: the key has no event yet."),
+)
+
+
+def _operation(contract: Contract, decides: Collection[str]) -> dict[str, Any]:
+    one = {"$ref": f"#/components/schemas/{contract.name}"}
+    many = {"type": "array", "items": one}
+    decided = contract.name in decides
+    properties = {"token": {"type": "string"}} | ({"version": {"type": "string"}} if decided else {})
+    return {
+        "summary": contract.doc or contract.name,
+        "operationId": f"post_{contract.name}",
+        "parameters": _parameters(with_id=needs_id(contract), decided=decided, must_decide=decided),
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": {"anyOf": [one, many]}, "example": example(contract)},
+                "application/x-ndjson": {"schema": {"type": "string"}},
+                EVENT: {"schema": {"type": "object"}},
+                EVENTS: {"schema": {"type": "array"}},
+            },
+        },
+        "responses": _answers(properties, decided=decided),
+    }
+
+
+def _to_several(contracts: Sequence[Contract], decides: Collection[str]) -> dict[str, Any]:
+    of = {contract.name: {"$ref": f"#/components/schemas/{contract.name}"} for contract in contracts}
+    either = {name: {"anyOf": [one, {"type": "array", "items": one}]} for name, one in of.items()}
+    texts = {"type": "object", "additionalProperties": {"type": "string"}}
+    properties = {"tokens": texts} | ({"versions": {"type": "array", "items": {"type": "object"}}} if decides else {})
+    schema = {"type": "object", "properties": either, "additionalProperties": False, "minProperties": 1}
+    return {
+        "summary": "Events of several streams, all of them or none: readers never see a part of them.",
+        "operationId": "post_to_several",
+        "parameters": _parameters(with_id=any(map(needs_id, contracts)), decided=bool(decides), must_decide=False),
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+        "responses": _answers(properties, decided=bool(decides)),
+    }
+
+
+def _parameters(*, with_id: bool, decided: bool, must_decide: bool) -> list[dict[str, Any]]:
+    id_of = ("Idempotency-Key", "header", with_id, "The same for a request that is sent again.")
+    return [
+        *_WAIT,
+        *(
+            {
+                "name": name,
+                "in": where,
+                "required": needed and (must_decide or name != "decide"),
+                "schema": {"type": "string"},
+                "description": what,
+            }
+            for name, where, needed, what in (id_of, *(_DECIDED if decided else ()))
+        ),
+    ]
+
+
+def _answers(properties: Mapping[str, Any], *, decided: bool) -> dict[str, Any]:
+    integer, boolean = {"type": "integer"}, {"type": "boolean"}
+    taken = {**properties, "records": integer, "idempotent": boolean, "edition": integer}
+    taken |= {"again": boolean} if decided else {}
+    content = {"application/json": {"schema": {"type": "object", "properties": taken}}}
+    problems: dict[int, list[str]] = {}
+    for status, title, _ in TAKING.values():
+        problems.setdefault(status, []).append(title)
+    return {
+        "202": {
+            "description": "Stored durably. With ?wait=edition: stored, but not published before the time-out.",
+            "content": content,
+        },
+        "200": {"description": "With ?wait=edition: readers see it.", "content": content},
+        **{str(status): problem("; ".join(titles)) for status, titles in problems.items()},
+    }
+
+
+def _page(path: str, media_type: str, what: str) -> dict[str, Any]:
+    refused = {"503": problem("Events are not taken at the moment.")} if path == "/health" else {}
+    refused = refused or {"401": problem("Other machines need a token to look.")}
+    return {"summary": what, "responses": {"200": {"description": what, "content": {media_type: {}}}} | refused}
+
+
+def problem(titles: str) -> dict[str, Any]:
+    """Return the OpenAPI response for problems with these titles."""
+    return {"description": titles, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}

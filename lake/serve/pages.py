@@ -1,0 +1,116 @@
+"""HTML pages of the intake: how to post events, the backlog, and the list of problems. They load no other resource."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from html import escape
+from typing import Final
+
+from lake.contracts.contract import Contract
+from lake.contracts.fields import Field
+from lake.serve.describe import curl, is_idempotent, needs_id
+from lake.serve.problems import KINDS
+
+STYLE: Final = """
+:root { color-scheme: light dark; --line: light-dark(#d8dee4, #3b434b); --soft: light-dark(#f5f7f9, #1d2329);
+        --text: light-dark(#1c2228, #e4e8eb); --muted: light-dark(#59636e, #9aa5af);
+        --link: light-dark(#0b5cad, #7ab8f5); --back: light-dark(#fff, #14181c); }
+* { box-sizing: border-box }
+body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.25rem 4rem; background: var(--back); color: var(--text);
+       font: 16px/1.55 system-ui, sans-serif }
+h1 { font-size: 1.6rem; margin: 0 } h2 { font-size: 1.2rem; margin: 2.5rem 0 .25rem }
+p { margin: .4rem 0 } .muted, small { color: var(--muted) } a { color: var(--link) }
+code, pre { font: .88em/1.5 ui-monospace, monospace }
+pre { background: var(--soft); border: 1px solid var(--line); border-radius: 6px; padding: .8rem 1rem;
+      overflow-x: auto }
+.wide { overflow-x: auto }
+table { border-collapse: collapse; width: 100%; margin: .8rem 0 }
+th, td { text-align: left; vertical-align: top; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line) }
+th { color: var(--muted); font-weight: 500 } td:first-child { white-space: nowrap }
+dl { display: flex; flex-wrap: wrap; gap: .4rem 2.5rem; margin: 1.2rem 0 } dt { color: var(--muted) } dd { margin: 0 }
+"""
+
+
+def home(parts: Iterable[str]) -> str:
+    """Return the home page, made of these HTML sections."""
+    return page(
+        "Headwater",
+        "<h1>Headwater</h1>"
+        '<p><a href="/openapi.json">OpenAPI document</a> · <a href="/problems">Problems</a> · '
+        f'<a href="/health">Health</a></p>{"".join(parts)}',
+    )
+
+
+def streams(
+    source: str,
+    contracts: Iterable[Contract],
+    base: str,
+    facts: Mapping[str, str],
+    *,
+    decides: Collection[str] = (),
+) -> str:
+    """Return the HTML section about posting events, headed by `facts`. `decides` are the streams with a rule."""
+    about = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
+    each = "".join(_stream(contract, base, contract.name in decides) for contract in contracts)
+    return (
+        f"<section><h2>Post events to {escape(source)}</h2>"
+        "<p>Post JSON, an array of JSON, or NDJSON. The answer 202 comes once the events are on the disk.</p>"
+        f"<dl>{about}</dl></section>{each}"
+    )
+
+
+def problems() -> str:
+    """Return the page that the `type` of a problem points to."""
+    rows = "".join(
+        f'<tr id="{kind}"><td>{status}</td><td>{escape(title)}</td><td>{escape(fix)}</td></tr>'
+        for kind, (status, title, fix) in KINDS.items()
+    )
+    return page(
+        "Problems",
+        '<p><a href="/">Home</a></p><h1>Problems</h1><div class="wide"><table>'
+        f"<tr><th>Status</th><th>What</th><th>What to do</th></tr>{rows}</table></div>",
+    )
+
+
+def _stream(contract: Contract, base: str, decides: bool) -> str:
+    rows = "".join(map(_row, contract.fields))
+    again = (
+        "A repeated request gives the same events, which are counted as duplicates."
+        if is_idempotent(contract)
+        else "A repeated request adds its events again: the contract has no id."
+    )
+    if needs_id(contract):
+        again += " Each request needs an id: the header Idempotency-Key."
+    if decides:
+        again += " Events are decided before they are taken: 409 says why one is refused."
+    if contract.envelope:
+        again += f" Records are {escape(contract.envelope)} messages; these are the columns of their rows."
+    return (
+        f'<section id="{escape(contract.name)}"><h2>{escape(contract.name)}</h2><p>{escape(contract.doc)}</p>'
+        f'<div class="wide"><table><tr><th>Field</th><th>Type</th><th>Meaning</th></tr>{rows}</table></div>'
+        f'<p class="muted">{again}</p><pre>{escape(curl(contract, base, decides=decides))}</pre></section>'
+    )
+
+
+def _row(field: Field) -> str:
+    kind = " | ".join(field.symbols) if field.symbols else field.type
+    words = [field.doc]
+    if field.unit:
+        words.append(f"In {field.unit}.")
+    words += [f"At least {field.minimum}."] if field.minimum is not None else []
+    words += [f"At most {field.maximum}."] if field.maximum is not None else []
+    if field.is_fact:
+        words.append(f"Taken from the request: {'.'.join(field.path)}.")
+    elif field.nullable or field.has_default:
+        words.append("Optional.")
+    meaning = escape(" ".join(filter(None, words)))
+    return f"<tr><td><code>{escape(field.name)}</code></td><td>{escape(kind)}</td><td>{meaning}</td></tr>"
+
+
+def page(title: str, body: str) -> str:
+    """Return an HTML page with the common style."""
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{STYLE}</style><body>{body}"
+    )

@@ -1,0 +1,109 @@
+"""Read API: `GET /tables`, `POST /sql` and Delta Sharing, for requests with a reader's token."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.routing import Route
+
+from lake.config import Settings
+from lake.errors import LakeError
+from lake.serve.problem_handler import handle_problems
+from lake.serve.problems import Problem
+from lake.serve.reading import sharing
+from lake.serve.reading.describe import paths
+from lake.serve.reading.faults import report_faults
+from lake.serve.reading.listing import Listing
+from lake.serve.reading.queries import Queries
+from lake.serve.reading.request_context import RequestContext
+from lake.serve.reading.sharing import Sharing
+from lake.serve.reading.signed_urls import UrlSigner
+
+TICK_SECONDS: Final = 2.0
+SWEEP_TICKS: Final = 30
+STOP_SECONDS: Final = 15.0
+"""Seconds that queries and downloads get at shutdown: less than the server waits for them."""
+
+
+@dataclass
+class ReadingApp:
+    """Endpoints for readers."""
+
+    settings: Settings
+    loop: asyncio.AbstractEventLoop | None = None
+    context: RequestContext = field(init=False)
+
+    def has_any_token(self, headers: Mapping[str, str]) -> bool:
+        with suppress(Problem, LakeError):
+            self.context.tokens.of(headers)
+            return True
+        return False
+
+    @property
+    def described(self) -> dict[str, Any]:
+        return paths(self.settings.serve)
+
+    @property
+    def routes(self) -> list[Route]:
+        async def tables(request: Request) -> Any:
+            return await Listing(self.context).tables(request)
+
+        async def table(request: Request) -> Any:
+            return await Queries(self.context).table(request)
+
+        async def query(request: Request) -> Any:
+            return await Queries(self.context).query(request)
+
+        return [
+            Route("/tables", handle_problems(report_faults(tables))),
+            Route("/tables/{table}", handle_problems(report_faults(table))),
+            Route("/sql", handle_problems(report_faults(query)), methods=["POST"]),
+            *(
+                Route(path, handle_problems(self._shared(name)), methods=[method])
+                for path, name, method in sharing.ROUTES
+            ),
+        ]
+
+    def stop(self) -> None:
+        if self.loop is not None:
+            self.loop.call_soon_threadsafe(self.loop.call_later, STOP_SECONDS, self.context.stop)
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        self.loop = asyncio.get_running_loop()
+        self.context = await asyncio.to_thread(RequestContext.of, self.settings, self.loop)
+        self.links = await asyncio.to_thread(UrlSigner.of, self.context.scratch)
+        await asyncio.to_thread(self.context.editions.renew)
+        ticking = asyncio.create_task(self._tick())
+        try:
+            yield
+        finally:
+            ticking.cancel()
+            with suppress(asyncio.CancelledError):
+                await ticking
+            await self.context.close()
+
+    def _shared(self, name: str) -> Any:
+        async def answer(request: Request) -> Any:
+            return await sharing.answer(Sharing(self.context, self.links), name, request)
+
+        return answer
+
+    async def _tick(self) -> None:
+        ticks = 0
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            ticks += 1
+            with suppress(LakeError, OSError):
+                await asyncio.to_thread(self.context.editions.renew)
+                await self.context.access_log.book()
+            if ticks % SWEEP_TICKS == 0:
+                before = datetime.now(UTC) - timedelta(seconds=self.context.serve.link_seconds)
+                with suppress(LakeError, OSError):
+                    await asyncio.to_thread(self.context.public_files.sweep, before=before)

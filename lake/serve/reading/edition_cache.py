@@ -1,0 +1,110 @@
+"""Cache of open editions, and how long their files must be kept.
+
+Periodically this process reports to `lake maintain` the start of its oldest running query or of its oldest valid file
+URL. Files deleted from tables after that moment are kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Final
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.read import sql
+from lake.read.sql import EditionReader, QueryLimits
+from lake.serve.problems import Problem
+from lake.store.ledger import editions
+from lake.store.ledger.editions import Edition
+from lake.store.ledger.grants import Grant
+from lake.store.locks import activity
+from lake.store.locks.activity import Moment
+from lake.store.snapshot import Published
+
+LOOK_SECONDS: Final = 0.2
+OPEN: Final = 8
+
+
+@dataclass(frozen=True)
+class EditionRequest:
+    """Edition a request asks for: by number, by cut, or the current one if neither is set."""
+
+    edition: int | None = None
+    cut: int | None = None
+
+
+@dataclass
+class EditionCache:
+    """Open editions of a project. Thread-safe."""
+
+    settings: Settings
+    _current: Edition | None = None
+    _looked: float = 0.0
+    _opened: OrderedDict[int, dict[str, Published]] = field(default_factory=OrderedDict)
+    _since: Moment | None = None
+    _held: dict[int, tuple[Moment, float]] = field(default_factory=dict)
+    _last: int = 0
+    _lock: Lock = field(default_factory=Lock)
+
+    def reader(self, grant: Grant, asked: EditionRequest) -> EditionReader:
+        edition = self._edition(asked)
+        seen = {name: entry for name, entry in edition.tables.items() if grant.covers(entry.layer, name)}
+        serve = self.settings.serve
+        return EditionReader(
+            self.settings,
+            replace(edition, tables=seen),
+            may_read=grant.covers_title,
+            limits=QueryLimits(serve.query_memory, serve.query_disk),
+            _opened=self._tables(edition.number),
+        )
+
+    @contextmanager
+    def keep_files(self, *, seconds: float = 0) -> Iterator[None]:
+        """Keep the present files while the block runs, and for at least `seconds` from its start."""
+        with self._lock:
+            self._last = number = self._last + 1
+            since = self._since or activity.moment(self.settings)
+            self._held[number] = (since, float("inf"))
+        until = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held[number] = (since, until)
+
+    def renew(self) -> None:
+        now = activity.moment(self.settings)
+        with self._lock:
+            self._looked = 0.0  # the next lookup finds an edition no older than `now`
+            clock = time.monotonic()
+            self._held = {number: held for number, held in self._held.items() if held[1] > clock}
+            oldest = min((since for since, _ in self._held.values()), key=lambda since: since.time, default=now)
+            self._since = now
+        activity.renew(self.settings, oldest)
+
+    def _edition(self, asked: EditionRequest) -> Edition:
+        try:
+            if asked.edition is not None or asked.cut is not None:
+                return sql.reader(self.settings, asked.edition, cut=asked.cut).edition
+        except DeclarationError as error:
+            raise Problem("no-edition", error.what) from None
+        with self._lock:
+            if time.monotonic() - self._looked >= LOOK_SECONDS:
+                self._current, self._looked = editions.current_edition(self.settings), time.monotonic()
+            current = self._current
+        if current is None:
+            raise Problem("nothing-published", "no edition has been published yet", after=10)
+        return current
+
+    def _tables(self, number: int) -> dict[str, Published]:
+        with self._lock:
+            opened = self._opened.setdefault(number, {})
+            self._opened.move_to_end(number)
+            while len(self._opened) > OPEN:
+                self._opened.popitem(last=False)
+            return opened

@@ -1,0 +1,182 @@
+"""Endpoints for whole tables (`GET /tables/<table>.csv`) and for queries (`POST /sql`) of an edition."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lake.errors import DeclarationError, LakeError
+from lake.quoting import quoted
+from lake.read.sql import EditionReader
+from lake.serve.problems import Problem
+from lake.serve.reading.content_negotiation import MEDIA, edition_request, json_object, negotiated_format, parameters
+from lake.serve.reading.download import Download
+from lake.serve.reading.faults import problem_of
+from lake.serve.reading.query_pool import RunningQuery, stop_on_disconnect
+from lake.serve.reading.query_worker import QueryTask
+from lake.serve.reading.request_context import RequestContext
+from lake.serve.reading.stored_answers import AnswerResponse, StoredAnswer
+from lake.store.ledger.grants import Grant
+from lake.store.ledger.reads import Read
+from lake.store.snapshot import Published
+
+SQL_BYTES: Final = 256 << 10
+BODY_SECONDS: Final = 30.0
+PRIVATE: Final = {
+    "cache-control": "private, no-cache",
+    "vary": "accept, authorization",
+    "x-content-type-options": "nosniff",
+}
+"""Headers of every answer: no shared cache may store it, and no browser may guess its type."""
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Endpoints for tables and SQL."""
+
+    context: RequestContext
+
+    async def table(self, request: Request) -> Response:
+        grant = await self.context.grant(request)
+        given = parameters(request, "edition", "cut", "format")
+        name, kind = _named(request)
+        kind = negotiated_format(request, given.get("format", kind))
+        with self.context.editions.keep_files():
+            reader = await self.context.reader(grant, edition_request(given))
+            table = await asyncio.to_thread(_found, reader, name)
+            cut = reader.edition.cut_of(table.name)
+            tag = _tag(kind, *table.files, *(f"{each.name} {each.type}" for each in table.columns))
+            headers = PRIVATE | of_edition(reader, cut) | {"etag": tag}
+            headers["content-disposition"] = f'attachment; filename="{table.name}.{kind}"'
+            read = Read(grant.name, grant.id, "table", (table.name,), None, reader.edition.number, cut, kind)
+            if {tag, "*"} & _tags(request):
+                await self.context.access_log.record(read.ended("unchanged"))
+                return Response(None, 304, headers)
+            if request.method == "HEAD":
+                response = Response(None, 200, headers, MEDIA[kind])
+                del response.headers["content-length"]  # as for GET, whose answer is streamed
+                return response
+            query = f"FROM {quoted(table.layer)}.{quoted(table.name)}"
+            return await Download(self.context, reader, query, kind, read).response(request, headers)
+
+    async def query(self, request: Request) -> Response:
+        grant = await self.context.grant(request)
+        given = parameters(request, "edition", "cut", "format")
+        text, told = await _sql(request)
+        if both := sorted(given.keys() & told.keys()):
+            raise Problem("bad-request", f"{both[0]} is given twice, in the address and in the body")
+        chosen = {**given, **told}
+        kind = negotiated_format(request, chosen.get("format"))
+        with self.context.editions.keep_files():
+            reader = await self.context.reader(grant, edition_request(chosen))
+            answer = self.context.answers.add(RunningQuery())
+            try:
+                async with stop_on_disconnect(request, answer.work):
+                    return await self._answer(reader, grant, text, kind, answer)
+            except BaseException:
+                answer.close()
+                raise
+
+    async def _answer(
+        self, reader: EditionReader, grant: Grant, text: str, kind: str, answer: StoredAnswer
+    ) -> Response:
+        edition, serve, work = reader.edition, self.context.serve, answer.work
+        read = Read(grant.name, grant.id, "sql", (), None, edition.number, edition.cut, kind)
+        size = min(serve.query_bytes, serve.answers_bytes)
+        task = QueryTask(reader, text, kind, checked=True, rows=serve.query_rows, size=size)
+        try:
+            rows = (await self.context.pool.run(work, task, answer.write, serve.query_seconds))["rows"]
+        except Problem as problem:
+            await self.context.access_log.record(replace(read, **work.checked).ended(outcome(problem, work)))
+            raise
+        answer.end()
+        read = replace(read, **work.checked)
+        headers = PRIVATE | of_edition(reader, edition.cut)
+        headers |= {"lake-rows": str(rows), "content-length": str(answer.size)}
+        if note := reader.across_cuts(read.tables):
+            headers["lake-note"] = note
+        await self.context.access_log.record(read.ended("answered", rows=rows, size=answer.size))
+        return AnswerResponse(answer, kind, headers)
+
+
+def _found(reader: EditionReader, name: str) -> Published:
+    try:
+        return reader.table(name)
+    except DeclarationError as error:
+        raise Problem("no-table", error.what, hint=error.fix) from None
+    except LakeError as error:
+        raise problem_of(error) from error
+
+
+def outcome(problem: Problem, work: RunningQuery) -> str:
+    """Return the outcome of a failed read, for the access log."""
+    return work.outcome or ("refused" if problem.status < 500 else "failed")
+
+
+def of_edition(reader: EditionReader, cut: int) -> dict[str, str]:
+    """Return the headers that name the edition and cut."""
+    return {"lake-edition": str(reader.edition.number), "lake-cut": str(cut)}
+
+
+def _named(request: Request) -> tuple[str, str | None]:
+    name = str(request.path_params["table"])
+    stem, dot, end = name.rpartition(".")
+    return (stem, end) if dot and end in MEDIA else (name, None)
+
+
+def _tag(*parts: object) -> str:
+    """Return the entity tag of a table's files: equal in all editions between which the table did not change.
+
+    A path and a version do not suffice: a table that is dropped and recreated may have both again.
+    """
+    return f'"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}"'
+
+
+def _tags(request: Request) -> set[str]:
+    return {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+
+
+async def _sql(request: Request) -> tuple[str, dict[str, Any]]:
+    body = await whole_body(request, SQL_BYTES)
+    if "json" not in request.headers.get("content-type", ""):
+        return _plain(body), {}
+    said = json_object(body)
+    if not isinstance(said.get("sql"), str):
+        raise Problem("bad-request", 'the body has no text "sql"')
+    rest = {name: value for name, value in said.items() if name != "sql" and value is not None}
+    if unknown := sorted(rest.keys() - {"edition", "cut", "format"}):
+        raise Problem("bad-request", f"no member {unknown[0]!r} in the body: sql, edition, cut and format are known")
+    return _plain(said["sql"].encode("utf-8", "surrogatepass")), rest
+
+
+def _plain(body: bytes) -> str:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise Problem("bad-request", f"the query is not UTF-8 at byte {error.start}") from None
+    if "\0" in text:
+        raise Problem("bad-request", "the query has a zero byte")
+    return text
+
+
+async def whole_body(request: Request, most: int) -> bytes:
+    """Return the body of a request. Raises Problem if it is longer than `most` bytes or takes too long."""
+    parts, size = list[bytes](), 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    raise Problem("too-long", f"more than {most:,} bytes")
+                parts.append(part)
+    except TimeoutError:
+        raise Problem("too-slow", f"the body took more than {BODY_SECONDS:g} s") from None
+    except asyncio.CancelledError:
+        raise Problem("stopping", "the server ended before the body was complete", after=10) from None
+    return b"".join(parts)

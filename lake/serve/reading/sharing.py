@@ -1,0 +1,240 @@
+"""Delta Sharing server: an edition's tables as shares, schemas and tables. A table version is an edition number.
+
+So one version read for several tables is consistent across them. The protocol is
+github.com/delta-io/delta-sharing/blob/main/PROTOCOL.md. Files are served by URLs that expire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+
+from lake.errors import LakeError, did_you_mean
+from lake.read.public_files import PublicFile
+from lake.read.sql import EditionReader
+from lake.serve.problems import Problem
+from lake.serve.reading.content_negotiation import json_object, parameters, whole_number
+from lake.serve.reading.edition_cache import EditionRequest
+from lake.serve.reading.faults import problem_of, report_faults
+from lake.serve.reading.queries import PRIVATE, of_edition, whole_body
+from lake.serve.reading.request_context import RequestContext
+from lake.serve.reading.signed_urls import FileLink, UrlSigner
+from lake.serve.reading.snapshots import Snapshot, stable_id
+from lake.store.ledger.editions import edition_by, edition_since
+from lake.store.ledger.grants import Grant
+from lake.store.ledger.reads import Read
+from lake.store.warehouse import LAYERS
+
+PREFIX: Final = "/delta-sharing"
+LINES: Final = "application/x-ndjson; charset=utf-8"
+BODY_BYTES: Final = 1 << 20
+CURRENT: Final = EditionRequest()
+PARQUET: Final = "responseformat=parquet"
+DELTA: Final = "responseformat=delta"
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Endpoints of Delta Sharing, for the one share of a project."""
+
+    context: RequestContext
+    links: UrlSigner
+
+    async def shares(self, request: Request) -> Response:
+        reader = await self._reader(request)
+        return _listed(request, [self._share] if reader.edition.tables else [])
+
+    async def share(self, request: Request) -> Response:
+        self._must_be_there(request, await self._reader(request))
+        return JSONResponse({"share": self._share}, headers=PRIVATE)
+
+    async def schemas(self, request: Request) -> Response:
+        reader = await self._reader(request)
+        self._must_be_there(request, reader)
+        found = sorted({entry.layer for entry in reader.edition.tables.values()})
+        return _listed(request, [{"name": layer, "share": self._share["name"]} for layer in found])
+
+    async def tables(self, request: Request) -> Response:
+        reader = await self._reader(request)
+        self._must_be_there(request, reader)
+        layer = str(request.path_params.get("schema", "")).lower()
+        if layer and layer not in LAYERS:
+            raise Problem("no-share", f"no schema {layer!r}")
+        tables = reader.edition.tables.items()
+        return _listed(
+            request, [self._table(name, entry.layer) for name, entry in tables if layer in {"", entry.layer}]
+        )
+
+    async def version(self, request: Request) -> Response:
+        """Answer with the current version, or the first one published at or after `startingTimestamp`."""
+        reader, _ = await self._found(request, CURRENT)
+        since = request.query_params.get("startingTimestamp")
+        number = reader.edition.number
+        if since is not None:
+            after = await asyncio.to_thread(edition_since, self.context.settings, _moment(since))
+            if after is None:
+                raise Problem("no-edition", f"no edition was published at {since} or later")
+            number = after.number
+        return Response(None, 200, PRIVATE | {"delta-table-version": str(number)})
+
+    async def metadata(self, request: Request) -> Response:
+        reader, name = await self._found(request, await self._asked(request.query_params))
+        return await self._lines(request, reader, name, ())
+
+    async def query(self, request: Request) -> Response:
+        grant = await self.context.grant(request)
+        said = json_object(await whole_body(request, BODY_BYTES) or b"{}")
+        seconds = self.context.serve.link_seconds
+        with self.context.editions.keep_files(seconds=seconds):
+            reader, name = await self._found(request, await self._asked(said))
+            try:
+                parts = await asyncio.to_thread(self.context.public_files.parts, reader, name)
+            except LakeError as error:
+                raise problem_of(error) from error
+            edition, cut = reader.edition.number, reader.edition.cut_of(name)
+            answer = await self._lines(request, reader, name, parts, grant)
+            read = Read(grant.name, grant.id, "share", (name,), None, edition, cut, "parquet")
+            rows, size = sum(part.rows for part in parts), sum(part.size for part in parts)
+            await self.context.access_log.record(read.ended("answered", rows=rows, size=size))
+        return answer
+
+    async def changes(self, request: Request) -> Response:
+        await self._found(request, CURRENT)
+        raise Problem("not-shared", "changes are not shared: read one version, then another; or lake changes")
+
+    async def file(self, request: Request) -> Response:
+        link = self.links.verify(str(request.path_params["link"]), request.query_params.get("sig", ""))
+        if not await asyncio.to_thread(self.context.tokens.covers, link.grant, link.schema, link.table):
+            raise Problem("expired", "its grant was revoked, has expired, or does not cover the table")
+        path = self.context.public_files.path(link.place)
+        if not path.is_file():
+            raise Problem("expired", "the file has gone: its edition has expired")
+        return FileResponse(path, headers=PRIVATE, media_type="application/vnd.apache.parquet")
+
+    @property
+    def _share(self) -> dict[str, str]:
+        name = self.context.serve.share
+        return {"name": name, "id": stable_id(name)}
+
+    def _table(self, name: str, layer: str) -> dict[str, str]:
+        share = self._share
+        shared = {"name": name, "schema": layer, "share": share["name"], "shareId": share["id"]}
+        return shared | {"id": stable_id(share["name"], layer, name)}
+
+    async def _reader(self, request: Request, asked: EditionRequest = CURRENT) -> EditionReader:
+        return await self.context.reader(await self.context.grant(request), asked)
+
+    def _must_be_there(self, request: Request, reader: EditionReader) -> None:
+        share = str(request.path_params["share"])
+        if share.lower() != self._share["name"].lower() or not reader.edition.tables:
+            raise Problem("no-share", f"no share {share!r}")
+
+    async def _found(self, request: Request, asked: EditionRequest) -> tuple[EditionReader, str]:
+        reader = await self._reader(request, asked)
+        self._must_be_there(request, reader)
+        layer, name = (str(request.path_params[part]).lower() for part in ("schema", "table"))
+        for known, entry in reader.edition.tables.items():
+            if (known.lower(), entry.layer) == (name, layer):
+                return reader, known
+        hint = did_you_mean(name, reader.edition.tables)
+        raise Problem("no-table", f"no table {layer}.{name} in {reader.label}", hint=hint)
+
+    async def _asked(self, said: Mapping[str, Any]) -> EditionRequest:
+        version, moment = said.get("version"), said.get("timestamp")
+        if version is not None and moment is not None:
+            raise Problem("bad-request", "version and timestamp cannot be combined")
+        if version is not None:
+            return EditionRequest(whole_number("version", version))
+        if moment is None:
+            return CURRENT
+        edition = await asyncio.to_thread(edition_by, self.context.settings, _moment(str(moment)))
+        if edition is None:
+            raise Problem("no-edition", f"no edition had been published at {moment}")
+        return EditionRequest(edition.number)
+
+    async def _lines(
+        self,
+        request: Request,
+        reader: EditionReader,
+        name: str,
+        parts: Sequence[PublicFile],
+        grant: Grant | None = None,
+    ) -> Response:
+        try:
+            shown = await asyncio.to_thread(Snapshot.of, reader, name)
+        except LakeError as error:
+            raise problem_of(error) from error
+        told = request.headers.get("delta-sharing-capabilities", "").lower()
+        if not shown.plain and "delta" not in told:
+            raise Problem("not-shared", f"{name} has a timestamp without a zone: the client has to take {DELTA}")
+        lines = [shown.protocol, shown.metadata(parts)]
+        if grant is not None:
+            ends = int(time.time() + self.context.serve.link_seconds)
+            layer = reader.edition.tables[name].layer
+            link = partial(FileLink, grant=grant.id, schema=layer, table=name, ends=ends)
+            base = str(request.base_url).rstrip("/")
+            for part in parts:
+                url = f"{base}{PREFIX}/files/{self.links.sign(link(place=part.place))}"
+                lines.append(shown.file(part, url, ends))
+        headers = PRIVATE | of_edition(reader, reader.edition.cut_of(name))
+        headers |= {
+            "delta-table-version": str(reader.edition.number),
+            "delta-sharing-capabilities": PARQUET if shown.plain else DELTA,
+        }
+        return Response("".join(f"{json.dumps(line)}\n" for line in lines), 200, headers, LINES)
+
+
+def _listed(request: Request, items: Sequence[Mapping[str, str]]) -> Response:
+    given = parameters(request, "maxResults", "pageToken")
+    first, most = (
+        whole_number(name, given.get(name) or default) for name, default in (("pageToken", 0), ("maxResults", 500))
+    )
+    page: dict[str, Any] = {"items": list(items[first : first + most])}
+    if first + most < len(items):
+        page["nextPageToken"] = str(first + most)
+    return JSONResponse(page, headers=PRIVATE)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise Problem("bad-request", f"{text[:40]!r} is no instant as 2024-01-31T09:30:00Z") from None
+    if moment.tzinfo is None:
+        raise Problem("bad-request", f"{text!r} has no zone: write 2024-01-31T09:30:00Z")
+    return moment
+
+
+async def answer(sharing: Sharing, name: str, request: Request) -> Response:
+    """Run the endpoint of that name. Its problems also have the protocol's members `errorCode` and `message`."""
+    try:
+        response: Response = await report_faults(getattr(sharing, name))(request)
+    except Problem as problem:
+        problem.more |= {"errorCode": problem.kind.upper().replace("-", "_"), "message": problem.detail}
+        raise
+    return response
+
+
+_SHARE: Final = f"{PREFIX}/shares/{{share}}"
+_TABLE: Final = f"{_SHARE}/schemas/{{schema}}/tables/{{table}}"
+ROUTES: Final = (
+    (f"{PREFIX}/shares", "shares", "GET"),
+    (_SHARE, "share", "GET"),
+    (f"{_SHARE}/schemas", "schemas", "GET"),
+    (f"{_SHARE}/schemas/{{schema}}/tables", "tables", "GET"),
+    (f"{_SHARE}/all-tables", "tables", "GET"),
+    (f"{_TABLE}/version", "version", "GET"),
+    (f"{_TABLE}/metadata", "metadata", "GET"),
+    (f"{_TABLE}/query", "query", "POST"),
+    (f"{_TABLE}/changes", "changes", "GET"),
+    (f"{PREFIX}/files/{{link}}", "file", "GET"),
+)

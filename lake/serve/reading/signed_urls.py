@@ -1,0 +1,79 @@
+"""Signed URLs of files, valid for a limited time. They reveal no path of this machine."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from lake.serve.problems import Problem
+
+KEY_BYTES: Final = 32
+
+
+@dataclass(frozen=True)
+class FileLink:
+    """File at `place`, readable until `ends` (Unix seconds) while the grant with the id `grant` covers the table."""
+
+    place: str
+    grant: str
+    schema: str
+    table: str
+    ends: int
+
+
+@dataclass(frozen=True)
+class UrlSigner:
+    """Signing key of URLs. It is stored, so that URLs stay valid across restarts."""
+
+    key: bytes
+
+    @classmethod
+    def of(cls, scratch: Path) -> UrlSigner:
+        """Load the key from a folder private to this user; generate it on first use."""
+        file = scratch / "link.key"
+        try:
+            with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as new:
+                new.write(secrets.token_bytes(KEY_BYTES))
+        except FileExistsError:
+            pass
+        key = file.read_bytes()
+        if len(key) != KEY_BYTES:  # the process crashed while it wrote the key
+            file.unlink()
+            return cls.of(scratch)
+        return cls(key)
+
+    def sign(self, link: FileLink) -> str:
+        """Return the last part of a file's URL. `sp` tells Delta Sharing clients that it needs no token."""
+        said = json.dumps(list(asdict(link).values()), separators=(",", ":")).encode()
+        return f"{_text(said)}?sp=r&sig={_text(self._signature(said))}"
+
+    def verify(self, said: str, signature: str) -> FileLink:
+        try:
+            content, shown = _bytes(said), _bytes(signature)
+        except ValueError:
+            raise Problem("expired", "no address of this server") from None
+        if not hmac.compare_digest(shown, self._signature(content)):
+            raise Problem("expired", "no address of this server")
+        link = FileLink(*json.loads(content))
+        if time.time() >= link.ends:
+            raise Problem("expired", "the address held until it expired")
+        return link
+
+    def _signature(self, content: bytes) -> bytes:
+        return hmac.new(self.key, b"grant\0" + content, hashlib.sha256).digest()
+
+
+def _text(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

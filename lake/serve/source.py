@@ -1,0 +1,241 @@
+"""Source of events posted to `lake serve http`. Options: docs/how-to/http.md.
+
+Facts of a record: "http.id" (see lake.serve.bodies), "http.received" (the server's clock, UTC with microseconds), and
+"cloudevents.<attribute>" of a CloudEvent. Progress is {"spool": id of the folder, "upto": number of the last group
+read}.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from lake.contracts.contract import Contract
+from lake.errors import DeclarationError, did_you_mean
+from lake.serve.intake_folder import Group, GroupWriter, IntakeFolder
+from lake.sources.source import Gap, Lag, Progress, SourceDeclaration, SourceRecord, Spool
+
+BATCH_BYTES: Final = 64 << 20
+FROM_ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
+GIVE_UP: Final = "find out who removed it; lake ingest {name} --give-up goes on with what is there"
+
+
+@dataclass(frozen=True)
+class IntakeLimits:
+    """Limits of one server, in bytes, requests, files, seconds and events per second (`rate`; 0: none)."""
+
+    max_body: int = 16 << 20
+    signed_body: int = 1 << 20
+    max_records: int = 10_000
+    max_requests: int = 256
+    max_memory: int = 64 << 20
+    rate: int = 0
+    backlog_files: int = 100_000
+    backlog_bytes: int = 1 << 30
+    free_bytes: int = 1 << 30
+    body_seconds: int = 30
+
+
+@dataclass(frozen=True)
+class DeclaredIntake:
+    """Declared HTTP source. `tokens` and `secrets` are names of environment variables by stream."""
+
+    name: str
+    streams: tuple[str, ...]
+    folder: IntakeFolder
+    limits: IntakeLimits = IntakeLimits()
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    where: str = ""
+    decide: Mapping[str, str] = field(default_factory=dict)
+    check: bool = True
+    """`decide`: the table whose Fold validates events, by stream. `check`: reject records that violate a contract."""
+
+
+@dataclass
+class HttpSource:
+    """Posted events as a Source. It reads what exists at its first read; later events wait for the next opening."""
+
+    declared: DeclaredIntake
+    more: bool = False
+    _end: int | None = None
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return self.declared.streams
+
+    def read(self, after: Progress | None, spool: Spool) -> Progress | None:
+        folder, upto = self.declared.folder, self._upto(after)
+        if self._end is None:
+            self._end = max((group.number for group in folder.groups()), default=0)
+        groups = [group for group in self._next(upto) if group.number <= self._end]
+        self.more = bool(groups) and groups[-1].number < self._end
+        for group in groups:
+            for ordinal, (stream, text, facts) in enumerate(folder.records(group)):
+                if stream not in self.streams:
+                    raise DeclarationError(
+                        f"{self.declared.name} has events of {stream}, which it is not declared for",
+                        where=self.declared.where,
+                        fix=f"add {stream!r} to its streams, with its contract, until they are ingested",
+                    )
+                spool.put(stream, SourceRecord(text, place(group.number, ordinal), facts))
+        return {"spool": folder.spool, "upto": groups[-1].number} if groups else None
+
+    def acknowledge(self, upto: Progress) -> None:
+        if upto["spool"] == self.declared.folder.spool:
+            self.declared.folder.remove(int(upto["upto"]))
+
+    def lag(self, after: Progress | None) -> Lag:
+        waiting = self.declared.folder.waiting(_number(after))
+        seconds = None if waiting.oldest is None else max(time.time() - waiting.oldest, 0.0)
+        return Lag(waiting.events, seconds, waiting.size)
+
+    def skip_gap(self, after: Progress | None) -> Progress:
+        """Return the progress before the first existing group. Raises Unavailable while a server that validates events
+        runs.
+
+        A missing folder is recreated, so that a server continues its numbers.
+        """
+        folder, upto = self.declared.folder, _number(after)
+        if self.declared.decide or not folder.spool:
+            GroupWriter(folder, lambda: _number(after)).close()
+        if after is not None and after["spool"] != folder.spool:
+            upto = 0
+        upto = max(upto, folder.taken)
+        later = [group.number for group in folder.groups() if group.number > upto]
+        return {"spool": folder.spool, "upto": later[0] - 1 if later else upto}
+
+    def close(self) -> None:
+        self._end = None
+
+    def _upto(self, after: Progress | None) -> int:
+        folder, upto = self.declared.folder, _number(after)
+        if after is not None and after["spool"] != folder.spool:
+            raise Gap(
+                f"the events that {self.declared.name} acknowledged after group {upto} are in a different folder:"
+                f" {'this one was recreated' if folder.spool else 'there is none now'}",
+                where=str(folder.path),
+                fix=GIVE_UP.format(name=self.declared.name),
+            )
+        if folder.taken > upto:
+            raise self._gap(upto + 1, folder.taken)
+        return upto
+
+    def _next(self, upto: int) -> list[Group]:
+        groups, size = list[Group](), 0
+        for group in self.declared.folder.groups():
+            if group.number <= upto:  # a crash came between the commit and the removal
+                continue
+            if group.number != upto + 1:
+                if not groups:
+                    raise self._gap(upto + 1, group.number - 1)
+                break
+            size += group.size
+            if groups and size > BATCH_BYTES:
+                break
+            groups.append(group)
+            upto = group.number
+        return groups
+
+    def _gap(self, first: int, last: int) -> Gap:
+        return Gap(
+            f"events that {self.declared.name} acknowledged are gone: groups {first} to {last}",
+            where=str(self.declared.folder.path),
+            fix=GIVE_UP.format(name=self.declared.name),
+        )
+
+
+def place(number: int, ordinal: int) -> str:
+    """Return the place of a record: the number of its group, and its ordinal there, from 0."""
+    return f"{number}:{ordinal}"
+
+
+def read_declaration(declaration: SourceDeclaration) -> DeclaredIntake:
+    """Return the limits, tokens and streams of a declaration. Raises one DeclarationError with all faults."""
+    options, contracts, where = declaration.options, declaration.contracts, declaration.where
+    faults: list[DeclarationError] = []
+    numbers = {each.name: each for each in fields(IntakeLimits)}
+    attributes = {"kind", "streams", "token", "secret", "decide", "check", *numbers}
+    for key in options.keys() - attributes:
+        faults.append(DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, attributes)))
+    streams = _streams(options.get("streams", sorted(contracts)), contracts, where, faults)
+    given: dict[str, int] = {}
+    for key in sorted(numbers.keys() & options.keys()):
+        least = 0 if key in {"rate", "free_bytes"} else 1
+        if isinstance(options[key], bool) or not isinstance(options[key], int) or options[key] < least:
+            what = f"invalid {key}: {options[key]!r}"
+            faults.append(DeclarationError(what, where=where, fix=f"use a whole number of at least {least}"))
+        else:
+            given[key] = options[key]
+    tokens, secrets = (_variables(key, options.get(key, {}), streams, where, faults) for key in ("token", "secret"))
+    decide = _deciding(options.get("decide", {}), streams, where, faults)
+    check = options.get("check", True)
+    if not isinstance(check, bool):
+        faults.append(DeclarationError(f"invalid check: {check!r}", where=where, fix="use true or false"))
+    if faults:
+        raise DeclarationError.all(faults)
+    folder = IntakeFolder.of(declaration.settings, declaration.name)
+    limits = IntakeLimits(**given)
+    return DeclaredIntake(declaration.name, streams, folder, limits, tokens, secrets, where, decide, check)
+
+
+def from_environment(variable: str, where: str) -> str:
+    """Return a secret. Raises DeclarationError if the variable is unset."""
+    if not (secret := os.environ.get(variable, "")):
+        raise DeclarationError(
+            f"the environment variable {variable} is not set", where=where, fix=f"export {variable}=…"
+        )
+    return secret
+
+
+def _number(after: Progress | None) -> int:
+    return int(after["upto"]) if after is not None else 0
+
+
+def _streams(
+    names: Any, contracts: Mapping[str, Contract], where: str, faults: list[DeclarationError]
+) -> tuple[str, ...]:
+    if not isinstance(names, list) or not all(isinstance(stream, str) for stream in names) or not names:
+        fix = 'write a list of names, such as ["orders"], or leave it out for all'
+        faults.append(DeclarationError(f"invalid streams: {names!r}", where=where, fix=fix))
+        return ()
+    for stream in names:
+        if stream not in contracts:
+            fix = did_you_mean(stream, contracts)
+            faults.append(DeclarationError(f"no stream {stream!r}", where=where, fix=fix))
+    return tuple(names)
+
+
+def _deciding(tables: Any, streams: tuple[str, ...], where: str, faults: list[DeclarationError]) -> dict[str, str]:
+    if not isinstance(tables, Mapping) or not all(isinstance(table, str) for table in tables.values()):
+        fix = 'name the table of a Fold for each stream: decide.orders = "order_state"'
+        faults.append(DeclarationError(f"invalid decide: {tables!r}", where=where, fix=fix))
+        return {}
+    for stream in tables:
+        if stream not in streams:
+            fix = did_you_mean(stream, streams)
+            faults.append(DeclarationError(f"decide of {stream!r}, which is not a stream of it", where=where, fix=fix))
+    return dict(tables)
+
+
+def _variables(
+    key: str, given: Any, streams: tuple[str, ...], where: str, faults: list[DeclarationError]
+) -> dict[str, str]:
+    by_stream = given if isinstance(given, Mapping) else dict.fromkeys(streams, given)
+    variables = {}
+    for stream, value in by_stream.items():
+        name = FROM_ENVIRONMENT.fullmatch(value) if isinstance(value, str) else None
+        if stream not in streams:
+            fix = did_you_mean(stream, streams)
+            faults.append(DeclarationError(f"{key} of {stream!r}, which is not a stream of it", where=where, fix=fix))
+        elif name is None:
+            fix = f'write {key} = "env:NAME", and set the environment variable'
+            fault = DeclarationError(f"{key} must come from the environment", where=where, fix=fix)
+            faults += [] if any(fault.what == other.what for other in faults) else [fault]
+        else:
+            variables[stream] = name[1]
+    return variables
