@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from lake import cli
-from lake.cli import COMMANDS, CommandGroup, Shell, lake, table
+from lake.cli import CommandGroup, Shell, command_names, lake, table
 from lake.cli.recompute import changed_rows
 from lake.config import Settings
 from lake.engine.plan import _field
@@ -27,7 +27,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return cli._run()
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", command_names())
 def test_every_command_has_help_with_an_example(name: Any) -> None:
     command = CommandGroup().get_command(click.Context(lake), name)
     assert command is not None

@@ -27,15 +27,15 @@ lake.open("shop").nothing()
 """
 EXTRAS = {
     "airflow": ("dags/lake_airflow/",),
-    "kafka": ("lake/sources/kafka/", "lake/sinks/kafka/"),
-    "opensearch": ("lake/sinks/opensearch/",),
+    "kafka": ("lake/connect/kafka/",),
+    "opensearch": ("lake/connect/opensearch/",),
     "polars": ("lake/read/open.py",),
-    "postgres": ("lake/sources/postgres/", "lake/sinks/postgres/", "lake/store/keys/database.py"),
-    "redis": ("lake/sinks/redis/",),
+    "postgres": ("lake/connect/postgres/",),
+    "redis": ("lake/connect/redis/",),
     "s3": ("lake/store/storage/object_store.py", "lake/store/storage/ranged.py"),
-    "serve": ("lake/http/",),
+    "serve": ("lake/serve/",),
     "shell": ("lake/read/shell.py",),
-    "webhook": ("lake/sinks/webhook/",),
+    "webhook": ("lake/connect/webhook/",),
 }
 """Of each extra that code needs, where the code is that needs it."""
 NOT_IMPORTED = {

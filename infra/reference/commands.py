@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import click
 
 import lake
-from lake.cli import COMMANDS
 from lake.cli import lake as command_line
 from lake.errors import LakeError
 from reference.words import Drift, cell
@@ -27,8 +26,9 @@ def commands() -> Iterator[str]:
         "`--log-format json` (progress and errors as JSON Lines) and `--debug` (the stack trace of an error). Standard "
         "output is data, standard error is progress and errors; [exit codes](exit-codes.md) are the same for all.\n"
     )
-    for name in COMMANDS:
-        command = command_line.get_command(click.Context(command_line), name)
+    context = click.Context(command_line)
+    for name in command_line.list_commands(context):
+        command = command_line.get_command(context, name)
         if command is None:
             raise Drift(f"no command {name}")
         yield from _command(f"lake {name}", command)

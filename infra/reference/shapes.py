@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
-from lake.cli import COMMANDS
+from lake.cli import command_names
 from reference.words import Drift, type_cell
 
 SHAPES = Path(__file__).with_name("shapes.md")
@@ -33,8 +33,8 @@ def shapes() -> Iterator[str]:
     """What `--json` prints, command by command. Records are expanded from the code's dataclasses."""
     text = SHAPES.read_text("utf-8")
     told = set(re.findall(r"^## `lake ([\w-]+)", text, re.MULTILINE))
-    if told != set(COMMANDS):
-        raise Drift(f"shapes.md and the commands differ in {', '.join(sorted(told ^ set(COMMANDS)))}")
+    if told != set(command_names()):
+        raise Drift(f"shapes.md and the commands differ in {', '.join(sorted(told ^ set(command_names())))}")
 
     def expanded(found: re.Match[str]) -> str:
         return "\n".join(_record(found[1]))

@@ -82,11 +82,16 @@ ARROW_POOL = ("ARROW_DEFAULT_MEMORY_POOL", "system")
 """Variable that Arrow reads on import: the system allocator saves `lake run` 40 MB."""
 
 
+def command_names() -> list[str]:
+    """Return the commands of this package, and those of connectors."""
+    return [*COMMANDS, *(name for name in connectors("lake.commands") if name not in COMMANDS)]
+
+
 class CommandGroup(click.Group):
     """Group that imports a command's module on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, *(name for name in connectors("lake.commands") if name not in COMMANDS)]
+        return command_names()
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         command: click.Command
@@ -102,7 +107,7 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            known = self.list_commands(ctx)
+            known = command_names()
             if args[0] not in known:
                 raise DeclarationError(f"no such command {args[0]!r}", fix=did_you_mean(args[0], known))
         return super().resolve_command(ctx, args)

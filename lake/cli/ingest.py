@@ -111,7 +111,7 @@ def append(
 def _decide(shell: Shell, stream: str, files: tuple[str, ...], expect: str, new: bool, id: str) -> None:
     from lake.ingest.append import check_files_exist
     from lake.sources.declared import decider
-    from lake.sources.source import Command
+    from lake.sources.source import DecisionRequest
 
     if len(files) > 1:
         raise click.UsageError("--decide takes one file")
@@ -121,7 +121,9 @@ def _decide(shell: Shell, stream: str, files: tuple[str, ...], expect: str, new:
     if name != "-":
         check_files_exist([Path(name).absolute()])
     body = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    answer = decider(shell.settings).append(shell.settings, Command(tuple(stream.split(",")), body, id, expect, new))
+    answer = decider(shell.settings).append(
+        shell.settings, DecisionRequest(tuple(stream.split(",")), body, id, expect, new)
+    )
     tokens = list(answer["tokens"].values()) if "tokens" in answer else [answer["token"]]
     shell.emit(answer, [*tokens, *([f"version {answer['version']}"] if "version" in answer else [])])
 

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, closing
 from typing import Any
 
 from lake.config import Settings
-from lake.sources.source import Command, Source, SourceDeclaration, SourceKind
+from lake.sources.source import DecisionRequest, Source, SourceDeclaration, SourceKind
 
 
 def _open(declaration: SourceDeclaration) -> Source:
@@ -16,7 +16,7 @@ def _open(declaration: SourceDeclaration) -> Source:
 
 
 class _IntakeDecider:
-    def append(self, settings: Settings, command: Command) -> dict[str, Any]:
+    def append(self, settings: Settings, command: DecisionRequest) -> dict[str, Any]:
         from lake.serve.append_decided import append_decided
 
         return append_decided(settings, command)

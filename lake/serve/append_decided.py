@@ -35,7 +35,7 @@ from lake.serve.problems import KINDS, Problem
 from lake.serve.server import address_of, check_installed
 from lake.serve.source import DeclaredIntake
 from lake.sources.declared import decided_by
-from lake.sources.source import Command
+from lake.sources.source import DecisionRequest
 
 JSON: Final = "application/json"
 JSON_LINES: Final = "application/x-ndjson"
@@ -45,7 +45,7 @@ ANSWER_SECONDS: Final = 60.0
 REFUSED: Final = ("refused", "outdated", "sent-before")
 
 
-def _headers(command: Command) -> dict[str, str]:
+def _headers(command: DecisionRequest) -> dict[str, str]:
     kind = JSON if len(command.streams) > 1 else JSON_LINES
     key = command.id or hashlib.sha256(command.body).hexdigest()[:32]
     headers = {"content-type": kind, "idempotency-key": key}
@@ -54,7 +54,7 @@ def _headers(command: Command) -> dict[str, str]:
     return headers | ({"if-none-match": "*"} if command.new else {})
 
 
-def append_decided(settings: Settings, command: Command) -> dict[str, Any]:
+def append_decided(settings: Settings, command: DecisionRequest) -> dict[str, Any]:
     """Return the server's answer: token or tokens, records, idempotent, again, and version or versions.
 
     Raises Refused for a rejected event or another version, ContractError for a bad record, DeclarationError without a
@@ -101,7 +101,7 @@ def _deciding(settings: Settings, contracts: Mapping[str, Contract], streams: Se
 
 
 async def _decide_here(
-    settings: Settings, declared: DeclaredIntake, writer: GroupWriter, command: Command
+    settings: Settings, declared: DeclaredIntake, writer: GroupWriter, command: DecisionRequest
 ) -> dict[str, Any]:
     project = load(settings)
     commits = Commits(writer)
@@ -132,7 +132,9 @@ async def _decide_here(
     return about | receipt.decision_json(decided, project.contracts)
 
 
-def _records_of(settings: Settings, declared: DeclaredIntake, command: Command) -> dict[str, list[PostedRecord]]:
+def _records_of(
+    settings: Settings, declared: DeclaredIntake, command: DecisionRequest
+) -> dict[str, list[PostedRecord]]:
     received = datetime.now(UTC).isoformat(timespec="microseconds")
     most, longest = declared.limits.max_records, settings.record_bytes
     if len(command.streams) > 1:
@@ -144,7 +146,7 @@ def _records_of(settings: Settings, declared: DeclaredIntake, command: Command) 
     return {command.streams[0]: records}
 
 
-def _post(settings: Settings, declared: DeclaredIntake, command: Command) -> dict[str, Any] | None:
+def _post(settings: Settings, declared: DeclaredIntake, command: DecisionRequest) -> dict[str, Any] | None:
     try:
         url = address_of(settings, declared.name).read_text("utf-8").strip()
     except FileNotFoundError:

@@ -174,7 +174,7 @@ class SourceDeclaration:
 
 
 @dataclass(frozen=True)
-class Command:
+class DecisionRequest:
     """Events to decide on: JSON Lines of one stream, or {stream: [event, …], …} of several.
 
     `id` is the idempotency key (default: a hash of the body), `expect` the required version of the key; `new`: the key
@@ -191,7 +191,7 @@ class Command:
 class Decider(Protocol):
     """Decision on events before they are appended, by the Folds that a declaration's table `decide` names."""
 
-    def append(self, settings: Settings, command: Command) -> dict[str, Any]:
+    def append(self, settings: Settings, command: DecisionRequest) -> dict[str, Any]:
         """Append the events if they are accepted.
 
         Returns token or tokens, records, idempotent, again, and version or versions. Raises Refused for a rejected

@@ -1,6 +1,6 @@
 """The options of every command: none is ignored, and no number is too great, too small or none for any of them.
 
-The cases are generated over `cli.COMMANDS`: who adds an option says here what it goes with, or the test does.
+The cases are generated over all commands: who adds an option says here what it goes with, or the test does.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ NUMBERS = ["-1", "0", "1e300", "nan", "inf", "-inf", "9" * 30, "-" + "9" * 30, s
 
 def commands() -> Iterator[tuple[str, click.Command]]:
     context = click.Context(cli.lake)
-    for name in cli.COMMANDS:
+    for name in cli.command_names():
         command = cli.lake.get_command(context, name)
         assert command is not None
         yield name, command
@@ -212,7 +212,7 @@ def goes_alone(name: str, pair: tuple[str, str]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted({*cli.COMMANDS} - HARMFUL))
+@pytest.mark.parametrize("name", sorted({*cli.command_names()} - HARMFUL))
 def test_options_that_cannot_both_count_are_refused_and_others_are_not(run: Run, name: str) -> None:
     choices: dict[str, click.Option | None] = {**options(dict(commands())[name]), "--json": None}
     alone = cache(lambda option: run(line(name, written(option, choices[option])))[1].partition(" (")[0])

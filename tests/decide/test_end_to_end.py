@@ -19,7 +19,7 @@ from lake.ingest.ingest import ingest
 from lake.pipeline import run
 from lake.project import load
 from lake.serve.append_decided import append_decided
-from lake.sources.source import Command
+from lake.sources.source import DecisionRequest
 from lake.store.scan import Scan
 from tests import intake
 from tests.decide.accounts import DECIDE, accounts
@@ -106,7 +106,7 @@ def test_what_was_accepted_is_in_the_table_however_ingests_and_restarts_come_bet
     account = max(balances, key=lambda each: balances[each])
     short = json.dumps(entry(account, -balances[account] - 1)).encode()
     with pytest.raises(Refused, match=r"0\.01 short"):
-        append_decided(settings, Command(("entries",), short))
+        append_decided(settings, DecisionRequest(("entries",), short))
     landed = settings.path("landing/late.jsonl")
     landed.write_bytes(short)
     with pytest.raises(DeclarationError, match=r"decided before they are taken.*"):

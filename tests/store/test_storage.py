@@ -21,11 +21,11 @@ ROOMS: Final = (
     "engine/",
     "gate/",
     "publish/",
-    "erasure/",
+    "privacy/",
     "explain/",
     "read/",
     "report/",
-    "decide/",
+    "serve/decide/",
 )
 TOUCHING: Final = {"os", "shutil", "tempfile", "pathlib", "fcntl"}
 LOCAL: Final = {
@@ -57,8 +57,8 @@ LOCAL: Final = {
     "ingest/crashed_readers.py": "the note of files being read lies beside the locks",
     "gate/gx.py": "its environment is set before it is imported",
     "engine/at_cut.py": "tables of an old cut go to a folder that is named, or to one that goes after the query",
-    "erasure/audit.py": "the files outside the warehouse are named by the settings",
-    "erasure/purge.py": "what Spark has written to its own log is cut off",
+    "privacy/audit.py": "the files outside the warehouse are named by the settings",
+    "privacy/purge.py": "what Spark has written to its own log is cut off",
     "publish/verify_source.py": "the rows of a source are kept beside the warehouse while they are compared",
     "read/export.py": "results go to a file that is named",
     "read/shell.py": "so do those of its shell, whose screen has a size",
