@@ -1,0 +1,173 @@
+"""Connectors of other packages: those of the how-to pages, installed from wheels; and broken ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from lake.cli import lake as command_line
+from lake.config import PublishSettings
+from lake.connectors import connector, connectors
+from lake.contracts.contract import load_contracts
+from lake.errors import DeclarationError, LakeError
+from lake.ingest.ingest import ingest
+from lake.publish.after_publish import after_publish
+from lake.store import duckdb_tables
+from lake.store.log import Log
+from tests.extensions import AFTER_PUBLISH
+from tests.packages import install
+from tests.shop import contract, declare, empty
+from tests.warehouse import published
+
+ROOT = Path(__file__).parents[1]
+UV = Path(sys.executable).with_name("uv")
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the connectors of the how-to pages, from wheels."""
+    folder = tmp_path_factory.mktemp("connectors")
+    for name in ("sqlite-source", "sqlite-sink"):
+        (folder / name).mkdir()
+        for file in (ROOT / "docs/connectors" / name).iterdir():
+            (folder / name / file.name).write_bytes(file.read_bytes())
+        build: list[str | Path] = [UV, "build", "--wheel", "--offline", "--no-build-isolation", "--quiet"]
+        subprocess.run([*build, folder / name, "--out-dir", folder / "dist"], check=True, capture_output=True)
+    wheels = sorted((folder / "dist").glob("*.whl"))
+    into: list[str | Path] = [
+        UV,
+        "pip",
+        "install",
+        "--offline",
+        "--no-deps",
+        "--quiet",
+        "--target",
+        folder / "installed",
+    ]
+    subprocess.run([*into, *wheels], check=True, capture_output=True)
+    return folder / "installed"
+
+
+def lake(project: Path, packages: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(packages), str(ROOT)])
+    return subprocess.run(
+        [sys.executable, "-c", "from lake.cli import main; main()", *words, "--project", str(project)],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def query(file: Path, sql: str) -> list[Any]:
+    with closing(sqlite3.connect(file)) as database:
+        rows = database.execute(sql).fetchall()
+        database.commit()
+        return rows
+
+
+@pytest.mark.slow
+def test_the_sink_of_the_page_delivers_verifies_and_repairs(tmp_path: Path, packages: Path) -> None:
+    project, file = tmp_path / "shop", tmp_path / "shop/shop.sqlite"
+    published(project)
+    (project / "sinks").mkdir()
+    (project / "sinks/shop.toml").write_text('kind = "sqlite"\nfile = "shop.sqlite"\n[tables.current_order]\n')
+    assert lake(project, packages, "deliver").returncode == 0
+    rows = query(file, "SELECT name, row FROM current_order")
+    assert rows
+    assert all(json.loads(row) for _, row in rows)
+    assert lake(project, packages, "verify", "--sink", "shop").returncode == 0
+    query(file, "DELETE FROM current_order WHERE rowid = 1")
+    assert lake(project, packages, "verify", "--sink", "shop").returncode == 1
+    assert lake(project, packages, "deliver", "shop", "--repair").returncode == 0
+    assert sorted(query(file, "SELECT name, row FROM current_order")) == sorted(rows)
+    absent = lake(project, tmp_path / "none", "deliver")
+    assert absent.returncode == 2
+    assert "unknown kind 'sqlite'" in absent.stderr
+    assert "sinks/shop.toml" in absent.stderr
+
+
+def test_the_source_of_the_page_is_read_once_and_reports_a_gap(
+    tmp_path: Path, packages: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    monkeypatch.syspath_prepend(packages)
+    settings = empty(tmp_path / "shop")
+    declare(settings, contract("orders", {"id": "long", "status": "string"}, id=["id"]))
+    (settings.project / "sources").mkdir()
+    (settings.project / "sources/till.toml").write_text(
+        'kind = "sqlite"\nfile = "till.sqlite"\n[streams]\norders = "sale"\n'
+    )
+    file = settings.project / "till.sqlite"
+    query(file, "CREATE TABLE sale (id INTEGER PRIMARY KEY, status TEXT)")
+    query(file, "INSERT INTO sale (status) VALUES ('new'), ('paid')")
+    contracts = load_contracts(settings)
+    assert ingest(settings, lambda: spark, contracts)["orders"].accepted == 2
+    query(file, "INSERT INTO sale (status) VALUES ('sent')")
+    assert ingest(settings, lambda: spark, contracts)["orders"].accepted == 1
+    assert ingest(settings, lambda: spark, contracts)["orders"].read == 0
+    places = duckdb_tables.rows(Log(settings, "orders").path, "SELECT id, _source FROM t ORDER BY id")
+    assert [tuple(row.values()) for row in places] == [(1, "till:sale:1"), (2, "till:sale:2"), (3, "till:sale:3")]
+    query(file, "DELETE FROM sale WHERE id > 1")
+    failures: dict[str, LakeError] = {}
+    ingest(settings, lambda: spark, contracts, on_failure=failures.__setitem__)
+    assert "rows up to 3 have been read" in str(failures["till"])
+
+
+def test_a_command_of_another_package_is_listed_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, tmp_path, {"lake.commands": {"hello": "tests.extensions:hello"}})
+    runner = CliRunner()
+    assert "hello" in runner.invoke(command_line, ["--help"]).output
+    assert runner.invoke(command_line, ["hello"]).output == "hello\n"
+
+
+def test_a_hook_runs_after_publication_where_the_setting_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, tmp_path / "packages", {"lake.after_publish": {"fake": "tests.extensions:AFTER_PUBLISH"}})
+    settings = empty(tmp_path / "shop")
+    assert AFTER_PUBLISH not in [*after_publish(settings)]
+    named = replace(settings, publish=PublishSettings(after=("fake",)))
+    assert [*after_publish(named)][-1] is AFTER_PUBLISH
+
+
+@pytest.mark.parametrize(
+    ("place", "what", "fix"),
+    [
+        ("fake.absent:KIND", "needs fake", "reinstall fake"),
+        ("json:absent", "is broken", "reinstall its package"),
+    ],
+)
+def test_a_broken_connector_is_reported_with_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, what: str, fix: str
+) -> None:
+    install(monkeypatch, tmp_path, {"lake.sinks": {"fake": place}})
+    with pytest.raises(DeclarationError) as told:
+        connector("lake.sinks", "fake", "sinks/one.toml")
+    assert what in told.value.what
+    assert fix in told.value.fix
+    assert told.value.where == "sinks/one.toml"
+
+
+def test_a_name_of_two_packages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        install(monkeypatch, tmp_path / name, {"lake.sinks": {"fake": "json:dumps"}}, name=name)
+    assert "fake" in connectors("lake.sinks")
+    with pytest.raises(DeclarationError, match="'fake' is in several packages: one, two"):
+        connector("lake.sinks", "fake", "sinks/one.toml")
+
+
+def test_an_unknown_connector_names_a_similar_one() -> None:
+    with pytest.raises(DeclarationError, match="unknown kind 'redsi'") as told:
+        connector("lake.sinks", "redsi", "sinks/one.toml")
+    assert told.value.fix == "did you mean 'redis'?"
