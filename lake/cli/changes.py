@@ -35,11 +35,11 @@ def changes(
 ) -> None:
     """Follow the changes of TABLE, edition by edition. First come all of its rows, a snapshot.
 
-    In a pipe, or with --json, each change is a line of JSON with the row before and after; a line `snapshot` says that
-    what follows replaces everything before it, a line `complete` that an edition is whole. At a terminal it is a table.
+    In a pipe, or with --json, each change is a line of JSON with the row before and after. After a line `snapshot` the
+    following rows replace all earlier ones; a line `complete` ends an edition. On a terminal it is a table.
 
-    What a consumer was given is remembered once an edition's lines are out: the next call goes on from there. After a
-    crash the same changes come again. `lake status` shows consumers, and how far behind they are.
+    A consumer's position moves once an edition's lines are written: the next call continues there. After a crash the
+    same changes come again. `lake status` shows consumers, and how far behind they are.
 
     \b
     lake changes customer_daily --from-edition 3

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("sinks", nargs=-1, metavar="[SINK]...")
-@click.option("--dry-run", is_flag=True, help="Only tell which rows would be inserted, updated and deleted.")
-@click.option("--resync", is_flag=True, help="Send all rows, in the place of what the target has.")
-@click.option("--repair", is_flag=True, help="Put right what `lake verify --sink` finds, without moving on.")
-@click.option("--follow", is_flag=True, help="Go on with editions to come, until SIGINT or SIGTERM.")
-@click.option("--retry", is_flag=True, help="Send again what the receiver of a webhook has not taken.")
-@click.option("--give-up", is_flag=True, help="Never send what the receiver of a webhook has not taken.")
+@click.option("--dry-run", is_flag=True, help="Only show which rows would be inserted, updated and deleted.")
+@click.option("--resync", is_flag=True, help="Send all rows, replacing those of the target.")
+@click.option("--repair", is_flag=True, help="Repair the rows that `lake verify --sink` finds, at the same edition.")
+@click.option("--follow", is_flag=True, help="Keep delivering new editions, until SIGINT or SIGTERM.")
+@click.option("--retry", is_flag=True, help="Send undelivered messages of a webhook again.")
+@click.option("--give-up", is_flag=True, help="Never send undelivered messages of a webhook.")
 @click.option(
     "--forget", is_flag=True, help="Keep no edition for these sinks any more; their targets stay as they are."
 )
@@ -42,9 +42,8 @@ def deliver(
 ) -> None:
     """Bring the targets of sinks to the edition that readers see.
 
-    Default: of all sinks that sinks/*.toml declare. What a target has, it says itself: it is sent the net changes from
-    there, of all tables of the sink at once, so that a crash or a repetition does no harm. One that has nothing is sent
-    all rows.
+    Default: all sinks that sinks/*.toml declare. A target stores its edition, and is sent the net changes from there,
+    of all tables of the sink at once, so that a crash or a repetition does no harm. An empty target is sent all rows.
 
     \b
     lake deliver

@@ -24,19 +24,19 @@ COUNTS = ("read", "accepted", "duplicates", "quarantined")
 @click.option(
     "--give-up",
     is_flag=True,
-    help="Let a source go on after a gap, or without the lost half of a delivery.",
+    help="Continue a source after a gap, or without the lost half of a delivery.",
 )
 @click.option(
     "--again",
     multiple=True,
     metavar="STREAM",
-    help="Have the source copy the table behind STREAM anew, too. Repeatable.",
+    help="Also copy the table of STREAM from the source again. Repeatable.",
 )
 @common_options
 def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str, ...]) -> int:
     """Ingest what is new. NAMES are those of streams and sources (default: all).
 
-    New is what has landed and what sources have. Prints the token of the newest batch of each stream.
+    Reads landing files and sources. Prints the token of the newest batch of each stream.
 
     \b
     Example: lake ingest flights weather

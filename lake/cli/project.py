@@ -62,8 +62,8 @@ def init(shell: Shell, folder: Path, example: str | None) -> None:
 def setup(shell: Shell, source: Path | None, ivy_settings: Path | None, for_s3: bool) -> None:
     """Fetch the jars that Spark needs for Delta, and verify them. Each has a pinned SHA-256.
 
-    They go where the setting `jars` says, by default into this Python's environment. What is in place already needs no
-    network. What is in an object store needs more of them, and a class that is compiled: --s3, or in its project.
+    They go to the folder of the setting `jars`, by default in this Python's environment. Jars in place need no network.
+    An object store needs more of them, and a compiled class: --s3, or a project with a bucket.
 
     \b
     lake setup

@@ -59,13 +59,13 @@ def sql(
     """Query the published edition, or open a shell. Without a query: a shell on a terminal, else standard input.
 
     Tables are named as in `lake tables`: carrier_daily or gold.carrier_daily. log.<stream> has the events up to the
-    edition's cut, without what is void or personal. lake.runs, lake.checks, lake.cuts, lake.editions,
-    lake.quarantine and lake.reads say what was done. The dialect is DuckDB's, read only.
+    edition's cut, without voided events and personal fields. lake.runs, lake.checks, lake.cuts, lake.editions,
+    lake.quarantine and lake.reads record the work done. The dialect is DuckDB's, read only.
     Decimals are exact, but avg(decimal) and a division of decimals are DOUBLE in DuckDB: cast the result, for
     instance avg(fare)::DECIMAL(10, 2). Times are in UTC. In JSON, decimals are strings.
 
-    --recompute answers at any old cut, also where its edition has expired. Definitions and contracts are those of now,
-    and of people forgotten since nothing personal is read. It says first how much it reads.
+    --recompute reads any old cut, even if its edition has expired, by definitions and contracts of now, without
+    personal fields of people forgotten since. It prints first how much it reads.
 
     `<table>_at(moment)` is a History as of a moment; with --edition or --cut, as it was known then (bitemporal).
 

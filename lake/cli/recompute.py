@@ -160,7 +160,7 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
 
     Shows their lines that differ, and lists the tables that follow.
 
-    A table is `wider` if its inputs have gained columns that it would pass on: it goes on without them until
+    A table is `wider` if its inputs have gained columns that it would pass on: it stays without them until
     `lake deploy`.
 
     \b

@@ -144,9 +144,9 @@ def maintain(
 def archive(shell: Shell, stream: str, through: int, dry_run: bool) -> None:
     """Move old batches of a log to cheaper storage.
 
-    The batches 1 to N of the log of STREAM; the setting `cold` says where they go. Their rows are proved to be the same
-    there before one commit takes them out of the log; `lake maintain` deletes the old files. All commands read both as
-    one. Where `cold` has changed, the parts that were archived before are moved as well.
+    Moves batches 1 to N of the log of STREAM to the place of the setting `cold`. Their rows are proved to be the same
+    there before one commit removes them from the log; `lake maintain` deletes the old files. All commands read both as
+    one. If `cold` has changed, earlier archives are moved as well.
 
     \b
     lake log flights

@@ -47,7 +47,7 @@ def verify(
     first: while they are damaged, no verdict is given on tables.
 
     With --source, the rows of the stream's source at one place of its own log are compared with every Latest over the
-    stream, at a cut that is exactly there; others may go on writing.
+    stream, at a cut that is exactly there. Others may write meanwhile.
 
     \b
     lake verify

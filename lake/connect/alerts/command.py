@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 @click.argument("alerts", nargs=-1, metavar="[ALERT]...")
 @click.option("--dry-run", is_flag=True, help="Only print the messages that would be sent.")
 @click.option("--follow", is_flag=True, help="Go on looking, until SIGINT or SIGTERM.")
-@click.option("--from-now", is_flag=True, help="Forget what was looked at: rows that change from now on are told.")
-@click.option("--retry", is_flag=True, help="Send again what the receivers have not taken.")
-@click.option("--give-up", is_flag=True, help="Never send what the receivers have not taken.")
+@click.option("--from-now", is_flag=True, help="Skip earlier changes: send only rows that change from now on.")
+@click.option("--retry", is_flag=True, help="Send undelivered messages again.")
+@click.option("--give-up", is_flag=True, help="Never send undelivered messages.")
 @common_options
 def alert(
     shell: Shell, alerts: tuple[str, ...], *, dry_run: bool, follow: bool, from_now: bool, retry: bool, give_up: bool
 ) -> None:
-    """Tell people of changed rows, and of what should not be.
+    """Send messages on changed rows, and on measures above a limit.
 
-    Default: all alerts that alerts/*.toml declare. Told are rows that changed since the last look and meet a condition,
-    and when a measure of the project's state is too high, and is no more.
+    Default: all alerts that alerts/*.toml declare. They send rows that changed since the last check and meet a
+    condition, and the begin and the end of a measure's time above its limit.
 
     \b
     lake alert
