@@ -57,8 +57,8 @@ def http(shell: Shell, source: str | None, host: str, port: int) -> None:
     """Serve published tables to readers by HTTP, and take events for SOURCE, declared in sources/SOURCE.toml.
 
     SOURCE is by default the only one of kind http; a project without one is read from only. Acknowledged events are on
-    disk. lake reader add lets somebody read. Prints its address when it is ready; a page there says how to post and
-    how to read.
+    disk. lake reader add grants tables to a reader. Prints its address when it is ready; a page there explains how to
+    post and how to read.
 
     \b
     Example: lake serve http --port 8480
@@ -90,8 +90,8 @@ def http(shell: Shell, source: str | None, host: str, port: int) -> None:
 def ready(shell: Shell, port: int, wait: float) -> None:
     """Ask this project's Spark Connect server whether it is ready: a readiness probe.
 
-    It opens a session with the project's token and closes it again. Exit code 75 where the server does not answer,
-    2 where it refuses the token.
+    It opens a session with the project's token and closes it again. Exit code 75 if the server does not answer,
+    2 if it refuses the token.
 
     \b
     lake serve ready

@@ -15,7 +15,7 @@ from lake.cli.ingest import emit_batch
 def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
     """Append the rows of a Singer tap to the log of STREAM.
 
-    COMMAND runs the tap; it goes on where its last run ended: its STATE is in the log's commit with the rows up to it.
+    COMMAND runs the tap. It continues after its last run: its STATE is in the log's commit with the rows up to it.
     A tap of several streams, or one that is run with `lake ingest`, is declared in sources/NAME.toml.
 
     \b
