@@ -176,13 +176,16 @@ def _staged(table: Table, diff: DataFrame, counts: Counts, identity: Sequence[st
     names = [quoted(name, SPARK) for name in columns]
     on = " AND ".join(f"t.{name} <=> s.{name}" for name in (quoted(column, SPARK) for column in identity))
     updates = ", ".join(f"t.{name} = s.{name}" for name in names)
-    target = staging.sql.replace("{", "{{").replace("}", "}}")  # PySpark formats the text as a template
-    diff.sparkSession.sql(
-        f"""MERGE INTO {target} t USING {{diff}} s ON {on}
-            WHEN MATCHED AND s.{CHANGE} = 'delete' THEN DELETE
-            WHEN MATCHED AND s.{CHANGE} = 'update' THEN UPDATE SET {updates}
-            WHEN NOT MATCHED AND s.{CHANGE} = 'insert' THEN INSERT ({", ".join(names)})
-                VALUES ({", ".join(f"s.{name}" for name in names)})""",
-        diff=diff,
-    ).collect()
+    view = staging.path.name.replace("-", "_")
+    diff.createOrReplaceTempView(view)  # PySpark of Spark Connect cannot pass a deep plan to sql() as an argument
+    try:
+        diff.sparkSession.sql(
+            f"""MERGE INTO {staging.sql} t USING {view} s ON {on}
+                WHEN MATCHED AND s.{CHANGE} = 'delete' THEN DELETE
+                WHEN MATCHED AND s.{CHANGE} = 'update' THEN UPDATE SET {updates}
+                WHEN NOT MATCHED AND s.{CHANGE} = 'insert' THEN INSERT ({", ".join(names)})
+                    VALUES ({", ".join(f"s.{name}" for name in names)})"""
+        ).collect()
+    finally:
+        diff.sparkSession.catalog.dropTempView(view)
     return staging
