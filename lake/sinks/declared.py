@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, get_args
 
+from lake import declared_files
 from lake.config import Settings
 from lake.connectors import connector, connectors
+from lake.declared_files import DeclaredFile, filled_in
 from lake.errors import DeclarationError, did_you_mean
 from lake.sinks.condition import condition_of
 from lake.sinks.kind import Begin, DeclaredSink, DeclaredTable, OptionTable, SinkDeclaration, SinkKind
-from lake.sources.declared import NAME
-from lake.sources.source import filled_in
 
 NOUNS: Final = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "a table"}
 SEE: Final = "see docs/how-to/sinks.md"
@@ -57,61 +54,27 @@ def sink_kind(kind: str, where: str) -> SinkKind:
 
 def sound_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, DeclarationError]]:
     """Return the valid sinks by name, and the error of each invalid one."""
-    sinks: dict[str, DeclaredSink] = {}
-    faults: dict[str, DeclarationError] = {}
-    for file in _files(settings):
-        try:
-            sinks[file.stem] = _read(settings, file)
-        except DeclarationError as fault:
-            faults[file.stem] = fault
-    return sinks, faults
+    return declared_files.sinks(settings).sound(partial(_read, settings))
 
 
 def names(settings: Settings) -> list[str]:
     """Return the names of all declared sinks, valid or not."""
-    return [file.stem for file in _files(settings)]
+    return declared_files.sinks(settings).names
 
 
 def tables(settings: Settings) -> dict[str, list[str]]:
     """Return the table names of each sink, valid or not."""
-    named = {}
-    for file in _files(settings):
-        with suppress(tomllib.TOMLDecodeError, UnicodeDecodeError):
-            given = tomllib.loads(file.read_text("utf-8")).get("tables")
-            named[file.stem] = list(given) if isinstance(given, dict) else []
-    return named
+    given = {file.name: file.options.get("tables") for file in declared_files.sinks(settings).texts}
+    return {name: list(tables) if isinstance(tables, dict) else [] for name, tables in given.items()}
 
 
 def declared_sinks(settings: Settings, wanted: Collection[str] = ()) -> list[DeclaredSink]:
     """Return the `wanted` sinks, or all. Raises DeclarationError for unknown and invalid ones."""
-    known = names(settings)
-    unknown = [DeclarationError(f"unknown sink {n!r}", fix=did_you_mean(n, known)) for n in wanted if n not in known]
-    if unknown:
-        raise DeclarationError.all(unknown)
-    if not known:
-        raise DeclarationError(
-            "no sink is declared", where=str(settings.path(settings.sinks)), fix=f"write NAME.toml there; {SEE}"
-        )
-    sinks, faults = sound_sinks(settings)
-    if wrong := [fault for name, fault in faults.items() if not wanted or name in wanted]:
-        raise DeclarationError.all(wrong)
-    return [sink for name, sink in sinks.items() if not wanted or name in wanted]
+    return declared_files.sinks(settings).chosen(partial(_read, settings), wanted)
 
 
-def _files(settings: Settings) -> Sequence[Path]:
-    return sorted(settings.path(settings.sinks).glob("*.toml"))
-
-
-def _read(settings: Settings, file: Path) -> DeclaredSink:
-    where = str(file.relative_to(settings.project)) if file.is_relative_to(settings.project) else str(file)
-    if not NAME.fullmatch(file.stem):
-        raise DeclarationError(
-            f"{file.stem!r} is not a valid name of a sink", where=where, fix="use a-z, digits and _, a letter first"
-        )
-    try:
-        given = tomllib.loads(file.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DeclarationError(f"invalid TOML: {error}", where=where, fix=SEE) from None
+def _read(settings: Settings, file: DeclaredFile) -> DeclaredSink:
+    given, where = dict(file.options), file.where
     name = given.pop("kind", None)
     if not isinstance(name, str):
         raise DeclarationError("names no kind", where=where, fix=f"kind = one of {', '.join(connectors('lake.sinks'))}")
@@ -128,8 +91,8 @@ def _read(settings: Settings, file: Path) -> DeclaredSink:
             where=where,
             fix="give its table another mode, or leave out `begin`",
         )
-    open = partial(kind.open, SinkDeclaration(file.stem, options, where, settings))
-    return DeclaredSink(file.stem, name, tables, where, open, after_publish, begin, kind.keeps)
+    open = partial(kind.open, SinkDeclaration(file.name, options, where, settings))
+    return DeclaredSink(file.name, name, tables, where, open, after_publish, begin, kind.keeps)
 
 
 def _tables(kind: SinkKind, given: Mapping[str, Any], where: str) -> Iterator[tuple[str, DeclaredTable]]:

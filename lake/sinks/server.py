@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 from urllib.parse import SplitResult, urlsplit
 
+from lake.declared_files import FromEnvironment
 from lake.errors import DeclarationError
-from lake.sources.source import FromEnvironment
 
 
 @dataclass(frozen=True)

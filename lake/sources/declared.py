@@ -7,21 +7,17 @@ such as a transaction, are never divided by a cut.
 
 from __future__ import annotations
 
-import re
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from functools import partial
 
+from lake import declared_files
 from lake.config import Settings
 from lake.connectors import connector, connectors, needed_packages
 from lake.contracts.contract import Contract
+from lake.declared_files import DeclaredFile
 from lake.errors import DeclarationError, did_you_mean, install
 from lake.sources.source import Decider, Source, SourceDeclaration, SourceKind
-
-NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -42,19 +38,12 @@ def sound_sources(
     settings: Settings, contracts: Mapping[str, Contract]
 ) -> tuple[dict[str, DeclaredSource], dict[str, DeclarationError]]:
     """Return the valid sources by name, and the error of each invalid one."""
-    sources: dict[str, DeclaredSource] = {}
-    faults: dict[str, DeclarationError] = {}
-    for file in sorted(settings.path(settings.sources).glob("*.toml")):
-        try:
-            sources[file.stem] = _read(settings, file, contracts)
-        except DeclarationError as fault:
-            faults[file.stem] = fault
-    return sources, faults
+    return declared_files.sources(settings).sound(partial(_read, settings, contracts))
 
 
 def names(settings: Settings) -> list[str]:
     """Return the names of all declared sources, valid or not."""
-    return sorted(file.stem for file in settings.path(settings.sources).glob("*.toml"))
+    return declared_files.sources(settings).names
 
 
 def decided_by(settings: Settings, stream: str) -> str | None:
@@ -62,7 +51,7 @@ def decided_by(settings: Settings, stream: str) -> str | None:
 
     Such a stream gets events from that source alone.
     """
-    decide = ((name, options.get("decide")) for name, options in _declarations(settings))
+    decide = ((file.name, file.options.get("decide")) for file in declared_files.sources(settings).texts)
     return next((name for name, tables in decide if isinstance(tables, dict) and stream in tables), None)
 
 
@@ -78,7 +67,8 @@ def decider(settings: Settings) -> Decider:
 
 def kinds(settings: Settings) -> dict[str, str]:
     """Return the kind of each declared source, valid or not."""
-    return {name: str(options["kind"]) for name, options in _declarations(settings) if "kind" in options}
+    files = declared_files.sources(settings).texts
+    return {file.name: str(file.options["kind"]) for file in files if "kind" in file.options}
 
 
 def source_kind(kind: str, where: str) -> SourceKind:
@@ -87,28 +77,14 @@ def source_kind(kind: str, where: str) -> SourceKind:
     return found
 
 
-def _declarations(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
-    for file in sorted(settings.path(settings.sources).glob("*.toml")):
-        with suppress(tomllib.TOMLDecodeError, UnicodeDecodeError):
-            yield file.stem, tomllib.loads(file.read_text("utf-8"))
-
-
-def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> DeclaredSource:
-    where = str(file.relative_to(settings.project)) if file.is_relative_to(settings.project) else str(file)
-    if not NAME.fullmatch(file.stem):
-        raise DeclarationError(
-            f"{file.stem!r} is not a valid name of a source", where=where, fix="use a-z, digits and _, a letter first"
-        )
-    try:
-        options = tomllib.loads(file.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DeclarationError(f"invalid TOML: {error}", where=where, fix="see docs/how-to/sources.md") from None
+def _read(settings: Settings, contracts: Mapping[str, Contract], file: DeclaredFile) -> DeclaredSource:
+    options, where = dict(file.options), file.where
     kind = options.pop("kind", None)
     if not isinstance(kind, str):
         fix = f"kind = one of {', '.join(connectors('lake.sources'))}"
         raise DeclarationError("names no kind", where=where, fix=fix)
     with needed_packages("lake.sources", kind, where):
-        source = source_kind(kind, where).open(SourceDeclaration(file.stem, options, contracts, where, settings))
+        source = source_kind(kind, where).open(SourceDeclaration(file.name, options, where, contracts, settings))
     faults = [
         DeclarationError(f"unknown stream {stream!r}", where=where, fix=did_you_mean(stream, contracts))
         for stream in source.streams
@@ -116,4 +92,4 @@ def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> 
     ]
     if faults:
         raise DeclarationError.all(faults)
-    return DeclaredSource(file.stem, kind, source.streams, where, lambda: source)
+    return DeclaredSource(file.name, kind, source.streams, where, lambda: source)

@@ -9,26 +9,21 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
+from lake.declared_files import DeclaredFile
 from lake.errors import DeclarationError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ENVIRONMENT: Final = "env:"
 Progress: TypeAlias = Mapping[str, Any]
 """Position of a source as JSON, opaque to all others."""
-
-
-class FromEnvironment(str):
-    """Text read from the environment, which may be a secret."""
 
 
 class Gap(DeclarationError):
@@ -139,38 +134,12 @@ class SnapshotSource(Protocol):
     def read_upto(self, after: Progress, lsn: str, spool: Spool) -> Progress: ...
 
 
-def filled_in(options: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
-    """Yield the options with `env:` values replaced. Messages never show these values."""
-    for name, value in options.items():
-        if isinstance(value, dict):
-            yield name, dict(filled_in(value, where))
-        elif isinstance(value, str) and value.startswith(ENVIRONMENT):
-            variable = value.removeprefix(ENVIRONMENT)
-            if variable not in os.environ:
-                raise DeclarationError(
-                    f"{name} comes from the environment variable {variable}, which is not set",
-                    where=where,
-                    fix=f"export {variable}=…",
-                )
-            yield name, FromEnvironment(os.environ[variable])
-        else:
-            yield name, value
-
-
 @dataclass(frozen=True)
-class SourceDeclaration:
-    """File `sources/<name>.toml` as written, without `kind`. `where` is its path in messages."""
+class SourceDeclaration(DeclaredFile):
+    """File `sources/<name>.toml` without `kind`, with the project's contracts and settings."""
 
-    name: str
-    options: Mapping[str, Any]
     contracts: Mapping[str, Contract]
-    where: str
     settings: Settings
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """Return the options with values from the environment. Raises DeclarationError if a variable is not set."""
-        return dict(filled_in(self.options, self.where))
 
 
 @dataclass(frozen=True)

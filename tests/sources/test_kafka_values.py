@@ -16,8 +16,8 @@ import pytest
 
 from lake.connect.kafka.source.options import KafkaOptions
 from lake.connect.kafka.source.values import Decode, Headers, UndecodableError, decoders, of_json
+from lake.declared_files import FromEnvironment
 from lake.errors import DeclarationError, Unavailable
-from lake.sources.source import FromEnvironment
 from tests import registry as stand_in
 from tests.processes import free_port
 from tests.registry import Registry

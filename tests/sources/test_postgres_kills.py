@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from lake.declared_files import FromEnvironment
 from lake.errors import Unavailable
-from lake.sources.source import FromEnvironment, Progress, SourceRecord
+from lake.sources.source import Progress, SourceRecord
 from tests.processes import ROOT, until
 from tests.servers.postgres import Postgres, binaries, home, remove
 from tests.sources.conftest import opened

@@ -9,8 +9,8 @@ import pytest
 
 from lake.connect.postgres.source.options import read_options
 from lake.connect.postgres.source.reader import PostgresSource
+from lake.declared_files import FromEnvironment
 from lake.errors import DeclarationError
-from lake.sources.source import FromEnvironment
 from tests.sources.shop import contract
 
 CONTRACTS = {

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from lake import declared_files
 from lake.config import Settings
 from lake.connectors import needed_packages
+from lake.declared_files import DeclaredFile
 from lake.errors import DeclarationError, did_you_mean
 from lake.sinks.condition import condition_of
 from lake.sinks.declared import OptionTypes
 from lake.sinks.kind import DeclaredSink, DeclaredTable
 from lake.sinks.sink import Target
-from lake.sources.declared import NAME
-from lake.sources.source import filled_in
 
 if TYPE_CHECKING:
     from lake.connect.webhook.receiver import Receiver
@@ -130,36 +128,14 @@ def sink_of(name: str) -> str:
     return f"alert-{name}"
 
 
-def names(settings: Settings) -> list[str]:
-    """Return the names of all declared alerts, valid or not."""
-    return sorted(file.stem for file in settings.path(settings.alerts).glob("*.toml"))
-
-
 def sound_alerts(settings: Settings) -> tuple[dict[str, Alert], dict[str, DeclarationError]]:
     """Return the valid alerts by name, and the error of each invalid one."""
-    alerts: dict[str, Alert] = {}
-    faults: dict[str, DeclarationError] = {}
-    for file in sorted(settings.path(settings.alerts).glob("*.toml")):
-        try:
-            alerts[file.stem] = _read(settings, file)
-        except DeclarationError as fault:
-            faults[file.stem] = fault
-    return alerts, faults
+    return declared_files.alerts(settings).sound(partial(_read, settings))
 
 
 def declared_alerts(settings: Settings, wanted: Collection[str] = ()) -> list[Alert]:
     """Return the `wanted` alerts, or all. Raises DeclarationError for unknown and invalid ones."""
-    known = names(settings)
-    unknown = [DeclarationError(f"unknown alert {n!r}", fix=did_you_mean(n, known)) for n in wanted if n not in known]
-    if unknown:
-        raise DeclarationError.all(unknown)
-    if not known:
-        where = str(settings.path(settings.alerts))
-        raise DeclarationError("no alert is declared", where=where, fix=f"write NAME.toml there; {SEE}")
-    alerts, faults = sound_alerts(settings)
-    if wrong := [fault for name, fault in faults.items() if not wanted or name in wanted]:
-        raise DeclarationError.all(wrong)
-    return [alert for name, alert in alerts.items() if not wanted or name in wanted]
+    return declared_files.alerts(settings).chosen(partial(_read, settings), wanted)
 
 
 def row_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, DeclarationError]]:
@@ -169,16 +145,8 @@ def row_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, De
     return sinks, {sink_of(name): fault for name, fault in faults.items()}
 
 
-def _read(settings: Settings, file: Path) -> Alert:
-    where = str(file.relative_to(settings.project)) if file.is_relative_to(settings.project) else str(file)
-    if not NAME.fullmatch(file.stem):
-        raise DeclarationError(
-            f"{file.stem!r} is not a valid name of an alert", where=where, fix="use a-z, digits and _, a letter first"
-        )
-    try:
-        given = dict(filled_in(tomllib.loads(file.read_text("utf-8")), where))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DeclarationError(f"invalid TOML: {error}", where=where, fix=SEE) from None
+def _read(settings: Settings, file: DeclaredFile) -> Alert:
+    given, where = file.values, file.where
     if ("table" in given) == ("measure" in given):
         raise DeclarationError("it has to name a table or a measure, and not both", where=where, fix=SEE)
     with needed_packages("lake.sinks", KIND, where):
@@ -194,15 +162,15 @@ def _read(settings: Settings, file: Path) -> Alert:
     receiver()  # raises if the declaration is wrong
     if own is OF_STATE:
         told = (options["measure"], options["of"], options["above"], message, options["format"])
-        return StateAlert(file.stem, *told, where, receiver, options["after_publish"])
+        return StateAlert(file.name, *told, where, receiver, options["after_publish"])
     condition = condition_of(options["on"], options["when"], where)
     table = DeclaredTable(options["table"], options["table"], mode="append", shaped=False, condition=condition)
-    form = partial(_row_body, file.stem, message, options["format"])
-    make = partial(_target, settings, sink_of(file.stem), receiver, form)
+    form = partial(_row_body, file.name, message, options["format"])
+    make = partial(_target, settings, sink_of(file.name), receiver, form)
     sink = DeclaredSink(
-        sink_of(file.stem), KIND, {table.name: table}, where, make, options["after_publish"], "now", webhook.KEEPS
+        sink_of(file.name), KIND, {table.name: table}, where, make, options["after_publish"], "now", webhook.KEEPS
     )
-    return RowAlert(file.stem, sink)
+    return RowAlert(file.name, sink)
 
 
 def _target(settings: Settings, name: str, receiver: Callable[[], Receiver], form: Any) -> Target:

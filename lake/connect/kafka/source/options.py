@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lake.contracts.contract import Contract
+from lake.declared_files import FromEnvironment
 from lake.errors import DeclarationError, did_you_mean
-from lake.sources.source import FromEnvironment
 
 NAMES: Final = ("kind", "bootstrap", "group", "records", "bytes", "seconds", "streams", "client", "registry")
 OF_STREAM: Final = ("topic", "value", "key")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lake.contracts.contract import Contract
+from lake.declared_files import FromEnvironment
 from lake.errors import DeclarationError, did_you_mean
-from lake.sources.source import FromEnvironment
 
 KNOWN: Final = ("dsn", "publication", "slot", "snapshot", "changes", "streams")
 CHANGES: Final = 100_000

@@ -1,0 +1,143 @@
+"""Declarations in TOML files of a project: `sources/*.toml`, `sinks/*.toml`, `alerts/*.toml`, named as their files.
+
+A value `env:NAME` stands for an environment variable.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from lake.config import Settings
+from lake.errors import DeclarationError, did_you_mean
+
+T = TypeVar("T")
+NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+ENVIRONMENT: Final = "env:"
+
+
+class FromEnvironment(str):
+    """Text read from the environment, which may be a secret."""
+
+
+@dataclass(frozen=True)
+class DeclaredFile:
+    """A TOML file as written: `options`. `where` is its path in messages."""
+
+    name: str
+    options: Mapping[str, Any]
+    where: str
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return the options with values from the environment. Raises DeclarationError if a variable is not set."""
+        return dict(filled_in(self.options, self.where))
+
+
+@dataclass(frozen=True)
+class DeclaredFolder:
+    """Folder of declarations of one `noun`, such as "a sink"; `page` of the docs has their options."""
+
+    noun: str
+    page: str
+    path: Path
+    project: Path
+
+    @property
+    def files(self) -> Sequence[Path]:
+        return sorted(self.path.glob("*.toml"))
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of all declarations, valid or not."""
+        return sorted(file.stem for file in self.files)
+
+    @property
+    def texts(self) -> Iterator[DeclaredFile]:
+        """Yield the files that are TOML, whatever they say."""
+        for file in self.files:
+            with suppress(tomllib.TOMLDecodeError, UnicodeDecodeError):
+                yield DeclaredFile(file.stem, tomllib.loads(file.read_text("utf-8")), self._where(file))
+
+    def sound(self, read: Callable[[DeclaredFile], T]) -> tuple[dict[str, T], dict[str, DeclarationError]]:
+        """Return what `read` makes of the valid files by name, and the error of each invalid one."""
+        found: dict[str, T] = {}
+        faults: dict[str, DeclarationError] = {}
+        for file in self.files:
+            try:
+                found[file.stem] = read(self._parsed(file))
+            except DeclarationError as fault:
+                faults[file.stem] = fault
+        return found, faults
+
+    def chosen(self, read: Callable[[DeclaredFile], T], wanted: Collection[str]) -> list[T]:
+        """Return the `wanted` declarations, or all. Raises DeclarationError for unknown and invalid ones."""
+        _, noun = self.noun.split()
+        known = self.names
+        unknown = [name for name in wanted if name not in known]
+        if unknown:
+            raise DeclarationError.all(
+                [DeclarationError(f"unknown {noun} {name!r}", fix=did_you_mean(name, known)) for name in unknown]
+            )
+        if not known:
+            fix = f"write NAME.toml there; see {self.page}"
+            raise DeclarationError(f"no {noun} is declared", where=str(self.path), fix=fix)
+        found, faults = self.sound(read)
+        if wrong := [fault for name, fault in faults.items() if not wanted or name in wanted]:
+            raise DeclarationError.all(wrong)
+        return [each for name, each in found.items() if not wanted or name in wanted]
+
+    def _parsed(self, file: Path) -> DeclaredFile:
+        where = self._where(file)
+        if not NAME.fullmatch(file.stem):
+            raise DeclarationError(
+                f"{file.stem!r} is not a valid name of {self.noun}",
+                where=where,
+                fix="use a-z, digits and _, a letter first",
+            )
+        try:
+            return DeclaredFile(file.stem, tomllib.loads(file.read_text("utf-8")), where)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise DeclarationError(f"invalid TOML: {error}", where=where, fix=f"see {self.page}") from None
+
+    def _where(self, file: Path) -> str:
+        return str(file.relative_to(self.project)) if file.is_relative_to(self.project) else str(file)
+
+
+def sources(settings: Settings) -> DeclaredFolder:
+    """Return the folder of sources."""
+    return DeclaredFolder("a source", "docs/how-to/sources.md", settings.path(settings.sources), settings.project)
+
+
+def sinks(settings: Settings) -> DeclaredFolder:
+    """Return the folder of sinks."""
+    return DeclaredFolder("a sink", "docs/how-to/sinks.md", settings.path(settings.sinks), settings.project)
+
+
+def alerts(settings: Settings) -> DeclaredFolder:
+    """Return the folder of alerts."""
+    return DeclaredFolder("an alert", "docs/how-to/alerts.md", settings.path(settings.alerts), settings.project)
+
+
+def filled_in(options: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
+    """Yield the options with `env:` values replaced. Messages never show these values."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield name, dict(filled_in(value, where))
+        elif isinstance(value, str) and value.startswith(ENVIRONMENT):
+            variable = value.removeprefix(ENVIRONMENT)
+            if variable not in os.environ:
+                raise DeclarationError(
+                    f"{name} comes from the environment variable {variable}, which is not set",
+                    where=where,
+                    fix=f"export {variable}=…",
+                )
+            yield name, FromEnvironment(os.environ[variable])
+        else:
+            yield name, value
