@@ -11,15 +11,18 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
 from lake import cost
-from lake.connect.postgres.source.connection import Connection, connect, is_transient, unavailable
+from lake.connect.postgres.source.connection import connect, is_transient, unavailable
 from lake.errors import DeclarationError
 from lake.session import first_line
 from lake.store.keys.home import COPY, SECRET_BYTES, Identity, Transaction
+
+if TYPE_CHECKING:
+    from lake.connect.postgres.source.connection import Connection
 
 SCHEMA: Final = "lake_keys"
 TABLES: Final = (
