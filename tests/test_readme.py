@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lake.testing import Commands
-from tests.docs.sessions import BLOCK, ROOT, play, session, shown_as
+from tests.docs.sessions import BLOCK, ROOT, SHOP, play, session, shown_as
 
 PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/subscribe.md")
 
@@ -15,6 +15,11 @@ PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/subscribe.md")
 @pytest.mark.parametrize("page", [PAGES[0], *(pytest.param(page, marks=pytest.mark.long) for page in PAGES[1:])])
 def test_the_session_prints_what_the_page_shows(tmp_path: Path, commands: Commands, page: str) -> None:
     play([page], tmp_path, commands.environment)
+
+
+@pytest.mark.long
+def test_session_of_a_wrong_number_prints_what_the_page_shows(tmp_path: Path, commands: Commands) -> None:
+    play([SHOP, "docs/how-to/explain.md"], tmp_path, commands.environment)
 
 
 @pytest.mark.parametrize("page", PAGES)
