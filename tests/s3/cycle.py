@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from lake.backup import backup
 from lake.config import Settings, SparkSettings
 from lake.engine.rebuild import rebuild
 from lake.engine.verify import verify
@@ -28,6 +29,7 @@ from lake.publish.cut import pick_cut
 from lake.read.sql import reader
 from lake.session import start
 from lake.store.log import Log
+from lake.store.storage.object_store import root
 from lake.testing import Commands, Lakehouse
 from tests.s3.wire import SOON, Fault, Wire, nth, nth_write, wired
 from tests.shop import new_shop, order
@@ -165,11 +167,29 @@ def archives(home: Path, most: int = 12) -> dict[str, Any]:
         return {"kills": kills, "tables": tables, "faults": check(settings, "orders"), "seen": len(wire.requests)}
 
 
+def moved(home: Path) -> dict[str, Any]:
+    """Upload a backup of a folder into the bucket and continue there: fingerprints of both, and faults of the log."""
+    with wired(PORT) as wire:
+        settings = replace(project_of(home, wire, "moved"), keys=home / "keys.sqlite")
+        local = replace(settings, warehouse=home / "local")
+        cycle(local)
+        backup(load(local), home / "copy", keys=None, tell=lambda _: None)
+        for file in (home / "copy/warehouse").rglob("*"):
+            if file.is_file():
+                (root(settings) / str(file.relative_to(home / "copy/warehouse"))).put_file(file)
+        faults = check(settings, "orders")
+        land(settings, 1)
+        cycle(settings)
+        cycle(local)
+        return {"bucket": fingerprints(load(settings)), "folder": fingerprints(load(local)), "faults": faults}
+
+
 PARTS: Final[dict[str, Callable[[Path], dict[str, Any]]]] = {
     "same": same,
     "lose": lambda home: answers(home, "lose", int(os.environ.get("S3_PUTS", "40"))),
     "cut": lambda home: answers(home, "cut", int(os.environ.get("S3_PUTS", "40"))),
     "archives": archives,
+    "moved": moved,
 }
 
 if __name__ == "__main__":

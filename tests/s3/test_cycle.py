@@ -60,3 +60,11 @@ def test_tables_over_a_log_whose_archiving_is_killed_are_their_recomputation(s3:
     assert {verdict for verdict, _ in told["tables"].values()} == {"identical"}
     assert told["faults"] == []
     assert told["kills"] > 6
+
+
+@pytest.mark.spark
+def test_project_continues_in_a_bucket_when_a_backup_was_uploaded_there(s3: S3) -> None:
+    told = cycle(s3, "moved")["moved"]
+    assert told["faults"] == []
+    assert {verdict for verdict, _ in told["bucket"].values()} == {"identical"}
+    assert told["bucket"] == told["folder"]
