@@ -156,6 +156,6 @@ $(VENV)/.s3: infra/s3/jars.txt infra/server.py lake/s3.txt $(VENV)/.jars
 	@$(BIN)/lake setup --s3
 	@touch $@
 
-$(VENV)/.jars: lake/jars.txt lake/jars.py $(VENV)/.headwater
+$(VENV)/.jars: lake/jars.txt lake/session/jars.py $(VENV)/.headwater
 	@$(BIN)/lake setup
 	@touch $@

@@ -23,8 +23,8 @@ from typing import Any, Final, NamedTuple
 
 from license_expression import ExpressionError, get_spdx_licensing
 
-from lake import s3
-from lake.jars import faults, listed
+from lake.session import s3
+from lake.session.jars import faults, listed
 
 LOCK: Final = Path(__file__).parents[1] / "requirements.lock"
 HERE: Final = Path(__file__).parent

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lake import jars
 from lake.errors import LakeError
+from lake.session import jars
 
 
 def fetch(name: str, listed: Path, folder: Path) -> None:

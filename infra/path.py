@@ -20,9 +20,9 @@ from typing import Any, Final
 from lake.engine.advance import advance
 from lake.evaluation.inputs import Inputs
 from lake.ingest.ingest import ingest
+from lake.ops.scaffold import init
 from lake.publish.cut import cut
 from lake.read.sql import reader
-from lake.scaffold import init
 from lake.testing import Lakehouse
 
 LAKE: Final = Path(__file__).parents[1] / "lake"

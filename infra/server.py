@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
 from infra.fetch import fetch
-from lake import jars
+from lake.session import jars
 
 INFRA: Final = Path(__file__).parent
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what _HOMES says, for tools that read types
-    from lake.declaration import log as log, table as table
+    from lake.project.declaration import log as log, table as table
     from lake.errors import (
         ContractError as ContractError,
         DeclarationError as DeclarationError,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:  # what _HOMES says, for tools that read types
     from lake.read.open import open as open
 
 _HOMES = {
-    "lake.declaration": "log table",
+    "lake.project.declaration": "log table",
     "lake.errors": "ContractError DeclarationError LakeError LawError QualityError StartOver StorageError Unavailable",
     "lake.kinds.aggregate": "Aggregate",
     "lake.kinds.enrich": "AsOf Enrich",

@@ -9,10 +9,11 @@ from typing import Final
 
 import duckdb
 
-from lake import duck, file_modes, s3
+from lake import duck, file_modes
 from lake.config import Settings, load_settings
 from lake.errors import DELETED, EXPIRED, LakeError, Unavailable, forbidden, full, unreached
-from lake.session import first_line, lost
+from lake.session import s3
+from lake.session.spark_session import first_line, lost
 from lake.store.locks import activity
 
 SWITCH: Final = 0.0005

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck
 from pyspark.sql import SparkSession
 
 from lake.config import Settings, SparkSettings
-from lake.session import start
+from lake.session.spark_session import start
 from lake.testing import Commands
 from tests import servers
 from tests.processes import PATIENCE, free_port

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from lake.config import Settings, load_settings
 from lake.contracts.encryption import KEY, SUBJECT
-from lake.scaffold import init
+from lake.ops.scaffold import init
 from lake.store.keys import KeyStore
 from lake.testing import Lakehouse
 

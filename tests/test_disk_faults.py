@@ -15,8 +15,8 @@ from deltalake.exceptions import DeltaError
 
 from lake.cli import lake
 from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.ops.scaffold import init
 from lake.process import fault_of
-from lake.scaffold import init
 
 FORBIDDEN = [
     OSError(errno.EROFS, os.strerror(errno.EROFS), "/data/.lake/x.lock"),

@@ -171,8 +171,11 @@ def test_each_server_has_a_target_and_one_smoke_test_a_folder() -> None:
         assert len(smoke) == len(set(smoke)), name
 
 
+JARS = ("lake/jars.txt", "lake/session/jars.py")
+
+
 def test_setup_does_nothing_where_it_is_newer_than_its_lists(folder: Path) -> None:
-    for name in ("requirements.lock", "pyproject.toml", "infra/bootstrap.lock", "lake/jars.txt", "lake/jars.py"):
+    for name in ("requirements.lock", "pyproject.toml", "infra/bootstrap.lock", *JARS):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).touch()
     (folder / ".venv").unlink()

@@ -19,7 +19,7 @@ from lake.errors import DeclarationError
 from lake.ingest.append import keep_stdin
 from lake.read.sql import reader
 from lake.serve import spark_server as serve
-from lake.session import embedded_conf, properties
+from lake.session.spark_session import embedded_conf, properties
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from tests.processes import LOOPBACK, listening, other_process, until

@@ -22,8 +22,8 @@ from lake import cli, progress
 from lake.cli.progress import SHOWN_AT_ONCE, JsonProgress, LineProgress, LiveProgress, coloured, remaining_note
 from lake.config import Settings
 from lake.ingest import integrity
+from lake.ops.scaffold import init
 from lake.progress import Nobody, ProgressStep, step
-from lake.scaffold import init
 from lake.testing import Commands
 from tests.processes import free_port
 from tests.serving import LAKE

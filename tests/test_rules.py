@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from lake.jobfile import JobFile
+from lake.project.jobfile import JobFile
 
 ROOT = Path(__file__).parents[1]
 UNREASONED = re.compile(r"# noqa(?!: [A-Z]+\d+(?:, [A-Z]+\d+)*\s+\S)")

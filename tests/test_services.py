@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from infra.container.with_secrets import CLUSTER
 from lake.cli import lake
 from lake.config import GROUPS, load_settings
-from lake.scaffold import init
-from lake.session import is_local
+from lake.ops.scaffold import init
+from lake.session.spark_session import is_local
 from tests.containers import CONTAINERFILE, FOLDER, Service, compose, image, instructions, services
 from tests.processes import ROOT
 from tests.servers import needed

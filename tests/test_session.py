@@ -10,9 +10,9 @@ import pytest
 
 from lake.config import Settings, SparkSettings
 from lake.errors import DeclarationError, Unavailable
-from lake.remote import TOKEN, token_file
 from lake.serve.spark_server import connect
-from lake.session import gone, lost, start
+from lake.session.remote import TOKEN, token_file
+from lake.session.spark_session import gone, lost, start
 
 
 @pytest.fixture(autouse=True)

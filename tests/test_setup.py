@@ -16,14 +16,14 @@ from unittest.mock import ANY
 import pytest
 from click.testing import CliRunner
 
-from lake import jars
 from lake.cli import lake
 from lake.config import load_settings
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.project import load
-from lake.report import doctor
-from lake.scaffold import init
+from lake.ops import doctor
+from lake.ops.scaffold import init
+from lake.project.project import load
+from lake.session import jars
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ import sys, time
 from lake import cli
 from lake.cli import signals
 from lake.errors import LakeError
-from lake.report import status
+from lake.ops import status
 
 signals.PATIENCE = 0.1
 

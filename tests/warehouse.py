@@ -15,8 +15,8 @@ import arro3.core
 from deltalake import write_deltalake
 
 from lake.config import Settings, load_settings
-from lake.project import Project, load
-from lake.scaffold import init
+from lake.ops.scaffold import init
+from lake.project.project import Project, load
 from lake.store import delta, duckdb_tables
 from lake.store.delta import Position
 from lake.store.ledger import contract_versions, cuts, editions

@@ -27,10 +27,10 @@ from lake.engine.rebuild import rebuild, rebuild_all
 from lake.engine.verify import verify, verify_all
 from lake.evaluation.inputs import Inputs
 from lake.ingest.ingest import ingest
-from lake.project import Project, load
+from lake.project.project import Project, load
 from lake.publish.cut import cut
 from lake.publish.publish import publish
-from lake.session import start
+from lake.session.spark_session import start
 from lake.store.duckdb_tables import connection
 
 REPOSITORY = Path(__file__).parents[2]

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from lake.declaration import Declaration
 from lake.engine.rebuild import rebuild
 from lake.engine.verbs import recorded
 from lake.engine.write import write
 from lake.evaluation.inputs import Evaluation, Inputs
 from lake.evaluation.rows import Rows
-from lake.project import Project
+from lake.project.declaration import Declaration
+from lake.project.project import Project
 from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.store import duckdb_tables

@@ -25,11 +25,11 @@ from lake.engine.advance import advance_all
 from lake.engine.verify import Verdict, verify_all
 from lake.evaluation.inputs import Inputs
 from lake.ingest.ingest import ingest
-from lake.maintenance import Policy, maintain
-from lake.project import Project, load
+from lake.ops.maintenance import Policy, maintain
+from lake.project.project import Project, load
 from lake.publish.cut import cut
 from lake.publish.publish import publish
-from lake.session import start
+from lake.session.spark_session import start
 from lake.store.log import Log
 
 PROJECT: Final = Path(__file__).with_name("project")

@@ -30,7 +30,7 @@ from infra.bench.growth import copied
 from infra.bench.times import heading
 from infra.bench.written import DAYS, START, STREAM, Written
 from lake.config import Settings, load_settings
-from lake.project import load
+from lake.project.project import load
 from lake.store.log import Log
 from lake.store.scan import Scan
 

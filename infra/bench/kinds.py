@@ -21,14 +21,14 @@ from infra.bench.meters import FIELDS, Meters, append, contract
 from infra.bench.plain import Hand
 from infra.bench.times import Times, heading, line
 from lake.config import Settings, SparkSettings
-from lake.declaration import Declaration
 from lake.engine.advance import advance
 from lake.engine.rebuild import rebuild
 from lake.evaluation.inputs import Inputs
-from lake.jobfile import JobFile
-from lake.project import Project
+from lake.project.declaration import Declaration
+from lake.project.jobfile import JobFile
+from lake.project.project import Project
 from lake.publish.cut import cut
-from lake.session import first_line, start
+from lake.session.spark_session import first_line, start
 from lake.store.ledger.cuts import Cut
 
 BATCH = 1000

@@ -30,10 +30,10 @@ from lake.engine.advance import advance_all
 from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
 from lake.evaluation.inputs import Inputs
-from lake.project import Project, load
+from lake.project.project import Project, load
 from lake.publish.cut import cut
 from lake.publish.publish import publish
-from lake.session import start
+from lake.session.spark_session import start
 
 COMMANDS: Final = {
     "plan": ("plan",),

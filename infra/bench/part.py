@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from lake.project import Project
+from lake.project.project import Project
 
 
 def part(project: Project, names: Collection[str]) -> Project:

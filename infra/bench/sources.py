@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from infra.bench import following
 from infra.bench.times import Times, heading, line
-from lake import jars
 from lake.config import Settings, SparkSettings
 from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
-from lake.session import start
+from lake.session import jars
+from lake.session.spark_session import start
 from lake.store import duckdb_tables
 from lake.store.ledger.editions import latest_edition
 from lake.store.warehouse import Warehouse

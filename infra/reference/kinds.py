@@ -26,7 +26,14 @@ RAISED_BY = {
     "Pattern": ("kinds/pattern", "kinds/steps", "kinds/finality"),
     "View": ("kinds/view",),
     "declarations": (
-        *("declaration", "kinds/columns", "jobfile", "job_loader", "evaluation/function", "evaluation/faults"),
+        *(
+            "project/declaration",
+            "kinds/columns",
+            "project/jobfile",
+            "project/job_loader",
+            "evaluation/function",
+            "evaluation/faults",
+        ),
         *("evaluation/analysis", "evaluation/compare", "kinds/sql/rounding"),
     ),
 }

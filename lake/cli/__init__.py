@@ -24,7 +24,7 @@ from lake.cli.progress import JsonProgress, LineProgress, LiveProgress, coloured
 from lake.connectors import connector, connectors
 from lake.errors import DeclarationError, did_you_mean
 from lake.progress import step, watch
-from lake.remote import server
+from lake.session.remote import server
 from lake.text import as_table, obeyed
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ COMMANDS = {
 
 
 # Imports of every command that starts Spark; they take a second or two.
-SPARK_IMPORTS = ("lake.project", "pyspark.sql", "pyarrow.compute")
+SPARK_IMPORTS = ("lake.project.project", "pyspark.sql", "pyarrow.compute")
 
 MAX_INTEGER = 2**63 - 1
 
@@ -199,13 +199,13 @@ class Shell:
         return LiveProgress(self._usual) if stderr_is_terminal() else LineProgress()
 
     def _usual(self, verb: str) -> Mapping[str, float]:
-        from lake.report.durations import last_durations
+        from lake.ops.durations import last_durations
 
         return last_durations(self.settings, verb)
 
     @cached_property
     def spark(self) -> SparkSession:
-        from lake.session import start
+        from lake.session.spark_session import start
 
         return start(self.settings)
 

@@ -36,7 +36,7 @@ def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, 
     shell.load()
     from lake.explain.explain import explain as run
     from lake.explain.render import as_data, as_tree
-    from lake.project import load
+    from lake.project.project import load
 
     explanation = run(load(shell.settings), lambda: shell.spark, table, key, at_cut=at_cut, limit=limit)
     shell.draw(as_data(explanation), as_tree(explanation))
@@ -61,7 +61,7 @@ def diff(shell: Shell, table: str, old: int, new: int, limit: int, *, no_events:
         shell.load()
     from lake.explain.edition_diff import diff_editions
     from lake.explain.render import diff_data, diff_tree
-    from lake.project import load
+    from lake.project.project import load
 
     connect = None if no_events else lambda: shell.spark
     changes = diff_editions(load(shell.settings), connect, table, old=old, new=new, limit=limit)

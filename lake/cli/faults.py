@@ -13,7 +13,7 @@ import click
 from lake.cli import stack_traces_wanted
 from lake.errors import DeclarationError, LakeError
 from lake.process import fault_of
-from lake.session import first_line
+from lake.session.spark_session import first_line
 from lake.text import obeyed
 
 if TYPE_CHECKING:

@@ -31,10 +31,10 @@ def init(shell: Shell, folder: Path, example: str | None) -> None:
     \b
     Example: lake init shop && cd shop && lake run
     """
-    from lake import jars
     from lake.config import Settings
-    from lake.scaffold import EXAMPLES
-    from lake.scaffold import init as make
+    from lake.ops.scaffold import EXAMPLES
+    from lake.ops.scaffold import init as make
+    from lake.session import jars
 
     if shell.project is not None:
         raise DeclarationError("--project cannot be combined with init", fix=f"lake init {folder}")
@@ -70,8 +70,9 @@ def setup(shell: Shell, source: Path | None, ivy_settings: Path | None, for_s3: 
     lake setup --s3
     lake setup --from /media/jars
     """
-    from lake import file_modes, jars, s3
+    from lake import file_modes
     from lake.config import Settings, find_project
+    from lake.session import jars, s3
 
     if source is not None and ivy_settings is not None:
         raise DeclarationError("--from and --ivy-settings cannot be combined", fix="use only one of them")
@@ -99,7 +100,7 @@ def doctor(shell: Shell) -> None:
     \b
     Example: lake doctor --json
     """
-    from lake.report.doctor import examine
+    from lake.ops.doctor import examine
 
     findings = examine(shell.project)
     lines = []

@@ -235,8 +235,8 @@ def graph(shell: Shell, kind: str | None) -> None:
     lake graph --format dot | dot -Tsvg > graph.svg
     lake graph --json > graph.json && mv graph.json dags/graph.json
     """
-    from lake import graph as graphs
-    from lake.project import load
+    from lake.engine import graph as graphs
+    from lake.project.project import load
 
     if shell.json and kind not in {None, "json"}:
         raise DeclarationError(f"--json and --format {kind} cannot be combined", fix="use only one of them")
@@ -254,8 +254,8 @@ def tables(shell: Shell) -> None:
     \b
     lake tables
     """
-    from lake.project import load
-    from lake.report.catalog import catalogue
+    from lake.ops.catalog import catalogue
+    from lake.project.project import load
 
     rows = catalogue(load(shell.settings))
     shown = [{**row, "key": ", ".join(row["key"])} for row in rows]
@@ -289,9 +289,9 @@ def status(shell: Shell, fails: tuple[str, ...]) -> None:
     lake status --json
     lake status --fail-if stopped --fail-if behind
     """
-    from lake.project import sound
-    from lake.report.render import as_data, as_text, failed_conditions
-    from lake.report.status import status as look
+    from lake.ops.render import as_data, as_text, failed_conditions
+    from lake.ops.status import status as look
+    from lake.project.project import sound
 
     state = look(*sound(shell.settings))
     shell.emit(as_data(state), as_text(state))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lake.engine.plan_diff import TableChange
     from lake.engine.verbs import Advanced
     from lake.evaluation.inputs import Inputs
-    from lake.project import Project
+    from lake.project.project import Project
 
 TABLES = click.argument("tables", nargs=-1)
 CUT = click.option("--cut", "number", type=WholeNumber(), help="The cut (default: the latest).")
@@ -71,9 +71,9 @@ def rebuild(
     lake rebuild carrier_daily --cut 12 --to old
     """
     shell.load()
+    from lake.engine.graph import graph
     from lake.engine.rebuild import rebuild_all
-    from lake.graph import graph
-    from lake.pipeline import line
+    from lake.ops.pipeline import line
 
     _check_tables(tables, everything=everything, downstream=downstream)
     _check_effects(folder, dry_run=dry_run, yes=yes)
@@ -128,8 +128,8 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
     """
     shell.load()
     from lake.engine.backfill import backfill as again
-    from lake.graph import graph
-    from lake.pipeline import line
+    from lake.engine.graph import graph
+    from lake.ops.pipeline import line
 
     declared = project(shell)
     [declaration] = declared.pick([name])
@@ -203,7 +203,7 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     lake deploy
     """
     shell.load()
-    from lake.pipeline import line
+    from lake.ops.pipeline import line
     from lake.publish.deploy import deploy as publish
 
     edition = publish(
@@ -216,7 +216,7 @@ def deploy(shell: Shell, *, yes: bool) -> None:
 
 def project(shell: Shell) -> Project:
     """Load the shell's project."""
-    from lake.project import load
+    from lake.project.project import load
 
     return load(shell.settings)
 

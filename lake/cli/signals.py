@@ -87,6 +87,6 @@ def _exit_after_attempts(number: int) -> None:
 
 
 def _interrupt() -> None:
-    session = sys.modules.get("lake.session")  # otherwise Spark was not started
+    session = sys.modules.get("lake.session.spark_session")  # otherwise Spark was not started
     if session is not None:
         session.interrupt()

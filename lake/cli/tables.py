@@ -26,7 +26,7 @@ def cut(shell: Shell, label: str | None) -> None:
     lake cut
     lake cut --label nightly-2013-01-31
     """
-    from lake.project import load
+    from lake.project.project import load
     from lake.publish.cut import cut as record
 
     made = record(load(shell.settings), label=label)
@@ -46,7 +46,7 @@ def advance(shell: Shell, tables: tuple[str, ...], number: int | None) -> None:
     """
     shell.load()
     from lake.engine.advance import advance_all
-    from lake.pipeline import line
+    from lake.ops.pipeline import line
 
     inputs = inputs_at(shell, number)
     done = advance_all(inputs, tables, tell=lambda advanced: shell.report(line(advanced)))
@@ -69,7 +69,7 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
     """
     shell.load()
     from lake.gate.failures import warning_messages
-    from lake.project import load
+    from lake.project.project import load
     from lake.publish.check import check as judge
     from lake.publish.cut import pick_cut
 
@@ -102,7 +102,7 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     held: list[BlockedGroups] = []
     if to_newest:
         shell.load()
-    from lake.project import load
+    from lake.project.project import load
     from lake.publish.changes import changes
     from lake.publish.cut import pick_cut
     from lake.publish.publish import pin
@@ -154,8 +154,8 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
     lake run --follow --every 10s
     """
     shell.load()
-    from lake.pipeline import follow as cycles
-    from lake.pipeline import run as cycle
+    from lake.ops.pipeline import follow as cycles
+    from lake.ops.pipeline import run as cycle
 
     if every is not None and not follow:
         raise DeclarationError("--every needs --follow", fix="lake run --follow --every 30s")

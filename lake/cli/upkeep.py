@@ -14,7 +14,7 @@ from lake.errors import DeclarationError, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lake.maintenance import Kept, Upkeep
+    from lake.ops.maintenance import Kept, Upkeep
 
 
 @click.command()
@@ -58,8 +58,8 @@ def backup(shell: Shell, folder: Path, keys: Path | None) -> None:
     lake backup /backups/2013-01-31
     lake backup /backups/2013-01-31 --keys /elsewhere/keys.sqlite
     """
-    from lake.backup import backup as copy
-    from lake.project import load
+    from lake.ops.backup import backup as copy
+    from lake.project.project import load
 
     done = copy(load(shell.settings), folder, keys=keys, tell=shell.report)
     if done.left_out:
@@ -80,7 +80,7 @@ def restore_keys(shell: Shell, file: Path) -> None:
     lake restore-keys /elsewhere/keys.sqlite
     LAKE_KEYS=postgresql://db.example.com/keys lake restore-keys .lake/keys.sqlite
     """
-    from lake.backup import restore_keys as run
+    from lake.ops.backup import restore_keys as run
 
     done = run(shell.settings, file)
     people = ", ".join(f"{count:,} people of {stream}" for stream, count in done.people.items()) or "nobody"
@@ -116,9 +116,9 @@ def maintain(
     lake maintain --drop-retired --yes
     """
     shell.load()
-    from lake.maintenance import Policy
-    from lake.maintenance import maintain as run
-    from lake.project import load
+    from lake.ops.maintenance import Policy
+    from lake.ops.maintenance import maintain as run
+    from lake.project.project import load
 
     if yes and (dry_run or not drop_retired):
         what = "--yes and --dry-run cannot be combined" if dry_run else "--yes needs --drop-retired"
@@ -153,7 +153,7 @@ def archive(shell: Shell, stream: str, through: int, dry_run: bool) -> None:
     lake archive flights --through 300 --dry-run
     lake archive flights --through 300
     """
-    from lake.archive import archive as run
+    from lake.ops.archive import archive as run
 
     done = run(shell.settings, lambda: shell.spark, stream, through, dry_run=dry_run, tell=shell.report)
     data = asdict(done)
@@ -174,7 +174,7 @@ def archive(shell: Shell, stream: str, through: int, dry_run: bool) -> None:
 
 
 def _list_retired(shell: Shell, *, alone: bool) -> None:
-    from lake.project import load
+    from lake.project.project import load
     from lake.publish.retention import retired
 
     if not alone:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from lake.declaration import Declaration
 from lake.engine.incremental import difference
 from lake.engine.table_columns import must_have
 from lake.engine.verbs import Advanced, after_inputs, books, recorded, same_definition, writing
@@ -14,6 +13,7 @@ from lake.engine.write import first_rows, write, write_all
 from lake.evaluation.affected_keys import affected_keys
 from lake.evaluation.analysis import analyse
 from lake.evaluation.inputs import Evaluation, Inputs
+from lake.project.declaration import Declaration
 from lake.store import delta
 from lake.store.ledger import runs
 from lake.store.ledger.editions import EDITIONS

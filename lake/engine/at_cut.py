@@ -16,7 +16,6 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 
 from lake import file_modes
-from lake.declaration import Declaration
 from lake.engine.table_columns import meanings
 from lake.engine.write import arrow_types
 from lake.errors import DeclarationError, did_you_mean
@@ -30,8 +29,9 @@ from lake.explain import causes
 from lake.ingest import integrity
 from lake.kinds.columns import visible
 from lake.progress import step
+from lake.project.declaration import Declaration
 from lake.read.sql import EditionReader, as_of
-from lake.session import shares_disk
+from lake.session.spark_session import shares_disk
 from lake.store import commit
 from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.log import Log

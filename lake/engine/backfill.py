@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from lake import cost
-from lake.declaration import Declaration, Input
 from lake.engine.advance import advance
+from lake.engine.graph import graph
 from lake.engine.incremental import difference
 from lake.engine.pending_change import PendingChange, of_diff
 from lake.engine.rebuild import finish
@@ -22,10 +22,10 @@ from lake.evaluation.affected_keys import ALL, NOTHING, AffectedKeys, by_inputs,
 from lake.evaluation.inputs import Evaluation, Inputs
 from lake.evaluation.pruning import read_at
 from lake.evaluation.rows import Rows
-from lake.graph import graph
 from lake.ingest import integrity
 from lake.progress import step
-from lake.project import Project
+from lake.project.declaration import Declaration, Input
+from lake.project.project import Project
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.runs import failing
 from lake.store.scan import Span

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lake import cost
 from lake.errors import DeclarationError
 from lake.evaluation.rows import Rows
-from lake.project import Project
+from lake.project.project import Project
 from lake.store import delta
 from lake.store.comparison import WAS
 from lake.store.ledger.editions import EditionTable, latest_edition

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lake import cost
-from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.evaluation.affected_keys import ALL, NOTHING, AffectedKeys, restrict
 from lake.evaluation.compare import checked, compare, compare_local
 from lake.evaluation.inputs import Evaluation
 from lake.evaluation.rows import Rows
 from lake.kinds.columns import AGAIN
+from lake.project.declaration import Declaration
 from lake.store.comparison import WAS
 from lake.store.proof.fingerprints import hashes
 from lake.store.scan import to_arrow, to_frame

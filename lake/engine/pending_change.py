@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.contracts.evolution import is_lossless
-from lake.declaration import Declaration
 from lake.engine.incremental import gathered, nothing
 from lake.engine.write import first_rows, write, write_all
 from lake.errors import DeclarationError
@@ -16,6 +15,7 @@ from lake.evaluation.compare import compare, fingerprints, first, shown, unique
 from lake.evaluation.inputs import Evaluation, Inputs
 from lake.evaluation.rows import Rows
 from lake.kinds.columns import visible
+from lake.project.declaration import Declaration
 from lake.store import delta
 from lake.store.ledger import editions
 from lake.store.ledger.editions import EditionTable

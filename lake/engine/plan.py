@@ -11,15 +11,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 from lake.contracts.evolution import is_lossless
-from lake.declaration import Declaration
+from lake.engine.graph import Graph, graph
 from lake.engine.table_columns import entering, known
 from lake.evaluation.columns import WAITING, lost
 from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites
-from lake.graph import Graph, graph
-from lake.project import FIELD, SOURCE, Project
+from lake.project.declaration import Declaration
+from lake.project.project import FIELD, SOURCE, Project
 from lake.quality.suite import Suite
-from lake.session import start
+from lake.session.spark_session import start
 from lake.store import delta
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from lake.declaration import Declaration
 from lake.engine.pending_change import NUMERIC, column_changes, comparable, of_rows
 from lake.engine.plan import stale
 from lake.evaluation.analysis import analyse
 from lake.evaluation.faults import python_faults
 from lake.evaluation.inputs import Evaluation, Inputs
 from lake.kinds.columns import visible
-from lake.project import Project
+from lake.project.declaration import Declaration
+from lake.project.project import Project
 from lake.quoting import SPARK, quoted
 from lake.store.ledger.cuts import get_cut
 from lake.store.table_head import Counts

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lake.declaration import Declaration
 from lake.engine.pending_change import PendingChange, first_build, must_keep, of_all
 from lake.engine.table_columns import is_as_built
 from lake.engine.verbs import Advanced, after_inputs, books, recorded, writing
 from lake.evaluation.analysis import analyse
 from lake.evaluation.inputs import Evaluation, Inputs
 from lake.ingest import integrity
-from lake.session import first_line, raise_if_gone
+from lake.project.declaration import Declaration
+from lake.session.spark_session import first_line, raise_if_gone
 
 DRY_RUN = "dry run"
 

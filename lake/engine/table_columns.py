@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.evaluation.analysis import analyse, check_clocks
 from lake.evaluation.columns import IGNORED, WAITING, given, lost, recorded
 from lake.evaluation.inputs import Evaluation, Inputs
+from lake.project.declaration import Declaration
 from lake.quality.parking import COLUMN_COMMENTS
 from lake.store.table_head import COMMENT, HANDED_ON, UNIT, Columns, Meanings
 

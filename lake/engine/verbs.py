@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
-from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.evaluation.faults import Tracing, python_faults
 from lake.evaluation.inputs import Evaluation, Inputs
 from lake.explain import causes
 from lake.progress import step
-from lake.project import Project
+from lake.project.declaration import Declaration
+from lake.project.project import Project
 from lake.store.ledger.runs import WHOLE, booked_aside, failing, record_run
 from lake.store.locks.lease import lease
 from lake.store.table_head import TableHead

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from lake.declaration import Declaration
 from lake.engine.pending_change import SAMPLE, column_changes
 from lake.engine.verbs import after_inputs
 from lake.errors import LakeError, Unavailable
@@ -17,7 +16,8 @@ from lake.evaluation.inputs import Inputs
 from lake.evaluation.rows import Rows
 from lake.ingest import integrity
 from lake.progress import step
-from lake.project import Project
+from lake.project.declaration import Declaration
+from lake.project.project import Project
 from lake.store import delta, erasures
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import get_cut

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lake import cost
-from lake.declaration import Declaration, Input
 from lake.evaluation.inputs import Evaluation, Inputs
 from lake.evaluation.pruning import with_keys
 from lake.evaluation.rows import Rows
 from lake.kinds.columns import ORDER
+from lake.project.declaration import Declaration, Input
 from lake.quoting import DUCKDB, SPARK, quoted
 from lake.store.log import BROADCAST
 from lake.store.scan import to_arrow, to_frame

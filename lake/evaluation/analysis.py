@@ -13,14 +13,14 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Final
 
 from lake import quoting
-from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.evaluation import function
 from lake.evaluation.columns import Analysed, read_of, tags
 from lake.evaluation.inputs import Inputs
-from lake.jobfile import NONDETERMINISTIC
 from lake.kinds.columns import DELIVERED, TIME, visible
-from lake.session import raise_if_gone
+from lake.project.declaration import Declaration
+from lake.project.jobfile import NONDETERMINISTIC
+from lake.session.spark_session import raise_if_gone
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

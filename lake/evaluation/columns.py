@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from lake.declaration import Declaration
 from lake.kinds.columns import visible
+from lake.project.declaration import Declaration
 from lake.quoting import SPARK, quoted
 from lake.store.table_head import HANDED_ON, Columns
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lake.declaration import Declaration
 from lake.errors import LakeError
 from lake.evaluation.rows import Rows
 from lake.kinds.raised import causes, raised, raising
+from lake.project.declaration import Declaration
 from lake.quoting import DUCKDB, SPARK, literal, quoted
 from lake.store.comparison import WAS, images, match, pairs, was
 from lake.store.duckdb_tables import connection

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lake import cost
-from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError, LakeError
 from lake.evaluation import compare
 from lake.evaluation.inputs import Inputs
@@ -19,7 +18,8 @@ from lake.evaluation.lookup import Values
 from lake.kinds.columns import ORDER
 from lake.kinds.grouped_map import Place, fault_of, place_of
 from lake.kinds.raised import NoRoom, no_room
-from lake.session import first_line, raise_if_gone
+from lake.project.declaration import Declaration, Input
+from lake.session.spark_session import first_line, raise_if_gone
 from lake.store import duckdb_tables
 from lake.store.log import Log
 

@@ -16,15 +16,15 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
-from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import CARRIED, ORDER, SIGN, digest, visible
 from lake.kinds.floats import with_one_zero
 from lake.kinds.ordering import in_log_order
+from lake.project.declaration import Declaration
 from lake.quality import in_spark
 from lake.quality.parking import BY, PLACE, ROW
 from lake.quoting import literal
-from lake.session import first_line, raise_if_gone
+from lake.session.spark_session import first_line, raise_if_gone
 
 BRACES: Final = "pass it by name, as in spark.sql('… {rows} …', rows=rows); write braces that are text as {{ and }}"
 PYSPARK: Final = "pyspark"

@@ -10,7 +10,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from lake import cost
-from lake.declaration import Declaration, Input
 from lake.evaluation import function
 from lake.evaluation.catalog import warn_of_spill
 from lake.evaluation.columns import Analysed, Given, given, leaf, withheld, without
@@ -19,7 +18,8 @@ from lake.ingest import integrity, rejections
 from lake.kinds.columns import ORDER, SIGN, visible
 from lake.kinds.floats import with_one_zero
 from lake.kinds.kind import Kind
-from lake.project import Project
+from lake.project.declaration import Declaration, Input
+from lake.project.project import Project
 from lake.store import log
 from lake.store.ledger.cuts import Cut
 from lake.store.scan import Span, to_frame

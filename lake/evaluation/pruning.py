@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from lake import cost
 from lake.contracts.contract import Contract
-from lake.declaration import Declaration, Input
 from lake.evaluation.analysis import physical_plan, unions
 from lake.evaluation.columns import read_of, tagged, tags
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Values
 from lake.evaluation.rows import Rows
+from lake.project.declaration import Declaration, Input
 from lake.quoting import SPARK, quoted
 from lake.store.scan import Span
 

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lake.contracts.encryption import KEY, SUBJECT
-from lake.declaration import Declaration, Input
 from lake.evaluation.catalog import Catalog
 from lake.evaluation.columns import leaf, no_files
 from lake.ingest import rejections
 from lake.kinds.columns import ORDER, SIGN, visible
+from lake.project.declaration import Declaration, Input
 from lake.store import erasures, log
 from lake.store.log import Log
 from lake.store.recovery import had, has_void

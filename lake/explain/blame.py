@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lake.declaration import Declaration, Input
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Few, Finding, Found, Values
 from lake.explain.explain import Cause, ExplainedRow, InputCauses, attach_causes
 from lake.explain.lineage import WAS, trace_changes
 from lake.kinds.columns import visible
-from lake.project import Project
+from lake.project.declaration import Declaration, Input
+from lake.project.project import Project
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import Edition
 from lake.store.scan import Scan

@@ -6,19 +6,19 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from lake.declaration import Input
 from lake.errors import LakeError, QualityError
 from lake.evaluation.lookup import Few
 from lake.explain.explain import ExplainedRow, explain_identity
 from lake.explain.selector import parse_key, schema_at
 from lake.gate import failures
-from lake.session import raise_if_gone
+from lake.project.declaration import Input
+from lake.session.spark_session import raise_if_gone
 from lake.store.scan import to_arrow
 
 if TYPE_CHECKING:
-    from lake.declaration import Declaration
     from lake.evaluation.inputs import Inputs
     from lake.evaluation.lookup import Values
+    from lake.project.declaration import Declaration
     from lake.store.ledger.checks import Check
 
 ROWS: Final = 3  # expectations whose first failing row is traced

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.evaluation.lookup import Few, Values
 from lake.explain.blame import find_causes
 from lake.explain.explain import InputCauses
-from lake.project import Project
+from lake.project.declaration import Declaration
+from lake.project.project import Project
 from lake.read.sql import select
 from lake.store import duckdb_tables
 from lake.store.comparison import changed_pairs

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError
 from lake.evaluation.affected_keys import restrict
 from lake.evaluation.inputs import Inputs
@@ -18,8 +17,9 @@ from lake.explain.lineage import trace
 from lake.explain.selector import head_at, parse_key, rows_of, schema_at
 from lake.ingest.events import Event, events_at
 from lake.kinds.columns import same, visible
-from lake.project import Project
-from lake.session import first_line, raise_if_gone
+from lake.project.declaration import Declaration, Input
+from lake.project.project import Project
+from lake.session.spark_session import first_line, raise_if_gone
 from lake.store.ledger.cuts import Cut, get_cut, latest_cut
 from lake.store.scan import to_arrow, to_frame
 from lake.store.table_head import TableHead

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from lake.declaration import Declaration, Input
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Few, Finding, Lookup, Values
 from lake.evaluation.pruning import handed_on, narrowed
@@ -19,6 +18,7 @@ from lake.kinds.columns import ORDER, SIGN
 from lake.kinds.explanation import INTO, ROLE
 from lake.kinds.kind import Kind
 from lake.kinds.snapshots import only_events
+from lake.project.declaration import Declaration, Input
 from lake.quoting import SPARK, quoted
 from lake.store.log import BROADCAST
 

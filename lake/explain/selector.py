@@ -8,9 +8,9 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.evaluation.lookup import Values
+from lake.project.declaration import Declaration
 from lake.quoting import quoted
 from lake.store import duckdb_tables
 from lake.store.ledger.cuts import get_cut

@@ -23,7 +23,7 @@ from lake.store.scan import Scan
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from lake.declaration import Declaration
+    from lake.project.declaration import Declaration
     from lake.quality.suite import Expectation
     from lake.store.tables import Table
 

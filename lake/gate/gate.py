@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lake.config import Settings
-    from lake.declaration import Declaration
+    from lake.project.declaration import Declaration
     from lake.quality.columns import ExpectationColumn
     from lake.store.ledger.checks import Check, Outcome, Scope
     from lake.store.table_head import TableHead

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lake import groups
 from lake.errors import QualityError
+from lake.project import groups
 from lake.store import duckdb_tables, log, quarantine, voids
 from lake.store.ledger.cuts import Cut, get_cut
 from lake.store.ledger.editions import latest_edition
@@ -21,8 +21,8 @@ from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from lake.contracts.contract import MaxRefused
-    from lake.declaration import Declaration
-    from lake.project import Project
+    from lake.project.declaration import Declaration
+    from lake.project.project import Project
 
 FIX: Final = (
     "`lake quarantine list {stream}` shows them; repair and replay them (lake quarantine replay {stream}), or void the"

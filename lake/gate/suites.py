@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.gate.row_tests import find_unsuitable
 from lake.kinds.columns import visible
-from lake.project import Project
+from lake.project.declaration import Declaration
+from lake.project.project import Project
 from lake.quality.suite import Suite, read_suite
 
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from lake import file_modes
 from lake.config import Settings
 from lake.ingest.files import File, Mark
-from lake.session import Gone, gone
+from lake.session.spark_session import Gone, gone
 from lake.store.log import Log
 
 DEATHS: Final = 2

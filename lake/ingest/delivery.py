@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lake import cost, s3
+from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
@@ -25,7 +25,8 @@ from lake.ingest.record_frames import FileCopies, Place
 from lake.records.decompression import PACKINGS
 from lake.records.read_tasks import TEXTS, FilePiece, FileTask, TextTask
 from lake.records.reader import RecordReader
-from lake.session import shares_disk
+from lake.session import s3
+from lake.session.spark_session import shares_disk
 from lake.sources import spool
 from lake.sources.spool import SpooledDelivery
 from lake.store import staging_upload

@@ -26,7 +26,7 @@ from lake.ingest.event_columns import with_event_columns
 from lake.ingest.horizon import Horizon
 from lake.records.missing_fields import LACKS
 from lake.records.reader import RecordReader
-from lake.session import Gone, gone, job_failure, raise_if_gone
+from lake.session.spark_session import Gone, gone, job_failure, raise_if_gone
 from lake.store.log import LogHead
 from lake.store.scan import to_frame
 

@@ -22,7 +22,7 @@ from lake.ingest.idle_producers import find_idle_producers
 from lake.ingest.source_ingestion import copy_again, give_up_lost, open_ingestion
 from lake.process import fault_of
 from lake.progress import step
-from lake.session import first_line, started
+from lake.session.spark_session import first_line, started
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.declared import names as source_names
 from lake.store import delta

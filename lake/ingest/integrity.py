@@ -8,10 +8,10 @@ from functools import cache
 from itertools import chain
 
 from lake.config import Settings
-from lake.declaration import Declaration
 from lake.errors import LakeError, StorageError
 from lake.progress import step
-from lake.project import Project
+from lake.project.declaration import Declaration
+from lake.project.project import Project
 from lake.store.log import Log
 from lake.store.proof.chain import breaks, changes, having
 from lake.store.recovery import check_complete, read_by_tables

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
 from lake.ingest.source_position import source_position
-from lake.project import Project
+from lake.project.project import Project
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import PartitionedSource
 

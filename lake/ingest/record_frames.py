@@ -19,7 +19,7 @@ from lake.ingest.files import Content, File
 from lake.kinds.grouped_map import pickled
 from lake.records.decompression import OVERSIZED
 from lake.records.read_tasks import FILES, TEXTS, FileTask, TextTask
-from lake.session import shares_disk
+from lake.session.spark_session import shares_disk
 from lake.store import staging_upload
 from lake.store.scan import to_frame
 from lake.store.storage import Address, objects

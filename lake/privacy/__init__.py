@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lake.project import Project
+from lake.project.project import Project
 from lake.publish.after_publish import AfterPublish, OnFailure, Tell
 
 

@@ -24,7 +24,7 @@ from lake.errors import LawError
 from lake.ingest.landing import LANDED
 from lake.privacy.forget import find_person
 from lake.privacy.search import searchable_values, spelling_pattern, unescaped_texts, whole_word
-from lake.project import Project
+from lake.project.project import Project
 from lake.publish.after_publish import sinks_of_connectors
 from lake.sinks.declared import sound_sinks
 from lake.sinks.kind import DeclaredSink

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lake.privacy.audit import Report
     from lake.privacy.forget import ErasureResult, LostKeysResult, Preview
-    from lake.project import Project
+    from lake.project.project import Project
     from lake.publish.after_publish import Tell
 
 RENAMED: Final = (
@@ -55,7 +55,7 @@ def forget(
     shell.load()
     from lake.privacy.audit import prove
     from lake.privacy.forget import preview
-    from lake.project import load
+    from lake.project.project import load
 
     if lost and (person is not None or proof or values):
         raise DeclarationError("--lost can be combined with STREAM and --yes only", fix=f"lake forget {stream} --lost")
@@ -139,7 +139,7 @@ def forget_person(
     project: Project, spark: Callable[[], SparkSession], stream: str, subject: str, tell: Tell
 ) -> ErasureResult:
     """Erase a person, then bring tables and readers to where none of the data is left. Raises as `find_person` does."""
-    from lake.pipeline import catch_up
+    from lake.ops.pipeline import catch_up
     from lake.privacy import forget as erasure
 
     done = erasure.forget(project, spark, stream, subject)
@@ -150,7 +150,7 @@ def forget_person(
 
 def forget_lost(project: Project, spark: Callable[[], SparkSession], stream: str, tell: Tell) -> LostKeysResult:
     """Erase all persons in `stream` whose key is lost, then bring tables and readers to where that is visible."""
-    from lake.pipeline import catch_up
+    from lake.ops.pipeline import catch_up
     from lake.privacy import forget as erasure
 
     done = erasure.give_up(project, stream)

@@ -23,7 +23,7 @@ from lake.contracts.event_id import literal, quoted
 from lake.errors import DeclarationError
 from lake.ingest.field_encryption import BLANKED
 from lake.privacy import search
-from lake.project import Project
+from lake.project.project import Project
 from lake.store import delta, durable, erasures
 from lake.store.keys import KeyStore, open_store
 from lake.store.ledger.editions import kept_editions

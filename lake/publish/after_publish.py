@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from lake.config import Settings
 from lake.connectors import connector
 from lake.errors import DeclarationError, LakeError
-from lake.project import Project
+from lake.project.project import Project
 from lake.sinks.kind import DeclaredSink
 
 OURS: Final = ("alerts", "privacy")

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lake.errors import DeclarationError, LakeError, QualityError, Unavailable
-from lake.groups import cuts, held_with
-from lake.project import Project
+from lake.project.groups import cuts, held_with
+from lake.project.project import Project
 from lake.publish.checked_tables import checked_tables
-from lake.session import raise_if_gone
+from lake.session.spark_session import raise_if_gone
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import Edition, EditionTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lake.declaration import Declaration
+    from lake.project.declaration import Declaration
 
 
 @dataclass(frozen=True)

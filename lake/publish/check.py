@@ -19,8 +19,8 @@ from lake.store.view import view
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lake.declaration import Declaration
-    from lake.project import Project
+    from lake.project.declaration import Declaration
+    from lake.project.project import Project
     from lake.store.ledger.checks import Check
     from lake.store.tables import Table
 

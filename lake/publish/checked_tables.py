@@ -9,7 +9,7 @@ from lake.engine.verbs import same_definition
 from lake.errors import DeclarationError
 from lake.evaluation.catalog import not_at
 from lake.gate import failures
-from lake.project import Project
+from lake.project.project import Project
 from lake.publish.check import check
 from lake.store import delta
 from lake.store.ledger.checks import CHECKS

@@ -7,7 +7,7 @@ from itertools import chain
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.project import Project
+from lake.project.project import Project
 from lake.store import delta
 from lake.store.erasures import heed_destroyed
 from lake.store.ledger.cuts import CUTS, Cut, get_cut, latest_cut, record_cut

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from lake.declaration import Declaration
 from lake.engine.advance import advance
 from lake.engine.content_proof import completed
 from lake.engine.pending_change import losses, must_keep
@@ -16,7 +15,8 @@ from lake.errors import Unavailable
 from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites
 from lake.ingest import integrity
-from lake.project import Project
+from lake.project.declaration import Declaration
+from lake.project.project import Project
 from lake.publish.blocked_groups import BlockedGroups, failure_of, tables_by_group
 from lake.publish.cut import pick_cut
 from lake.publish.deploy_finish import finish_deploy

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lake.declaration import Declaration
 from lake.progress import step
-from lake.project import Project
+from lake.project.declaration import Declaration
+from lake.project.project import Project
 from lake.store import commit
 from lake.store.ledger import consumers
 from lake.store.ledger.editions import Edition, EditionTable, expire_editions, record_edition

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lake.config import Settings
 from lake.engine.content_proof import completed
 from lake.errors import DeclarationError
-from lake.project import Project
+from lake.project.project import Project
 from lake.publish.blocked_groups import BlockedGroups, raise_block, tables_by_group
 from lake.publish.deploy_finish import finish_deploy
 from lake.store.ledger import runs

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from lake.config import Settings
-from lake.project import Project
+from lake.project.project import Project
 from lake.store import delta
 from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition, in_ranges

@@ -19,7 +19,6 @@ from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream
 from lake.contracts.fields import Field
-from lake.declaration import Declaration
 from lake.engine.advance import advance
 from lake.engine.verify import Verdict, first_differences
 from lake.errors import DeclarationError
@@ -29,7 +28,8 @@ from lake.evaluation.stored_rows import HIDDEN, event_order
 from lake.ingest import record_frames
 from lake.ingest.event_columns import with_event_columns
 from lake.ingest.source_ingestion import open_ingestion
-from lake.project import Project
+from lake.project.declaration import Declaration
+from lake.project.project import Project
 from lake.publish.cut import cut
 from lake.records.read_tasks import TextTask
 from lake.records.reader import RecordReader

@@ -15,7 +15,7 @@ from lake.quoting import SPARK, quoted
 from lake.read.query_result import text_rows
 from lake.read.sql import EditionReader, reader
 from lake.read.subscription import Changes, subscribe
-from lake.session import start
+from lake.session.spark_session import start
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
 from lake.store.warehouse import Warehouse

@@ -10,7 +10,7 @@ from typing import Any
 from lake.config import Settings
 from lake.contracts.contract import streams_of
 from lake.errors import DeclarationError, did_you_mean
-from lake.project import sound
+from lake.project.project import sound
 from lake.read import ledgers, logs
 from lake.store.ledger import editions, grants
 from lake.store.ledger.grants import EVERY, Grant

@@ -23,7 +23,7 @@ from lake.duck import connect
 from lake.errors import EXPIRED, DeclarationError, LakeError, StorageError, did_you_mean
 from lake.quoting import literal, quoted
 from lake.read.statements import check_statement, fix_for, place_in_query
-from lake.session import first_line
+from lake.session.spark_session import first_line
 from lake.store import delta, recovery
 from lake.store.damage import blamed
 from lake.store.ledger import cuts, editions
@@ -319,7 +319,7 @@ def _nothing_published(settings: Settings) -> DeclarationError:
 
 def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
     from lake.gate import failures, rejection_limits
-    from lake.project import sound
+    from lake.project.project import sound
     from lake.store.ledger import checks, runs
 
     if stops := [check for check in checks.last_checks(settings).values() if check.outcome == "stopped"]:

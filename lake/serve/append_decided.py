@@ -19,7 +19,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contracts
 from lake.errors import ContractError, DeclarationError, LakeError, Refused, Unavailable
-from lake.project import load
+from lake.project.project import load
 from lake.records.single_reader import SingleReader
 from lake.serve import bodies, declarations, receipt
 from lake.serve.access import Access

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lake.cli import FiniteNumber, Shell, common_options
-from lake.remote import TOKEN
+from lake.session.remote import TOKEN
 
 if TYPE_CHECKING:
     from lake.serve.spark_server import Server

@@ -13,7 +13,7 @@ from typing import Any
 
 from lake.contracts import evolution
 from lake.contracts.contract import Contract
-from lake.project import Project
+from lake.project.project import Project
 from lake.quoting import literal
 from lake.read.wait import BatchToken, RecordToken
 from lake.records.single_reader import EXTRA, RecordRejected, SingleReader

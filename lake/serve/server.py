@@ -22,7 +22,7 @@ from lake import file_modes
 from lake.config import ServeSettings, Settings
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, Unavailable, install
-from lake.project import load
+from lake.project.project import load
 from lake.serve import declarations
 from lake.serve.decide.command_validation import CommandValidator
 from lake.serve.decide.rule import rules

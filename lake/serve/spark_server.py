@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Final
 from lake import file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
+from lake.ops.doctor import java
 from lake.progress import step
 from lake.quoting import SPARK, literal, quoted
-from lake.remote import TOKEN, connected, token_file
-from lake.report.doctor import java
-from lake.session import embedded_conf, first_line, properties
+from lake.session.remote import TOKEN, connected, token_file
+from lake.session.spark_session import embedded_conf, first_line, properties
 from lake.store.ledger.editions import Edition, current_edition
 from lake.store.locks import activity
 from lake.store.snapshot import published

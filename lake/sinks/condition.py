@@ -16,7 +16,7 @@ import duckdb
 from lake.duck import connect
 from lake.errors import DeclarationError, did_you_mean
 from lake.quoting import literal
-from lake.session import first_line
+from lake.session.spark_session import first_line
 from lake.sinks.sink import ChangeSource
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, get_args
 
-from lake import declared_files
 from lake.config import Settings
 from lake.connectors import connector, connectors
-from lake.declared_files import DeclaredFile, filled_in
+from lake.contracts import declared_files
+from lake.contracts.declared_files import DeclaredFile, filled_in
 from lake.errors import DeclarationError, did_you_mean
 from lake.sinks.condition import condition_of
 from lake.sinks.kind import Begin, DeclaredSink, DeclaredTable, OptionTable, SinkDeclaration, SinkKind

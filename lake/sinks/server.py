@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 from urllib.parse import SplitResult, urlsplit
 
-from lake.declared_files import FromEnvironment
+from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError
 
 

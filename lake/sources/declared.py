@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from lake import declared_files
 from lake.config import Settings
 from lake.connectors import connector, connectors, needed_packages
+from lake.contracts import declared_files
 from lake.contracts.contract import Contract
-from lake.declared_files import DeclaredFile
+from lake.contracts.declared_files import DeclaredFile
 from lake.errors import DeclarationError, did_you_mean, install
 from lake.sources.source import Decider, Source, SourceDeclaration, SourceKind
 

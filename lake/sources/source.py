@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.declared_files import DeclaredFile
+from lake.contracts.declared_files import DeclaredFile
 from lake.errors import DeclarationError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lake.errors import LakeError, StorageError, Unavailable
-from lake.session import first_line
+from lake.session.spark_session import first_line
 from lake.store import delta
 from lake.store.storage import Address
 from lake.store.table_log import TableState

@@ -16,7 +16,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from lake.config import Settings
 from lake.errors import LakeError, StorageError
-from lake.session import first_line
+from lake.session.spark_session import first_line
 from lake.store import archive_tier, delta
 from lake.store.storage import Address
 from lake.store.truncated_commit import COMMIT, commit_file, truncated_version

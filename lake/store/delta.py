@@ -30,7 +30,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from lake import cost
 from lake.errors import StorageError, Unavailable
-from lake.session import first_line
+from lake.session.spark_session import first_line
 from lake.store.bucket_log import THREADS
 from lake.store.storage import Address
 from lake.store.table_log import TableState, metadata_of

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from lake.errors import StorageError, Unavailable
-from lake.session import first_line
+from lake.session.spark_session import first_line
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.staging_table import Action, StagingTable, lines, removed

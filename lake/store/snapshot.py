@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from lake.config import Settings
 from lake.errors import LakeError, StorageError
 from lake.quoting import quoted
-from lake.session import first_line
+from lake.session.spark_session import first_line
 from lake.store import delta, manifest
 from lake.store.damage import damage
 from lake.store.ledger.editions import Edition

@@ -12,7 +12,7 @@ from deltalake import Field, Schema
 
 from lake.config import Settings
 from lake.quoting import SPARK, quoted
-from lake.session import raise_if_gone
+from lake.session.spark_session import raise_if_gone
 from lake.store import delta, duckdb_tables
 from lake.store.delta import Position
 from lake.store.feed import SIGNED, feed

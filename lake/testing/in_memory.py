@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake.declaration import Declaration, Input
 from lake.evaluation.inputs import Inputs
 from lake.kinds.columns import SIGN, TIME
+from lake.project.declaration import Declaration, Input
 from lake.quoting import quoted
 from lake.store.duckdb_tables import connection
 from lake.store.scan import Span, distinct, to_frame

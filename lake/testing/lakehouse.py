@@ -23,11 +23,11 @@ from lake.evaluation.compare import compare
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.rows import Rows
 from lake.kinds.columns import ORDER, visible
-from lake.pipeline import run
-from lake.project import Project, load
+from lake.ops.pipeline import run
+from lake.project.project import Project, load
 from lake.publish.cut import pick_cut
 from lake.quality.parking import PLACE
-from lake.session import start
+from lake.session.spark_session import start
 from lake.store.scan import Scan, to_arrow
 from lake.store.storage import object_store
 from lake.testing.slices import ALL, Groups, Place, landed_stream, recut
@@ -35,7 +35,7 @@ from lake.testing.slices import ALL, Groups, Place, landed_stream, recut
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lake.declaration import Declaration
+    from lake.project.declaration import Declaration
 
 
 ARRIVAL_COLUMNS: Final = ("_batch", "_arrival", "_offset", "_source", "_watermark")

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lake.config import Settings
-from lake.declaration import Declaration, Input
 from lake.engine.incremental import difference
 from lake.evaluation.affected_keys import affected_keys
 from lake.evaluation.inputs import Evaluation
 from lake.kinds.kind import Kind
-from lake.project import Project
+from lake.project.declaration import Declaration, Input
+from lake.project.project import Project
 from lake.store.delta import Position
 from lake.store.ledger.cuts import Cut
 from lake.store.scan import to_arrow, to_frame

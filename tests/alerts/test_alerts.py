@@ -20,10 +20,10 @@ from lake.connect.alerts.declared import declared_alerts
 from lake.connect.alerts.tell import tell_after_publish
 from lake.connect.webhook import receiver as receivers
 from lake.errors import DeclarationError, StartOver, Unavailable
-from lake.project import load
+from lake.ops.render import as_data, as_text
+from lake.ops.status import status
+from lake.project.project import load
 from lake.read.sql import reader
-from lake.report.render import as_data, as_text
-from lake.report.status import status
 from lake.store.ledger import cuts, episodes
 from lake.testing import Commands
 from tests.docs.sessions import SHOP, play

@@ -209,7 +209,7 @@ def try_all(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("lake.session._embedded", no_session)
+    monkeypatch.setattr("lake.session.spark_session._embedded", no_session)
     monkeypatch.setattr("lake.gate.gate.warm_up", lambda _: None)
     ways = {(place, how): do for place, how, do in damages()}
     wrong = []

@@ -38,7 +38,7 @@ from pyspark.sql import SparkSession
 from lake import cli
 from lake.config import Settings, load_settings
 from lake.read.sql import reader
-from lake.session import class_path
+from lake.session.spark_session import class_path
 from lake.store.log import Log
 from tests.warehouse import fall_behind, published
 
@@ -176,7 +176,7 @@ def test_bad_input_is_told_and_harms_nothing(
     monkeypatch.setattr("sys.argv", [word.replace("SHOP", str(folder)) for word in shlex.split(kind["run"])])
     piped = kind.get("stdin", b"")
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(piped if isinstance(piped, bytes) else piped.encode())))
-    monkeypatch.setattr("lake.session._embedded", no_jvm)
+    monkeypatch.setattr("lake.session.spark_session._embedded", no_jvm)
     monkeypatch.setattr("lake.gate.gate.warm_up", lambda _: None)
     if session:
         monkeypatch.setattr(cli.Shell, "spark", session)

@@ -198,10 +198,10 @@ def run(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pyt
             assert code == 0 or "error" not in answer or answer["error"]["exit_code"] == code, words
         return Ran(code, err, out)
 
-    monkeypatch.setattr("lake.session._embedded", no_session)
+    monkeypatch.setattr("lake.session.spark_session._embedded", no_session)
     monkeypatch.setattr("lake.gate.gate.warm_up", lambda _: None)
-    monkeypatch.setattr("lake.pipeline.follow", lambda *_, **__: None)
-    monkeypatch.setattr("lake.maintenance.tables", lambda settings: islice(tables(settings), 1))
+    monkeypatch.setattr("lake.ops.pipeline.follow", lambda *_, **__: None)
+    monkeypatch.setattr("lake.ops.maintenance.tables", lambda settings: islice(tables(settings), 1))
     return once
 
 

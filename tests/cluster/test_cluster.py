@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lake.config import Settings, load_settings
-from lake.scaffold import init
+from lake.ops.scaffold import init
 from lake.store.ledger.editions import latest_edition
 from lake.store.staging_upload import FOLDER
 from lake.store.warehouse import Warehouse

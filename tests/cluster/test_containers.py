@@ -12,7 +12,7 @@ from shutil import which
 import pytest
 
 from lake.config import load_settings
-from lake.scaffold import init
+from lake.ops.scaffold import init
 from tests.cluster.sandbox import USER_ID, Sandbox, sandbox
 from tests.cluster.test_cluster import FIRST, LATER, lake, land, tables
 from tests.processes import until

@@ -18,7 +18,7 @@ from lake.contracts.contract import Contract, load_contract, read_contract
 from lake.contracts.evolution import steps_of_log, with_current
 from lake.contracts.upcast import definition, upcast_sql
 from lake.errors import DeclarationError
-from lake.project import load
+from lake.project.project import load
 from lake.store import versions
 from lake.store.scan import to_frame
 from tests import shop

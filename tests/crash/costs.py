@@ -23,7 +23,7 @@ from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import quarantined_records
 from lake.records.decompression import EXPANSION, OVERSIZED, line_bytes
-from lake.session import start
+from lake.session.spark_session import start
 from lake.store.log import Log
 from tests.bad_input import hostile
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from lake.ops.scaffold import TEMPLATE, init
 from lake.privacy.audit import search_files
-from lake.scaffold import TEMPLATE, init
 from lake.store import archive_tier, duckdb_tables, erasures
 from lake.store.keys import open_store
 from lake.store.ledger.cuts import latest_cut

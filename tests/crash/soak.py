@@ -10,7 +10,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from lake.scaffold import init
+from lake.ops.scaffold import init
 from lake.testing import Commands
 from lake.testing.fault_injection import jvm_of
 from tests.crash.crashes import Crash, Outcome, disk_full, file_too_large, happen

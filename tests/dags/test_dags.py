@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from lake.config import Settings, load_settings
-from lake.graph import graph
-from lake.project import load
-from lake.scaffold import init
+from lake.engine.graph import graph
+from lake.ops.scaffold import init
+from lake.project.project import load
 from lake.store.ledger.cuts import record_cut
 from lake.testing import Commands
 from tests.processes import until

@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
-from lake.project import Project, load
+from lake.project.project import Project, load
 from lake.serve import declarations
 from lake.serve.decide.command_validation import CommandValidator
 from lake.serve.decide.rule import rules

@@ -16,8 +16,8 @@ from lake.contracts.contract import load_contract, load_contracts
 from lake.errors import DeclarationError, Refused
 from lake.ingest.append import append_files
 from lake.ingest.ingest import ingest
-from lake.pipeline import run
-from lake.project import load
+from lake.ops.pipeline import run
+from lake.project.project import load
 from lake.serve.append_decided import append_decided
 from lake.sources.source import DecisionRequest
 from lake.store.scan import Scan

@@ -12,7 +12,7 @@ import pytest
 
 from lake.errors import DeclarationError
 from lake.kinds.sql.sql_types import arrow_type
-from lake.project import load
+from lake.project.project import load
 from lake.serve import declarations
 from lake.serve.decide.rule import CommandRule, rules
 from lake.sources.declared import decided_by

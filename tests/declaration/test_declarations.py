@@ -15,8 +15,8 @@ import pytest
 import lake
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError
-from lake.jobfile import JobFile
-from lake.project import load
+from lake.project.jobfile import JobFile
+from lake.project.project import load
 from tests.shop import contract, declare
 
 REPOSITORY = Path(__file__).parents[2]

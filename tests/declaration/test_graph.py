@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lake.graph import Graph, Node, as_dot, as_mermaid, as_tree
+from lake.engine.graph import Graph, Node, as_dot, as_mermaid, as_tree
 
 
 @pytest.fixture

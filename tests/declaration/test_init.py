@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lake.scaffold import init
+from lake.ops.scaffold import init
 from lake.testing import Lakehouse
 
 

@@ -16,14 +16,14 @@ from pyspark.sql import SparkSession
 from lake import Latest
 from lake.cli.recompute import _instant
 from lake.config import Settings, load_settings
-from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.evaluation.analysis import analyse
 from lake.evaluation.compare import compare, compare_local
 from lake.evaluation.inputs import Inputs
 from lake.explain.selector import parse_key, schema_at
 from lake.ingest.void import void
-from lake.project import load
+from lake.project.declaration import Declaration
+from lake.project.project import load
 from lake.publish.cut import cut
 from lake.quoting import DUCKDB, SPARK, check, literal, quoted
 from lake.read.wait import wait

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lake import project
 from lake.config import Settings
 from lake.ingest import landing
 from lake.ingest.files import fault_of
-from lake.pipeline import run
+from lake.ops.pipeline import run
+from lake.project import project
 from lake.store import duckdb_tables
 from lake.store.log import Log
 from tests.docs.pages import DOCS

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import load_settings
 from lake.errors import DeclarationError
-from lake.project import load
+from lake.project.project import load
 from lake.publish.deploy import deploy
 from lake.testing import Lakehouse
 from tests.docs.pages import ANY, Batch, Example, Row, examples, shown

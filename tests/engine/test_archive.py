@@ -15,14 +15,14 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from lake import cost
-from lake.archive import archive
 from lake.cli import lake
 from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
 from lake.errors import StorageError
 from lake.evaluation.inputs import Inputs
 from lake.ingest.fsck import check
-from lake.maintenance import Policy, maintain
+from lake.ops.archive import archive
+from lake.ops.maintenance import Policy, maintain
 from lake.privacy.audit import search_files
 from lake.publish.cut import pick_cut
 from lake.read.sql import reader

@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from lake import cost
 from lake.config import Settings
-from lake.declaration import Declaration
 from lake.engine.backfill import backfill
 from lake.errors import StorageError
 from lake.evaluation.affected_keys import restrict
@@ -27,7 +26,8 @@ from lake.ingest.ingest import ingest
 from lake.ingest.void import void
 from lake.kinds.windows.hopping import Cumulative, Hopping
 from lake.kinds.windows.window import Calendar, Tumbling, Window
-from lake.maintenance import Policy, maintain
+from lake.ops.maintenance import Policy, maintain
+from lake.project.declaration import Declaration
 from lake.publish.cut import cut
 from lake.store.log import Log
 from lake.store.proof import chain

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lake import cost, pipeline, session
+from lake import cost
 from lake.config import Settings
 from lake.ingest.ingest import ingest, landing_backlog
-from lake.pipeline import has_little, run
-from lake.project import load
+from lake.ops import pipeline
+from lake.ops.pipeline import has_little, run
+from lake.project.project import load
 from lake.publish.cut import cut
+from lake.session import spark_session as session
 from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
 from tests.checks import present

@@ -14,7 +14,6 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lake.declaration import Declaration
 from lake.engine import advance as advancing
 from lake.engine.incremental import nothing
 from lake.engine.rebuild import rebuild
@@ -25,6 +24,7 @@ from lake.evaluation.inputs import Evaluation, Inputs
 from lake.evaluation.rows import Rows
 from lake.ingest.ingest import ingest
 from lake.ingest.void import void
+from lake.project.declaration import Declaration
 from lake.publish.cut import cut
 from lake.store.ledger.editions import latest_edition
 from lake.store.warehouse import Warehouse

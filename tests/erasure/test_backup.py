@@ -20,20 +20,20 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from lake.backup import NOTE, backup
 from lake.cli import lake
 from lake.config import Settings, load_settings
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.ingest.field_encryption import BLANKED
 from lake.ingest.fsck import check
-from lake.maintenance import Policy, maintain
-from lake.pipeline import catch_up
+from lake.ops.backup import NOTE, backup
+from lake.ops.maintenance import Policy, maintain
+from lake.ops.pipeline import catch_up
+from lake.ops.scaffold import init
 from lake.privacy.audit import search_files
 from lake.privacy.forget import forget
-from lake.project import Project, load
+from lake.project.project import Project, load
 from lake.read.sql import reader
-from lake.scaffold import init
 from lake.store import quarantine
 from lake.store.keys import copy_store, open_store
 from lake.store.keys.file import secret_file

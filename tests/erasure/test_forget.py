@@ -32,8 +32,8 @@ from lake.errors import DeclarationError
 from lake.evaluation.inputs import Inputs
 from lake.ingest.fsck import check
 from lake.ingest.ingest import ingest
-from lake.maintenance import Policy, maintain
-from lake.pipeline import catch_up
+from lake.ops.maintenance import Policy, maintain
+from lake.ops.pipeline import catch_up
 from lake.privacy import forget as module
 from lake.privacy import purge as purging
 from lake.privacy.audit import search_files

@@ -18,7 +18,7 @@ from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
 from lake.evaluation.inputs import Inputs
 from lake.ingest import field_encryption
-from lake.pipeline import catch_up
+from lake.ops.pipeline import catch_up
 from lake.privacy.forget import LostKeysResult, forget, give_up
 from lake.publish.cut import cut
 from lake.store import log as logs

@@ -13,13 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake import cost
-from lake.declaration import Declaration
 from lake.engine.verify import verify_all
 from lake.evaluation.affected_keys import restrict
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.rows import Rows
 from lake.ingest.void import void
 from lake.privacy.forget import forget
+from lake.project.declaration import Declaration
 from lake.publish.cut import cut
 from lake.store import scan
 from lake.store.scan import to_arrow

@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import Aggregate, Avg, Count, Latest, Max, Sum, View
-from lake.declaration import Declaration, log
 from lake.errors import DeclarationError
 from lake.evaluation import analysis
 from lake.evaluation.function import CarryingFrame, plain
 from lake.kinds.columns import CARRIED, ORDER, SIGN
 from lake.kinds.kind import Kind
+from lake.project.declaration import Declaration, log
 
 SCHEMA = "id bigint, size double, price decimal(9,2), at timestamp"
 

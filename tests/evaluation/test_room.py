@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lake import cost
 from lake.config import Settings, SparkSettings
 from lake.evaluation.catalog import warn_of_spill
-from lake.session import local_dir
+from lake.session.spark_session import local_dir
 from tests.shop import new_shop, order
 
 Usage = namedtuple("Usage", ["total", "used", "free"])

@@ -18,7 +18,7 @@ from lake.evaluation.compare import fault_of
 from lake.evaluation.inputs import Inputs
 from lake.ingest.ingest import ingest
 from lake.kinds import history
-from lake.project import load
+from lake.project.project import load
 from lake.publish.cut import cut, pick_cut
 from lake.publish.deploy import deploy
 from lake.store.ledger.editions import current_edition

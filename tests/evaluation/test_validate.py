@@ -10,7 +10,7 @@ from lake.engine.advance import advance_all
 from lake.errors import DeclarationError
 from lake.evaluation.analysis import analyse
 from lake.evaluation.inputs import Inputs
-from lake.project import load
+from lake.project.project import load
 from lake.publish.cut import cut
 from lake.testing import Lakehouse
 from tests import shop

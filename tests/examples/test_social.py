@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 from pyspark.sql import SparkSession
 
-from lake.scaffold import EXAMPLES, TEMPLATES, init
+from lake.ops.scaffold import EXAMPLES, TEMPLATES, init
 from lake.testing import Commands, Kill, Lakehouse
 from tests.docs.sessions import BLOCK, ROOT, play, session, shown_as
 from tests.examples.dying import killed

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from lake.config import Settings
 from lake.errors import LakeError
 from lake.explain.edition_diff import EditionDiff, diff_editions
-from lake.project import load
+from lake.project.project import load
 from lake.store.ledger import editions
 from tests.shop import contract, declare
 from tests.warehouse import publish, write

@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake import Latest
 from lake.config import Settings
-from lake.declaration import Declaration, log
 from lake.errors import DeclarationError, QualityError
 from lake.gate import failures, gate
 from lake.gate.gx import build_judges
+from lake.project.declaration import Declaration, log
 from lake.quality.suite import load_suite
 from lake.store import delta
 from lake.store.delta import Position
@@ -472,7 +472,7 @@ def test_the_gate_is_ready_before_what_it_seldom_needs_is_imported() -> None:
 def test_this_repositorys_quality_files_are_whole(request: pytest.FixtureRequest) -> None:
     from lake.config import load_settings
     from lake.gate.suites import load_suites
-    from lake.project import load
+    from lake.project.project import load
 
     settings = load_settings(request.config.rootpath)
     project = load(settings)

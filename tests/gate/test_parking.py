@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from lake.cli import Shell, lake
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.project import load
+from lake.project.project import load
 from lake.quality.row_conditions import ROW_CONDITIONS
 from lake.quality.suite import Expectation
 from lake.store.ledger import checks

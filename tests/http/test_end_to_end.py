@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, Unavailable
 from lake.ingest.ingest import ingest
-from lake.pipeline import run
+from lake.ops.pipeline import run
 from lake.read.wait import parse_tokens, wait
 from lake.serve.editions import visible_groups
 from lake.store import duckdb_tables

@@ -12,16 +12,16 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from lake import s3
 from lake.config import Settings, load_settings
 from lake.contracts.contract import Contract, load_contract, load_contracts
 from lake.errors import DeclarationError, Unavailable
 from lake.ingest import files, landing
 from lake.ingest.delivery import FileDelivery
 from lake.ingest.files import File
+from lake.ops import doctor
 from lake.records.reader import RecordReader
-from lake.report import doctor
 from lake.serve.intake_folder import IntakeFolder
+from lake.session import s3
 from lake.store.storage import Address, object_store, objects
 from lake.store.storage.objects import Object
 from tests.checks import present

@@ -19,7 +19,7 @@ from lake.ingest.delivery import FileDelivery
 from lake.ingest.files import File, Mark
 from lake.ingest.replay import quarantined_records
 from lake.records.reader import RecordReader
-from lake.session import Gone
+from lake.session.spark_session import Gone
 from lake.store.log import Log
 from tests.shop import declare
 from tests.store.events import READING, Land, reading

@@ -20,9 +20,9 @@ from lake.errors import DeclarationError
 from lake.ingest.fsck import check
 from lake.ingest.gap_detection import Gaps, NumberGap, TimeGap, find_gaps
 from lake.ingest.ingest import ingest
-from lake.project import load
-from lake.report.render import as_text, failed_conditions
-from lake.report.status import status
+from lake.ops.render import as_text, failed_conditions
+from lake.ops.status import status
+from lake.project.project import load
 from lake.store import delta
 from lake.store.ledger import contract_versions
 from lake.store.log import Log

@@ -24,8 +24,8 @@ from lake.ingest.horizon import Horizon
 from lake.ingest.ingest import Ingestion, ingest
 from lake.ingest.replay import quarantined_records, replay
 from lake.ingest.void import void
-from lake.report.render import as_data, as_text
-from lake.report.status import status
+from lake.ops.render import as_data, as_text
+from lake.ops.status import status
 from lake.sources.declared import DeclaredSource
 from lake.sources.source import Lag, Source
 from lake.store import delta, duckdb_tables

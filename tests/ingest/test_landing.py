@@ -271,7 +271,7 @@ def test_spark_is_started_for_what_waits_and_only_then(
         asked.append(settings)
         raise Unavailable("Spark does not start")
 
-    monkeypatch.setattr("lake.session.start", start)
+    monkeypatch.setattr("lake.session.spark_session.start", start)
     monkeypatch.setattr("lake.ingest.ingest.started", lambda: False)
     declare(project)
     project.path("schemas/more.avsc").write_text(json.dumps(READING | {"name": "more"}))

@@ -18,9 +18,9 @@ from lake.gate import gate
 from lake.ingest import landing
 from lake.ingest.append import append
 from lake.ingest.files import Mark, mark_as_json
-from lake.project import Project, load
+from lake.ops.scaffold import init
+from lake.project.project import Project, load
 from lake.publish.cut import cut
-from lake.scaffold import init
 from lake.store import delta, duckdb_tables, erasures, voids
 from lake.store.delta import Position
 from lake.store.ledger import cuts, editions

@@ -9,7 +9,7 @@ import pytest
 
 from lake.ingest import ordering_lint
 from lake.ingest.source_position import SourcePosition
-from lake.project import load
+from lake.project.project import load
 from tests.packages import install
 from tests.shop import contract, declare, empty, job
 

@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from lake import pipeline
 from lake.cli import Shell, lake
 from lake.contracts.contract import load_contracts
 from lake.engine.verify import verify_all
@@ -22,7 +21,8 @@ from lake.ingest.ingest import Ingestion, ingest
 from lake.ingest.replay import quarantined_records
 from lake.ingest.source_ingestion import give_up_lost
 from lake.ingest.source_position import source_position
-from lake.project import load
+from lake.ops import pipeline
+from lake.project.project import load
 from lake.publish.cut import cut
 from lake.sources import spool
 from lake.sources.declared import sound_sources

@@ -19,7 +19,7 @@ from lake.ingest.delivery import FileDelivery
 from lake.ingest.fsck import check
 from lake.ingest.ingest import ingest
 from lake.records.reader import RecordReader
-from lake.session import MIN_PARTITIONS, PARTS, _parts
+from lake.session.spark_session import MIN_PARTITIONS, PARTS, _parts
 from lake.store import quarantine
 from lake.store.log import Log
 from tests import shop

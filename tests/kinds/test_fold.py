@@ -16,7 +16,7 @@ from lake import DeclarationError, Fold, Refusal
 from lake.config import Settings
 from lake.kinds.columns import AGAIN, ORDER, SIGN, visible
 from lake.kinds.grouped_map import fault_of, key_starts, whole_keys
-from lake.project import load
+from lake.project.project import load
 from tests.checks import present
 
 LEGS = [

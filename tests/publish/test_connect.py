@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from lake.config import load_settings
 from lake.engine.verify import verify_all
-from lake.project import load
-from lake.scaffold import init
+from lake.ops.scaffold import init
+from lake.project.project import load
 from lake.testing import Commands, Lakehouse
 from tests.processes import LOOPBACK, PATIENCE, free_port, listening, until
 from tests.serving import LAKE, SHORT_LIVED, SMALL, serving

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lake.scaffold import init
+from lake.ops.scaffold import init
 from tests.serving import LAKE, SHORT_LIVED, serving
 from tests.tls import certificate, front
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import StartOver
-from lake.pipeline import catch_up
+from lake.ops.pipeline import catch_up
 from lake.privacy.forget import forget
 from lake.read.sql import reader
 from lake.read.subscription import subscribe

@@ -15,7 +15,7 @@ from threading import Thread
 
 import pytest
 
-from lake.scaffold import init
+from lake.ops.scaffold import init
 from tests.checks import present
 from tests.processes import PATIENCE
 

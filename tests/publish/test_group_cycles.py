@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.errors import LakeError, QualityError
-from lake.groups import held_by
 from lake.ingest.replay import accept
-from lake.pipeline import run
+from lake.ops.pipeline import run
 from lake.privacy.command import forget_person
+from lake.project.groups import held_by
 from lake.publish.deploy import deploy
 from lake.read.edition_check import verify_edition
 from lake.read.sql import reader

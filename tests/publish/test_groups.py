@@ -17,8 +17,10 @@ from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, QualityError, Unavailable
 from lake.explain.edition_diff import diff_editions
 from lake.explain.render import diff_data
-from lake.maintenance import Policy, maintain
-from lake.project import Project, load
+from lake.ops.maintenance import Policy, maintain
+from lake.ops.render import as_data, as_text, failed_conditions
+from lake.ops.status import status
+from lake.project.project import Project, load
 from lake.publish.blocked_groups import BlockedGroups
 from lake.publish.cut import pick_cut
 from lake.publish.publish import publish
@@ -26,8 +28,6 @@ from lake.read.database import write_database
 from lake.read.edition_check import verify_edition
 from lake.read.sql import reader
 from lake.read.wait import wait
-from lake.report.render import as_data, as_text, failed_conditions
-from lake.report.status import status
 from lake.store import delta, duckdb_tables
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.editions import pin_edition

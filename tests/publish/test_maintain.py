@@ -14,7 +14,7 @@ from lake.engine.verify import verify_all
 from lake.errors import DeclarationError, LawError
 from lake.evaluation.inputs import Inputs
 from lake.ingest.fsck import check
-from lake.maintenance import Policy, maintain
+from lake.ops.maintenance import Policy, maintain
 from lake.publish.cut import pick_cut
 from lake.read.sql import reader
 from lake.store import delta, duckdb_tables

@@ -17,18 +17,18 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from lake import maintenance
 from lake.cli import Shell, upkeep
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, StartOver, StorageError, Unavailable
-from lake.maintenance import Policy, Upkeep, maintain
+from lake.ops import maintenance
+from lake.ops.maintenance import Policy, Upkeep, maintain
+from lake.ops.scaffold import init
 from lake.process import fault_of
-from lake.project import Project, load
+from lake.project.project import Project, load
 from lake.publish import retention
 from lake.publish.retention import Needed, retired
 from lake.read.sql import reader
 from lake.read.subscription import subscribe
-from lake.scaffold import init
 from lake.store import delta
 from lake.store.commit import commit
 from lake.store.delta import start

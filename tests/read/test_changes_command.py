@@ -19,11 +19,11 @@ from lake.cli import lake
 from lake.cli.changes import as_lines
 from lake.config import Settings
 from lake.errors import LakeError, StartOver
-from lake.project import load
+from lake.ops.consumers import consumer_statuses
+from lake.ops.render import as_data, as_text
+from lake.ops.status import status
+from lake.project.project import load
 from lake.read.subscription import subscribe
-from lake.report.consumers import consumer_statuses
-from lake.report.render import as_data, as_text
-from lake.report.status import status
 from lake.store.ledger.consumers import consumer
 from tests.checks import fault
 from tests.intake import LAKE

@@ -16,7 +16,7 @@ from lake.cli import lake
 from lake.config import Settings
 from lake.errors import DeclarationError, QualityError
 from lake.kinds.history import CLOSED
-from lake.project import load
+from lake.project.project import load
 from lake.publish.check import check
 from lake.read.sql import EditionReader, reader
 from lake.store import delta

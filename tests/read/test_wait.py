@@ -13,8 +13,8 @@ import pytest
 from lake.cli import Shell, queries
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, Unavailable
+from lake.ops.scaffold import TEMPLATE
 from lake.read.wait import wait
-from lake.scaffold import TEMPLATE
 from lake.store import duckdb_tables
 from lake.store.ledger import cuts, editions
 from lake.store.log import Log

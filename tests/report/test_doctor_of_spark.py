@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lake.report import doctor
+from lake.ops import doctor
 from lake.testing import Commands
 from tests.shop import new_shop
 

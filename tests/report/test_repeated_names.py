@@ -19,10 +19,10 @@ from lake.contracts.evolution import incompatibilities
 from lake.errors import LakeError
 from lake.gate.rejection_limits import RejectionExcess
 from lake.ingest.delivery_reader import DeliveryReader
-from lake.project import load
-from lake.report.render import as_text, failed_conditions
-from lake.report.status import status
-from lake.report.status_records import StreamStatus
+from lake.ops.render import as_text, failed_conditions
+from lake.ops.status import status
+from lake.ops.status_records import StreamStatus
+from lake.project.project import load
 from lake.store.ledger import runs
 from tests.shop import contract
 

@@ -18,12 +18,12 @@ from lake.engine.content_proof import completed
 from lake.errors import LakeError
 from lake.gate.failures import stop_messages
 from lake.ingest import landing
-from lake.project import Project, load, sound
+from lake.ops.catalog import catalogue
+from lake.ops.render import as_data, as_text, failed_conditions
+from lake.ops.status import status as look
+from lake.ops.status_records import Status
+from lake.project.project import Project, load, sound
 from lake.read.edition_check import verify_tables
-from lake.report.catalog import catalogue
-from lake.report.render import as_data, as_text, failed_conditions
-from lake.report.status import status as look
-from lake.report.status_records import Status
 from lake.store import duckdb_tables, quarantine
 from lake.store.delta import Position
 from lake.store.ledger import cuts, editions, runs

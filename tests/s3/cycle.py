@@ -16,18 +16,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from lake.backup import backup
 from lake.config import Settings, SparkSettings
 from lake.engine.rebuild import rebuild
 from lake.engine.verify import verify
 from lake.errors import LakeError, Unavailable, unreached
 from lake.evaluation.inputs import Inputs
 from lake.ingest.fsck import check
-from lake.pipeline import run
-from lake.project import Project, load
+from lake.ops.backup import backup
+from lake.ops.pipeline import run
+from lake.project.project import Project, load
 from lake.publish.cut import pick_cut
 from lake.read.sql import reader
-from lake.session import start
+from lake.session.spark_session import start
 from lake.store.log import Log
 from lake.store.storage.object_store import root
 from lake.testing import Commands, Lakehouse

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lake import session
 from lake.config import Settings
+from lake.session import spark_session as session
 from lake.testing import Lakehouse
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from lake import cost
 from lake.config import load_settings
 from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
-from lake.session import start
+from lake.session.spark_session import start
 
 if __name__ == "__main__":
     read_bytes, *folders = sys.argv[1:]

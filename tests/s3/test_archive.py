@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lake.archive import archive
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.ingest.fsck import check
-from lake.report import doctor
-from lake.report.doctor import Diagnosis
+from lake.ops import doctor
+from lake.ops.archive import archive
+from lake.ops.doctor import Diagnosis
 from lake.store import archive_tier, delta
 from lake.store.damage import damages
 from lake.store.log import Log

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from lake import s3 as needs
+from lake.session import s3 as needs
 from tests.processes import ROOT
 from tests.servers import needed
 from tests.servers.s3 import JARS, KEY, S3

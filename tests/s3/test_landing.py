@@ -16,10 +16,10 @@ import pytest
 from obstore.store import S3Store
 
 from lake import cost
-from lake import s3 as needs
 from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contracts
 from lake.ingest import landing
+from lake.session import s3 as needs
 from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse

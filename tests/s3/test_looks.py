@@ -15,7 +15,7 @@ import pytest
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.ingest.append import append
-from lake.project import load
+from lake.project.project import load
 from lake.publish import cut as cut_module
 from lake.publish.cut import cut
 from lake.store.ledger import contract_versions

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lake import s3
 from lake.config import Settings, StorageSettings
 from lake.errors import DeclarationError
+from lake.session import s3
 from lake.store.storage.object_store import ObjectStore
 
 

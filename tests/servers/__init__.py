@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 import pytest
 
 from infra import server
-from lake.jars import listed
+from lake.session.jars import listed
 from tests.processes import ROOT
 
 T = TypeVar("T")

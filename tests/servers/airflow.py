@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from lake.scaffold import init
+from lake.ops.scaffold import init
 from tests.processes import PATIENCE, ROOT, free_port, until
 from tests.servers import needed
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from lake.pipeline import catch_up
+from lake.ops.pipeline import catch_up
 from lake.privacy.forget import forget
 from lake.read.sql import reader
 from lake.sinks.declared import declared_sinks

@@ -23,7 +23,7 @@ from lake.connect.postgres.source.options import read_options
 from lake.connect.postgres.source.reader import PostgresSource as Source
 from lake.connect.postgres.source.values import PLACEHOLDER
 from lake.contracts.contract import Contract, read_contract
-from lake.declared_files import FromEnvironment
+from lake.contracts.declared_files import FromEnvironment
 from lake.sources.source import Progress, SourceRecord
 from tests.servers.postgres import Postgres
 from tests.spool import Kept

@@ -17,7 +17,7 @@ from lake.config import Settings
 from lake.connect.kafka.source.columns import GENERATION
 from lake.connect.kafka.source.reader import KafkaSource as Source
 from lake.contracts.contract import Clock
-from lake.declared_files import FromEnvironment
+from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError, Unavailable
 from lake.sources.declared import sound_sources
 from lake.sources.source import Gap

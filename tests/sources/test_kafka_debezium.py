@@ -13,9 +13,9 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import SparkSession
 
-from lake import pipeline
 from lake.engine.verify import verify_all
 from lake.ingest.replay import quarantined_records
+from lake.ops import pipeline
 from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.testing import Lakehouse

@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import SparkSession
 
-from lake import pipeline
 from lake.connect.kafka.source.ranges import KafkaOffsets
 from lake.ingest.source_position import source_position
+from lake.ops import pipeline
 from lake.testing import Lakehouse
 from tests.processes import PATIENCE
 from tests.servers.kafka import Kafka

@@ -16,7 +16,7 @@ import pytest
 
 from lake.connect.kafka.source.options import KafkaOptions
 from lake.connect.kafka.source.values import Decode, Headers, UndecodableError, decoders, of_json
-from lake.declared_files import FromEnvironment
+from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError, Unavailable
 from tests import registry as stand_in
 from tests.processes import free_port

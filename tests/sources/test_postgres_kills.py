@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lake.declared_files import FromEnvironment
+from lake.contracts.declared_files import FromEnvironment
 from lake.errors import Unavailable
 from lake.sources.source import Progress, SourceRecord
 from tests.processes import ROOT, until

@@ -9,7 +9,7 @@ import pytest
 
 from lake.connect.postgres.source.options import read_options
 from lake.connect.postgres.source.reader import PostgresSource
-from lake.declared_files import FromEnvironment
+from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError
 from tests.sources.shop import contract
 

@@ -18,7 +18,7 @@ import pytest
 from lake.connect.kafka.source.ranges import KafkaOffsets
 from lake.connect.postgres.source.messages import read_lsn
 from lake.ingest.source_position import SourcePosition, source_position
-from lake.project import load
+from lake.project.project import load
 from lake.publish.cut import cut
 from lake.store import duckdb_tables
 from lake.store.log import Log

@@ -23,7 +23,7 @@ from lake.config import Settings, load_settings
 from lake.errors import Unavailable
 from lake.privacy.forget import _blank
 from lake.process import fault_of
-from lake.project import load
+from lake.project.project import load
 from lake.store import delta, duckdb_tables, quarantine, recovery, rejected_and_duplicates
 from lake.store.commit import commit, describe, replace
 from lake.store.ledger import cuts, editions, runs

@@ -17,19 +17,19 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from lake.archive import Archived, archive
-from lake.backup import backup
 from lake.cli import lake
 from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, LakeError, StorageError, Unavailable
 from lake.ingest import integrity
 from lake.ingest.fsck import check
-from lake.maintenance import Policy, maintain
+from lake.ops import doctor
+from lake.ops.archive import Archived, archive
+from lake.ops.backup import backup
+from lake.ops.maintenance import Policy, maintain
 from lake.privacy.audit import search_files
-from lake.project import load
+from lake.project.project import load
 from lake.read.logs import relation
-from lake.report import doctor
 from lake.store import archive_tier, delta, duckdb_tables
 from lake.store.damage import damages
 from lake.store.ledger.cuts import latest_cut

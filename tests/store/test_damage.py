@@ -18,7 +18,7 @@ from lake.ingest import integrity, landing
 from lake.ingest.append import append
 from lake.ingest.delivery import Delivery
 from lake.privacy import purge
-from lake.project import Project
+from lake.project.project import Project
 from lake.publish.cut import cut
 from lake.store import delta, duckdb_tables, erasures, quarantine, recovery, rejected_and_duplicates
 from lake.store.keys import open_store

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lake.config import Settings, load_settings
-from lake.scaffold import init
+from lake.ops.scaffold import init
 from lake.store.ledger.cuts import latest_cut, record_cut
 from lake.store.locks.lease import lease
 from tests.checks import present

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lake.backup import backup
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, StorageError, Unavailable
@@ -24,7 +23,8 @@ from lake.ingest import landing
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import by_reason, quarantined_records, read_repairs, replay
 from lake.ingest.void import void
-from lake.project import load
+from lake.ops.backup import backup
+from lake.project.project import load
 from lake.store import delta, log, quarantine, rejected_and_duplicates
 from lake.store.locks.lease import lease
 from lake.store.log import Log

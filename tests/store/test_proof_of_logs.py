@@ -24,7 +24,7 @@ from lake.errors import LakeError
 from lake.evaluation.inputs import Inputs
 from lake.ingest import fsck as log_run
 from lake.ingest.ingest import ingest
-from lake.maintenance import Policy, maintain
+from lake.ops.maintenance import Policy, maintain
 from lake.privacy.forget import forget
 from lake.publish.cut import pick_cut
 from lake.store import delta

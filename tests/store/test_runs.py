@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.engine.verify import verify_all
 from lake.errors import Busy, DeclarationError, LakeError, QualityError, Unavailable
-from lake.project import load
-from lake.report.render import as_text
-from lake.report.status import status
+from lake.ops.render import as_text
+from lake.ops.status import status
+from lake.project.project import load
 from lake.store.ledger import runs
 from lake.store.warehouse import Warehouse
 from tests.shop import contract, declare, empty, job, new_shop, order

@@ -14,7 +14,7 @@ from py4j.finalizer import ThreadSafeFinalizer
 from pyspark.sql import DataFrame, SparkSession
 
 from lake import cost
-from lake.session import HANDED, hand_over, let_go
+from lake.session.spark_session import HANDED, hand_over, let_go
 from lake.store import delta
 from lake.store.duckdb_tables import connection
 from lake.store.scan import Scan, spooled, to_arrow, to_frame

@@ -24,7 +24,7 @@ ROOMS: Final = (
     "privacy/",
     "explain/",
     "read/",
-    "report/",
+    "ops/",
     "serve/decide/",
 )
 TOUCHING: Final = {"os", "shutil", "tempfile", "pathlib", "fcntl"}
@@ -66,10 +66,12 @@ LOCAL: Final = {
     "read/open.py": "a project is named by its folder",
     "read/public_files.py": "copies without state columns lie beside the warehouse",
     "read/sql.py": "a large query spills to this machine's disk",
-    "report/doctor.py": "this machine is what is examined",
+    "ops/backup.py": "a backup is a folder of this machine",
+    "ops/doctor.py": "this machine is what is examined",
+    "ops/scaffold.py": "so is a new project",
 }
 """The modules that touch files, and what for: of a warehouse none does but the first, the next two, and the locks."""
-NAMING: Final = {"backup.py", "config.py", "file_modes.py", "report/doctor.py", "testing/commands.py"} | {
+NAMING: Final = {"ops/backup.py", "config.py", "file_modes.py", "ops/doctor.py", "testing/commands.py"} | {
     f"store/{name}" for name in ("warehouse.py", "locks/lease.py", "locks/activity.py")
 }
 """The modules that name the warehouse's folder on this machine: all others have its addresses."""

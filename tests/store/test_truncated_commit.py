@@ -15,7 +15,7 @@ from deltalake.table import TableMerger
 
 from lake.config import Settings
 from lake.errors import Unavailable, full
-from lake.project import load
+from lake.project.project import load
 from lake.publish.cut import cut
 from lake.store import delta, duckdb_tables, erasures
 from lake.store.keys import open_store

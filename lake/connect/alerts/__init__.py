@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lake.config import Settings
-from lake.project import Project
+from lake.project.project import Project
 from lake.publish.after_publish import AfterPublish, OnFailure, SoundSinks, Tell
 
 

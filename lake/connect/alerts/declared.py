@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lake import declared_files
 from lake.config import Settings
 from lake.connectors import needed_packages
-from lake.declared_files import DeclaredFile
+from lake.contracts import declared_files
+from lake.contracts.declared_files import DeclaredFile
 from lake.errors import DeclarationError, did_you_mean
 from lake.sinks.condition import condition_of
 from lake.sinks.declared import OptionTypes

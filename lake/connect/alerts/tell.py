@@ -22,11 +22,11 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.connect.alerts.declared import Alert, RowAlert, StateAlert, sink_of, sound_alerts, state_body
 from lake.errors import LakeError, StartOver
-from lake.project import sound
+from lake.ops.render import CONDITIONS, failed_conditions
+from lake.ops.status import status
+from lake.ops.status_records import Status
+from lake.project.project import sound
 from lake.read.sql import reader
-from lake.report.render import CONDITIONS, failed_conditions
-from lake.report.status import status
-from lake.report.status_records import Status
 from lake.sinks.deliver import deliver, forget_sink
 from lake.sinks.plan import DeliveryPlan
 from lake.store.ledger import episodes, runs, sent

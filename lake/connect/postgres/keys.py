@@ -18,7 +18,7 @@ import psycopg
 from lake import cost
 from lake.connect.postgres.source.connection import connect, is_transient, unavailable
 from lake.errors import DeclarationError
-from lake.session import first_line
+from lake.session.spark_session import first_line
 from lake.store.keys.home import COPY, SECRET_BYTES, Identity, Transaction
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 from lake.connect.webhook.receiver import Receiver, WebhookLimits
 from lake.connect.webhook.retry import WebhookRetry
 from lake.connect.webhook.target import WebhookTarget
-from lake.declared_files import FromEnvironment
+from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError
 from lake.sinks.kind import OptionTable, SinkDeclaration, SinkKind
 from lake.sinks.sink import Target

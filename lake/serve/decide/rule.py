@@ -26,13 +26,13 @@ from lake.config import Settings
 from lake.contracts import evolution, origins
 from lake.contracts.contract import Contract
 from lake.contracts.reasons import Reason
-from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest import landing
 from lake.kinds.fold import Fold
 from lake.kinds.reducer import REFUSED, FoldWork, Forms, PythonReducer, Refusal
 from lake.kinds.sql.sql_types import arrow_type
-from lake.project import Project
+from lake.project.declaration import Declaration
+from lake.project.project import Project
 from lake.records.single_reader import EXTRA, RecordRejected, SingleReader
 from lake.serve.source import DeclaredIntake
 from lake.sources.declared import sound_sources

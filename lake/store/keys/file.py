@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from lake import cost, disk
 from lake.errors import DeclarationError, forbidden, full
-from lake.session import first_line
+from lake.session.spark_session import first_line
 from lake.store.keys.home import COPY, SECRET_BYTES, Identity, Transaction
 
 TABLES: Final = (

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.errors import Busy, LakeError, QualityError
-from lake.session import first_line
+from lake.session.spark_session import first_line
 from lake.store.ledger_table import LedgerTable, instant
 
 WHOLE: Final = ("build", "rebuild")

@@ -21,9 +21,10 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from lake import duck, s3
+from lake import duck
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, Unavailable, install
+from lake.session import s3
 from lake.store.storage import Address, Entry, Storage
 
 if TYPE_CHECKING:

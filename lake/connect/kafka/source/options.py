@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lake.contracts.contract import Contract
-from lake.declared_files import FromEnvironment
+from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError, did_you_mean
 
 NAMES: Final = ("kind", "bootstrap", "group", "records", "bytes", "seconds", "streams", "client", "registry")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lake.contracts.contract import Contract
-from lake.declared_files import FromEnvironment
+from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError, did_you_mean
 
 KNOWN: Final = ("dsn", "publication", "slot", "snapshot", "changes", "streams")

@@ -21,7 +21,7 @@ from typing import Final
 from lake.config import Settings
 from lake.errors import DeclarationError, full
 from lake.ingest.field_encryption import BLANKED
-from lake.project import Project
+from lake.project.project import Project
 from lake.store.damage import damages
 from lake.store.keys import copy_store, has_store, restore_store
 from lake.store.ledger.editions import kept_editions

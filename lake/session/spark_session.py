@@ -14,10 +14,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lake import cost, file_modes, jars, remote, s3
+from lake import cost, file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable, full
 from lake.progress import step
+from lake.session import jars, remote, s3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,23 +7,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from lake import groups
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.declaration import Declaration
+from lake.engine.graph import graph
 from lake.errors import LakeError
 from lake.gate import rejection_limits
-from lake.graph import graph
 from lake.ingest import landing
 from lake.ingest.drift import Drift
 from lake.ingest.gap_detection import find_gaps
 from lake.ingest.horizon import Horizon
 from lake.ingest.ordering_lint import find_unordered_tables
-from lake.project import Project
-from lake.report.consumers import ConsumerStatus, consumer_statuses
-from lake.report.sinks import SinkStatus, open_episodes, sinks
-from lake.report.sources import sources
-from lake.report.status_records import (
+from lake.ops.consumers import ConsumerStatus, consumer_statuses
+from lake.ops.sinks import SinkStatus, open_episodes, sinks
+from lake.ops.sources import sources
+from lake.ops.status_records import (
     CheckSummary,
     GroupStatus,
     HorizonStatus,
@@ -33,7 +30,10 @@ from lake.report.status_records import (
     StreamStatus,
     TableStatus,
 )
-from lake.session import first_line
+from lake.project import groups
+from lake.project.declaration import Declaration
+from lake.project.project import Project
+from lake.session.spark_session import first_line
 from lake.store import delta, duckdb_tables, quarantine, recovery
 from lake.store.damage import Damage, damage, damages
 from lake.store.ledger import checks, cuts, editions, runs

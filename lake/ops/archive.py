@@ -23,7 +23,7 @@ from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, LakeError, StorageError, Unavailable, full
 from lake.progress import step
-from lake.session import first_line
+from lake.session.spark_session import first_line
 from lake.store import archive_tier, delta, durable
 from lake.store.archive_tier import ArchivedPart
 from lake.store.ledger.runs import recording

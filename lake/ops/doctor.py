@@ -17,12 +17,12 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
-from lake import jars, s3
 from lake.config import Settings, load_settings
 from lake.errors import LakeError
 from lake.file_modes import free, nearest
-from lake.remote import server, shown
-from lake.session import DELTA, EXTENSIONS, first_line, is_local, start
+from lake.session import jars, s3
+from lake.session.remote import server, shown
+from lake.session.spark_session import DELTA, EXTENSIONS, first_line, is_local, start
 from lake.store import archive_tier
 from lake.store.damage import damage
 from lake.store.storage import Address, object_store

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from lake.config import Settings
+from lake.engine.graph import graph
 from lake.errors import DeclarationError
-from lake.graph import graph
-from lake.project import load
+from lake.project.project import load
 
-TEMPLATES: Final = Path(__file__).parent / "templates"
+TEMPLATES: Final = Path(__file__).parents[1] / "templates"
 TEMPLATE: Final = TEMPLATES / "project"
 """Template of a project, unless an example is named."""
 EXAMPLES: Final = {"social": "timeline"}

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from lake import jars
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.session import jars
 
-LIST: Final = Path(__file__).parent / "s3.txt"
+LIST: Final = Path(__file__).parents[1] / "s3.txt"
 SETUP: Final = "lake setup --s3"
 FIX: Final = "try again; lake doctor shows whether the store can be reached, and what it answers"
 RIGHTS: Final = "give this key (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) the rights to list, get, put and delete there"

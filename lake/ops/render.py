@@ -7,10 +7,10 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from lake.report.consumers import ConsumerStatus
-from lake.report.sinks import SinkStatus
-from lake.report.sources import SourceStatus
-from lake.report.status_records import GroupStatus, HorizonStatus, Status, StoppedCheck, StreamStatus, TableStatus
+from lake.ops.consumers import ConsumerStatus
+from lake.ops.sinks import SinkStatus
+from lake.ops.sources import SourceStatus
+from lake.ops.status_records import GroupStatus, HorizonStatus, Status, StoppedCheck, StreamStatus, TableStatus
 from lake.sources.describe import position
 from lake.store.damage import name_of
 from lake.text import as_table, counted, moment, plain, printable, span

@@ -11,19 +11,20 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lake import groups, quoting
+from lake import quoting
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts, sound_contracts
 from lake.contracts.evolution import append_version
 from lake.contracts.origins import several_names
 from lake.contracts.upcast import definition as upcast_definition
-from lake.declaration import Declaration, Parking
 from lake.errors import DeclarationError, did_you_mean
-from lake.groups import Groups
-from lake.job_loader import Upstream, importing
-from lake.job_loader import declared as declared_by
-from lake.jobfile import JobFile
 from lake.kinds.latest import First
+from lake.project import groups
+from lake.project.declaration import Declaration, Parking
+from lake.project.groups import Groups
+from lake.project.job_loader import Upstream, importing
+from lake.project.job_loader import declared as declared_by
+from lake.project.jobfile import JobFile
 from lake.quality.parking import PLACE, ROW, SUFFIX, definition_text
 from lake.quality.row_conditions import ExpectationTerms, expectation_columns, failure_sql
 from lake.quality.suite import Expectation, has_parking, load_suite

@@ -18,7 +18,7 @@ from lake import cost
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.ingest.integrity import content_fault
-from lake.project import Project
+from lake.project.project import Project
 from lake.publish.after_publish import after_publish, raise_failure
 from lake.publish.retention import FOR_EVER, Needed, retired, tables
 from lake.store import delta, durable, log, staging_upload

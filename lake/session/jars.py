@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 
 from lake.errors import DeclarationError, LakeError, Unavailable, forbidden, full
 
-LIST: Final = Path(__file__).with_name("jars.txt")
+LIST: Final = Path(__file__).parents[1] / "jars.txt"
 
 FIX: Final = "lake setup"
 

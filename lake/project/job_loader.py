@@ -13,9 +13,9 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Final
 
-from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
-from lake.jobfile import JobFile
+from lake.project.declaration import Declaration
+from lake.project.jobfile import JobFile
 
 _lake: Final = sys.modules["lake"]  # its public names, which cannot be imported here
 _KEYWORD: Final = re.compile(r"^(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")

@@ -25,14 +25,14 @@ from lake.ingest.append import BatchCounts
 from lake.ingest.ingest import Ingestion, landing_backlog
 from lake.ingest.landing import LANDED
 from lake.ingest.ordering_lint import find_unordered_tables
-from lake.maintenance import Policy, maintain
+from lake.ops.maintenance import Policy, maintain
 from lake.process import fault_of
-from lake.project import Project, load
+from lake.project.project import Project, load
 from lake.publish.after_publish import after_publish
 from lake.publish.blocked_groups import BlockedGroups, failure_of, raise_block
 from lake.publish.cut import cut
 from lake.publish.publish import publish
-from lake.session import expect_little, first_line, let_go, started
+from lake.session.spark_session import expect_little, first_line, let_go, started
 from lake.sinks.declared import sound_sinks
 from lake.sinks.deliver import deliver
 from lake.sources.declared import names as source_names

@@ -9,9 +9,9 @@ from typing import Any
 
 from lake.gate import failures
 from lake.ingest.drift import Drift
-from lake.report.consumers import ConsumerStatus
-from lake.report.sinks import SinkStatus
-from lake.report.sources import SourceStatus
+from lake.ops.consumers import ConsumerStatus
+from lake.ops.sinks import SinkStatus
+from lake.ops.sources import SourceStatus
 from lake.store.damage import Damage
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.ledger.episodes import Episode

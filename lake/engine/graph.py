@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lake.project import Project
+from lake.project.project import Project
 from lake.sinks import declared as sinks
 
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from lake.config import Settings
-from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
+from lake.project.declaration import Declaration
 from lake.store.ledger.editions import Edition, cut_of
 
 DEFAULT: Final = "default"

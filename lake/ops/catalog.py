@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from lake.project import Project
+from lake.project.project import Project
 from lake.store import delta
 from lake.store.damage import damages
 from lake.store.ledger import editions
