@@ -24,7 +24,7 @@ from lake.store import log
 from lake.store.ledger.cuts import Cut
 from lake.store.scan import Span, to_frame
 from lake.store.table_head import Meanings, TableHead
-from lake.store.tables import Table
+from lake.store.tables import Table, visible_columns
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -73,14 +73,22 @@ class Inputs(StoredRows):
         """As `stored`, from Spark's cache or evaluated if the input is recomputed."""
         if times is None and source.name in self.kept and source.table is None:
             return self.kept[source.name]
-        if source.table is not None and self.recompute and not self._is_proved(source.table):
+        if source.table is not None and self._is_recomputed(source.table):
             rows = self.evaluate(source.table)
             return ordered(rows.select(*visible(rows.columns)), source.table)
         return self.stored(source, times)
 
-    def _is_proved(self, declaration: Declaration) -> bool:
+    def columns(self, source: Input) -> dict[str, str]:
+        """As in `Catalog`; the version of a recomputed table at the cut may be deleted, so it is not read."""
+        if source.table is None or not self._is_recomputed(source.table):
+            return super().columns(source)
+        return visible_columns(self.nothing(source).schema.json())
+
+    def _is_recomputed(self, declaration: Declaration) -> bool:
+        if not self.recompute:
+            return False
         head = self.table(declaration).head_at(self.cut.number)
-        return head is not None and self.proved.get(declaration.name) == head.version
+        return head is None or self.proved.get(declaration.name) != head.version
 
     @contextmanager
     def sharing(self, tables: Iterable[Declaration]) -> Iterator[None]:

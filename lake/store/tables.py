@@ -37,6 +37,16 @@ def heads(at: Location) -> Iterator[TableHead]:
     return map(TableHead.of, delta.positions(at.path, at.app))
 
 
+def visible_columns(schema: str) -> dict[str, str]:
+    """Return {column: type} of the visible columns of a schema as Spark and Delta write it in JSON."""
+    types = {column["name"]: column["type"] for column in json.loads(schema)["fields"]}
+    return {
+        name: type_ if isinstance(type_, str) else json.dumps(type_)
+        for name, type_ in types.items()
+        if not name.startswith("_")
+    }
+
+
 @dataclass(frozen=True)
 class Table:
     """Derived table of a project; it may not exist yet.
@@ -115,9 +125,7 @@ class Table:
 
     def columns(self, version: int | None = None) -> dict[str, str]:
         with delta.opened(self.path, version) as table:
-            fields = json.loads(table.schema().to_json())["fields"]
-        types = {column["name"]: column["type"] for column in fields if not column["name"].startswith("_")}
-        return {name: type_ if isinstance(type_, str) else json.dumps(type_) for name, type_ in types.items()}
+            return visible_columns(table.schema().to_json())
 
     def meanings(self, version: int) -> Meanings:
         with delta.opened(self.path, version) as table:
