@@ -40,6 +40,8 @@ class FolderLog(TableLog):
 
     def _look_up(self) -> int | None:
         newest = self._newest
+        if self._infos and not commit_file(self.path, min(self._infos)).exists():
+            self._infos.clear()  # the log was truncated
         if newest is None or commit_file(self.path, newest).head() != self._head:
             self.forget()
             newest = self._listed()

@@ -10,7 +10,9 @@ from deltalake.exceptions import DeltaError
 
 from lake.store import delta, duckdb_tables
 from lake.store.delta import Position, start
+from lake.store.folder_log import FolderLog
 from lake.store.storage import Address
+from lake.store.table_logs import invalidate
 from lake.store.upkeep import truncation
 from tests.checks import present
 
@@ -61,6 +63,18 @@ def test_begin_anew_repeats_of_an_older_build_only_its_definition(tmp_path: Path
     truncation.begin_anew(path, delta.head(path, APP), purge=1)
     data = present(delta.head(path, APP)).data
     assert data == {"cut": 2, "definition": {"kind": "Latest"}, "origin": 1, "purge": 1, "repeated": True}
+
+
+@pytest.mark.parametrize("by_other_process", [False, True])
+def test_truncated_table_has_no_positions_before_its_checkpoint(guests: Address, by_other_process: bool) -> None:
+    version = truncation.begin_anew(guests, delta.head(guests, APP), purge=1)
+    assert len([*delta.positions(guests, APP)]) > 1
+    with pytest.MonkeyPatch.context() as patch:
+        if by_other_process:
+            patch.setattr(FolderLog, "forget", lambda _: None)
+        truncation.end(guests)
+    invalidate(guests)
+    assert [position.version for position in delta.positions(guests, APP)] == [version]
 
 
 def test_a_note_of_the_checkpoint_that_was_cut_short_is_none(guests: Address) -> None:

@@ -15,7 +15,7 @@ from lake.store import delta, durable
 from lake.store.delta import Position
 from lake.store.storage import Address
 from lake.store.table_log import delta_table
-from lake.store.table_logs import invalidate
+from lake.store.table_logs import invalidate, table_log
 from lake.store.upkeep import vacuum
 
 CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint.*\.parquet")
@@ -49,6 +49,7 @@ def end(path: Address, *, upto: int | None = None) -> int:
     gone = [*old, *vacuum.unneeded(path, keep=(), since=since, unnamed=timedelta())]
     for file in gone:
         file.delete()
+    table_log(path).forget()
     return len(gone)
 
 
