@@ -21,6 +21,7 @@ from lake.config import Settings, SparkSettings
 from lake.session.spark_session import start
 from lake.testing import Commands
 from tests import servers
+from tests.kills import UNDER
 from tests.processes import PATIENCE, free_port
 from tests.shop import empty
 
@@ -131,7 +132,14 @@ def _served() -> dict[str, str]:
 def commands(spark: SparkSession) -> Iterator[Commands]:
     """`lake` commands in processes of their own, which share the session's JVM."""
     port, token = (spark.conf.get(f"spark.connect.{name}") for name in ("grpc.binding.port", "authenticate.token"))
-    with Commands(f"sc://localhost:{port}", SPARK_CONNECT_AUTHENTICATE_TOKEN=token or "") as commands:
+    with Commands(f"sc://localhost:{port}", under=UNDER, SPARK_CONNECT_AUTHENTICATE_TOKEN=token or "") as commands:
+        yield commands
+
+
+@pytest.fixture(scope="session")
+def kills() -> Iterator[Commands]:
+    """`lake` commands in processes of their own, without a JVM."""
+    with Commands(under=UNDER) as commands:
         yield commands
 
 

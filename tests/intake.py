@@ -8,17 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
-
-from tests.processes import until as until_true
 
 LAKE: Final = Path(sys.executable).with_name("lake")
 
@@ -125,20 +121,3 @@ class Client:
 def spooled(files: Sequence[Path]) -> list[Any]:
     """The records of files as they are on the disk: [stream, text, facts]."""
     return [json.loads(line) for file in sorted(files) for line in file.read_text().splitlines()]
-
-
-def killed(project: Path, after: float, make: Callable[[Serving, int], bytes], until: Callable[[], bool]) -> Client:
-    """A life of a server that many connections post to until SIGKILL comes, `after` seconds from its first answer."""
-    with start(project) as process:
-        serving = ready(process)
-        client = Client(serving.port, partial(make, serving))
-
-        def kill() -> None:
-            until_true(lambda: bool(client.statuses) or process.poll() is not None)
-            time.sleep(after)
-            process.kill()
-
-        threading.Thread(target=kill).start()
-        asyncio.run(client.post(12, until))
-        assert process.wait() == -signal.SIGKILL, process.stderr and process.stderr.read()
-    return client

@@ -96,3 +96,9 @@ def listening(pid: int) -> set[str]:
     tables = (Path(f"/proc/{pid}/net/{table}").read_text() for table in ("tcp", "tcp6"))
     lines = [line.split() for table in tables for line in table.splitlines()]
     return {line[1].rpartition(":")[0] for line in lines if line[3] == "0A" and line[9] in sockets}
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that are still there."""
+    found = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(word) for word in found.read_text().split()] if found.exists() else []

@@ -163,10 +163,12 @@ SLOW: Final = frozenset({"cluster"})
 def test_each_server_has_a_target_and_one_smoke_test_a_folder() -> None:
     texts = {file: file.read_text("utf-8") for file in (ROOT / "tests").rglob("test_*.py")}
     first = re.compile(r"^from tests\.servers\.(\w+) import", re.MULTILINE)  # a file may ask others besides
+    over = re.compile(r"smoke=\{(.+)\}")  # of a test that asks several servers
     for name in servers.NAMES:
         assert make("--dry-run", "test", f"S={name}").stdout.splitlines()[-1].strip() == f".venv/bin/pytest -m {name}"
         asking = [file for file, text in texts.items() if (server := first.search(text)) and server[1] == name]
         smoke = [file.parent for file in asking for _ in range(texts[file].count("@pytest.mark.smoke\n"))]
+        smoke += [file.parent for file, text in texts.items() for some in over.findall(text) if f'"{name}"' in some]
         assert bool(smoke) == (name not in SLOW), name
         assert len(smoke) == len(set(smoke)), name
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +24,7 @@ from lake.read.sql import reader
 from lake.store.ledger import cuts, episodes
 from lake.testing import Commands
 from tests.docs.sessions import SHOP, play
-from tests.processes import PATIENCE, ROOT
+from tests.kills import killed
 from tests.read.things import NAME, Things
 from tests.servers.webhook import SECRET, VARIABLE, Got, Webhook
 from tests.shop import empty
@@ -196,49 +193,19 @@ def test_a_chat_gets_its_text(things: Things, webhook: Webhook) -> None:
     assert [got.body for got in webhook.taken] == [{"text": "update w1"}, {"text": "insert none"}]
 
 
-DYING = """
-import os, signal, sys
-from collections.abc import Callable
-from pathlib import Path
-from lake.connect.alerts import tell as alerts
-from lake.config import load_settings
-from lake.connect.alerts.declared import declared_alerts
-from lake.connect.alerts.tell import tell_after_publish
-from lake.connect.webhook.receiver import Receiver
-from lake.store.ledger_table import Book
-owner, name = {"told": (Receiver, "tell"), "noted": (Book, "append")}[sys.argv[2]]
-own = getattr(owner, name)
-left = int(sys.argv[3])
-def dying(*args, **options):
-    global left
-    done = own(*args, **options)
-    left -= 1
-    if not left:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return done
-setattr(owner, name, dying)
-settings = load_settings(Path(sys.argv[1]))
-for told in alerts.tell(settings, declared_alerts(settings), lambda _, failure: print(failure)):
-    print(told)
-"""
+LOOKS = [("messages.after", 1), ("note.after", 1), ("note.after", 2), ("note.after", 3)]
 
 
-def killed(settings: Settings, point: str, nth: int) -> bool:
-    """Whether a look died after it told somebody, or noted something, for the nth time."""
-    command = [sys.executable, "-c", DYING, str(settings.project), point, str(nth)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
-    return done.returncode != 0
-
-
-@pytest.mark.parametrize(("point", "nth"), [("told", 1), ("noted", 1), ("noted", 2), ("noted", 3)])
-def test_after_a_crash_the_same_message_has_the_same_id(things: Things, webhook: Webhook, point: str, nth: int) -> None:
+@pytest.mark.parametrize(("point", "nth"), LOOKS)
+def test_after_a_crash_the_same_message_has_the_same_id(
+    things: Things, webhook: Webhook, kills: Commands, point: str, nth: int
+) -> None:
     alert(things.settings)
     landed = 0
     for number in range(5):
         things.change({1: 12 * (1 - number % 2), 2: 12 * (number % 2)})
         before = len(webhook.changes())
-        landed += killed(things.settings, point, nth)
+        landed += killed(kills, things.settings, "alert", point, nth)
         alert(things.settings)
         assert len(webhook.changes()) <= before + 1
     assert len(webhook.changes()) == landed == 5
@@ -292,10 +259,12 @@ def test_an_episode_that_nobody_took_is_told_later_with_what_came_of_it(shop: Se
     assert len({got.id for got in webhook.tried}) == 2
 
 
-@pytest.mark.parametrize(("point", "nth"), [("told", 1), ("noted", 1), ("noted", 2)])
-def test_after_a_crash_an_episode_has_the_same_id(shop: Settings, webhook: Webhook, point: str, nth: int) -> None:
+@pytest.mark.parametrize(("point", "nth"), LOOKS[:3])
+def test_after_a_crash_an_episode_has_the_same_id(
+    shop: Settings, webhook: Webhook, kills: Commands, point: str, nth: int
+) -> None:
     declare(shop, webhook, "waiting", 'measure = "pending"')
-    assert killed(shop, point, nth)
+    assert killed(kills, shop, "alert", point, nth)
     alert(shop)
     assert len({got.id for got in webhook.taken}) == 1
 

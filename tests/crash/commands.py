@@ -14,7 +14,6 @@ import json
 import random
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +21,8 @@ from pathlib import Path
 
 from tests.decide.accounts import accounts
 from tests.decide.bank import Bank
-from tests.intake import Serving, killed, request
+from tests.intake import Serving, request
+from tests.kills import beside, killed_under_load
 
 ACCOUNTS = 5
 
@@ -45,21 +45,13 @@ def soak(folder: Path, kills: int, seed: int) -> Outcome:
     """Kills a server so many times."""
     bank, chance = Bank(accounts(folder / "bank", 'decide.entries = "account"\n')), random.Random(seed)
     accepted, statuses = set[str](), dict[int, int]()
-    done, faults = threading.Event(), list[BaseException]()
-    beside = threading.Thread(target=_running, args=(bank, random.Random(seed + 1), done, faults))
-    beside.start()
-    try:
+    with beside(partial(_ingest, bank, random.Random(seed + 1)), 0.1) as failed:
         for life in range(kills):
             make = partial(_request, life)
-            client = killed(bank.settings.project, chance.uniform(0.02, 0.6), make, lambda: bool(faults))
+            client = killed_under_load(bank.settings.project, chance.uniform(0.02, 0.6), make, failed)
             accepted |= {f"{life}-{number}" for number in client.acknowledged}
             for status, count in client.statuses.items():
                 statuses[status] = statuses.get(status, 0) + count
-    finally:
-        done.set()
-        beside.join()
-    if faults:
-        raise faults[0]
     bank.ingest()
     ids = [event["request"] for event in bank.events()]
     overdrawn = sum(state["refused"] for state in bank.folded().values())
@@ -68,15 +60,10 @@ def soak(folder: Path, kills: int, seed: int) -> Outcome:
     return Outcome(kills, len(accepted), statuses.get(409, 0), len(ids), lost, twice, overdrawn, others)
 
 
-def _running(bank: Bank, chance: random.Random, done: threading.Event, faults: list[BaseException]) -> None:
-    while not done.wait(0.1):
-        try:
-            bank.ingest(acknowledge=chance.random() < 0.7)
-            if bank.log.head().batch and chance.random() < 0.2:
-                bank.advance()
-        except BaseException as fault:
-            faults.append(fault)
-            return
+def _ingest(bank: Bank, chance: random.Random) -> None:
+    bank.ingest(acknowledge=chance.random() < 0.7)
+    if bank.log.head().batch and chance.random() < 0.2:
+        bank.advance()
 
 
 def _request(life: int, serving: Serving, number: int) -> bytes:

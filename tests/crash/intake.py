@@ -14,7 +14,6 @@ import json
 import random
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -23,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from lake.sources.source import Progress
-from tests.intake import Serving, killed, request
+from tests.intake import Serving, request
+from tests.kills import beside, killed_under_load
 from tests.servers.http import Http, shop
 from tests.spool import Kept
 
@@ -73,23 +73,14 @@ def soak(folder: Path, kills: int, seed: int) -> Outcome:
     settings, chance = shop(folder / "shop"), random.Random(seed)
     reader = Reader(Http(settings, _nobody()), random.Random(seed + 1))
     acknowledged, sent, first = set[int](), 0, 0
-    done = threading.Event()
-    faults: list[BaseException] = []
-    beside = threading.Thread(target=_reading, args=(reader, done, faults))
-    beside.start()
-    try:
+    with beside(reader.read, 0.05) as failed:
         for _ in range(kills):
             make = partial(_request, first)
-            client = killed(settings.project, chance.uniform(0.02, 0.6), make, lambda: bool(faults))
+            client = killed_under_load(settings.project, chance.uniform(0.02, 0.6), make, failed)
             for number in client.acknowledged:
                 acknowledged.update(_numbers(first + number * SEVERAL))
             sent += client.last
             first += (client.last + 1) * SEVERAL
-    finally:
-        done.set()
-        beside.join()
-    if faults:
-        raise faults[0]
     for _ in range(100):
         reader.read()
     lost = sorted(acknowledged - reader.numbers.keys())
@@ -100,15 +91,6 @@ def soak(folder: Path, kills: int, seed: int) -> Outcome:
 
 def _nobody() -> Any:
     """In the place of a server, whom the reader never asks."""
-
-
-def _reading(reader: Reader, done: threading.Event, faults: list[BaseException]) -> None:
-    while not done.wait(0.05):
-        try:
-            reader.read()
-        except BaseException as fault:
-            faults.append(fault)
-            return
 
 
 def _numbers(first: int) -> range:

@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from lake.ops.scaffold import EXAMPLES, TEMPLATES, init
 from lake.testing import Commands, Kill, Lakehouse
 from tests.docs.sessions import BLOCK, ROOT, play, session, shown_as
-from tests.examples.dying import killed
 from tests.examples.social import Arrived, Match, Model, by_stream, events
 
 if TYPE_CHECKING:
@@ -146,12 +145,9 @@ class Network:
 
     def tell(self, verb: str) -> None:
         """Brings the others to what is published; as a rule killed while it sends, and told again."""
-        home = self.lakehouse.settings
-        own = {"LAKE_WAREHOUSE": str(home.warehouse_path), "LAKE_LANDING": str(home.path(home.landing))}
-        words = [verb, "--project", str(self.lakehouse.source.project)]
         for _ in range(self.chance.randrange(4)):
             nth = self.chance.randint(1, 15)
-            self.kills += killed(words, nth, self.chance.choice(("before", "after")), self.environment | own)
+            self.lake(verb, kill=Kill(f"socket.{self.chance.choice(('before', 'after'))}", nth))
         self.lake(verb)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import tempfile
 import traceback
@@ -31,6 +30,7 @@ from lake.session.spark_session import start
 from lake.store.log import Log
 from lake.store.storage.object_store import root
 from lake.testing import Commands, Lakehouse
+from tests.kills import killed_at_request
 from tests.s3.wire import SOON, Fault, Wire, nth, nth_write, wired
 from tests.shop import new_shop, order
 from tests.writers import SMALL_DIFF_ROWS, WRITERS, writing
@@ -149,16 +149,12 @@ def archives(home: Path, most: int = 12) -> dict[str, Any]:
         house = Lakehouse(settings.project, home)
         house.settings = settings
         commands.environment |= {"LAKE_STORAGE__ENDPOINT": wire.url, **REACHED}
-        wire.struck = lambda: os.kill(commands.pid, signal.SIGKILL)
         for number in range(1, most + 1):
             cycle(settings)
             land(settings, number)
             line = ("archive", "orders", "--through", str(Log(settings, "orders").head().batch))
-            wire.fails, wire.happened = nth_write(number, ("lose", "cut")[number % 2]), 0
-            killed = commands.lake(*line, at=house, tuned=SOON)
-            wire.fails = lambda *_: None
-            assert killed.code == (-signal.SIGKILL if wire.happened else 0), killed.err
-            kills += bool(wire.happened)
+            fails = nth_write(number, ("lose", "cut")[number % 2])
+            kills += killed_at_request(commands, wire, fails, *line, at=house, tuned=SOON)
             if number % 3:
                 done = commands.lake(*line, at=house, tuned=SOON)
                 assert done.code == 0, done.err

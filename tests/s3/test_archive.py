@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import signal
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -25,6 +23,7 @@ from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.testing import Commands, Lakehouse
 from tests import archived
+from tests.kills import killed_at_request
 from tests.s3.wire import SOON, Fault, nth_write, wired
 from tests.servers.s3 import S3
 from tests.store.test_archive import asked, no_spark, quiet, rows
@@ -87,23 +86,19 @@ def test_whatever_request_it_is_killed_at_the_same_command_ends_what_it_began(
     house.settings = settings
     line, kills, missed = ("archive", "readings", "--through"), 0, 0
     with wired(s3.port) as wire, Commands(**(s3.environment | {"LAKE_STORAGE__ENDPOINT": wire.url})) as commands:
-        wire.struck = lambda: os.kill(commands.pid, signal.SIGKILL)
         for number in count(1):
             for each in (settings, theirs):
                 archived.append(each, random.Random(f"{fault}-{number}"), 2)
             if packed:
                 archived.compact(settings)
             through = str(Log(settings, "readings").head().batch - 1)
-            wire.fails, wire.happened = nth_write(number, fault), 0
-            killed = commands.lake(*line, through, at=house, tuned=SOON)
-            wire.fails = lambda *_: None
-            assert killed.code == (-signal.SIGKILL if wire.happened else 0), killed.err
-            kills += bool(wire.happened)
+            landed = killed_at_request(commands, wire, nth_write(number, fault), *line, through, at=house, tuned=SOON)
+            kills += landed
             same(settings, theirs)
             done = commands.lake(*line, through, at=house, tuned=SOON)
             assert done.code == 0, done.err
             same(settings, theirs)
-            missed += not wire.happened
+            missed += not landed
             if missed == 3:  # some have more requests than others
                 break
     print(f"{kills} kills")

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.processes import PATIENCE, ROOT, free_port, until
+from tests.processes import PATIENCE, ROOT, children, free_port, until
 from tests.servers import needed
 
 BINARIES: Final = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
@@ -121,12 +121,6 @@ def url(dsn: str) -> str:
     """A connection string of the form host=… as a URL."""
     said = dict(word.split("=", 1) for word in dsn.split())
     return "postgresql://{user}:{password}@{host}:{port}/{dbname}".format(**said)
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process has started and that are still there."""
-    found = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(word) for word in found.read_text().split()] if found.exists() else []
 
 
 def home() -> Path:

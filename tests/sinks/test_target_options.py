@@ -1,4 +1,4 @@
-"""What a file says of Redis and of OpenSearch: every fault at once, each with its fix, and no secret told."""
+"""Faults of a sink's file: each is reported with its place and no secret, some with a fix, all of a file at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from lake.config import Settings
 from lake.errors import DeclarationError
 from tests.servers import needed
+from tests.servers.webhook import SECRET, VARIABLE
 from tests.sinks.walks import sink
 
 PACKAGES = {"redis": "redis", "opensearch": "opensearchpy"}
@@ -66,3 +67,64 @@ def test_secrets_come_from_the_environment(project: Settings, kind: str, monkeyp
     ).open()
     assert "a-secret" not in repr(target)
     target.close()
+
+
+GOOD = f'url = "http://127.0.0.1:1/"\nsecret = "env:{VARIABLE}"\n'
+BAD = [
+    ("kafka", "", "", "bootstrap is missing"),
+    ("kafka", "bootstrap = 7", "", "bootstrap: expected a text, found int"),
+    ("kafka", 'bootstrap = "b"\nseconds = 0', "", "seconds must be at least 1, found 0"),
+    ("kafka", 'bootstrap = "b"\ntransaction_seconds = -1', "", "transaction_seconds must be at least 1, found -1"),
+    ("kafka", 'bootstrap = "b"\ncreate = "yes"', "", "create: expected true or false, found str"),
+    ("kafka", 'bootstrap = "b"\ntopic = "x"', "", "unknown key 'topic'"),
+    ("kafka", 'bootstrap = "b"\n[client]\n"transactional.id" = "x"', "", "'transactional.id' cannot be set"),
+    (
+        "kafka",
+        'bootstrap = "b"\n[client]\n"isolation.level" = "read_uncommitted"',
+        "",
+        "'isolation.level' cannot be set",
+    ),
+    (
+        "kafka",
+        'bootstrap = "b"\n[client]\n"sasl.password" = "x"',
+        "",
+        "is a secret, and must come from the environment",
+    ),
+    (
+        "kafka",
+        'bootstrap = "b"\n[client]\n"sasl.password" = "env:NOT_SET_AT_ALL"',
+        "",
+        "NOT_SET_AT_ALL, which is not set",
+    ),
+    ("kafka", 'bootstrap = "b"\n[client]\nlinger = [1]', "", "must be text, a number, true or false"),
+    ("webhook", "", "", "url is missing"),
+    ("webhook", 'url = "ftp://x/y"\n' + GOOD.partition("\n")[2], "", "url is none of http or https"),
+    ("webhook", 'url = "http://x:99999/"\n' + GOOD.partition("\n")[2], "", "url is none of http or https"),
+    ("webhook", f'url = "http://x/"\nsecret = "{SECRET}"', "", "secret must come from the environment"),
+    ("webhook", 'url = "http://x/"\nsecret = "env:NO_SECRET_AT_ALL"', "", "secret is none of Standard Webhooks"),
+    ("webhook", f"{GOOD}batch = 0", "", "batch must be at least 1, found 0"),
+    ("webhook", f"{GOOD}parallel = -1", "", "parallel must be at least 1, found -1"),
+    ("webhook", f"{GOOD}attempts = true", "", "attempts: expected a whole number, found bool"),
+    ("webhook", f"{GOOD}retries = 1", "", "unknown key 'retries'"),
+    ("webhook", f'{GOOD}[headers]\nAuthorization = "Bearer x"', "", "is a secret, and must come from the environment"),
+    ("webhook", f'{GOOD}[headers]\nwebhook-id = "x"', "", "cannot be set"),
+    ("webhook", f'{GOOD}[headers]\nX = "a\\nb"', "", "must be a text on one line"),
+    ("webhook", GOOD, 'mode = "mirror"', "mode: found 'mirror'"),
+    ("webhook", GOOD, 'on = ["upsert"]', "no change is called 'upsert'"),
+    ("webhook", GOOD, 'when = "after.x >"', "when: syntax error"),
+    ("webhook", GOOD, 'when = "true); select (1"', "it is more than one condition"),
+]
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_fault_is_reported_with_its_place(
+    project: Settings, monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, str, str]
+) -> None:
+    kind, options, table, found = case
+    monkeypatch.setenv(VARIABLE, SECRET)
+    monkeypatch.setenv("NO_SECRET_AT_ALL", "")
+    with pytest.raises(DeclarationError) as fault:
+        sink(project, "crm", f'kind = "{kind}"\n{options}\n[tables.thing]\n{table}\n').open()
+    assert found in str(fault.value)
+    assert "sinks/crm.toml" in str(fault.value)
+    assert SECRET not in str(fault.value)

@@ -14,6 +14,7 @@ import duckdb
 from lake.config import Settings
 from lake.sinks.declared import declared_sinks
 from lake.sinks.kind import DeclaredSink
+from lake.sinks.verify import verify_sink
 from lake.store.ledger.editions import Edition, EditionTable, record_edition
 from tests.warehouse import write
 
@@ -62,6 +63,13 @@ def sink(settings: Settings, name: str, text: str) -> DeclaredSink:
     (folder / f"{name}.toml").write_text(text)
     [declared] = declared_sinks(settings, [name])
     return declared
+
+
+def identical(settings: Settings, declared: DeclaredSink) -> int:
+    """The edition that the target of a sink has, whose tables have to be identical."""
+    number, verdicts = verify_sink(settings, declared)
+    assert [verdict.verdict for verdict in verdicts] == ["identical"] * len(declared.tables), verdicts
+    return number
 
 
 def rows(query: str) -> list[dict[str, Any]]:

@@ -32,14 +32,6 @@ from tests.crash.model import Shop
 pytestmark = pytest.mark.slow
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
-PROGRAM = """
-import os, signal, sys
-from pathlib import Path
-from lake.config import load_settings
-from lake.store.locks.lease import lease
-with lease(load_settings(Path(sys.argv[1])), sys.argv[2]):
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 
 def cuts(project: Settings) -> Address:

@@ -28,10 +28,11 @@ from confluent_kafka import KafkaException
 
 from lake.store.log import Log
 from lake.testing import Lakehouse
+from tests.kills import kill_with_children
 from tests.processes import PATIENCE, until
 from tests.servers.kafka import Kafka
 from tests.shop import contract, declare, empty, job
-from tests.workloads.follow import FOLLOW, killed, lake
+from tests.workloads.follow import FOLLOW, lake
 
 TOPIC: Final = "customers"
 PARTITIONS: Final = 8
@@ -108,7 +109,7 @@ def run(kafka: Kafka, folder: Path, said: argparse.Namespace) -> dict[str, Any]:
             load.stopped.wait(pause * dice.uniform(0.5, 1.4))
             before = moved_on(log, follow, before)
             if kills["lake"] <= kills["broker"]:
-                kills["lake"] += killed(follow)
+                kills["lake"] += kill_with_children(follow)
                 follow = lake(place, *FOLLOW)
             else:
                 kafka.stop()

@@ -28,12 +28,13 @@ from typing import Any, Final
 import psycopg
 
 from lake.testing import Lakehouse
+from tests.kills import kill_with_children
 from tests.processes import PATIENCE, until
 from tests.servers.postgres import Postgres, binaries, home, remove
 from tests.shop import HEAD, empty
 from tests.sources.shop import UNAVAILABLE, VARIABLE, Shop
 from tests.sources.writers import Connection, step
-from tests.workloads.follow import FOLLOW, killed, lake
+from tests.workloads.follow import FOLLOW, lake
 
 WRITERS: Final = 4
 ROWS: Final = 3000
@@ -219,7 +220,7 @@ def run(server: Postgres, folder: Path, said: argparse.Namespace) -> dict[str, A
             if follow.poll() is not None:  # it has told that the server was away
                 follow = lake(place, *FOLLOW)
             elif kills["lake"] <= kills["server"]:
-                kills["lake"] += killed(follow)
+                kills["lake"] += kill_with_children(follow)
                 follow = lake(place, *FOLLOW)
             else:
                 server.kill()
@@ -227,7 +228,7 @@ def run(server: Postgres, folder: Path, said: argparse.Namespace) -> dict[str, A
             if time.monotonic() - begun >= said.minutes * 60 and sum(load.changed) >= said.changes:
                 load.rate = SLOWLY
     took = time.monotonic() - begun
-    killed(follow)
+    kill_with_children(follow)
     with shop.connect() as connection:
         resolved(connection, "%")
     end = shop.query("SELECT pg_current_wal_flush_lsn()")[0][0]
