@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 GUIDES = ROOT / "docs/how-to"
 NAMED = re.compile(r"\b(docs/[\w/-]+\.md)(?:, ([A-Z][\w ]+))?\)?")
 """A page, and the heading that a message names behind it: `(docs/how-to/debezium.md, Unchanged values)`."""
+INCLUDED = re.compile(r'^--8<-- "(.+)"$')
 
 
 def named() -> Iterator[tuple[str, str, str]]:
@@ -38,6 +39,13 @@ def test_headings_named_in_messages_exist() -> None:
     found = [each for each in named() if each[2] and each[0].startswith("lake/")]
     assert found
     assert [each for each in found if each[2] not in headings(ROOT / each[1])] == []
+
+
+def test_files_included_in_pages_exist() -> None:
+    pages = (ROOT / "docs").rglob("*.md")
+    lines = [line for page in pages for line in page.read_text("utf-8").splitlines() if line.startswith("--8")]
+    assert len(lines) > 5
+    assert [line for line in lines if not (m := INCLUDED.match(line)) or not (ROOT / "docs" / m[1]).exists()] == []
 
 
 @pytest.mark.parametrize("name", sorted(page.name for page in GUIDES.glob("*.md") if page.name != "index.md"))
