@@ -125,9 +125,9 @@ def _rebuilds(inputs: Inputs, hand: Lake, times: Times, repeat: int) -> None:
             with connection() as con, times.timed(f"duckdb {name}"):
                 con.execute(f"create temp table t as {DUCKDB[name].format(logs=hand.logs)}")
         with times.timed("rebuild --all"):
-            rebuild_all(inputs, (), tell=lambda _: None)
+            rebuild_all(inputs, (), on_progress=lambda _: None)
         with times.timed("verify --all"):
-            verify_all(inputs.connect, inputs.project, tell=lambda _: None)
+            verify_all(inputs.connect, inputs.project, on_progress=lambda _: None)
     for declaration in tables.values():
         with times.timed(f"verify {declaration.name}"):
             verify(Inputs(inputs.connect, inputs.project, inputs.cut, recompute=True), declaration)

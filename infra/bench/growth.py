@@ -82,7 +82,7 @@ def growth(
         measure(spark, settings, times, f"{commit:,}", around=around, first=first)
     maintain(small(settings), lambda: spark, POLICY, lambda _: None)
     measure(spark, settings, times, MAINTAINED, around=around, first=first)
-    verify_all(lambda: spark, small(settings), tell=must_be_identical)
+    verify_all(lambda: spark, small(settings), on_progress=must_be_identical)
     heading(f"A micro-batch of {BATCH} events, seconds by part, after so many commits (target: 1.3 of the first)")
     columns = [*(f"{commit:,}" for commit in commits), MAINTAINED]
     print(f"{'part':<20}" + "".join(f"{column:>12}" for column in columns) + f"{'ratio':>8}")
@@ -110,7 +110,7 @@ def cycle(spark: SparkSession, settings: Settings, times: Times, *, mark: str = 
         with times.timed(f"{mark}cut"):
             now = cut(project)
         with times.timed(f"{mark}advance"):
-            done = advance_all(Inputs(lambda: spark, project, now), tell=lambda _: None)
+            done = advance_all(Inputs(lambda: spark, project, now), on_progress=lambda _: None)
         with times.timed(f"{mark}publish"):
             publish(project, now, lambda: spark, lambda _: None)
     for each in done:

@@ -111,15 +111,15 @@ class Large:
         """All tables from the log: built, rebuilt, verified, and overwritten by hand."""
         inputs = self.now(project)
         with self.times.timed("build"):
-            built = {each.table: each.seconds for each in advance_all(inputs, tell=lambda _: None)}
+            built = {each.table: each.seconds for each in advance_all(inputs, on_progress=lambda _: None)}
         publish(project, inputs.cut, lambda: self.spark, lambda _: None)
         for name in project.tables:
             with self.times.timed(f"overwrite {name}"):
                 hand.rebuild(name, 1)
         with self.times.timed("rebuild"):
-            rebuilt = {each.table: each.seconds for each in rebuild_all(inputs, [], tell=lambda _: None)}
+            rebuilt = {each.table: each.seconds for each in rebuild_all(inputs, [], on_progress=lambda _: None)}
         with self.times.timed("verify"):
-            verify_all(lambda: self.spark, project, tell=must_be_identical)
+            verify_all(lambda: self.spark, project, on_progress=must_be_identical)
         heading("All tables from the log (target: 1.15 of the hand-written jobs); side by side, so lines overlap")
         print(f"{'table':<20}{'rows':>11}{'build s':>9}{'rebuild s':>10}{'hand s':>8}")
         for name, declaration in project.tables.items():
@@ -137,7 +137,7 @@ class Large:
         times = Times() if number < self.warm_up else self.times
         inputs = self.now(project)
         with times.timed("step"):
-            done = advance_all(inputs, tell=lambda _: None)
+            done = advance_all(inputs, on_progress=lambda _: None)
         for each in done:
             times.seconds.setdefault(f"step {each.table}", []).append(each.seconds)
         with times.timed("publish"):

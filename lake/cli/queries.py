@@ -136,7 +136,7 @@ def _answer_recomputed(shell: Shell, query: str | None, choice: EditionChoice, f
     from lake.engine.at_cut import reading
     from lake.read.export import export
 
-    with reading(inputs_at(shell, choice.cut, recompute=True), query, tell=shell.report) as reader:
+    with reading(inputs_at(shell, choice.cut, recompute=True), query, on_progress=shell.report) as reader:
         export(reader, query, form, into, begin=shell.begin_answer)
 
 

@@ -83,7 +83,9 @@ def rebuild(
         picked += graph(inputs.project).below(*picked)
     if folder is not None:
         return _rebuild_into(shell, inputs, picked, folder)
-    done = rebuild_all(inputs, picked, dry_run=dry_run, yes=yes, tell=lambda rebuilt: shell.report(line(rebuilt)))
+    done = rebuild_all(
+        inputs, picked, dry_run=dry_run, yes=yes, on_progress=lambda rebuilt: shell.report(line(rebuilt))
+    )
     emit_recomputed(shell, done)
 
 
@@ -107,7 +109,7 @@ def _rebuild_into(shell: Shell, inputs: Inputs, names: Sequence[str], folder: st
 
     if not folder or "\0" in folder:
         raise DeclarationError(f"not a folder's name: {folder!r}", fix="lake rebuild TABLE --cut N --to DIR")
-    built = build_to(inputs, names, Path(folder), tell=shell.report).tables
+    built = build_to(inputs, names, Path(folder), on_progress=shell.report).tables
     rows = [{"table": name, "rows": entry.rows, "path": f"{folder}/{entry.path}"} for name, entry in built.items()]
     shell.emit({"cut": inputs.cut.number, "tables": rows}, table(rows, "table", "rows", "path"))
 
@@ -144,7 +146,7 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
         declaration,
         (first, last),
         dry_run=dry_run,
-        tell=lambda advanced: shell.report(line(advanced)),
+        on_progress=lambda advanced: shell.report(line(advanced)),
     )
     below = graph(declared).below(name)
     shell.report(f"downstream of {name}: {', '.join(below) or 'no table'}")

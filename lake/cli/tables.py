@@ -49,7 +49,7 @@ def advance(shell: Shell, tables: tuple[str, ...], number: int | None) -> None:
     from lake.ops.pipeline import line
 
     inputs = inputs_at(shell, number)
-    done = advance_all(inputs, tables, tell=lambda advanced: shell.report(line(advanced)))
+    done = advance_all(inputs, tables, on_progress=lambda advanced: shell.report(line(advanced)))
     rows = [asdict(advanced) for advanced in done]
     shell.emit({"tables": rows}, table(rows, *ADVANCED))
 

@@ -61,7 +61,7 @@ def backup(shell: Shell, folder: Path, keys: Path | None) -> None:
     from lake.ops.backup import backup as copy
     from lake.project.project import load
 
-    done = copy(load(shell.settings), folder, keys=keys, tell=shell.report)
+    done = copy(load(shell.settings), folder, keys=keys, on_progress=shell.report)
     if done.left_out:
         shell.report(f"skipped (unencrypted personal data): {', '.join(done.left_out)}")
     shell.emit(asdict(done), f"{len(done.tables)} tables in {folder}")
@@ -155,7 +155,7 @@ def archive(shell: Shell, stream: str, through: int, dry_run: bool) -> None:
     """
     from lake.ops.archive import archive as run
 
-    done = run(shell.settings, lambda: shell.spark, stream, through, dry_run=dry_run, tell=shell.report)
+    done = run(shell.settings, lambda: shell.spark, stream, through, dry_run=dry_run, on_progress=shell.report)
     data = asdict(done)
     for folder in done.unnamed:
         shell.report(

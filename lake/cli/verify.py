@@ -79,7 +79,7 @@ def _verify_tables(shell: Shell, tables: Sequence[str], *, shallow: bool) -> Non
         project(shell),
         tables,
         shallow=shallow,
-        tell=lambda verdict: shell.report(f"verify  {verdict.table}: {verdict.verdict}"),
+        on_progress=lambda verdict: shell.report(f"verify  {verdict.table}: {verdict.verdict}"),
     )
     shell.emit({"tables": [asdict(verdict) for verdict in verdicts]}, _verdict_lines(verdicts))
     if wrong := [verdict.table for verdict in verdicts if verdict.verdict != "identical"]:

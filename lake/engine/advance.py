@@ -46,7 +46,9 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
 
 
 @view()
-def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Advanced], None]) -> list[Advanced]:
+def advance_all(
+    inputs: Inputs, names: Iterable[str] = (), *, on_progress: Callable[[Advanced], None]
+) -> list[Advanced]:
     """Bring the named tables (default: all) to the cut, in the order of `after_inputs`."""
     settings = inputs.project.settings
     books = (book.location(settings).path for book in (EDITIONS, ERASURES))
@@ -55,7 +57,7 @@ def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Ad
 
     def work(declaration: Declaration) -> Advanced:
         done = advance(inputs, declaration)
-        tell(done)
+        on_progress(done)
         return done
 
     done = after_inputs(inputs.project.pick(names), work, workers=settings.tables_at_once)

@@ -63,7 +63,7 @@ def cost_of(inputs: Inputs, tables: Iterable[Declaration]) -> Cost:
 
 
 @contextmanager
-def reading(inputs: Inputs, query: str, *, tell: Callable[[str], None]) -> Iterator[EditionReader]:
+def reading(inputs: Inputs, query: str, *, on_progress: Callable[[str], None]) -> Iterator[EditionReader]:
     """Yield a reader for `query` at the cut; its tables are evaluated into a temporary folder.
 
     Raises DeclarationError if it names no table, and as `rebuild` does.
@@ -79,13 +79,13 @@ def reading(inputs: Inputs, query: str, *, tell: Callable[[str], None]) -> Itera
         )
     with TemporaryDirectory(prefix="cut-", dir=file_modes.scratch(settings, "staging")) as folder:
         if named:
-            edition = build(inputs, named, Path(folder), tell=tell)
+            edition = build(inputs, named, Path(folder), on_progress=on_progress)
             there = replace(settings, warehouse=Path(folder))
             reader = EditionReader(settings, edition, _opened={name: published(there, name, edition) for name in named})
         yield reader
 
 
-def build_to(inputs: Inputs, names: Iterable[str], folder: Path, *, tell: Callable[[str], None]) -> Edition:
+def build_to(inputs: Inputs, names: Iterable[str], folder: Path, *, on_progress: Callable[[str], None]) -> Edition:
     """Evaluate tables into `folder`, new or empty, as Delta tables: `gold/carrier_daily`.
 
     The folder appears whole or not at all. Raises DeclarationError if it cannot, and as `rebuild` does.
@@ -98,14 +98,14 @@ def build_to(inputs: Inputs, names: Iterable[str], folder: Path, *, tell: Callab
     part = folder.absolute().with_name(f".lake-{token_hex(8)}.part")
     part.mkdir(mode=file_modes.ALONE)
     try:
-        edition = build(inputs, names, part, tell=tell)
+        edition = build(inputs, names, part, on_progress=on_progress)
         part.replace(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return edition
 
 
-def build(inputs: Inputs, names: Iterable[str], folder: Path, *, tell: Callable[[str], None]) -> Edition:
+def build(inputs: Inputs, names: Iterable[str], folder: Path, *, on_progress: Callable[[str], None]) -> Edition:
     """Evaluate the named tables (default: all) into `folder`, as an edition without a number."""
     picked, cut = inputs.project.pick(names), inputs.cut
     if not shares_disk(inputs.project.settings):
@@ -116,7 +116,7 @@ def build(inputs: Inputs, names: Iterable[str], folder: Path, *, tell: Callable[
         )
     what = f"{', '.join(table.name for table in picked)} at cut {cut.number}"
     how = "by the definitions and contracts of now, without what is personal of people forgotten since"
-    tell(f"recomputing {what}, {how}: reads {cost_of(inputs, picked)}")
+    on_progress(f"recomputing {what}, {how}: reads {cost_of(inputs, picked)}")
     inputs.declared |= set(inputs.project.tables)
     inputs.sound |= integrity.check_integrity(inputs.project, picked)
     with inputs.sharing(picked):

@@ -44,7 +44,7 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to report on it
     times: tuple[datetime, datetime],
     *,
     dry_run: bool = False,
-    tell: Callable[[Advanced], None],
+    on_progress: Callable[[Advanced], None],
 ) -> list[Advanced]:
     """Correct the keys with an event at times[0] <= time < times[1], at the table's own cut, in one commit.
 
@@ -64,8 +64,8 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to report on it
     with step("backfill", declaration.name) as work, book, writing(inputs, declaration) as evaluation:
         done = finish(_change(evaluation, between), began, verb="backfill", dry_run=dry_run)
         work.rows = done.rows
-    tell(done)
-    return [done] if dry_run else [done, *_followed(inputs, declaration, tell)]
+    on_progress(done)
+    return [done] if dry_run else [done, *_followed(inputs, declaration, on_progress)]
 
 
 def _change(evaluation: Evaluation, between: Between) -> PendingChange:
@@ -81,14 +81,14 @@ def _change(evaluation: Evaluation, between: Between) -> PendingChange:
     return of_diff(evaluation, difference(evaluation, affected))
 
 
-def _followed(inputs: Inputs, declaration: Declaration, tell: Callable[[Advanced], None]) -> list[Advanced]:
+def _followed(inputs: Inputs, declaration: Declaration, on_progress: Callable[[Advanced], None]) -> list[Advanced]:
     done: list[Advanced] = []
     for name in graph(inputs.project).below(declaration.name):
         child = inputs.project.tables[name]
         head = inputs.table(child).head()
         if head is not None and head.cut == inputs.cut.number:
             done.append(advance(inputs, child))
-            tell(done[-1])
+            on_progress(done[-1])
     return done
 
 

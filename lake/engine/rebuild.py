@@ -34,13 +34,13 @@ def rebuild_all(
     *,
     dry_run: bool = False,
     yes: bool = False,
-    tell: Callable[[Recomputed], None],
+    on_progress: Callable[[Recomputed], None],
 ) -> list[Recomputed]:
     """Rebuild the named tables (default: all), in the order of `after_inputs`. Raises LakeError if a log is damaged."""
 
     def work(declaration: Declaration) -> Recomputed:
         done = rebuild(inputs, declaration, dry_run=dry_run, yes=yes)
-        tell(done)
+        on_progress(done)
         return done
 
     picked = inputs.project.pick(names)

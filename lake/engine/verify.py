@@ -57,7 +57,7 @@ def verify_all(
     names: Iterable[str] = (),
     *,
     shallow: bool = False,
-    tell: Callable[[Verdict], None],
+    on_progress: Callable[[Verdict], None],
 ) -> list[Verdict]:
     """Return the verdicts on the named tables (default: all), in the order of `after_inputs`.
 
@@ -82,7 +82,7 @@ def verify_all(
                 verdict = _unknown(declaration, cut, fault) if fault else verify(by_cut[cut], declaration)
             at_work.rows = verdict.rows
         _book(project, verdict, began)
-        tell(verdict)
+        on_progress(verdict)
         return verdict
 
     return after_inputs(picked, work, workers=project.settings.tables_at_once)

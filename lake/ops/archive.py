@@ -69,7 +69,7 @@ def archive(  # noqa: PLR0913  which batches, and who does it
     through: int,
     *,
     dry_run: bool,
-    tell: Callable[[str], None],
+    on_progress: Callable[[str], None],
 ) -> Archived:
     """Archive the batches 1 to `through` of `stream`, and move older parts to the place in the settings.
 
@@ -95,7 +95,7 @@ def archive(  # noqa: PLR0913  which batches, and who does it
         if dry_run or not moved:
             return Archived(stream, through, wanted, moved, files, size, unnamed, dry_run)
         _make_folder(settings, place, stream)
-        wanted = [_proved(writer, log, part, heads, tell) if part in moved else part for part in wanted]
+        wanted = [_proved(writer, log, part, heads, on_progress) if part in moved else part for part in wanted]
         with lease(settings, log.lease):
             _check_unchanged(log, now, heads[0])
             archive_parts.commit(log.location, wanted, writer)
@@ -174,14 +174,14 @@ def _make_folder(settings: Settings, place: Address, stream: str) -> None:
 
 
 def _proved(
-    writer: PartWriter, log: Log, part: ArchivedPart, heads: Sequence[LogHead], tell: Callable[[str], None]
+    writer: PartWriter, log: Log, part: ArchivedPart, heads: Sequence[LogHead], on_progress: Callable[[str], None]
 ) -> ArchivedPart:
     """Return the part, verified to have the rows of its batches among `heads`; the `writer` writes it if missing.
 
     A truncated commit of it is set aside, as in a log.
     """
     at, heads = part.path(log.path), [head for head in heads if part.first <= head.batch <= part.through]
-    tell(f"archive {log.stream}: batches {part.first} to {part.through}, {part.rows} rows, to {part.place}")
+    on_progress(f"archive {log.stream}: batches {part.first} to {part.through}, {part.rows} rows, to {part.place}")
     with step("archive", f"log {log.stream}") as work:
         put_aside(at)
         if not delta.exists(at) or archive_parts.faults(at, heads):

@@ -55,19 +55,19 @@ class Backup:
     keys: bool
 
 
-def backup(project: Project, folder: Path, *, keys: Path | None, tell: Callable[[str], None]) -> Backup:
+def backup(project: Project, folder: Path, *, keys: Path | None, on_progress: Callable[[str], None]) -> Backup:
     """Copy the warehouse into `folder`, which must be empty or absent, and the key store into the file `keys`.
 
     Raises DeclarationError if one of them exists or is inside the other, StorageError if a table is damaged,
     Unavailable if a disk is full or the past of a table is ended meanwhile. Then the copy is removed.
     """
     with recording(project.settings, "backup", WAREHOUSE) as counts:
-        done = _backup(project, folder, keys, tell)
+        done = _backup(project, folder, keys, on_progress)
         counts["tables"] = len(done.tables)
     return done
 
 
-def _backup(project: Project, folder: Path, keys: Path | None, tell: Callable[[str], None]) -> Backup:
+def _backup(project: Project, folder: Path, keys: Path | None, on_progress: Callable[[str], None]) -> Backup:
     began = datetime.now(UTC)
     _must_be_free(project, folder, keys)
     if damaged := next(damages(project.settings, quickly=True), None):
@@ -86,7 +86,7 @@ def _backup(project: Project, folder: Path, keys: Path | None, tell: Callable[[s
                 version = copy_archived(location, root / name) or version
             if version is not None:
                 tables[name] = version
-                tell(f"copied  {name} at version {version}")
+                on_progress(f"copied  {name} at version {version}")
         if not tables:
             raise DeclarationError(
                 "there is nothing to back up yet", where=project.settings.warehouse_name, fix="lake run"

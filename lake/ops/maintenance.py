@@ -96,33 +96,33 @@ class Upkeep:
 
 
 def maintain(
-    project: Project, spark: Callable[[], SparkSession], policy: Policy, tell: Callable[[str], None]
+    project: Project, spark: Callable[[], SparkSession], policy: Policy, on_progress: Callable[[str], None]
 ) -> Upkeep:
     """Maintain the warehouse; a session of `spark` is started only to compact a log.
 
     Tables that another writer holds are left for the next call. Raises LawError if a compaction changed rows.
     """
     with recording(project.settings, "maintain", WAREHOUSE, dry_run=policy.dry_run) as counts:
-        done = _maintain(project, spark, policy, tell)
+        done = _maintain(project, spark, policy, on_progress)
         counts.update(expired=len(done.expired), files=sum(kept.files for kept in done.places))
     return done
 
 
 def _maintain(
-    project: Project, spark: Callable[[], SparkSession], policy: Policy, tell: Callable[[str], None]
+    project: Project, spark: Callable[[], SparkSession], policy: Policy, on_progress: Callable[[str], None]
 ) -> Upkeep:
     settings = project.settings
     if not policy.dry_run:
         for hook in after_publish(settings):
             if hook.before_maintenance:
-                hook.run(project, tell, raise_failure)
+                hook.run(project, on_progress, raise_failure)
     expired = _expire(project, policy)
     running = tuple(activity.others(settings))
     kept = [edition.number for edition in editions.kept_editions(settings) if edition.number not in expired]
     still_read = editions.expired_since(settings, min(process.seen for process in running)) if running else []
     going = expired if policy.dry_run and not running else []
     needed = partial(Needed.now, project, days=policy.days, also=still_read, but=going)
-    work = _Work(project, spark, policy, tell, needed)
+    work = _Work(project, spark, policy, on_progress, needed)
     done = Upkeep(expired, kept, running)
     held = [place for place in tables(settings) if not work.keep(place, done, seconds=0)]
     for place in held:
@@ -150,7 +150,7 @@ class _Work:
     project: Project
     spark: Callable[[], SparkSession]
     policy: Policy
-    tell: Callable[[str], None]
+    on_progress: Callable[[str], None]
     needed: Callable[[], Needed]
     spent: int = 0
 
@@ -177,7 +177,7 @@ class _Work:
         chosen = self._affordable(due)
         kept.due, kept.left = len(due), len(due) - len(chosen)
         if chosen and not self.policy.dry_run:
-            self.tell(f"compact {place}: {sum(part.files for part in chosen)} files")
+            self.on_progress(f"compact {place}: {sum(part.files for part in chosen)} files")
             kept.compacted = self._compact(place, table, position, chosen)
         if place.kind != "log" and not self.policy.dry_run:
             vacuum.checkpoint(place.path)
@@ -190,10 +190,12 @@ class _Work:
         timed = live and place.kind == "log" and self.project.contracts[place.name].time is not None
         due = [part for part in compaction.file_groups(place.path, timed=timed) if part.due] if live else []
         if due and position and position.version != delta.version(place.path):
-            self.tell(f"skip    {place}: another tool has written to it; lake verify or lake log --check shows what")
+            self.on_progress(
+                f"skip    {place}: another tool has written to it; lake verify or lake log --check shows what"
+            )
             return []
         if due and place.kind == "log" and (fault := content_fault(self.project.settings, place.name)):
-            self.tell(f"skip    {place}: {fault}")
+            self.on_progress(f"skip    {place}: {fault}")
             return []
         return due
 
@@ -202,11 +204,11 @@ class _Work:
         versions = [*needed.by_editions(place.path).values(), *vacuum.before_newest(place.path)]
         stale = vacuum.unneeded(place.path, keep=versions, since=needed.since(place))
         if stale and place.kind == "log" and (damaged := damage(place.path, quickly=True)):
-            self.tell(f"skip    {place}: its old files stay: {damaged.found} ({damaged.file})")
+            self.on_progress(f"skip    {place}: its old files stay: {damaged.found} ({damaged.file})")
             return
         kept.files, kept.freed = len(stale), sum(stale.values())
         if stale and not self.policy.dry_run:
-            self.tell(f"vacuum  {place}: {kept.files} files")
+            self.on_progress(f"vacuum  {place}: {kept.files} files")
             durable.flush_all(place.path, delta.version(place.path))
             for file in stale:
                 lease.must_hold(self.project.settings, place.lease)

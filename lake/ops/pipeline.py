@@ -28,7 +28,7 @@ from lake.ingest.ordering_lint import find_unordered_tables
 from lake.ops.maintenance import Policy, maintain
 from lake.process import fault_of
 from lake.project.project import Project, load
-from lake.publish.after_publish import after_publish
+from lake.publish.after_publish import OnProgress, after_publish
 from lake.publish.blocked_groups import BlockedGroups, failure_of, raise_block
 from lake.publish.cut import cut
 from lake.publish.publish import publish
@@ -50,8 +50,6 @@ from lake.store.warehouse import KINDS, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class Cycle:
 def run(
     settings: Settings,
     spark: Callable[[], SparkSession],
-    tell: Tell,
+    on_progress: OnProgress,
     *,
     batches: int | None = None,
     now: datetime | None = None,
@@ -92,7 +90,7 @@ def run(
     try:
         project = load(settings)
     except DeclarationError:
-        _take_in_what_waits(settings, spark, tell)
+        _take_in_what_waits(settings, spark, on_progress)
         raise
     more: list[str] = []
 
@@ -107,12 +105,14 @@ def run(
                 prefetch_rows(tables, books, partial(leases(settings).prefetch, "log"))
         return spark()
 
-    streams, failures = _taken_in(settings, session, project.contracts, tell, more.append, batches, now)
+    streams, failures = _taken_in(settings, session, project.contracts, on_progress, more.append, batches, now)
     for warning in find_unordered_tables(project, [stream for stream, counts in streams.items() if counts.accepted]):
-        tell(f"warning {warning}")
+        on_progress(f"warning {warning}")
     held: list[BlockedGroups] = []
     undelivered: dict[str, LakeError] = {}
-    at, advanced, edition = catch_up(project, spark, tell, on_held=held.append, on_undelivered=undelivered.__setitem__)
+    at, advanced, edition = catch_up(
+        project, spark, on_progress, on_held=held.append, on_undelivered=undelivered.__setitem__
+    )
     return Cycle(at.number, streams, advanced, edition, failures, more, next(iter(held), None), undelivered)
 
 
@@ -147,7 +147,7 @@ def has_little(project: Project) -> bool:
 def catch_up(
     project: Project,
     spark: Callable[[], SparkSession],
-    tell: Tell,
+    on_progress: OnProgress,
     *,
     on_held: Callable[[BlockedGroups], None] = raise_block,
     on_undelivered: Callable[[str, LakeError], None] = lambda _, __: None,
@@ -161,23 +161,23 @@ def catch_up(
     published, and the error is raised if none is.
     """
     now = cut(project)
-    tell(f"cut     {now.number}")
+    on_progress(f"cut     {now.number}")
     advanced, held = list[Advanced](), list[BlockedGroups]()
 
     def note(done: Advanced) -> None:
         advanced.append(done)
-        tell(line(done))
+        on_progress(line(done))
 
-    failure = failure_of(project, lambda: advance_all(Inputs(spark, project, now), tell=note))
+    failure = failure_of(project, lambda: advance_all(Inputs(spark, project, now), on_progress=note))
     order = list(project.tables)
     advanced.sort(key=lambda done: order.index(done.table))
     try:
-        edition = _publish(project, now, spark, tell, held)
+        edition = _publish(project, now, spark, on_progress, held)
     except LakeError:
         if failure is not None:
             raise failure from None
         raise
-    _after_publish(project, tell, on_undelivered)
+    _after_publish(project, on_progress, on_undelivered)
     if failure is not None and not held:
         raise failure
     for those in held:
@@ -186,24 +186,24 @@ def catch_up(
 
 
 def _publish(
-    project: Project, now: Cut, spark: Callable[[], SparkSession], tell: Tell, held: list[BlockedGroups]
+    project: Project, now: Cut, spark: Callable[[], SparkSession], on_progress: OnProgress, held: list[BlockedGroups]
 ) -> Edition | None:
     """Publish the cut unless readers are pinned; add blocked groups to `held`."""
     with view():
         pin = pinned(project.settings)
-        edition = publish(project, now, spark, tell, on_held=held.append) if pin is None else None
+        edition = publish(project, now, spark, on_progress, on_held=held.append) if pin is None else None
     if edition is None:
-        tell(f"publish readers are pinned to edition {pin} until `lake publish --resume`")
+        on_progress(f"publish readers are pinned to edition {pin} until `lake publish --resume`")
     else:
-        tell(f"publish edition {edition.number}{''.join(f': {those}' for those in held)}")
+        on_progress(f"publish edition {edition.number}{''.join(f': {those}' for those in held)}")
     return edition
 
 
-def _after_publish(project: Project, tell: Tell, on_failure: Callable[[str, LakeError], None]) -> None:
+def _after_publish(project: Project, on_progress: OnProgress, on_failure: Callable[[str, LakeError], None]) -> None:
     settings = project.settings
 
     def failed(name: str, failure: LakeError) -> None:
-        tell(f"deliver {name} failed: {failure}")
+        on_progress(f"deliver {name} failed: {failure}")
         on_failure(name, failure)
 
     declared, faults = sound_sinks(settings)
@@ -213,18 +213,18 @@ def _after_publish(project: Project, tell: Tell, on_failure: Callable[[str, Lake
         if sink.after_publish:
             try:
                 if (done := deliver(settings, sink)).changed:
-                    tell(f"deliver {done}")
+                    on_progress(f"deliver {done}")
             except LakeError as failure:
                 failed(sink.name, failure)
     for hook in after_publish(settings):
-        hook.run(project, tell, failed)
+        hook.run(project, on_progress, failed)
 
 
 def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
     settings: Settings,
     spark: Callable[[], SparkSession],
     contracts: Mapping[str, Contract],
-    tell: Tell,
+    on_progress: OnProgress,
     on_more: Callable[[str], None] = lambda _: None,
     batches: int | None = None,
     now: datetime | None = None,
@@ -235,26 +235,26 @@ def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
 
     def failed(stream: str, failure: LakeError) -> None:
         failures[stream] = failure
-        tell(f"ingest  {stream} failed: {failure}")
+        on_progress(f"ingest  {stream} failed: {failure}")
 
     def took(stream: str, so_long: float) -> None:
         seconds[stream] += so_long
 
     streams = Ingestion(settings, spark, contracts, batches, now, failed, on_more, took).run()
     for stream, counts in streams.items():
-        tell(f"ingest  {stream}: {_counted(counts)} in {seconds[stream]:.1f} s")
+        on_progress(f"ingest  {stream}: {_counted(counts)} in {seconds[stream]:.1f} s")
     return streams, failures
 
 
-def _take_in_what_waits(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> None:
+def _take_in_what_waits(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress) -> None:
     """If a declaration is faulty, no table advances, but events of sound contracts are still ingested."""
     contracts, _ = sound_contracts(settings)
     if source_names(settings) or any(landing_backlog(settings, stream)[0] for stream in contracts):
-        tell("a declaration is faulty: events are ingested, but no table advances")
-        _taken_in(settings, spark, contracts, tell)
+        on_progress("a declaration is faulty: events are ingested, but no table advances")
+        _taken_in(settings, spark, contracts, on_progress)
 
 
-def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *, every: float) -> None:
+def follow(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress, *, every: float) -> None:
     """Run a cycle every `every` seconds until SIGTERM or SIGINT, which end it after the current cycle.
 
     A cycle takes one batch of each stream and one delivery of each source, so that readers see events soon even if many
@@ -266,7 +266,7 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
     stop, cycles = threading.Event(), 0
 
     def end(_: int, __: FrameType | None) -> None:
-        tell("stopping after this cycle")
+        on_progress("stopping after this cycle")
         stop.set()
 
     previous = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -275,19 +275,19 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
             activity.renew(settings)
             waiting = False
             try:
-                done = run(settings, spark, tell, batches=1)
-                waiting = _is_behind(settings, done, tell)
+                done = run(settings, spark, on_progress, batches=1)
+                waiting = _is_behind(settings, done, on_progress)
                 cycles += 1
                 if settings.maintain_every and cycles % settings.maintain_every == 0:
-                    _keep_in_order(settings, spark, tell)
+                    _keep_in_order(settings, spark, on_progress)
                 if done.held is not None:
                     raise done.held.error
             except LakeError as error:
-                tell(f"cycle failed: {error}")
+                on_progress(f"cycle failed: {error}")
                 if isinstance(error, Unavailable):
                     _must_answer(spark)
             except Exception as error:
-                tell(f"cycle failed: {fault_of(error, settings) or first_line(error)}")
+                on_progress(f"cycle failed: {fault_of(error, settings) or first_line(error)}")
                 _must_answer(spark)
             let_go(keep=cycles == 1)
             stop.wait(0 if waiting else every)
@@ -296,19 +296,21 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
             signal.signal(number, handler)
 
 
-def _is_behind(settings: Settings, done: Cycle, tell: Tell) -> bool:
+def _is_behind(settings: Settings, done: Cycle, on_progress: OnProgress) -> bool:
     left = {stream: landing_backlog(settings, stream) for stream in done.streams}
     for stream, (files, size) in left.items():
         if files:
-            tell(f"behind  {stream}: {files} files, {size:,} bytes still to ingest")
+            on_progress(f"behind  {stream}: {files} files, {size:,} bytes still to ingest")
     for source in done.more:
-        tell(f"behind  {source}: more is waiting there")
+        on_progress(f"behind  {source}: more is waiting there")
     return bool(done.more) or any(files and done.streams[stream].read for stream, (files, _) in left.items())
 
 
-def _keep_in_order(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> None:
-    done = maintain(load(settings), spark, Policy.of(settings), tell)
-    tell(f"maintain {len(done.expired)} editions expired, {sum(place.files for place in done.places)} files deleted")
+def _keep_in_order(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress) -> None:
+    done = maintain(load(settings), spark, Policy.of(settings), on_progress)
+    on_progress(
+        f"maintain {len(done.expired)} editions expired, {sum(place.files for place in done.places)} files deleted"
+    )
 
 
 def _must_answer(spark: Callable[[], SparkSession]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from lake.project.project import Project
-from lake.publish.after_publish import AfterPublish, OnFailure, Tell
+from lake.publish.after_publish import AfterPublish, OnFailure, OnProgress
 
 
-def _run(project: Project, tell: Tell, on_failure: OnFailure) -> None:
+def _run(project: Project, on_progress: OnProgress, on_failure: OnFailure) -> None:
     from lake.privacy.purge import purge
 
-    purge(project, tell)
+    purge(project, on_progress)
 
 
 AFTER_PUBLISH = AfterPublish(_run, before_maintenance=True)

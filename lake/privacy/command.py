@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lake.privacy.audit import Report
     from lake.privacy.forget import ErasureResult, LostKeysResult, Preview
     from lake.project.project import Project
-    from lake.publish.after_publish import Tell
+    from lake.publish.after_publish import OnProgress
 
 RENAMED: Final = (
     "the secret of the key store is lost too: people forgotten before are not recognised in new events; if any arrive, "
@@ -136,23 +136,27 @@ def _give_up(shell: Shell, project: Project, stream: str, *, yes: bool) -> None:
 
 
 def forget_person(
-    project: Project, spark: Callable[[], SparkSession], stream: str, subject: str, tell: Tell
+    project: Project, spark: Callable[[], SparkSession], stream: str, subject: str, on_progress: OnProgress
 ) -> ErasureResult:
     """Erase a person, then bring tables and readers to where none of the data is left. Raises as `find_person` does."""
     from lake.ops.pipeline import catch_up
     from lake.privacy import forget as erasure
 
     done = erasure.forget(project, spark, stream, subject)
-    tell(f"forget  {stream}: the key of {done.token[:8]}… is destroyed, {done.quarantined} quarantined records blanked")
-    catch_up(project, spark, tell)
+    on_progress(
+        f"forget  {stream}: the key of {done.token[:8]}… is destroyed, {done.quarantined} quarantined records blanked"
+    )
+    catch_up(project, spark, on_progress)
     return done
 
 
-def forget_lost(project: Project, spark: Callable[[], SparkSession], stream: str, tell: Tell) -> LostKeysResult:
+def forget_lost(
+    project: Project, spark: Callable[[], SparkSession], stream: str, on_progress: OnProgress
+) -> LostKeysResult:
     """Erase all persons in `stream` whose key is lost, then bring tables and readers to where that is visible."""
     from lake.ops.pipeline import catch_up
     from lake.privacy import forget as erasure
 
     done = erasure.give_up(project, stream)
-    catch_up(project, spark, tell)
+    catch_up(project, spark, on_progress)
     return done

@@ -13,7 +13,7 @@ from lake.project.project import Project
 from lake.sinks.kind import DeclaredSink
 
 OURS: Final = ("alerts", "privacy")
-Tell: TypeAlias = Callable[[str], None]
+OnProgress: TypeAlias = Callable[[str], None]
 OnFailure: TypeAlias = Callable[[str, LakeError], None]
 SoundSinks: TypeAlias = tuple[Mapping[str, DeclaredSink], Mapping[str, DeclarationError]]
 """Valid sinks by name, and the error of each invalid one."""
@@ -28,7 +28,7 @@ class AfterPublish:
     - `before_maintenance`: it also runs before old versions are removed.
     """
 
-    run: Callable[[Project, Tell, OnFailure], None]
+    run: Callable[[Project, OnProgress, OnFailure], None]
     sinks: Callable[[Settings], SoundSinks] = lambda _: ({}, {})
     before_maintenance: bool = False
 

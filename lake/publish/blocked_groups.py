@@ -61,20 +61,20 @@ def tables_by_group(
     cut: Cut,
     latest: Edition | None,
     spark: Callable[[], SparkSession],
-    tell: Callable[[str], None],
+    on_progress: Callable[[str], None],
 ) -> tuple[dict[str, EditionTable], BlockedGroups | None]:
     """Return the tables of the next edition, and the held groups; all groups are checked. `latest` is the last edition.
 
     Raises the error if all groups are held; without groups, as `checked_tables` does.
     """
     if not project.settings.publish.groups:
-        return checked_tables(project, cut, spark, tell), None
+        return checked_tables(project, cut, spark, on_progress), None
     passed: dict[str, dict[str, EditionTable]] = {}
     errors: dict[str, LakeError] = {}
     waiting = _waiting(project, cut)
     for group, members in project.groups.items():
         try:
-            passed[group] = checked_tables(project, cut, spark, tell, [table.name for table in members])
+            passed[group] = checked_tables(project, cut, spark, on_progress, [table.name for table in members])
         except Unavailable:
             raise
         except LakeError as error:
@@ -84,7 +84,7 @@ def tables_by_group(
     reasons |= held_with(project.groups, reasons)
     at = cuts(project.settings, project.groups, latest)
     for group, why in reasons.items():
-        tell(f"publish {group} is held{f' at cut {at[group]}' if at[group] else ''}: {why}")
+        on_progress(f"publish {group} is held{f' at cut {at[group]}' if at[group] else ''}: {why}")
     others = tuple(group for group in project.groups if group not in reasons)
     if not others:
         raise _one(first.values())

@@ -27,7 +27,7 @@ def checked_tables(
     project: Project,
     cut: Cut,
     spark: Callable[[], SparkSession],
-    tell: Callable[[str], None],
+    on_progress: Callable[[str], None],
     names: Iterable[str] = (),
 ) -> dict[str, EditionTable]:
     """Return the versions of the named tables (default: all) at `cut` that passed the gate.
@@ -40,7 +40,7 @@ def checked_tables(
         checks = check(project, spark, tables=names, cut=cut.number)
         if all(tables[check.table].version == check.version for check in checks):  # otherwise one was rebuilt meanwhile
             for warning in failures.warning_messages(checks):
-                tell(f"warning {warning}")
+                on_progress(f"warning {warning}")
             return tables
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def deploy(
     project: Project,
     connect: Callable[[], SparkSession],
-    tell: Callable[[Advanced], None],
+    on_progress: Callable[[Advanced], None],
     warn: Callable[[str], None],
     *,
     yes: bool = False,
@@ -51,7 +51,7 @@ def deploy(
     """
     settings = project.settings
     with runs.recording(settings, "deploy", runs.EDITION) as counts:
-        edition = _deploy(project, connect, tell, warn, yes=yes)
+        edition = _deploy(project, connect, on_progress, warn, yes=yes)
         counts["edition"] = edition.number
     runs.nothing_to_do(settings, runs.MAKE, [*edition.tables], edition.cut)  # their definition has changed
     return edition
@@ -60,7 +60,7 @@ def deploy(
 def _deploy(
     project: Project,
     connect: Callable[[], SparkSession],
-    tell: Callable[[Advanced], None],
+    on_progress: Callable[[Advanced], None],
     warn: Callable[[str], None],
     *,
     yes: bool = False,
@@ -71,7 +71,7 @@ def _deploy(
     if not yes:
         must_keep(Inputs(connect, staged, pick_cut(staged, None)), changed)
 
-    cut, tables, held = _build(staged, connect, sound, tell, warn)
+    cut, tables, held = _build(staged, connect, sound, on_progress, warn)
     edition = record_edition(staged.settings, cut.number, completed(staged, tables), seen=project.seen)
     note(staged.settings, edition)
     if (pin := pinned(project.settings)) is not None:
@@ -88,7 +88,7 @@ def _build(
     staged: Project,
     connect: Callable[[], SparkSession],
     sound: set[str],
-    tell: Callable[[Advanced], None],
+    on_progress: Callable[[Advanced], None],
     warn: Callable[[str], None],
 ) -> tuple[Cut, dict[str, EditionTable], BlockedGroups | None]:
     """Build the staged tables and advance the others to the newest cut; return the next edition's tables."""
@@ -97,7 +97,7 @@ def _build(
         head = staged.table(declaration).head()
         fits = head is None or staged.is_built(declaration, head)
         done = advance(inputs, declaration) if fits else rebuild(inputs, declaration, yes=True)
-        tell(done)
+        on_progress(done)
         return done
 
     def build_all() -> None:

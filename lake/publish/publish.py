@@ -34,7 +34,7 @@ def publish(
     project: Project,
     cut: Cut,
     spark: Callable[[], SparkSession],
-    tell: Callable[[str], None],
+    on_progress: Callable[[str], None],
     *,
     on_held: Callable[[BlockedGroups], None] = raise_block,
 ) -> Edition:
@@ -46,14 +46,14 @@ def publish(
     published and the error is raised.
     """
     with runs.failing(project.settings, "publish", runs.EDITION, cut.number):
-        edition, held = _publish(project, cut, spark, tell, datetime.now(UTC))
+        edition, held = _publish(project, cut, spark, on_progress, datetime.now(UTC))
     if held is not None:
         on_held(held)
     return edition
 
 
 def _publish(
-    project: Project, cut: Cut, spark: Callable[[], SparkSession], tell: Callable[[str], None], began: datetime
+    project: Project, cut: Cut, spark: Callable[[], SparkSession], on_progress: Callable[[str], None], began: datetime
 ) -> tuple[Edition, BlockedGroups | None]:
     settings = project.settings
     pin = pinned(settings)
@@ -65,7 +65,7 @@ def _publish(
             f"edition {latest.number} is of cut {latest.cut}, later than cut {cut.number}",
             fix="lake publish --edition N goes back to an older edition",
         )
-    tables, held = tables_by_group(project, cut, latest, spark, tell)
+    tables, held = tables_by_group(project, cut, latest, spark, on_progress)
     if latest is not None and latest.cut == cut.number and dict(latest.tables) == tables:
         edition = latest
         if held is None:

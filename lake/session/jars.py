@@ -63,7 +63,7 @@ def are_in(folder: Path) -> bool:
 
 def provide(
     folder: Path,
-    tell: Callable[[str], None],
+    on_progress: Callable[[str], None],
     *,
     file: Path | None = None,
     source: Path | None = None,
@@ -88,7 +88,7 @@ def provide(
             if source is not None:
                 _copy(jars, source, fetched)
             else:
-                tell(f"fetching {len(jars)} jars ...")
+                on_progress(f"fetching {len(jars)} jars ...")
                 _fetch(jars, fetched, ivy_settings)
             _verify(jars, fetched, str(source or folder))
             _replace(jars, fetched, folder, file)

@@ -116,10 +116,12 @@ def faults(folder: Path, *, verify: bool = False) -> list[str]:
 
 
 def provide(
-    folder: Path, tell: Callable[[str], None], *, source: Path | None = None, ivy_settings: Path | None = None
+    folder: Path, on_progress: Callable[[str], None], *, source: Path | None = None, ivy_settings: Path | None = None
 ) -> int:
     """Fetch the jars for S3 into `folder`, beside the Delta jars; return how many. Raises as `jars.provide`."""
-    return jars.provide(_jars(folder), tell, file=LIST, source=source and _jars(source), ivy_settings=ivy_settings)
+    return jars.provide(
+        _jars(folder), on_progress, file=LIST, source=source and _jars(source), ivy_settings=ivy_settings
+    )
 
 
 def _jars(folder: Path) -> Path:

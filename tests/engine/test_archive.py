@@ -44,7 +44,7 @@ def quiet(_: object) -> None:
 
 
 def archived(lakehouse: Lakehouse, stream: str, through: int) -> None:
-    archive(lakehouse.settings, lambda: lakehouse.spark, stream, through, dry_run=False, tell=quiet)
+    archive(lakehouse.settings, lambda: lakehouse.spark, stream, through, dry_run=False, on_progress=quiet)
     assert archive_tier.parts_of(Log(lakehouse.settings, stream).path)[-1].through >= through
 
 
@@ -60,7 +60,7 @@ def contents(lakehouse: Lakehouse) -> dict[str, list[dict[str, Any]]]:
 def proved(lakehouse: Lakehouse) -> None:
     for stream in lakehouse.project.contracts:
         assert check(lakehouse.settings, stream) == []
-    verdicts = verify_all(lambda: lakehouse.spark, lakehouse.project, tell=quiet)
+    verdicts = verify_all(lambda: lakehouse.spark, lakehouse.project, on_progress=quiet)
     assert [each for each in verdicts if each.verdict != "identical"] == []
 
 
@@ -97,7 +97,7 @@ def test_every_kind_has_the_rows_that_it_has_over_a_log_of_which_nothing_was_arc
             maintain(ours.project, lambda: ours.spark, Policy(editions=1, days=0, size=1 << 30), quiet)
     assert {each.kind for each in matrix.tables(bold=True)} == set(KINDS)
     proved(ours)
-    rebuilt = rebuild_all(inputs(ours), (), tell=quiet)
+    rebuilt = rebuild_all(inputs(ours), (), on_progress=quiet)
     assert [each for each in rebuilt if each.inserted or each.updated or each.deleted] == []
 
 
@@ -148,7 +148,9 @@ def test_of_every_kind_a_backfill_and_a_replay_give_what_they_give_where_nothing
         command(ours, "backfill", name, "--from", "2011-01-01", "--to", "2013-01-01")
         command(theirs, "backfill", name, "--from", "2011-01-01", "--to", "2013-01-01")
         assert contents(ours) == contents(theirs) == wanted, name
-    rebuild_all(inputs(ours), (), tell=quiet)  # what was deleted by others is right again, but was never recorded
+    rebuild_all(
+        inputs(ours), (), on_progress=quiet
+    )  # what was deleted by others is right again, but was never recorded
     assert contents(ours) == wanted
     proved(ours)
 

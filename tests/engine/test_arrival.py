@@ -195,9 +195,9 @@ def test_how_records_are_cut_into_files_and_batches_decides_nothing(
     assert [name for name in found if found[name] != other[name]] == []
     assert all((row["n"] or 0) < AHEAD for rows in found.values() for row in rows if "n" in row)
     inputs = Inputs(lambda: sliced.spark, sliced.project, pick_cut(sliced.project, None))
-    again = rebuild_all(inputs, [], dry_run=True, tell=lambda _: None)
+    again = rebuild_all(inputs, [], dry_run=True, on_progress=lambda _: None)
     assert [done for done in again if done.inserted or done.updated or done.deleted] == []
-    proved = verify_all(lambda: sliced.spark, sliced.project, tell=lambda _: None)
+    proved = verify_all(lambda: sliced.spark, sliced.project, on_progress=lambda _: None)
     assert {verdict.verdict for verdict in proved} == {"identical"}
     assert [fault for stream in records for fault in log_run.check(sliced.settings, stream)] == []
 

@@ -196,14 +196,14 @@ def test_a_backfill_mends_its_range_reads_little_else_and_copies_no_damage_of_it
     for file in unread:  # what is not read may be damaged
         Path(file).write_bytes(Path(file).read_bytes()[:-30] + bytes(30))
 
-    [mended] = backfill(lambda: spark, shop.project, table, (start, end), tell=lambda _: None)
+    [mended] = backfill(lambda: spark, shop.project, table, (start, end), on_progress=lambda _: None)
     assert (mended.inserted, mended.updated, mended.deleted) == (0, 4, 0)
     sound = {row["day"]: row["n"] for row in shop.table("day")}
     assert {n for day, n in sound.items() if start.date() <= day < end.date()} == {1}
     assert {n for day, n in sound.items() if not start.date() <= day < end.date()} == {2}
     with pytest.raises(StorageError, match="damaged"):
-        backfill(lambda: spark, shop.project, table, (year[0], year[-1]), tell=lambda _: None)
+        backfill(lambda: spark, shop.project, table, (year[0], year[-1]), on_progress=lambda _: None)
     for file in few:
         Path(file).write_bytes(Path(file).read_bytes()[:-30] + bytes(30))
     with pytest.raises(StorageError, match="damaged"):
-        backfill(lambda: spark, shop.project, table, (start, end), tell=lambda _: None)
+        backfill(lambda: spark, shop.project, table, (start, end), on_progress=lambda _: None)

@@ -56,7 +56,7 @@ JOBS = {
 
 
 def verdicts(lakehouse: Lakehouse) -> set[str]:
-    found = verify_all(lambda: lakehouse.spark, lakehouse.project, tell=lambda _: None)
+    found = verify_all(lambda: lakehouse.spark, lakehouse.project, on_progress=lambda _: None)
     return {f"{verdict.table}: {verdict.verdict} {verdict.why}".strip() for verdict in found}
 
 
@@ -79,7 +79,7 @@ def test_a_sum_that_has_no_room_is_one_fault_in_a_run_a_rebuild_and_a_verificati
     assert [row["x"] for row in pay.table("seen")] == [5, 1, 1, 7]
     inputs = Inputs(lambda: pay.spark, pay.project, pick_cut(pay.project, None))
     with pytest.raises(LakeError) as stopped:
-        rebuild_all(inputs, ["totals"], tell=lambda _: None)
+        rebuild_all(inputs, ["totals"], on_progress=lambda _: None)
     assert (stopped.value.what, stopped.value.exit_code) == (told, 1)
     pay.land("pay", {"id": 1, "n": 14, "x": -2}).run()
     assert [row["total"] for row in pay.table("totals")] == [5, MOST - 1, -MOST, 7]

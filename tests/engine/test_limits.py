@@ -180,6 +180,6 @@ def test_tables_are_the_same_within_limits_and_beyond_them(
         for table in tables:
             assert limited.table(table) == lakes[0].table(table), (number, table)
         assert beside(limited) == beside(lakes[0])
-    verdicts = verify_all(lambda: spark, limited.project, tell=lambda _: None)
+    verdicts = verify_all(lambda: spark, limited.project, on_progress=lambda _: None)
     assert {verdict.verdict for verdict in verdicts} == {"identical"}
     assert {"find", "_of_many", "_many", "_changes_by_spark"} <= set(+beyond), beyond

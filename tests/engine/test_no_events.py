@@ -39,6 +39,6 @@ def test_a_table_of_every_kind_is_there_before_its_events(
         tables = {name: ours.table(name) for name in ours.project.tables}
         assert tables == {name: theirs.table(name) for name in theirs.project.tables}, streams
         assert any(tables.values()) == bool(come & {"events"} or (come and "other" in tables))
-        rebuild_all(Inputs(lambda: spark, ours.project, pick_cut(ours.project, None)), (), tell=lambda _: None)
-        verdicts = verify_all(lambda: spark, ours.project, tell=lambda _: None)
+        rebuild_all(Inputs(lambda: spark, ours.project, pick_cut(ours.project, None)), (), on_progress=lambda _: None)
+        verdicts = verify_all(lambda: spark, ours.project, on_progress=lambda _: None)
         assert [each for each in verdicts if each.verdict != "identical"] == []

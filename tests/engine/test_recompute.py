@@ -85,7 +85,7 @@ def deployed(shop: Lakehouse, *, yes: bool = False) -> tuple[Edition, dict[str, 
 
 
 def verdicts(shop: Lakehouse) -> dict[str, str]:
-    found = verify_all(lambda: shop.spark, shop.project, tell=lambda _: None)
+    found = verify_all(lambda: shop.spark, shop.project, on_progress=lambda _: None)
     return {each.table: each.verdict for each in found}
 
 
@@ -178,7 +178,7 @@ def test_a_deploy_follows_what_is_published_while_it_checks(shop: Lakehouse, mon
         shop.land("orders", order(7, "9.00"))
         ingest(shop.settings, lambda: shop.spark, live.contracts)
         now = cut(live)
-        advance_all(Inputs(lambda: shop.spark, live, now), tell=lambda _: None)
+        advance_all(Inputs(lambda: shop.spark, live, now), on_progress=lambda _: None)
         assert publish(live, now, lambda: shop.spark, print).cut == 2
         return tables_by_group(*arguments, **options)
 
@@ -241,7 +241,7 @@ def test_what_was_tampered_with_is_found_shown_and_mended_in_the_range_that_is_a
     path = str(shop.project.table(orders).path)
     DeltaTable(path).update(updates={"amount": "amount + 1"}, predicate="order_id >= 7")
     DeltaTable(path).delete("order_id = 1")
-    found = {each.table: each for each in verify_all(lambda: shop.spark, shop.project, tell=lambda _: None)}
+    found = {each.table: each for each in verify_all(lambda: shop.spark, shop.project, on_progress=lambda _: None)}
     assert (found["current_order"].verdict, found["current_order"].differing) == ("differs", 3)
     missing, seven, _ = found["current_order"].differences
     assert (missing["order_id"], missing["change"]) == (1, "missing")
@@ -249,18 +249,20 @@ def test_what_was_tampered_with_is_found_shown_and_mended_in_the_range_that_is_a
     assert found["customer_daily"].verdict == "identical"
 
     version = DeltaTable(path).version()
-    [would] = rebuild_all(inputs_of(shop), ["current_order"], dry_run=True, tell=lambda _: None)
+    [would] = rebuild_all(inputs_of(shop), ["current_order"], dry_run=True, on_progress=lambda _: None)
     assert (would.verb, would.inserted, would.updated, would.deleted) == ("dry run", 1, 2, 0)
     assert [row["order_id"] for row in would.sample] == [1, 7, 8]
     assert DeltaTable(path).version() == version
 
     april, may = datetime(2024, 4, 1, tzinfo=UTC), datetime(2024, 5, 1, tzinfo=UTC)
-    done = backfill(lambda: shop.spark, shop.project, orders, (april, may), tell=lambda _: None)
+    done = backfill(lambda: shop.spark, shop.project, orders, (april, may), on_progress=lambda _: None)
     assert [each.table for each in done] == ["current_order", "customer_daily"]
     assert (done[0].verb, done[0].inserted, done[0].updated) == ("backfill", 0, 1)
     assert DeltaTable(path).version() == version + 1
     march = datetime(2024, 3, 1, tzinfo=UTC)
-    [done_daily] = backfill(lambda: shop.spark, shop.project, daily, (march, april), dry_run=True, tell=lambda _: None)
+    [done_daily] = backfill(
+        lambda: shop.spark, shop.project, daily, (march, april), dry_run=True, on_progress=lambda _: None
+    )
     assert (done_daily.verb, done_daily.inserted, done_daily.updated) == ("dry run", 0, 0)
 
     done_again = rebuild(inputs_of(shop), orders)
@@ -293,7 +295,7 @@ def test_a_table_of_which_files_are_lost_is_made_again_by_a_rebuild(shop: Lakeho
     before = shop.table(table)
     for file in path.glob("*.parquet"):
         LOST[lost](file)
-    rebuild_all(inputs_of(shop), [table], tell=lambda _: None)
+    rebuild_all(inputs_of(shop), [table], on_progress=lambda _: None)
     publish(shop.project, pick_cut(shop.project, None), lambda: shop.spark, print)
     assert shop.table(table) == before
     assert verdicts(shop) == IDENTICAL

@@ -180,7 +180,9 @@ def keeps_to_the_model(house: Lakehouse, on: str, zone: str | None, time: str) -
             assert isinstance(declaration.kind, lake.Aggregate)
             found = {tuple(plain(value) for value in row.values()) for row in house.table(name)}
             assert found == expected(declaration.kind, rows[:last], time), name
-    assert {one.verdict for one in verify_all(lambda: house.spark, house.project, tell=lambda _: None)} == {"identical"}
+    assert {one.verdict for one in verify_all(lambda: house.spark, house.project, on_progress=lambda _: None)} == {
+        "identical"
+    }
 
 
 @pytest.mark.parametrize(

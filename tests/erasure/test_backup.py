@@ -75,7 +75,7 @@ def restored(settings: Settings, folder: Path) -> Settings:
 
 
 def test_a_copy_is_read_as_the_warehouse_is(shop: Project, tmp_path: Path) -> None:
-    done = backup(shop, tmp_path / "copy", keys=None, tell=quiet)
+    done = backup(shop, tmp_path / "copy", keys=None, on_progress=quiet)
     assert done.left_out == []
     assert {name for name in done.tables if not name.startswith("meta/")} == {
         "logs/orders",
@@ -103,7 +103,7 @@ def test_a_copy_speaks_of_nothing_that_it_has_not_however_much_is_written_meanwh
         cut = record_cut(shop.settings, {"orders": batch}, 0)
         publish(shop.settings, cut.number, current_order=("silver", 0), customer_daily=("gold", 0))
 
-    done = backup(shop, tmp_path / "copy", keys=None, tell=writes)
+    done = backup(shop, tmp_path / "copy", keys=None, on_progress=writes)
     assert len(done.tables) > 5
     copy = restored(shop.settings, tmp_path / "copy")
     cut, log = latest_cut(copy), Log(copy, "orders").head().batch
@@ -123,21 +123,21 @@ def test_a_backup_is_in_nobodys_way(shop: Project, tmp_path: Path) -> None:
         (tmp_path / "copy", tmp_path / "keys.sqlite", "there is no key store"),
     ):
         with pytest.raises(DeclarationError, match=what):
-            backup(shop, folder, keys=keys, tell=quiet)
+            backup(shop, folder, keys=keys, on_progress=quiet)
     assert {file.name for file in tmp_path.iterdir()} == {"shop", "taken"}
 
 
 def test_where_there_is_nothing_yet_that_is_told(tmp_path: Path) -> None:
     init(tmp_path / "shop")
     with pytest.raises(DeclarationError, match="nothing to back up yet"):
-        backup(load(load_settings(tmp_path / "shop")), tmp_path / "copy", keys=None, tell=quiet)
+        backup(load(load_settings(tmp_path / "shop")), tmp_path / "copy", keys=None, on_progress=quiet)
     assert not (tmp_path / "copy").exists()
 
 
 def test_what_is_damaged_is_not_copied_in_silence(shop: Project, tmp_path: Path) -> None:
     shutil.rmtree(shop.settings.warehouse_path / "logs/orders/_delta_log")
     with pytest.raises(StorageError, match="the log of orders"):
-        backup(shop, tmp_path / "copy", keys=None, tell=quiet)
+        backup(shop, tmp_path / "copy", keys=None, on_progress=quiet)
     assert not (tmp_path / "copy").exists()
 
 
@@ -146,7 +146,7 @@ def test_what_is_quarantined_about_people_is_copied_without_its_text(tmp_path: P
     at = datetime(2024, 3, 31, tzinfo=UTC)
     faults = [("joan.csv", "joan is no number"), ("b.csv", "cut short")]
     assert quarantine.put_files(project.settings, "orders", 2, faults, at=at) == 2
-    backup(project, tmp_path / "copy", keys=None, tell=quiet)
+    backup(project, tmp_path / "copy", keys=None, on_progress=quiet)
     copy = restored(project.settings, tmp_path / "copy")
     first, second = quarantine.rejected(copy, "orders", upto=9)
     assert (first.raw, first.detail, first.source, first.ingested_at) == ("", BLANKED, "joan.csv", at)
@@ -159,7 +159,7 @@ def test_keys_are_copied_to_a_place_of_their_own(shop: Project, tmp_path: Path) 
     store.make("orders", ["ada", "joan"])
     for keys, what in ((tmp_path / "copy/keys", "can read everything"), (shop.settings.keys_path, "exists already")):
         with pytest.raises(DeclarationError, match=what):
-            backup(shop, tmp_path / "copy", keys=keys, tell=quiet)
+            backup(shop, tmp_path / "copy", keys=keys, on_progress=quiet)
     arguments = ["backup", str(tmp_path / "copy"), "--keys", str(tmp_path / "safe/keys"), "--json"]
     answer = CliRunner().invoke(lake, [*arguments, "--project", str(shop.settings.project)])
     assert json.loads(answer.stdout)["keys"] is True
@@ -196,7 +196,7 @@ def test_a_copy_that_fails_leaves_nothing(shop: Project, tmp_path: Path) -> None
         raise sqlite3.OperationalError("database or disk is full")
 
     with pytest.raises(Unavailable, match="disk full"):
-        backup(shop, tmp_path / "copy", keys=None, tell=fails)
+        backup(shop, tmp_path / "copy", keys=None, on_progress=fails)
     assert list((tmp_path / "copy").iterdir()) == []
 
 
@@ -210,7 +210,7 @@ def test_who_is_forgotten_after_a_backup_stays_forgotten_where_it_is_restored(
 ) -> None:
     live = new_shop(tmp_path / "live")
     live.land("orders", order(1, JOAN, note="call me"), order(2, "grace"), order(9, JOAN) | {"amount": "a lot"}).run()
-    done = backup(live.project, tmp_path / "copy", keys=None, tell=quiet)
+    done = backup(live.project, tmp_path / "copy", keys=None, on_progress=quiet)
     assert set(done.left_out) == {"current_order", "customer_daily"}
     copy = restored(live.settings, tmp_path / "copy")
     assert search_files(copy, {JOAN}).found == (), "what is personal is in no backup in clear"
@@ -223,7 +223,7 @@ def test_who_is_forgotten_after_a_backup_stays_forgotten_where_it_is_restored(
     again.settings = replace(again.settings, keys=live.settings.keys_path)
     again.land("orders", order(1, JOAN, note="call me"), order(3, "ada")).run()
     assert people(again) == {1: None, 2: "grace", 3: "ada"}
-    assert {verdict.verdict for verdict in verify_all(lambda: spark, again.project, tell=quiet)} == {"identical"}
+    assert {verdict.verdict for verdict in verify_all(lambda: spark, again.project, on_progress=quiet)} == {"identical"}
     assert check(again.settings, "orders") == []
     assert search_files(again.settings, {JOAN}).found == ()
     maintain(again.project, lambda: spark, Policy(1, 0, 0), quiet)

@@ -87,7 +87,7 @@ def customers(shop: Lakehouse) -> dict[int, str | None]:
 
 
 def verdicts(shop: Lakehouse) -> set[str]:
-    return {each.verdict for each in verify_all(lambda: shop.spark, shop.project, tell=lambda _: None)}
+    return {each.verdict for each in verify_all(lambda: shop.spark, shop.project, on_progress=lambda _: None)}
 
 
 def stored(shop: Lakehouse) -> list[dict[str, Any]]:

@@ -42,7 +42,9 @@ def test_people_are_forgotten_by_keys_of_a_database(
     done = commands.lake(*words, at=shop, LAKE_KEYS=keys)
     assert done.code == 0, done.err
     assert {row["order_id"]: row["customer"] for row in shop.run().table("current_order")} == {1: None, 2: "grace"}
-    assert {each.verdict for each in verify_all(lambda: spark, shop.project, tell=lambda _: None)} == {"identical"}
+    assert {each.verdict for each in verify_all(lambda: spark, shop.project, on_progress=lambda _: None)} == {
+        "identical"
+    }
     assert open_store(settings).people() == {"orders": 2}
 
     copy = tmp_path / "copy"

@@ -62,9 +62,9 @@ def story(shop: Lakehouse) -> Iterator[Any]:
         landed(shop, first)
         shop.run()
         yield told(shop)
-    rebuild_all(Inputs(spark, shop.project, cut(shop.project)), (), tell=lambda _: None)
+    rebuild_all(Inputs(spark, shop.project, cut(shop.project)), (), on_progress=lambda _: None)
     yield told(shop)
-    yield {each.verdict for each in verify_all(spark, shop.project, tell=lambda _: None)}
+    yield {each.verdict for each in verify_all(spark, shop.project, on_progress=lambda _: None)}
     shop.settings.keys_path.write_bytes(older)
     with pytest.raises(DeclarationError) as lost:
         logs.Log(shop.settings, "orders").key_store()

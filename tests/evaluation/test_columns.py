@@ -314,13 +314,13 @@ def columns(lakehouse: Lakehouse) -> dict[str, set[str]]:
 
 def rebuilt(lakehouse: Lakehouse, *names: str) -> list[Recomputed]:
     inputs = Inputs(lambda: lakehouse.spark, lakehouse.project, pick_cut(lakehouse.project, None))
-    return rebuild_all(inputs, names, tell=lambda _: None)
+    return rebuild_all(inputs, names, on_progress=lambda _: None)
 
 
 def backfilled(lakehouse: Lakehouse, name: str) -> list[Any]:
     start, end = datetime(2024, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC)
     declaration = lakehouse.project.tables[name]
-    return backfill(lambda: lakehouse.spark, lakehouse.project, declaration, (start, end), tell=lambda _: None)
+    return backfill(lambda: lakehouse.spark, lakehouse.project, declaration, (start, end), on_progress=lambda _: None)
 
 
 def changed(done: Collection[Any]) -> dict[str, Any]:
@@ -332,7 +332,7 @@ def changed(done: Collection[Any]) -> dict[str, Any]:
 
 
 def verdicts(lakehouse: Lakehouse) -> list[Verdict]:
-    return verify_all(lambda: lakehouse.spark, lakehouse.project, tell=lambda _: None)
+    return verify_all(lambda: lakehouse.spark, lakehouse.project, on_progress=lambda _: None)
 
 
 def unproved(lakehouse: Lakehouse) -> list[Verdict]:

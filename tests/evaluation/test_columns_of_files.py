@@ -180,7 +180,7 @@ def test_tables_are_the_same_where_columns_are_left_out(
             void(lake.settings, "reading", batches=[2], reason="wrong")
             forget(lake.project, lambda: spark, "reading", "joan")
     assert read
-    verdicts = verify_all(lambda: spark, lake.project, tell=lambda _: None)
+    verdicts = verify_all(lambda: spark, lake.project, on_progress=lambda _: None)
     assert {verdict.table: verdict.verdict for verdict in verdicts} == dict.fromkeys([*KINDS, *TWO], "identical")
     inputs = Inputs(lambda: spark, lake.project, cut(lake.project))
     for number, declaration in enumerate(lake.project.tables.values()):

@@ -120,7 +120,7 @@ def test_every_digit_of_a_decimal_is_kept(spark: SparkSession, project: Settings
     assert measured["sum"] == Decimal("1234567890123456789012345678.0123456787")
     assert measured["mean"] == Decimal("0.50005")
     assert measured["share"] == Decimal("-0.33333333333333333334")
-    verdicts = verify_all(lambda: sums.spark, sums.project, tell=lambda _: None)
+    verdicts = verify_all(lambda: sums.spark, sums.project, on_progress=lambda _: None)
     assert {each.verdict for each in verdicts} == {"identical"}
 
 

@@ -94,7 +94,7 @@ def test_a_wrong_declaration_reads_nothing_and_stops_no_other(spark: SparkSessio
     with pytest.raises(DeclarationError, match="no column 'gone'"):
         lakehouse.run()
     inputs = Inputs(lambda: spark, lakehouse.project, cut(lakehouse.project))
-    assert [done.verb for done in advance_all(inputs, ["good"], tell=lambda _: None)] == ["none"]
+    assert [done.verb for done in advance_all(inputs, ["good"], on_progress=lambda _: None)] == ["none"]
 
 
 @pytest.mark.long

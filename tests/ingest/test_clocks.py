@@ -68,7 +68,9 @@ def test_a_time_is_moved_by_what_the_receivers_clock_is_ahead_in_every_combinati
         for name, (sent, received) in cases.items()
     }
     assert times(devices) == wanted
-    assert {one.verdict for one in verify_all(lambda: spark, devices.project, tell=lambda _: None)} == {"identical"}
+    assert {one.verdict for one in verify_all(lambda: spark, devices.project, on_progress=lambda _: None)} == {
+        "identical"
+    }
 
 
 @pytest.mark.long

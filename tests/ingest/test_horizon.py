@@ -366,7 +366,9 @@ def test_tables_call_late_and_final_what_the_model_does(
     }
     assert any(batch.closed for batch in model.batches)
     assert check(rooms.settings, "reading") == []
-    assert {one.verdict for one in verify_all(lambda: spark, rooms.project, tell=lambda _: None)} == {"identical"}
+    assert {one.verdict for one in verify_all(lambda: spark, rooms.project, on_progress=lambda _: None)} == {
+        "identical"
+    }
 
 
 KINDS = {
@@ -417,7 +419,9 @@ def test_all_rows_are_final_while_all_producers_are_closed(
     assert final()["hourly"] == {False}
     house.run(now=NOON + timedelta(hours=7))
     assert final() == {name: {True} for name in names}
-    assert {one.verdict for one in verify_all(lambda: spark, house.project, tell=lambda _: None)} == {"identical"}
+    assert {one.verdict for one in verify_all(lambda: spark, house.project, on_progress=lambda _: None)} == {
+        "identical"
+    }
     assert check(house.settings, "reading") == []
 
 

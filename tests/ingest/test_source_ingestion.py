@@ -205,7 +205,7 @@ def test_every_edition_balances_however_the_ranges_fall(bank: Lakehouse, spark: 
         sums = [sum(row["pence"] for row in bank.table(f"{stream}_total")) for stream in STREAMS]
         assert sum(sums) == 0
     assert current_edition(bank.settings) is not None
-    assert {one.verdict for one in verify_all(lambda: spark, bank.project, tell=lambda _: None)} == {"identical"}
+    assert {one.verdict for one in verify_all(lambda: spark, bank.project, on_progress=lambda _: None)} == {"identical"}
 
 
 @pytest.mark.long

@@ -112,4 +112,4 @@ def test_tables_of_an_old_cut_are_not_written_where_spark_cannot(project: Settin
     lakehouse.land("notes", {"id": 1}).run()
     inputs = Inputs(lambda: lakehouse.spark, lakehouse.project, pick_cut(lakehouse.project, None))
     with pytest.raises(DeclarationError, match="Spark runs elsewhere"):
-        build_to(inputs, ["note"], project.path("old"), tell=print)
+        build_to(inputs, ["note"], project.path("old"), on_progress=print)

@@ -60,9 +60,9 @@ def keeps_its_promise(home: Path, tables: list[matrix.Table], settings: str = ""
             lakehouse.land(stream, *records)
         lakehouse.run()
     inputs = Inputs(lambda: lakehouse.spark, lakehouse.project, pick_cut(lakehouse.project, None))
-    rebuilt = rebuild_all(inputs, (), tell=lambda _: None)
+    rebuilt = rebuild_all(inputs, (), on_progress=lambda _: None)
     assert [each for each in rebuilt if each.inserted or each.updated or each.deleted] == []
-    verdicts = verify_all(lambda: lakehouse.spark, lakehouse.project, tell=lambda _: None)
+    verdicts = verify_all(lambda: lakehouse.spark, lakehouse.project, on_progress=lambda _: None)
     assert [each for each in verdicts if each.verdict != "identical"] == []
     assert {each.table for each in verdicts} >= {each.name for each in tables}
     assert sum(each.rows > 0 for each in verdicts) > len(verdicts) * 0.8  # an empty table would prove nothing

@@ -283,7 +283,7 @@ def two_at_once(lake: Client) -> None:
 
 
 def embedded_agrees(shop: Path, spark: SparkSession) -> None:
-    verdicts = verify_all(lambda: spark, load(load_settings(shop)), tell=lambda _: None)
+    verdicts = verify_all(lambda: spark, load(load_settings(shop)), on_progress=lambda _: None)
     assert {each.verdict for each in verdicts} == {"identical"}, verdicts
 
 

@@ -64,7 +64,7 @@ def keeping(editions: int) -> Policy:
 
 
 def verdicts(shop: Lakehouse) -> set[str]:
-    return {each.verdict for each in verify_all(lambda: shop.spark, shop.project, tell=lambda _: None)}
+    return {each.verdict for each in verify_all(lambda: shop.spark, shop.project, on_progress=lambda _: None)}
 
 
 @pytest.mark.long
@@ -92,7 +92,7 @@ def test_maintain_leaves_fewer_files_and_the_same_rows_numbers_and_editions(
         reader(settings, 2)
     assert verdicts(shop) == {"identical"}
     told: list[Advanced] = []
-    advance_all(inputs, tell=told.append)
+    advance_all(inputs, on_progress=told.append)
     assert {each.verb for each in told} == {"none"}, "compaction is no change that a child must follow"
 
     shop.land("orders", order(124)).run()

@@ -88,12 +88,12 @@ def keep(
     editions: int = 1,
     dry_run: bool = False,
     drop_retired: bool = False,
-    tell: Callable[[str], object] = len,
+    on_progress: Callable[[str], object] = len,
 ) -> Upkeep:
     policy = Policy(editions=editions, days=0, size=1 << 30, drop_retired=drop_retired, dry_run=dry_run)
 
     def say(text: str) -> None:
-        tell(text)
+        on_progress(text)
 
     return maintain(load(project.settings), no_session, policy, say)
 
@@ -303,7 +303,7 @@ def test_what_is_published_while_maintain_is_at_work_is_no_longer_abandoned(
     published(project, times=2)
     beside = Table(project.settings, "silver", "current_order", "current_order@5e6f7a8b")
     put(beside, 7, cut=3)
-    done = keep(project, tell=lambda _: publish(project, 3, beside))
+    done = keep(project, on_progress=lambda _: publish(project, 3, beside))
     assert (done.dropped, rows(project, 3)) == ([], [(7,)])
 
 
@@ -317,7 +317,7 @@ def test_who_begins_to_read_while_a_book_is_compacted_finds_its_files(
     book = Warehouse(project.settings).book("editions").path
     old = delta.files(DeltaTable(str(book)))
     with ExitStack() as at_work:
-        keep(project, tell=lambda said: at_work.enter_context(other_process(project.settings, "reading")))
+        keep(project, on_progress=lambda said: at_work.enter_context(other_process(project.settings, "reading")))
         assert [Path(file).exists() for file in old] == [True, True]
     put(table, 3)
     publish(project, 3, table)
@@ -381,7 +381,7 @@ def test_what_an_interrupted_call_left_undone_the_next_one_does(
 
     for _ in range(3):
         with suppress(KeyboardInterrupt):
-            keep(project, tell=interrupt)
+            keep(project, on_progress=interrupt)
     done = keep(project)
     assert words > 1
     assert (done.expired, done.kept, done.left, readable(table)[0], rows(project, 3)) == ([], [3], 0, 2, [(3,)])
@@ -392,9 +392,9 @@ def test_a_table_that_another_tool_has_written_to_is_not_compacted(
 ) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES", -1)
     table, said = published(project, times=1), list[str]()
-    keep(project, tell=said.append)
+    keep(project, on_progress=said.append)
     write_deltalake(str(table.path), pa.table({"order_id": [9]}), mode="append")
-    keep(project, tell=said.append)
+    keep(project, on_progress=said.append)
     assert any(words.startswith("skip    table current_order: another tool") for words in said)
     assert present(table.position()).version < table.version()
 

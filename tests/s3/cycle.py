@@ -169,7 +169,7 @@ def moved(home: Path) -> dict[str, Any]:
         settings = replace(project_of(home, wire, "moved"), keys=home / "keys.sqlite")
         local = replace(settings, warehouse=home / "local")
         cycle(local)
-        backup(load(local), home / "copy", keys=None, tell=lambda _: None)
+        backup(load(local), home / "copy", keys=None, on_progress=lambda _: None)
         for file in (home / "copy/warehouse").rglob("*"):
             if file.is_file():
                 (root(settings) / str(file.relative_to(home / "copy/warehouse"))).put_file(file)

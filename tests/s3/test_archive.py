@@ -37,7 +37,7 @@ def test_batches_go_to_another_bucket_and_are_read_as_one_with_the_log(s3: S3, t
     archived.compact(settings)
     before, told, path = rows(settings), asked(settings), Log(settings, "readings").path
     for through in (2, 4):
-        archive(settings, no_spark, "readings", through, dry_run=False, tell=quiet)
+        archive(settings, no_spark, "readings", through, dry_run=False, on_progress=quiet)
         assert (rows(settings), asked(settings)) == (before, told)
         assert check(settings, "readings") == []
     buckets = {urlsplit(file).netloc for file in Scan(path).files()}
@@ -50,7 +50,7 @@ def test_batches_go_to_another_bucket_and_are_read_as_one_with_the_log(s3: S3, t
     assert [found.subject for found in examined(settings) if found.ok] == ["cold", "archived batches"]
     nowhere = replace(settings, cold="s3://no-such-bucket/old")
     with pytest.raises(Unavailable, match="there is no such bucket"):
-        archive(nowhere, no_spark, "readings", 4, dry_run=True, tell=quiet)
+        archive(nowhere, no_spark, "readings", 4, dry_run=True, on_progress=quiet)
     [found] = doctor._cold(nowhere)
     assert (found.ok, found.found) == (False, "there is no such bucket (s3://no-such-bucket/old)")
     gone = next(file for file in files if "/old/" in file)

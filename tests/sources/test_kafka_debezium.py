@@ -202,7 +202,9 @@ def test_a_table_in_avro_is_the_database_s_with_all_of_its_past(
     ops = [row["op"] for row in duckdb_tables.rows(log.path, "SELECT op FROM t")]
     assert {*ops} >= {"r", "c", "u", "d"}
     assert not quarantined_records(house.settings)
-    assert {one.verdict for one in verify_all(lambda: spark, house.project, tell=lambda _: None)} == {"identical"}
+    assert {one.verdict for one in verify_all(lambda: spark, house.project, on_progress=lambda _: None)} == {
+        "identical"
+    }
 
 
 def check_unchanged(house: Lakehouse, connector: Connector) -> None:

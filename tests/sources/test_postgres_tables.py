@@ -150,5 +150,7 @@ def test_what_was_missed_while_the_slot_was_gone_is_found_by_a_copy(
     assert reads(lakehouse) == before + len(in_the_database(shop))
     run(lakehouse, spark)
     assert in_the_lake(lakehouse) == in_the_database(shop)
-    assert {one.verdict for one in verify_all(lambda: spark, lakehouse.project, tell=lambda _: None)} == {"identical"}
+    assert {one.verdict for one in verify_all(lambda: spark, lakehouse.project, on_progress=lambda _: None)} == {
+        "identical"
+    }
     assert not [*quarantined_records(lakehouse.settings)]

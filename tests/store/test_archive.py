@@ -56,7 +56,7 @@ def quiet(_: object) -> None:
 
 
 def run(settings: Settings, through: int, *, dry_run: bool = False) -> Archived:
-    return archive(settings, no_spark, "readings", through, dry_run=dry_run, tell=quiet)
+    return archive(settings, no_spark, "readings", through, dry_run=dry_run, on_progress=quiet)
 
 
 def rows(settings: Settings, version: int | None = None, bounds: Mapping[str, tuple[int, int]] | None = None) -> Rows:
@@ -127,7 +127,7 @@ def test_whatever_is_archived_a_log_reads_as_one_of_which_nothing_was(tmp_path: 
         assert Log(ours, "readings").heads()[0].content == Log(theirs, "readings").heads()[0].content
     last = Log(ours, "readings").head().batch
     assert [head.batch for head in Log(ours, "readings").heads()] == [*range(last, 0, -1)]
-    backup(load(ours), tmp_path / "copy", keys=None, tell=quiet)
+    backup(load(ours), tmp_path / "copy", keys=None, on_progress=quiet)
     for name in ("cold", "colder"):
         shutil.rmtree(tmp_path / name, ignore_errors=True)
     copied = replace(ours, warehouse=tmp_path / "copy/warehouse", cold=tmp_path / "third")

@@ -191,7 +191,7 @@ def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(sh
         at(shop, 1, orders=1).whole(shop.tables[ORDER].inputs[0])
     with pytest.raises(LakeError, match="of the 1 versions of the contract of orders"):
         append(settings, no_spark, contract, lambda _: Delivery())
-    verdict, *_ = verify_all(no_spark, built(shop), [ORDER], tell=lambda _: None)
+    verdict, *_ = verify_all(no_spark, built(shop), [ORDER], on_progress=lambda _: None)
     assert (verdict.verdict, "meta/contracts" in verdict.why, "rebuild" in verdict.fix) == ("unknown", True, False)
 
 

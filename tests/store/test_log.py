@@ -132,7 +132,7 @@ def test_a_lost_batch_is_read_again_from_archived_files_after_an_older_backup_is
     project = replace(project, archive=project.path("archive"))
     land("readings", "1.jsonl", reading("a"), "broken")
     take(project, spark)
-    backup(load(project), project.path("copy"), keys=None, tell=lambda _: None)
+    backup(load(project), project.path("copy"), keys=None, on_progress=lambda _: None)
     land("readings", "2.jsonl", reading("b"), "broken too")
     land("readings", "3.jsonl", reading("c"))
     take(replace(project, batch_files=1), spark)

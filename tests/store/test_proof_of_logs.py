@@ -134,13 +134,13 @@ def test_whatever_was_changed_in_a_file_of_a_log_is_told_and_goes_no_further(sho
     assert str(file) in result.stdout
     if "is " not in told[:4]:
         assert f"batch 1, bucket {bucket}: " in result.stdout
-    verdicts = verify_all(no_spark, shop.project, [TABLES[0]], tell=lambda _: None)
+    verdicts = verify_all(no_spark, shop.project, [TABLES[0]], on_progress=lambda _: None)
     assert [(each.verdict, str(file) in each.why, "rebuild" in each.fix) for each in verdicts] == [
         ("unknown", True, False)
     ]
     inputs = Inputs(no_spark, shop.project, pick_cut(shop.project, None))
     with pytest.raises(LakeError, match=told) as refused:
-        rebuild_all(inputs, TABLES, tell=lambda _: None)
+        rebuild_all(inputs, TABLES, on_progress=lambda _: None)
     assert str(file) in str(refused.value)
 
 
@@ -311,4 +311,6 @@ def test_content_is_kept_up_on_every_road_of_a_commit(shop: Lakehouse, monkeypat
             )
             shop.run()
         assert number == 0 or all(told().values()), number
-    assert {each.verdict for each in verify_all(lambda: shop.spark, shop.project, tell=lambda _: None)} == {"identical"}
+    assert {each.verdict for each in verify_all(lambda: shop.spark, shop.project, on_progress=lambda _: None)} == {
+        "identical"
+    }

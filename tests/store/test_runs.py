@@ -32,7 +32,7 @@ def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_pat
     done = {"orders": ("ingest", "done"), "current_order": ("build", "done"), "customer_daily": ("build", "done")}
     assert outcomes(settings) == done | {"edition": ("publish", "done")}
     assert runs.last_runs(settings)["orders"].counts["accepted"] == 6
-    verify_all(lambda: spark, shop.project, tell=lambda _: None)
+    verify_all(lambda: spark, shop.project, on_progress=lambda _: None)
     assert {name: outcomes(settings)[name] for name in shop.project.tables} == dict.fromkeys(
         shop.project.tables, ("verify", "done")
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from lake.config import Settings
 from lake.project.project import Project
-from lake.publish.after_publish import AfterPublish, OnFailure, SoundSinks, Tell
+from lake.publish.after_publish import AfterPublish, OnFailure, OnProgress, SoundSinks
 
 
-def _run(project: Project, tell: Tell, on_failure: OnFailure) -> None:
+def _run(project: Project, on_progress: OnProgress, on_failure: OnFailure) -> None:
     from lake.connect.alerts.tell import tell_after_publish
 
-    tell_after_publish(project.settings, tell, on_failure)
+    tell_after_publish(project.settings, on_progress, on_failure)
 
 
 def _sinks(settings: Settings) -> SoundSinks:
