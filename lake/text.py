@@ -105,10 +105,10 @@ def shown(value: Any) -> str:
 
 def printable(text: str) -> str:
     """Return `text` on one line, with terminal control characters escaped."""
-    return text if text.isprintable() else obeyed(text)
+    return text if text.isprintable() else escape_controls(text)
 
 
-def obeyed(text: str, *, keep: str = "", spell: Callable[[str], str] | None = None) -> str:
+def escape_controls(text: str, *, keep: str = "", spell: Callable[[str], str] | None = None) -> str:
     """Return `text` with terminal control characters escaped by `spell`, except those to `keep`."""
     spell = spell or (lambda c: c.encode("unicode_escape").decode())
     return "".join(c if c.isprintable() or c in keep else spell(c) for c in text)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from lake.engine.rebuild import rebuild
-from lake.engine.verbs import recorded
+from lake.engine.verbs import record_done
 from lake.engine.write import write
 from lake.evaluation.inputs import Evaluation, Inputs
 from lake.evaluation.rows import Rows
@@ -52,7 +52,7 @@ def forward(project: Project, stream: str, spark: Callable[[], SparkSession], *,
         inputs = Inputs(spark, project, cut(project))
         for declaration in project.tables.values():
             evaluation, began = Evaluation.of(inputs, declaration), time.monotonic()
-            recorded(evaluation, write(evaluation, Rows(diffs[declaration.name]), verb="advance"), began)
+            record_done(evaluation, write(evaluation, Rows(diffs[declaration.name]), verb="advance"), began)
         publish(project, inputs.cut, spark, lambda _: None)
     for declaration in project.tables.values():
         rebuild(inputs, declaration)

@@ -25,7 +25,7 @@ from lake.connectors import connector, connectors
 from lake.errors import DeclarationError, did_you_mean
 from lake.progress import step, watch
 from lake.session.remote import server
-from lake.text import as_table, obeyed
+from lake.text import as_table, escape_controls
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -272,7 +272,7 @@ class Shell:
 
 def _printable(text: str) -> str:
     """Escape terminal control characters: names and values come from others."""
-    return text if text.isprintable() else obeyed(text, keep="\n")
+    return text if text.isprintable() else escape_controls(text, keep="\n")
 
 
 class _WarningHandler(logging.Handler):

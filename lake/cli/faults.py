@@ -14,7 +14,7 @@ from lake.cli import stack_traces_wanted
 from lake.errors import DeclarationError, LakeError
 from lake.process import fault_of
 from lake.session.spark_session import first_line
-from lake.text import obeyed
+from lake.text import escape_controls
 
 if TYPE_CHECKING:
     from lake.config import Settings
@@ -25,7 +25,7 @@ LINE: Final = 100
 def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeError:
     """Convert `error` to a LakeError, with the command line as its place if it is a usage error."""
     if stack_traces_wanted():
-        click.echo(obeyed("".join(format_exception(error)), keep="\n"), err=True, nl=False)
+        click.echo(escape_controls("".join(format_exception(error)), keep="\n"), err=True, nl=False)
     if isinstance(error, click.ClickException):
         return _usage_fault(error)
     fault = fault_of(error, settings)

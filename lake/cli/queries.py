@@ -133,10 +133,10 @@ def _answer_recomputed(shell: Shell, query: str | None, choice: EditionChoice, f
         )
     shell.load()
     from lake.cli.recompute import inputs_at
-    from lake.engine.at_cut import reading
+    from lake.engine.at_cut import recomputed_reader
     from lake.read.export import export
 
-    with reading(inputs_at(shell, choice.cut, recompute=True), query, on_progress=shell.report) as reader:
+    with recomputed_reader(inputs_at(shell, choice.cut, recompute=True), query, on_progress=shell.report) as reader:
         export(reader, query, form, into, begin=shell.begin_answer)
 
 

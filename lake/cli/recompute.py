@@ -264,11 +264,11 @@ def changed_rows(name: str, sample: tuple[dict[str, Any], ...]) -> Iterator[str]
 
 
 def _deploy_questions(shell: Shell, declared: Project, planned: list[dict[str, Any]]) -> dict[str, list[str]]:
-    from lake.publish.deploy import asks
+    from lake.publish.deploy import confirmations_needed
 
     changed = [row["table"] for row in planned if row["state"] in {"changed", "wider", "follows"}]
     try:
-        found = asks(declared, lambda: shell.spark) if changed else {}
+        found = confirmations_needed(declared, lambda: shell.spark) if changed else {}
     except LakeError as fault:
         return {name: [f"whether lake deploy needs --yes is unknown: {fault.what}"] for name in changed}
     return {name: [f"lake deploy needs --yes: {what}"] for name, what in found.items()}

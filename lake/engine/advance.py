@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from lake.engine.incremental import difference
-from lake.engine.table_columns import must_have
-from lake.engine.verbs import Advanced, after_inputs, books, recorded, same_definition, writing
+from lake.engine.table_columns import check_columns
+from lake.engine.verbs import Advanced, after_inputs, check_definition, record_done, recorded_verb, writing
 from lake.engine.write import first_rows, write, write_all
 from lake.evaluation.affected_keys import affected_keys
 from lake.evaluation.analysis import analyse
@@ -23,7 +23,7 @@ from lake.store.view import view
 from lake.store.voids import ERASURES
 
 
-@books("advance")
+@recorded_verb("advance")
 def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     """Bring one table to the cut in one commit; do nothing if it is there already.
 
@@ -36,13 +36,13 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
             analyse(inputs, declaration)
             head = write_all(evaluation, first_rows(evaluation), verb="build")
         else:
-            same_definition(inputs.project, declaration, evaluation.head)
+            check_definition(inputs.project, declaration, evaluation.head)
             if _is_current(evaluation):
                 at = evaluation.head
                 return Advanced(declaration.name, at.cut, "none", at.version, 0, 0, 0, 0.0)
-            must_have(evaluation)
+            check_columns(evaluation)
             head = write(evaluation, difference(evaluation, affected_keys(evaluation)), verb="advance")
-    return recorded(evaluation, head, began)
+    return record_done(evaluation, head, began)
 
 
 @view()

@@ -20,8 +20,8 @@ from lake.engine.table_columns import meanings
 from lake.engine.write import arrow_types
 from lake.errors import DeclarationError, did_you_mean
 from lake.evaluation.analysis import analyse
-from lake.evaluation.columns import recorded
-from lake.evaluation.compare import checked
+from lake.evaluation.columns import head_columns
+from lake.evaluation.compare import check_identity
 from lake.evaluation.faults import Tracing, python_faults
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.rows import Rows
@@ -63,7 +63,7 @@ def cost_of(inputs: Inputs, tables: Iterable[Declaration]) -> Cost:
 
 
 @contextmanager
-def reading(inputs: Inputs, query: str, *, on_progress: Callable[[str], None]) -> Iterator[EditionReader]:
+def recomputed_reader(inputs: Inputs, query: str, *, on_progress: Callable[[str], None]) -> Iterator[EditionReader]:
     """Yield a reader for `query` at the cut; its tables are evaluated into a temporary folder.
 
     Raises DeclarationError if it names no table, and as `rebuild` does.
@@ -133,11 +133,11 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
         python_faults(declaration, Tracing(inputs, causes.places_behind)),
     ):
         given = {source.name: inputs.columns(source) for source in declaration.inputs}
-        columns = recorded(given, analyse(inputs, declaration))
+        columns = head_columns(given, analyse(inputs, declaration))
         frame = inputs.evaluate(declaration)
         rows = Rows(frame).select(visible(frame.columns))
         events = sum(Log(settings, stream).head_at(cut.batches.get(stream, 0)).events for stream in streams)
-        rows = checked(declaration, Rows(rows.arrow()) if events <= settings.small_diff_rows else rows)
+        rows = check_identity(declaration, Rows(rows.arrow()) if events <= settings.small_diff_rows else rows)
         table.create(arrow_types(rows), description=declaration.doc)
         head = TableHead(
             table.standing(),

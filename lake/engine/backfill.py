@@ -13,14 +13,14 @@ from lake import cost
 from lake.engine.advance import advance
 from lake.engine.graph import graph
 from lake.engine.incremental import difference
-from lake.engine.pending_change import PendingChange, of_diff
+from lake.engine.pending_change import PendingChange, change_by_diff
 from lake.engine.rebuild import finish
-from lake.engine.table_columns import must_have
-from lake.engine.verbs import Advanced, same_definition, writing
+from lake.engine.table_columns import check_columns
+from lake.engine.verbs import Advanced, check_definition, writing
 from lake.errors import Unavailable
-from lake.evaluation.affected_keys import ALL, NOTHING, AffectedKeys, by_inputs, reached
+from lake.evaluation.affected_keys import ALL, NOTHING, AffectedKeys, keys_by_inputs, reached_keys
 from lake.evaluation.inputs import Evaluation, Inputs
-from lake.evaluation.pruning import read_at
+from lake.evaluation.pruning import times_read
 from lake.evaluation.rows import Rows
 from lake.ingest import integrity
 from lake.progress import step
@@ -72,13 +72,13 @@ def _change(evaluation: Evaluation, between: Between) -> PendingChange:
     inputs, declaration = evaluation.inputs, evaluation.declaration
     if evaluation.since.cut != inputs.cut.number:
         raise Unavailable(f"{declaration.name} is being advanced", fix="run the command again")
-    same_definition(inputs.project, declaration, evaluation.since)
-    must_have(evaluation)
+    check_definition(inputs.project, declaration, evaluation.since)
+    check_columns(evaluation)
     affected = between.affected_keys(declaration)
     if affected.rows is not None and not inputs.sound:
-        read = read_at(inputs, declaration, affected.rows)
+        read = times_read(inputs, declaration, affected.rows)
         integrity.check_integrity_at(inputs.project, read, known=between.times)
-    return of_diff(evaluation, difference(evaluation, affected))
+    return change_by_diff(evaluation, difference(evaluation, affected))
 
 
 def _followed(inputs: Inputs, declaration: Declaration, on_progress: Callable[[Advanced], None]) -> list[Advanced]:
@@ -128,7 +128,7 @@ class Between:
         evaluation = Evaluation(self.inputs, declaration, table, table.head_at(self.inputs.cut.number))
         if declaration.kind.row_by_row:
             return self._by_rows(evaluation, frames)
-        return by_inputs(evaluation, frames) if evaluation.head else ALL
+        return keys_by_inputs(evaluation, frames) if evaluation.head else ALL
 
     def _rows(self, source: Input) -> DataFrame | None:
         """Return the rows of an input that are, or came from, such events; None if there can be none."""
@@ -148,7 +148,7 @@ class Between:
         if kind.broadcast is not None and not sides[0].where(kind.broadcast).isEmpty():
             return ALL
         first, *others = [
-            Rows(rows).select(kind.key) if kind.names_key(side) else reached(evaluation, side, rows)
+            Rows(rows).select(kind.key) if kind.names_key(side) else reached_keys(evaluation, side, rows)
             for side, rows in enumerate(sides)
             if frames[side] is not None
         ]

@@ -32,7 +32,9 @@ def of_rows(table: Table, rows: Rows) -> Fingerprint | None:
     return None
 
 
-def after(table: Table, head: TableHead, diff: Rows, identity: Sequence[str], *, again: bool) -> Fingerprint | None:
+def after_diff(
+    table: Table, head: TableHead, diff: Rows, identity: Sequence[str], *, again: bool
+) -> Fingerprint | None:
     """Return the fingerprint of the table with `diff` on top of `head`; None if unknown. `again` reads the table."""
     if diff.in_memory is None:
         return None
@@ -43,7 +45,7 @@ def after(table: Table, head: TableHead, diff: Rows, identity: Sequence[str], *,
             if not again and table.rows(version) > cost.FINGERPRINTED_TABLE_ROWS:
                 return None
             base = table.content(version)
-        return base + _come(table, diff) - _gone(table, diff.in_memory, identity)
+        return base + _added(table, diff) - _removed(table, diff.in_memory, identity)
     return None
 
 
@@ -61,7 +63,7 @@ def of_commit(table: Table, head: TableHead) -> Fingerprint | None:
     return Fingerprint.parse(entry.content) if entry.version in {head.version, head.origin} else None
 
 
-def completed(project: Project, tables: dict[str, EditionTable]) -> dict[str, EditionTable]:
+def with_fingerprints(project: Project, tables: dict[str, EditionTable]) -> dict[str, EditionTable]:
     """Return the `tables` of an edition with all fingerprints but those of personal tables."""
     edition = latest_edition(project.settings)
     before = edition.tables if edition else {}
@@ -78,17 +80,17 @@ def completed(project: Project, tables: dict[str, EditionTable]) -> dict[str, Ed
     return proven
 
 
-def written(diff: Rows) -> Rows:
+def without_hashes(diff: Rows) -> Rows:
     """Return `diff` as it is committed."""
     return diff.select([name for name in diff.columns if name != WAS])
 
 
-def _come(table: Table, diff: Rows) -> Fingerprint:
-    rows = written(diff.where(CHANGE, "insert", "update")).arrow()
+def _added(table: Table, diff: Rows) -> Fingerprint:
+    rows = without_hashes(diff.where(CHANGE, "insert", "update")).arrow()
     return of_arrow(rows.drop_columns([CHANGE]), table.content_key)
 
 
-def _gone(table: Table, diff: pa.Table, identity: Sequence[str]) -> Fingerprint:
+def _removed(table: Table, diff: pa.Table, identity: Sequence[str]) -> Fingerprint:
     gone = diff.filter(pc.not_equal(diff.column(CHANGE), "insert"))
     if WAS in diff.column_names:
         return Fingerprint(gone.num_rows, sum(gone.column(WAS).to_pylist()) % MODULUS)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lake import cost
 from lake.errors import DeclarationError
 from lake.evaluation.affected_keys import ALL, NOTHING, AffectedKeys, restrict
-from lake.evaluation.compare import checked, compare, compare_local
+from lake.evaluation.compare import check_identity, compare, compare_local
 from lake.evaluation.inputs import Evaluation
 from lake.evaluation.rows import Rows
 from lake.kinds.columns import AGAIN
@@ -33,7 +33,7 @@ def difference(evaluation: Evaluation, affected: AffectedKeys) -> Rows:
     """Return the diff that makes the `affected` keys right, and all rows as of the horizon."""
     table, version = evaluation.table, evaluation.table.version()
     changed = evaluation.kind.changed_by_horizon(*evaluation.horizons)
-    diffs: list[pa.Table | None] = [nothing(table)]
+    diffs: list[pa.Table | None] = [empty_diff(table)]
     if affected is not NOTHING:
         diffs.append(_of_few(evaluation, affected, version))
     if changed and diffs[-1] is not None:
@@ -42,11 +42,11 @@ def difference(evaluation: Evaluation, affected: AffectedKeys) -> Rows:
     if len(found) < len(diffs):
         return _of_many(evaluation, ALL if changed else affected, version)
     hashed = all(WAS in diff.column_names for diff in found)
-    wanted = pa.schema([field for field in nothing(table).schema if hashed or field.name != WAS])
+    wanted = pa.schema([field for field in empty_diff(table).schema if hashed or field.name != WAS])
     return Rows(pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in found))
 
 
-def nothing(table: Table) -> pa.Table:
+def empty_diff(table: Table) -> pa.Table:
     """Return a diff without rows."""
     return table.schema().append(pa.field(CHANGE, pa.string())).append(pa.field(WAS, pa.uint64())).empty_table()
 
@@ -62,8 +62,8 @@ def _of_few(evaluation: Evaluation, affected: AffectedKeys, version: int) -> pa.
     rows = _rows(evaluation, affected, Rows(old))
     if rows.in_memory is None:
         return None
-    _must_fit(evaluation.declaration, rows.columns, old.column_names)
-    checked(evaluation.declaration, rows)
+    _check_columns(evaluation.declaration, rows.columns, old.column_names)
+    check_identity(evaluation.declaration, rows)
     return compare_local(rows.in_memory, old.select(rows.columns), evaluation.identity, _key(table))
 
 
@@ -72,19 +72,19 @@ def _of_many(evaluation: Evaluation, affected: AffectedKeys, version: int) -> Ro
     if affected.rows is not None:
         old = affected.rows.matching(old)
     rows: DataFrame = _rows(evaluation, affected, Rows(old)).held
-    _must_fit(evaluation.declaration, rows.columns, old.columns)
+    _check_columns(evaluation.declaration, rows.columns, old.columns)
     narrower = {name: kind for name, kind in old.dtypes if name.startswith("_") and kind != dict(rows.dtypes)[name]}
     rows = rows.withColumns({name: rows[name].cast(kind) for name, kind in narrower.items()}) if narrower else rows
-    rows = checked(evaluation.declaration, Rows(rows)).held
-    return gathered(evaluation, compare(rows, old, evaluation.identity))
+    rows = check_identity(evaluation.declaration, Rows(rows)).held
+    return collected_if_small(evaluation, compare(rows, old, evaluation.identity))
 
 
-def gathered(evaluation: Evaluation, diff: DataFrame) -> Rows:
+def collected_if_small(evaluation: Evaluation, diff: DataFrame) -> Rows:
     """Return `diff`, in this process if it turns out small."""
     return Rows(diff).within(evaluation.inputs.project.settings.small_diff_rows)
 
 
-def _must_fit(declaration: Declaration, columns: Sequence[str], present: Sequence[str]) -> None:
+def _check_columns(declaration: Declaration, columns: Sequence[str], present: Sequence[str]) -> None:
     lost, new = (", ".join(sorted({*a} - {*b})) for a, b in ((present, columns), (columns, present)))
     if lost or new:
         what = " and ".join([*([f"no longer have {lost}"] if lost else []), *([f"now have {new}"] if new else [])])
@@ -106,7 +106,7 @@ def _rows(evaluation: Evaluation, affected: AffectedKeys, old: Rows) -> Rows:
     """
     kind, local = evaluation.kind, old.in_memory is not None
     if affected.changes is None:
-        rows = evaluation.all_rows() if affected.rows is None else evaluated(evaluation, affected.rows)
+        rows = evaluation.all_rows() if affected.rows is None else evaluated_keys(evaluation, affected.rows)
         return _local(evaluation, rows) if local else Rows(rows)
     absorbed = evaluation.inputs.absorbed(evaluation.declaration, old.frame(evaluation.spark), affected.changes)
     kept, again = _split(Rows(to_arrow(absorbed) if local else absorbed), kind.key)
@@ -115,7 +115,7 @@ def _rows(evaluation: Evaluation, affected: AffectedKeys, old: Rows) -> Rows:
         return kept
     if not kind.key:
         return Rows(evaluation.all_rows())
-    rows = evaluated(evaluation, again)
+    rows = evaluated_keys(evaluation, again)
     if not local:
         return kept.union(Rows(rows))
     some = _local(evaluation, rows)
@@ -135,7 +135,7 @@ def _split(absorbed: Rows, key: Sequence[str]) -> tuple[Rows, Rows]:
     return kept, absorbed.where(AGAIN, True).select(named).distinct()
 
 
-def evaluated(evaluation: Evaluation, keys: Rows) -> DataFrame:
+def evaluated_keys(evaluation: Evaluation, keys: Rows) -> DataFrame:
     """Return the rows of `keys`, evaluated from the inputs restricted to them."""
     return evaluation.rows_from(restrict(evaluation.inputs, evaluation.declaration, keys))
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.contracts.evolution import is_lossless
-from lake.engine.incremental import gathered, nothing
+from lake.engine.incremental import collected_if_small, empty_diff
 from lake.engine.write import first_rows, write, write_all
 from lake.errors import DeclarationError
 from lake.evaluation.analysis import analyse
-from lake.evaluation.compare import compare, fingerprints, first, shown, unique
+from lake.evaluation.compare import as_json_rows, compare, failing_on_duplicates, fingerprints, first_changes
 from lake.evaluation.inputs import Evaluation, Inputs
 from lake.evaluation.rows import Rows
 from lake.kinds.columns import visible
@@ -35,7 +35,7 @@ SAMPLE: Final = 10
 class PendingChange:
     """Change that an evaluation would make; `rows` are a diff, or with `whole` all rows of the new table.
 
-    `sample` holds the first rows as `shown` returns them, `columns` the changes of columns: {column: what}.
+    `sample` holds the first rows as `as_json_rows` returns them, `columns` the changes of columns: {column: what}.
     """
 
     evaluation: Evaluation
@@ -57,18 +57,18 @@ def first_build(evaluation: Evaluation) -> PendingChange:
     )
 
 
-def of_all(evaluation: Evaluation) -> PendingChange:
+def change_of_all(evaluation: Evaluation) -> PendingChange:
     """Return the change of the whole table. Rows are compared only if fingerprints differ."""
     table = evaluation.table
     rows, old = evaluation.all_rows(), table.read(evaluation.spark, table.version())
     if evaluation.is_built() and not column_changes(dict(old.dtypes), dict(rows.dtypes)):
         stored, wanted = fingerprints(old, rows)
         if stored == wanted:
-            return PendingChange(evaluation, Rows(nothing(table)), Counts())
-    return of_rows(evaluation, rows, old)
+            return PendingChange(evaluation, Rows(empty_diff(table)), Counts())
+    return change_between(evaluation, rows, old)
 
 
-def of_rows(evaluation: Evaluation, rows: DataFrame, old: DataFrame) -> PendingChange:
+def change_between(evaluation: Evaluation, rows: DataFrame, old: DataFrame) -> PendingChange:
     """Return the change from the rows `old` to `rows`, whose columns may differ."""
     identity, before = evaluation.identity, evaluation.table.rows(evaluation.table.version())
     columns = column_changes(dict(old.dtypes), dict(rows.dtypes))
@@ -76,15 +76,15 @@ def of_rows(evaluation: Evaluation, rows: DataFrame, old: DataFrame) -> PendingC
     # Without the identity, or with several rows of one, no diff could say which row is meant.
     if not set(identity) <= set(common) or not old.groupBy(*identity).count().where("count > 1").isEmpty():
         return PendingChange(evaluation, Rows(rows), Counts(rows.count(), 0, before), True, (), columns)
-    diff = compare(unique(rows.select(*common), identity), old.select(*common), identity)
-    small = gathered(evaluation, diff)
+    diff = compare(failing_on_duplicates(rows.select(*common), identity), old.select(*common), identity)
+    small = collected_if_small(evaluation, diff)
     if small.in_memory is not None and not columns:
-        return of_diff(evaluation, small)
+        return change_by_diff(evaluation, small)
     counts, sample = _counted(evaluation, small)
     return PendingChange(evaluation, Rows(rows), counts, True, sample, columns)
 
 
-def of_diff(evaluation: Evaluation, diff: Rows) -> PendingChange:
+def change_by_diff(evaluation: Evaluation, diff: Rows) -> PendingChange:
     """Return the change that a diff makes."""
     counts, sample = _counted(evaluation, diff)
     return PendingChange(evaluation, diff, counts, sample=sample)
@@ -120,19 +120,19 @@ def _counted(evaluation: Evaluation, diff: Rows) -> tuple[Counts, tuple[dict[str
 
 def _sample(evaluation: Evaluation, diff: Rows) -> tuple[dict[str, Any], ...]:
     identity, table = list(evaluation.identity), evaluation.table
-    few = first(diff, identity, SAMPLE)
+    few = first_changes(diff, identity, SAMPLE)
     old = table.rows_of(few.select(identity), table.version()) if few.num_rows else few
-    return shown(few.select([*visible(few.column_names), CHANGE]), old, identity)
+    return as_json_rows(few.select([*visible(few.column_names), CHANGE]), old, identity)
 
 
-def must_keep(inputs: Inputs, tables: Iterable[Declaration]) -> None:
+def check_columns_kept(inputs: Inputs, tables: Iterable[Declaration]) -> None:
     """Raise DeclarationError if a build of `tables` would remove published columns, or narrow their types."""
-    if found := losses(inputs, tables):
+    if found := column_losses(inputs, tables):
         fix = "add --yes, or make the function return them as they were"
         raise DeclarationError.all([inputs.project.tables[name].fault(what, fix=fix) for name, what in found.items()])
 
 
-def losses(inputs: Inputs, tables: Iterable[Declaration]) -> dict[str, str]:
+def column_losses(inputs: Inputs, tables: Iterable[Declaration]) -> dict[str, str]:
     """Return by table the published columns that a build would remove or narrow."""
     latest = editions.latest_edition(inputs.project.settings)
     published = latest.tables if latest else {}

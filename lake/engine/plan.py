@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from lake.contracts.evolution import is_lossless
 from lake.engine.graph import Graph, graph
-from lake.engine.table_columns import entering, known
-from lake.evaluation.columns import WAITING, lost
+from lake.engine.table_columns import entering, listed_new_columns
+from lake.evaluation.columns import WAITING, lost_columns
 from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites
 from lake.project.declaration import Declaration
@@ -140,7 +140,7 @@ class _Planning:
             for source in declaration.inputs
             if source.table is not None and source.name in columns and self.heads[source.name] is not None
         }
-        yield from lost(columns, current)
+        yield from lost_columns(columns, current)
 
     def _entering(self, name: str) -> dict[str, list[str]]:
         declaration, head = self.project.tables[name], self.heads[name]
@@ -155,7 +155,7 @@ class _Planning:
             if source.name in given and (source.table is None or self.heads[source.name] is not None)
         }
         held = {name: [column for column in columns if column not in given[name]] for name, columns in current.items()}
-        if all({*some} <= known(recorded.get(name, {})) for name, some in held.items()):
+        if all({*some} <= listed_new_columns(recorded.get(name, {})) for name, some in held.items()):
             entered = {
                 name: [column for column in some if column in recorded[name].get(WAITING, ())]
                 for name, some in held.items()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from lake.engine.pending_change import NUMERIC, column_changes, comparable, of_rows
+from lake.engine.pending_change import NUMERIC, change_between, column_changes, comparable
 from lake.engine.plan import stale
 from lake.evaluation.analysis import analyse
 from lake.evaluation.faults import python_faults
@@ -73,7 +73,7 @@ def table_change(connect: Callable[[], SparkSession], project: Project, declarat
         rows = inputs.evaluate(declaration).persist()
         try:
             old = table.read(inputs.spark, head.version)
-            change = of_rows(Evaluation(inputs, declaration, table, head), rows, old)
+            change = change_between(Evaluation(inputs, declaration, table, head), rows, old)
             columns = _columns(rows, old, declaration.kind.identity)
         finally:
             rows.unpersist()

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lake.engine.pending_change import PendingChange, first_build, must_keep, of_all
+from lake.engine.pending_change import PendingChange, change_of_all, check_columns_kept, first_build
 from lake.engine.table_columns import is_as_built
-from lake.engine.verbs import Advanced, after_inputs, books, recorded, writing
+from lake.engine.verbs import Advanced, after_inputs, record_done, recorded_verb, writing
 from lake.evaluation.analysis import analyse
 from lake.evaluation.inputs import Evaluation, Inputs
 from lake.ingest import integrity
@@ -49,7 +49,7 @@ def rebuild_all(
         return after_inputs(picked, work, workers=inputs.project.settings.tables_at_once)
 
 
-@books("rebuild")
+@recorded_verb("rebuild")
 def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, yes: bool = False) -> Recomputed:
     """Make the table equal to its current definition at the cut; adopt a changed definition in place.
 
@@ -59,12 +59,12 @@ def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, 
     began = time.monotonic()
     inputs.declared.add(declaration.name)
     with writing(inputs, declaration) as evaluation:
-        _must_reach(evaluation)
+        _check_cut(evaluation)
         # The definition that built the table was analysed then; to analyse it again takes 0.2 s.
         if evaluation.head is None or not is_as_built(evaluation):
             analyse(inputs, declaration)
             if not (yes or dry_run):
-                must_keep(inputs, [declaration])
+                check_columns_kept(inputs, [declaration])
         return finish(_change(evaluation), began, verb="rebuild", dry_run=dry_run)
 
 
@@ -73,7 +73,7 @@ def _change(evaluation: Evaluation) -> PendingChange:
     if evaluation.head is None:
         return first_build(evaluation)
     try:
-        return of_all(evaluation)
+        return change_of_all(evaluation)
     except Exception as error:
         raise_if_gone(error)
         unread = _unreadable(evaluation)
@@ -106,12 +106,12 @@ def finish(change: PendingChange, began: float, *, verb: str, dry_run: bool) -> 
             seconds=round(time.monotonic() - began, 3),
         )
     else:
-        done = recorded(evaluation, change.commit(verb=verb), began)
+        done = record_done(evaluation, change.commit(verb=verb), began)
     kept = counts if change.counts.total else {}
     return Recomputed(**{**asdict(done), **kept}, sample=change.sample, columns=change.columns)
 
 
-def _must_reach(evaluation: Evaluation) -> None:
+def _check_cut(evaluation: Evaluation) -> None:
     head, cut = evaluation.head, evaluation.inputs.cut.number
     if head is not None and head.cut > cut:
         raise evaluation.declaration.fault(

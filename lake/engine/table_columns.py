@@ -14,19 +14,19 @@ from typing import Any
 
 from lake.errors import DeclarationError
 from lake.evaluation.analysis import analyse, check_clocks
-from lake.evaluation.columns import IGNORED, WAITING, given, lost, recorded
+from lake.evaluation.columns import IGNORED, WAITING, given_columns, head_columns, lost_columns
 from lake.evaluation.inputs import Evaluation, Inputs
 from lake.project.declaration import Declaration
 from lake.quality.parking import COLUMN_COMMENTS
 from lake.store.table_head import COMMENT, HANDED_ON, UNIT, Columns, Meanings
 
 
-def built(evaluation: Evaluation) -> Columns:
+def columns_when_built(evaluation: Evaluation) -> Columns:
     """Return what the head of a table records that is built now."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     if evaluation.head is None or not is_as_built(evaluation):
         current = {source.name: inputs.columns(source) for source in declaration.inputs}
-        return recorded(current, analyse(inputs, declaration))
+        return head_columns(current, analyse(inputs, declaration))
     return evaluation.since.columns
 
 
@@ -36,31 +36,31 @@ def is_as_built(evaluation: Evaluation) -> bool:
     columns = evaluation.since.columns
     if not evaluation.is_built():
         return False
-    current, was = {source.name: inputs.columns(source) for source in declaration.inputs}, given(columns)
+    current, was = {source.name: inputs.columns(source) for source in declaration.inputs}, given_columns(columns)
     return all(
         set(types) == was[name] and columns[name]["read"].items() <= types.items() for name, types in current.items()
     )
 
 
-def must_have(evaluation: Evaluation) -> None:
+def check_columns(evaluation: Evaluation) -> None:
     """Raise DeclarationError if an input table has lost a column that is read, or as `check_clocks` does."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     check_clocks(inputs, declaration)
     columns = evaluation.since.columns
     current = {s.name: inputs.columns(s) for s in declaration.inputs if not s.is_log and s.name in columns}
-    if gone := list(lost(columns, current)):
+    if gone := list(lost_columns(columns, current)):
         raise declaration.fault(
             f"what it reads has changed since it was built: {', '.join(gone)}",
             fix="lake plan shows what follows from that, lake deploy builds it beside the live tables",
         )
 
 
-def followed(evaluation: Evaluation) -> Columns:
+def columns_when_advanced(evaluation: Evaluation) -> Columns:
     """Return what the head of a table records that follows its inputs."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     columns = evaluation.since.columns
     held = inputs.withheld.get(declaration.name, {})
-    if all(set(some) <= known(columns[name]) for name, some in held.items()):
+    if all(set(some) <= listed_new_columns(columns[name]) for name, some in held.items()):
         return columns
     waiting = entering(inputs, declaration, held)
     return {
@@ -73,7 +73,7 @@ def followed(evaluation: Evaluation) -> Columns:
     }
 
 
-def known(columns: Mapping[str, Any]) -> set[str]:
+def listed_new_columns(columns: Mapping[str, Any]) -> set[str]:
     """Return the new columns of an input that a head lists."""
     return {*columns.get(WAITING, ()), *columns.get(IGNORED, ())}
 

@@ -49,7 +49,7 @@ class Advanced:
 D = TypeVar("D", bound=Advanced)
 
 
-def books(
+def recorded_verb(
     verb: str,
 ) -> Callable[[Callable[Concatenate[Inputs, Declaration, P], D]], Callable[Concatenate[Inputs, Declaration, P], D]]:
     """Log a verb's work on one table, and record its failures, unless it is a dry run."""
@@ -78,7 +78,7 @@ def writing(inputs: Inputs, declaration: Declaration) -> Iterator[Evaluation]:
         yield Evaluation.of(inputs, declaration)
 
 
-def same_definition(project: Project, declaration: Declaration, head: TableHead) -> None:
+def check_definition(project: Project, declaration: Declaration, head: TableHead) -> None:
     """Raise DeclarationError if the table was built by another definition."""
     if not project.is_built(declaration, head):
         now = project.fingerprint(declaration, head.columns)
@@ -88,7 +88,7 @@ def same_definition(project: Project, declaration: Declaration, head: TableHead)
         )
 
 
-def recorded(evaluation: Evaluation, head: TableHead, began: float) -> Advanced:
+def record_done(evaluation: Evaluation, head: TableHead, began: float) -> Advanced:
     """Record the run that committed `head`."""
     inputs, seconds = evaluation.inputs, round(time.monotonic() - began, 3)
     counts = asdict(head.counts)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from lake.engine.pending_change import SAMPLE, column_changes
 from lake.engine.verbs import after_inputs
 from lake.errors import LakeError, Unavailable
-from lake.evaluation.compare import compare, fingerprints, first, shown, unique
+from lake.evaluation.compare import as_json_rows, compare, failing_on_duplicates, fingerprints, first_changes
 from lake.evaluation.faults import python_faults
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.rows import Rows
@@ -81,14 +81,14 @@ def verify_all(
             else:
                 verdict = _unknown(declaration, cut, fault) if fault else verify(by_cut[cut], declaration)
             at_work.rows = verdict.rows
-        _book(project, verdict, began)
+        _record(project, verdict, began)
         on_progress(verdict)
         return verdict
 
     return after_inputs(picked, work, workers=project.settings.tables_at_once)
 
 
-def _book(project: Project, verdict: Verdict, began: datetime) -> None:
+def _record(project: Project, verdict: Verdict, began: datetime) -> None:
     about = project.settings, "verify", verdict.table, verdict.cut
     if verdict.verdict == "identical":
         runs.note(*about, began, rows=verdict.rows)
@@ -120,7 +120,7 @@ def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
         )
     try:
         with python_faults(declaration):
-            return _judged(inputs, declaration, table, version)
+            return _compared(inputs, declaration, table, version)
     except Unavailable:
         raise
     except LakeError as error:
@@ -132,7 +132,7 @@ def _unknown(declaration: Declaration, cut: int, error: LakeError) -> Verdict:
     return Verdict(declaration.name, cut, "unknown", why=f"{error.what}{where}", fix=error.fix)
 
 
-def _without(inputs: Inputs, table: str) -> str:
+def _withheld_note(inputs: Inputs, table: str) -> str:
     held = [f"{name}.{column}" for name, some in inputs.withheld.get(table, {}).items() for column in some]
     return f"as it was built, without {', '.join(held)}: see lake plan" if held else ""
 
@@ -141,27 +141,29 @@ def _never_built(declaration: Declaration) -> Verdict:
     return Verdict(declaration.name, None, "unknown", why="it has not been built yet")
 
 
-def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int) -> Verdict:
+def _compared(inputs: Inputs, declaration: Declaration, table: Table, version: int) -> Verdict:
     name, cut = declaration.name, inputs.cut.number
     rows, old, total = inputs.evaluate(declaration), table.read(inputs.spark, version), table.rows(version)
     if columns := column_changes(dict(old.dtypes), dict(rows.dtypes)):
         why = "; ".join(f"{column} {what}" for column, what in columns.items())
         return Verdict(name, cut, "differs", total, why=f"its columns would have to change: {why}")
     stored, evaluated = fingerprints(old, rows)
-    if stored == evaluated and (reason := _otherwise(table, version)):
+    if stored == evaluated and (reason := _content_difference(table, version)):
         return Verdict(name, cut, "differs", total, stored, why=reason, fix=f"lake rebuild {name} records its rows")
     if stored == evaluated:
         inputs.proved[name] = version
-        return Verdict(name, cut, "identical", total, stored, why=_without(inputs, name))
+        return Verdict(name, cut, "identical", total, stored, why=_withheld_note(inputs, name))
     identity = declaration.kind.identity
     duplicates = old.groupBy(*identity).count().where("count > 1").count()
     if duplicates:
         return Verdict(name, cut, "differs", total, stored, duplicates, why=f"{duplicates} keys have several rows")
-    differing, differences = first_differences(table, version, compare(unique(rows, identity), old, identity), identity)
+    differing, differences = first_differences(
+        table, version, compare(failing_on_duplicates(rows, identity), old, identity), identity
+    )
     return Verdict(name, cut, "differs", total, stored, differing, differences)
 
 
-def _otherwise(table: Table, version: int) -> str:
+def _content_difference(table: Table, version: int) -> str:
     """Return how the content of a version differs from what its commit recorded."""
     recorded = delta.metadata(table.path, version).get("content")
     actual = str(table.content(version)) if recorded else recorded
@@ -178,8 +180,8 @@ def first_differences(
     """Return the number of rows that differ, and the first ones."""
     kept = diff.persist()
     try:
-        differing, few = kept.count(), first(Rows(kept), identity, SAMPLE)
+        differing, few = kept.count(), first_changes(Rows(kept), identity, SAMPLE)
     finally:
         kept.unpersist()
-    rows = shown(few, table.rows_of(few.select(list(identity)), version), identity)
+    rows = as_json_rows(few, table.rows_of(few.select(list(identity)), version), identity)
     return differing, tuple({**row, "change": FOUND[row["change"]]} for row in rows)

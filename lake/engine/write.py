@@ -7,8 +7,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lake.engine import content_proof
-from lake.engine.table_columns import built, followed, meanings
-from lake.evaluation.compare import checked
+from lake.engine.table_columns import columns_when_advanced, columns_when_built, meanings
+from lake.evaluation.compare import check_identity
 from lake.evaluation.inputs import Evaluation
 from lake.evaluation.rows import Rows
 from lake.explain import causes
@@ -32,7 +32,7 @@ def first_rows(evaluation: Evaluation) -> Rows:
 def write_all(evaluation: Evaluation, rows: Rows, *, verb: str) -> TableHead:
     """Commit `rows` as the whole table, if they pass the gate."""
     declaration, table = evaluation.declaration, evaluation.table
-    rows = checked(declaration, rows)
+    rows = check_identity(declaration, rows)
     if not table.exists():
         table.create(arrow_types(rows), description=declaration.doc)
     suite = judge(evaluation, rows)
@@ -49,11 +49,11 @@ def write(evaluation: Evaluation, diff: Rows, *, verb: str) -> TableHead:
     """Commit `diff` to the table, if it passes the gate."""
     table, identity = evaluation.table, evaluation.identity
     suite, counts = judge(evaluation, diff), Counts.of(diff.held)
-    content = content_proof.after(table, evaluation.since, diff, identity, again=verb == "rebuild")
+    content = content_proof.after_diff(table, evaluation.since, diff, identity, again=verb == "rebuild")
     head = _next(evaluation, verb, counts, suite, content)
     declaration = evaluation.declaration
     commit.describe(table, declaration.doc, meanings(evaluation.inputs, declaration, head.columns))
-    position = commit.commit(table, content_proof.written(diff).held, counts, identity, head.committed)
+    position = commit.commit(table, content_proof.without_hashes(diff).held, counts, identity, head.committed)
     pack_table(table.path, position)
     return TableHead.of(position)
 
@@ -84,7 +84,7 @@ def _next(
     inputs, declaration, project = evaluation.inputs, evaluation.declaration, evaluation.inputs.project
     # The parts of the definition are recorded when they may have changed, not in every micro-batch.
     whole = verb in WHOLE
-    columns = built(evaluation) if whole else followed(evaluation)
+    columns = columns_when_built(evaluation) if whole else columns_when_advanced(evaluation)
     return TableHead(
         evaluation.head.position if evaluation.head else evaluation.table.standing(),
         cut=inputs.cut.number,

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lake import cost
 from lake.evaluation.inputs import Evaluation, Inputs
-from lake.evaluation.pruning import with_keys
+from lake.evaluation.pruning import inputs_with_keys
 from lake.evaluation.rows import Rows
 from lake.kinds.columns import ORDER
 from lake.project.declaration import Declaration, Input
@@ -49,7 +49,7 @@ def affected_keys(evaluation: Evaluation) -> AffectedKeys:
         if all(frame is None for frame in changed):
             return NOTHING
         if not declaration.kind.row_by_row:
-            return by_inputs(evaluation, changed)
+            return keys_by_inputs(evaluation, changed)
         return _by_rows(evaluation, changed)
     except FeedGap:
         return ALL
@@ -71,7 +71,7 @@ def restrict(inputs: Inputs, declaration: Declaration, keys: Rows) -> tuple[Data
     def made(frames: Sequence[DataFrame]) -> DataFrame:
         return inputs.evaluated(declaration, [*restricted(frames)])
 
-    return tuple(restricted(with_keys(inputs, declaration, keys, made)))
+    return tuple(restricted(inputs_with_keys(inputs, declaration, keys, made)))
 
 
 def _narrowed(inputs: Inputs, declaration: Declaration, source: Input, wanted: DataFrame) -> DataFrame:
@@ -101,7 +101,7 @@ def _broadcasts(inputs: Inputs, declaration: Declaration) -> DataFrame:
 def _by_rows(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> AffectedKeys:
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
     sides = inputs.sides(declaration, inputs.filled(declaration, changed))
-    if _many(evaluation):
+    if _are_many(evaluation):
         if len(sides) > 1 or kind.broadcast is not None or not (kind.absorbs and kind.key):
             return ALL
         return AffectedKeys(Rows(sides[0]).select(kind.key).distinct(), sides)
@@ -114,10 +114,10 @@ def _by_rows(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Aff
     few = [
         sides[i] if rows is None else to_frame(inputs.spark, rows.drop_columns(MARKED)) for i, rows in enumerate(local)
     ]
-    return _few(evaluation, few, local)
+    return _keys_of_few(evaluation, few, local)
 
 
-def _few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa.Table | None]) -> AffectedKeys:
+def _keys_of_few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa.Table | None]) -> AffectedKeys:
     """Return the keys of few changes; `frames` and `local` are the same rows."""
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
     keys = _keys(evaluation, frames, local) if kind.key else None
@@ -138,7 +138,7 @@ def _unless_many(evaluation: Evaluation, keys: Rows) -> AffectedKeys:
     return AffectedKeys(keys) if keys.in_memory is not None and keys.in_memory.num_rows <= most else ALL
 
 
-def _many(evaluation: Evaluation) -> bool:
+def _are_many(evaluation: Evaluation) -> bool:
     inputs, sources = evaluation.inputs, evaluation.declaration.inputs
     limit = inputs.project.settings.small_diff_rows
     return any(inputs.size_of_changes(source, evaluation.since) > limit for source in sources)
@@ -150,11 +150,11 @@ def _keys(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[p
         if rows is not None and evaluation.kind.names_key(side):
             parts.append(Rows(rows).select(evaluation.kind.key))
         elif rows is not None and rows.num_rows:
-            parts.append(reached(evaluation, side, frame))
+            parts.append(reached_keys(evaluation, side, frame))
     return parts[0].union(*parts[1:]).distinct()
 
 
-def reached(evaluation: Evaluation, side: int, changes: DataFrame) -> Rows:
+def reached_keys(evaluation: Evaluation, side: int, changes: DataFrame) -> Rows:
     """Return the keys that signed `changes` of input number `side` reach without naming them."""
     from pyspark.sql import functions as F
 
@@ -176,7 +176,7 @@ def reached(evaluation: Evaluation, side: int, changes: DataFrame) -> Rows:
     return Rows(some.arrow()) if inputs.size(declaration.inputs[0]) <= limit else some.within(limit)
 
 
-def by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> AffectedKeys:
+def keys_by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> AffectedKeys:
     """Return the keys that changed rows name, by the columns that all inputs name, or ALL."""
     from pyspark.sql import functions as F
 
@@ -186,7 +186,7 @@ def by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Af
     common = [k for k in kind.key if all(k in names for names in maps)]
     if not common:
         return ALL
-    many = _many(evaluation)
+    many = _are_many(evaluation)
     parts = []
     for (source, frame), names in zip(sources, maps, strict=True):
         if inputs.has_broadcasts(source) and not frame.where(F.col(f"{ORDER}._bucket") == BROADCAST).isEmpty():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from lake import quoting
 from lake.errors import DeclarationError
 from lake.evaluation import function
-from lake.evaluation.columns import Analysed, read_of, tags
+from lake.evaluation.columns import Analysed, scanned_columns, tags
 from lake.evaluation.inputs import Inputs
 from lake.kinds.columns import DELIVERED, TIME, visible
 from lake.project.declaration import Declaration
@@ -82,7 +82,7 @@ def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
     if lost:
         raise declaration.fault(f"its rows have no column {lost[0]!r}", fix="it is part of their identity: return it")
     read: dict[str, frozenset[str]] = {}
-    scanned = read_of(physical_plan(evaluated), [frame.columns for frame in frames])
+    scanned = scanned_columns(physical_plan(evaluated), [frame.columns for frame in frames])
     for source, names in zip(declaration.inputs, scanned, strict=True):
         read[source.name] = read.get(source.name, frozenset()) | frozenset(visible(names))
     return Analysed(read, dict(evaluated.dtypes), _handed_on(declaration, sides, evaluated))
@@ -125,7 +125,7 @@ def _columns_behind(rows: DataFrame, column: str, frames: list[DataFrame], side:
     from pyspark.sql import functions as F
 
     def read(selected: Column) -> frozenset[str]:
-        return read_of(physical_plan(rows.select(selected)), [frame.columns for frame in frames])[side]
+        return scanned_columns(physical_plan(rows.select(selected)), [frame.columns for frame in frames])[side]
 
     of_column, of_filters = read(F.col(f"`{column}`")), read(F.lit(1))
     return of_column - of_filters if TIME in of_column else of_column

@@ -41,18 +41,18 @@ class Analysed:
     handed_on: Mapping[str, Mapping[str, str]]
 
 
-def leaf(spark: SparkSession, types: Mapping[str, str], side: int) -> DataFrame:
+def probe(spark: SparkSession, types: Mapping[str, str], side: int) -> DataFrame:
     """Return a frame without rows whose plan shows the columns that are read, tagged with `side`.
 
     It scans no files: Spark reads no column of a frame that it knows to be empty.
     """
     from pyspark.sql import functions as F
 
-    rows = no_files(spark, {f"_{side}_{number}": type_ for number, type_ in enumerate(types.values())})
+    rows = without_files(spark, {f"_{side}_{number}": type_ for number, type_ in enumerate(types.values())})
     return tagged(rows.select(*[F.col(f"_{side}_{number}").alias(name) for number, name in enumerate(types)]), side)
 
 
-def no_files(spark: SparkSession, types: Mapping[str, str]) -> DataFrame:
+def without_files(spark: SparkSession, types: Mapping[str, str]) -> DataFrame:
     """Return a frame without rows that Spark does not know to be empty."""
     placed = ", ".join(f"{quoted(name, SPARK)} {type_}" for name, type_ in types.items())
     return spark.read.schema(placed).format("json").load([])
@@ -76,7 +76,7 @@ def tags(schema: StructType) -> dict[str, tuple[int, str]]:
     return {name: (int(side), column) for name, (side, column) in by_name.items()}
 
 
-def read_of(plan: str, sides: Sequence[Sequence[str]]) -> list[frozenset[str]]:
+def scanned_columns(plan: str, sides: Sequence[Sequence[str]]) -> list[frozenset[str]]:
     """Return the columns of its leaves, named by `sides`, that a physical plan scans; all if it does not show them."""
     scans = [line for line in plan.splitlines() if SCAN in line]
     if not scans or any(CUT_SHORT.search(line) for line in scans):
@@ -88,12 +88,12 @@ def read_of(plan: str, sides: Sequence[Sequence[str]]) -> list[frozenset[str]]:
     ]
 
 
-def given(columns: Columns) -> Given:
+def given_columns(columns: Columns) -> Given:
     """Return the columns that a function got when its table was built."""
     return {name: frozenset({*types["read"], *types["unread"]}) for name, types in columns.items()}
 
 
-def lost(columns: Columns, now: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+def lost_columns(columns: Columns, now: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     """Yield the columns that a table reads and that are missing `now`, {input: {column: type}}, or changed."""
     for name, types in now.items():
         for column, type_ in columns[name]["read"].items():
@@ -111,7 +111,7 @@ def withheld(declaration: Declaration, frames: Sequence[DataFrame], columns: Giv
     }
 
 
-def without(
+def drop_withheld(
     declaration: Declaration, frames: Sequence[DataFrame], held: Mapping[str, Sequence[str]]
 ) -> list[DataFrame]:
     """Drop the columns `held` back."""
@@ -121,7 +121,7 @@ def without(
     ]
 
 
-def recorded(given: Mapping[str, Mapping[str, str]], shown: Analysed) -> dict[str, dict[str, Any]]:
+def head_columns(given: Mapping[str, Mapping[str, str]], shown: Analysed) -> dict[str, dict[str, Any]]:
     """Return what a head records of inputs with these columns, {input: {column: type}}."""
     return {
         name: {

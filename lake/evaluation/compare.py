@@ -58,7 +58,7 @@ def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str], key: s
     return changed.cast(pa.schema([*rows.schema, *more]))
 
 
-def shown(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tuple[dict[str, Any], ...]:
+def as_json_rows(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tuple[dict[str, Any], ...]:
     """Return rows of a diff as JSON: identity, `change`, and for an update `columns`: {column: [old, new value]}."""
     replaced = {repr([row[k] for k in identity]): row for row in old.to_pylist()}
     changes = []
@@ -74,7 +74,7 @@ def shown(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tuple[dict[
     return tuple(changes)
 
 
-def first(diff: Rows, identity: Sequence[str], count: int) -> pa.Table:
+def first_changes(diff: Rows, identity: Sequence[str], count: int) -> pa.Table:
     """Return the first `count` rows of a diff by identity."""
     if diff.in_memory is None:
         return to_arrow(diff.held.orderBy(*identity).limit(count))
@@ -82,13 +82,13 @@ def first(diff: Rows, identity: Sequence[str], count: int) -> pa.Table:
     return diff.in_memory.sort_by(sortable).slice(0, count) if sortable else diff.in_memory.slice(0, count)
 
 
-def checked(declaration: Declaration, rows: Rows) -> Rows:
+def check_identity(declaration: Declaration, rows: Rows) -> Rows:
     """Check that `rows`, all that some keys should have, have one row per identity.
 
-    Raises DuplicateIdentity; for rows of Spark when they are read: see `unique`.
+    Raises DuplicateIdentity; for rows of Spark when they are read: see `failing_on_duplicates`.
     """
     if rows.in_memory is None:
-        return Rows(unique(rows.held, declaration.kind.identity))
+        return Rows(failing_on_duplicates(rows.held, declaration.kind.identity))
     _check_unique(declaration, rows.in_memory)
     return rows
 
@@ -108,7 +108,7 @@ def _check_unique(declaration: Declaration, rows: pa.Table) -> None:
             raise DuplicateIdentity(declaration, twice[0])
 
 
-def unique(rows: DataFrame, identity: Sequence[str]) -> DataFrame:
+def failing_on_duplicates(rows: DataFrame, identity: Sequence[str]) -> DataFrame:
     """Return `rows`, such that reading them fails if two have one identity."""
     from pyspark.sql import functions as F
 
@@ -132,7 +132,7 @@ class DuplicateIdentity(LakeError):
 
 
 def fault_of(declaration: Declaration, error: Exception) -> DuplicateIdentity | None:
-    """Return the error of a `unique` frame that `error` comes from, or None."""
+    """Return the error of a `failing_on_duplicates` frame that `error` comes from, or None."""
     if twice := next((cause for cause in causes(error) if isinstance(cause, DuplicateIdentity)), None):
         return twice
     identity = raised(_TWICE, error)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from lake import cost
 from lake.evaluation import function
 from lake.evaluation.catalog import warn_of_spill
-from lake.evaluation.columns import Analysed, Given, given, leaf, withheld, without
+from lake.evaluation.columns import Analysed, Given, drop_withheld, given_columns, probe, withheld
 from lake.evaluation.stored_rows import HIDDEN, StoredRows, event_order, ordered
 from lake.ingest import integrity, rejections
 from lake.kinds.columns import ORDER, SIGN, visible
@@ -143,16 +143,16 @@ class Inputs(StoredRows):
         """As `nothing`, as a leaf whose plan shows the columns that are read."""
         if source.table is None:
             types = log.types(self.project.contracts[source.name])
-            return event_order(leaf(self.spark, {c: t for c, t in types.items() if c not in HIDDEN}, side))
+            return event_order(probe(self.spark, {c: t for c, t in types.items() if c not in HIDDEN}, side))
         types = dict(self.nothing(source).drop(ORDER, SIGN).dtypes)
-        return ordered(leaf(self.spark, types, side), source.table)
+        return ordered(probe(self.spark, types, side), source.table)
 
     def blank_files(self, source: Input, side: int) -> tuple[DataFrame, list[str]]:
         """As `blank`, with the names of the leaf's columns; those of a log are its files'."""
         if source.table is None:
             return self.files_of_log(source, side)
         types = dict(self.empty(source).drop(ORDER, SIGN).dtypes)
-        return ordered(leaf(self.spark, types, side), source.table), [*types]
+        return ordered(probe(self.spark, types, side), source.table), [*types]
 
     def evaluate(self, declaration: Declaration) -> DataFrame:
         """Return the whole table at the cut, state columns included."""
@@ -193,7 +193,7 @@ class Inputs(StoredRows):
             f if r is None else rejections.with_delivery(f, self.project.contracts[s.name])
             for s, f, r in zip(sources, frames, refused, strict=True)
         ]
-        frames = [*map(with_one_zero, without(declaration, frames, held) if held else frames)]
+        frames = [*map(with_one_zero, drop_withheld(declaration, frames, held) if held else frames)]
         sides = function.call(declaration, frames)
         if kind.row_by_row and kind.broadcast is None:
             sides = [self._keyed(source, rows) for source, rows in zip(sources, sides, strict=True)]
@@ -225,7 +225,7 @@ class Inputs(StoredRows):
             head = table.head_at(self.cut.number) or head
         if head is None or not self.project.is_built(declaration, head):
             return {}
-        return given(head.columns)
+        return given_columns(head.columns)
 
 
 @dataclass(frozen=True)

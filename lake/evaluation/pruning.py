@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lake import cost
 from lake.contracts.contract import Contract
 from lake.evaluation.analysis import physical_plan, unions
-from lake.evaluation.columns import read_of, tagged, tags
+from lake.evaluation.columns import scanned_columns, tagged, tags
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Values
 from lake.evaluation.rows import Rows
@@ -34,7 +34,7 @@ FAR: Final = 1 << 62
 INSTANT: Final = pa.timestamp("us", "UTC")
 
 
-def with_keys(
+def inputs_with_keys(
     inputs: Inputs, declaration: Declaration, keys: Rows, made: Callable[[list[DataFrame]], DataFrame]
 ) -> list[DataFrame]:
     """Return the inputs of a row-by-row kind with at least the rows of `keys`; large logs are narrowed.
@@ -51,7 +51,7 @@ def with_keys(
     # Only of what is handed on: a window may begin before the years of Python.
     wanted = {side: keys.in_memory.select([c for c in keys.columns if c in names[side]]).to_pylist() for side in large}
     wide = max(large.values()) > cost.SOUGHT_ROWS and inputs.file_size(declaration) > cost.PICKED_BYTES
-    only = read_of_files(inputs, declaration, made) if wide else {}
+    only = file_columns_read(inputs, declaration, made) if wide else {}
     return [
         narrowed(inputs, source, names[side], wanted[side], times[side], only.get(source.name))
         if side in large
@@ -60,21 +60,21 @@ def with_keys(
     ]
 
 
-def read_of_files(
+def file_columns_read(
     inputs: Inputs, declaration: Declaration, made: Callable[[list[DataFrame]], DataFrame]
 ) -> dict[str, frozenset[str]]:
     """Return the columns of the files of each log that are read when rows are `made`."""
     blank = [inputs.blank_files(source, side) for side, source in enumerate(declaration.inputs)]
     frames, names = zip(*blank, strict=True)
     read: dict[str, frozenset[str]] = {}
-    for source, columns in zip(declaration.inputs, read_of(physical_plan(made([*frames])), names), strict=True):
+    for source, columns in zip(declaration.inputs, scanned_columns(physical_plan(made([*frames])), names), strict=True):
         if source.is_log:
             read[source.name] = read.get(source.name, frozenset()) | columns
     return read
 
 
-def read_at(inputs: Inputs, declaration: Declaration, keys: Rows) -> dict[str, Span | None]:
-    """Return the times of the events that `with_keys` reads of each log, None for all."""
+def times_read(inputs: Inputs, declaration: Declaration, keys: Rows) -> dict[str, Span | None]:
+    """Return the times of the events that `inputs_with_keys` reads of each log, None for all."""
     streams = {source.name: side for side, source in enumerate(declaration.inputs) if source.is_log}
     large = _large(inputs, declaration) if declaration.kind.row_by_row else {}
     names = handed_on(inputs, declaration) if large else []

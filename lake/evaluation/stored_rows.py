@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lake.contracts.encryption import KEY, SUBJECT
 from lake.evaluation.catalog import Catalog
-from lake.evaluation.columns import leaf, no_files
+from lake.evaluation.columns import probe, without_files
 from lake.ingest import rejections
 from lake.kinds.columns import ORDER, SIGN, visible
 from lake.project.declaration import Declaration, Input
@@ -116,8 +116,8 @@ class StoredRows(Catalog):
         """Return a log without rows, as a leaf with the columns of its files, and their names."""
         types = dict(to_frame(self.spark, self.scan(source).schema().empty_table()).dtypes)
         log, contract = Log(self.project.settings, source.name), self.project.contracts[source.name]
-        keys = no_files(self.spark, {SUBJECT: "string", KEY: "binary"})
-        rows = log.events_of(leaf(self.spark, types, side), contract, keys, voids=self.cut.voids)
+        keys = without_files(self.spark, {SUBJECT: "string", KEY: "binary"})
+        rows = log.events_of(probe(self.spark, types, side), contract, keys, voids=self.cut.voids)
         return event_order(rows.drop(*HIDDEN)), [*types]
 
     def _events(  # noqa: PLR0913 which part of a log, by name

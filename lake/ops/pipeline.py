@@ -32,7 +32,7 @@ from lake.publish.after_publish import OnProgress, after_publish
 from lake.publish.blocked_groups import BlockedGroups, failure_of, raise_block
 from lake.publish.cut import cut
 from lake.publish.publish import publish
-from lake.session.spark_session import expect_little, first_line, let_go, started
+from lake.session.spark_session import expect_short_run, first_line, free_jvm_objects, started
 from lake.sinks.declared import sound_sinks
 from lake.sinks.deliver import deliver
 from lake.sources.declared import names as source_names
@@ -90,22 +90,22 @@ def run(
     try:
         project = load(settings)
     except DeclarationError:
-        _take_in_what_waits(settings, spark, on_progress)
+        _ingest_pending(settings, spark, on_progress)
         raise
     more: list[str] = []
 
     def session() -> SparkSession:
         if not started():  # this process waits meanwhile
             gate.warm_up(settings)
-            if batches is None and has_little(project):  # other cycles may follow otherwise
-                expect_little()
+            if batches is None and is_short_run(project):  # other cycles may follow otherwise
+                expect_short_run()
             if settings.store:
                 tables = (location.path for location in Warehouse(settings).folders(*KINDS))
                 books = [book.location(settings).path for book in (CHECKS, CONTRACTS, CUTS, RUNS)]
                 prefetch_rows(tables, books, partial(leases(settings).prefetch, "log"))
         return spark()
 
-    streams, failures = _taken_in(settings, session, project.contracts, on_progress, more.append, batches, now)
+    streams, failures = _ingest(settings, session, project.contracts, on_progress, more.append, batches, now)
     for warning in find_unordered_tables(project, [stream for stream, counts in streams.items() if counts.accepted]):
         on_progress(f"warning {warning}")
     held: list[BlockedGroups] = []
@@ -116,7 +116,7 @@ def run(
     return Cycle(at.number, streams, advanced, edition, failures, more, next(iter(held), None), undelivered)
 
 
-def has_little(project: Project) -> bool:
+def is_short_run(project: Project) -> bool:
     """Return whether the run is too short for optimizing compilation to pay off.
 
     That is so if all tables follow from the logs as the last edition has them, both are small, and little is pending.
@@ -220,7 +220,7 @@ def _after_publish(project: Project, on_progress: OnProgress, on_failure: Callab
         hook.run(project, on_progress, failed)
 
 
-def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
+def _ingest(  # noqa: PLR0913, PLR0917  of what, how much, and when
     settings: Settings,
     spark: Callable[[], SparkSession],
     contracts: Mapping[str, Contract],
@@ -246,12 +246,12 @@ def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
     return streams, failures
 
 
-def _take_in_what_waits(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress) -> None:
+def _ingest_pending(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress) -> None:
     """If a declaration is faulty, no table advances, but events of sound contracts are still ingested."""
     contracts, _ = sound_contracts(settings)
     if source_names(settings) or any(landing_backlog(settings, stream)[0] for stream in contracts):
         on_progress("a declaration is faulty: events are ingested, but no table advances")
-        _taken_in(settings, spark, contracts, on_progress)
+        _ingest(settings, spark, contracts, on_progress)
 
 
 def follow(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress, *, every: float) -> None:
@@ -279,17 +279,17 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], on_progress: O
                 waiting = _is_behind(settings, done, on_progress)
                 cycles += 1
                 if settings.maintain_every and cycles % settings.maintain_every == 0:
-                    _keep_in_order(settings, spark, on_progress)
+                    _maintain(settings, spark, on_progress)
                 if done.held is not None:
                     raise done.held.error
             except LakeError as error:
                 on_progress(f"cycle failed: {error}")
                 if isinstance(error, Unavailable):
-                    _must_answer(spark)
+                    _check_session(spark)
             except Exception as error:
                 on_progress(f"cycle failed: {fault_of(error, settings) or first_line(error)}")
-                _must_answer(spark)
-            let_go(keep=cycles == 1)
+                _check_session(spark)
+            free_jvm_objects(keep=cycles == 1)
             stop.wait(0 if waiting else every)
     finally:
         for number, handler in previous.items():
@@ -306,14 +306,14 @@ def _is_behind(settings: Settings, done: Cycle, on_progress: OnProgress) -> bool
     return bool(done.more) or any(files and done.streams[stream].read for stream, (files, _) in left.items())
 
 
-def _keep_in_order(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress) -> None:
+def _maintain(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress) -> None:
     done = maintain(load(settings), spark, Policy.of(settings), on_progress)
     on_progress(
         f"maintain {len(done.expired)} editions expired, {sum(place.files for place in done.places)} files deleted"
     )
 
 
-def _must_answer(spark: Callable[[], SparkSession]) -> None:
+def _check_session(spark: Callable[[], SparkSession]) -> None:
     try:
         spark().range(1).count()
     except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from lake.engine.verbs import same_definition
+from lake.engine.verbs import check_definition
 from lake.errors import DeclarationError
 from lake.evaluation.catalog import not_at
 from lake.gate import failures
@@ -65,7 +65,7 @@ def tables_at_cut(project: Project, cut: Cut, names: Iterable[str] = ()) -> dict
             faults.append(not_at(project, declaration, cut.number))
             continue
         try:
-            same_definition(project, declaration, head)
+            check_definition(project, declaration, head)
         except DeclarationError as fault:
             faults.append(fault)
         path = table.path.relative_to(Warehouse(project.settings).root)

@@ -35,16 +35,16 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
 def _cut(project: Project, label: str | None) -> Cut:
     settings = project.settings
     with CUTS.written(settings), view():
-        _look_again([CUTS.location(settings).path, *(Log(settings, stream).path for stream in project.contracts)])
+        _reread([CUTS.location(settings).path, *(Log(settings, stream).path for stream in project.contracts)])
         latest = latest_cut(settings)
         counted = latest.batches if latest else {}
         heads = _heads(settings, {stream: counted.get(stream, 0) for stream in project.contracts})
-        batches = whole(heads, lambda stream: Log(settings, stream).backwards())
+        batches = consistent_prefix(heads, lambda stream: Log(settings, stream).backwards())
         never_back = {stream: max(batch, counted.get(stream, 0)) for stream, batch in batches.items()}
         for stream in never_back:  # a power cut must not lose batches of a cut
             Log(settings, stream).flush()
         # After the logs: a cut with an event that replaces a voided one has to include that void.
-        _look_again(book.location(settings).path for book in BOOKS)
+        _reread(book.location(settings).path for book in BOOKS)
         return record_cut(settings, never_back, voids_head(settings), label=label)
 
 
@@ -58,19 +58,19 @@ def _heads(settings: Settings, least: Mapping[str, int]) -> dict[str, LogHead]:
         heads = {log.stream: log.must_reach(least[log.stream]) for log in logs}
         if not any(head.sources for head in heads.values()):
             return heads
-        _look_again(log.path for log in logs)
+        _reread(log.path for log in logs)
         if all(log.head().batch == heads[log.stream].batch for log in logs):
             return heads
 
 
-def _look_again(tables: Iterable[Address]) -> None:
+def _reread(tables: Iterable[Address]) -> None:
     tables = list(tables)
     for path in tables:
         invalidate(path)
     delta.prefetch(tables)
 
 
-def whole(heads: Mapping[str, LogHead], past: Callable[[str], Iterator[LogHead]]) -> dict[str, int]:
+def consistent_prefix(heads: Mapping[str, LogHead], past: Callable[[str], Iterator[LogHead]]) -> dict[str, int]:
     """Return the newest batch of each log such that no delivery of a source is split: {stream: batch}.
 
     A delivery that has not reached all its logs is excluded from all of them, and so is everything after it. `past`

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lake.engine.advance import advance
-from lake.engine.content_proof import completed
-from lake.engine.pending_change import losses, must_keep
+from lake.engine.content_proof import with_fingerprints
+from lake.engine.pending_change import check_columns_kept, column_losses
 from lake.engine.plan import stale
 from lake.engine.rebuild import rebuild
 from lake.engine.verbs import Advanced, after_inputs
@@ -69,10 +69,10 @@ def _deploy(
     staged, changed = _staged(project, connect)
     sound = integrity.check_integrity(project, [project.tables[name] for name in staged.staged])
     if not yes:
-        must_keep(Inputs(connect, staged, pick_cut(staged, None)), changed)
+        check_columns_kept(Inputs(connect, staged, pick_cut(staged, None)), changed)
 
     cut, tables, held = _build(staged, connect, sound, on_progress, warn)
-    edition = record_edition(staged.settings, cut.number, completed(staged, tables), seen=project.seen)
+    edition = record_edition(staged.settings, cut.number, with_fingerprints(staged, tables), seen=project.seen)
     note(staged.settings, edition)
     if (pin := pinned(project.settings)) is not None:
         warn(f"readers are pinned to edition {pin} until `lake publish --resume`")
@@ -114,7 +114,7 @@ def _build(
             return cut, tables, held
 
 
-def asks(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:
+def confirmations_needed(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:
     """Return by table why `deploy` would ask for --yes. A session is started if any definition has changed.
 
     Raises as `deploy` does before it builds anything.
@@ -122,7 +122,7 @@ def asks(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str
     staged, changed = _staged(project, connect)
     if not changed or latest_edition(project.settings) is None:
         return {}
-    return losses(Inputs(connect, staged, pick_cut(staged, None)), changed)
+    return column_losses(Inputs(connect, staged, pick_cut(staged, None)), changed)
 
 
 def _staged(project: Project, connect: Callable[[], SparkSession]) -> tuple[Project, list[Declaration]]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lake.config import Settings
-from lake.engine.content_proof import completed
+from lake.engine.content_proof import with_fingerprints
 from lake.errors import DeclarationError
 from lake.project.project import Project
 from lake.publish.blocked_groups import BlockedGroups, raise_block, tables_by_group
@@ -71,7 +71,7 @@ def _publish(
         if held is None:
             runs.nothing_to_do(settings, "publish", [runs.EDITION], cut.number)
     else:
-        edition = record_edition(settings, cut.number, completed(project, tables), seen=project.seen)
+        edition = record_edition(settings, cut.number, with_fingerprints(project, tables), seen=project.seen)
         note(settings, edition)
         runs.note(settings, "publish", runs.EDITION, cut.number, began, edition=edition.number)
     if held is None:

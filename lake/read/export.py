@@ -17,7 +17,7 @@ import duckdb
 from lake.errors import DeclarationError, LakeError, full
 from lake.read.query_result import QueryResult, run_query
 from lake.read.sql import EditionReader
-from lake.text import as_markdown, as_table, obeyed
+from lake.text import as_markdown, as_table, escape_controls
 
 FETCH_ROWS: Final = 10_000
 BLOCK: Final = 1 << 16
@@ -147,7 +147,7 @@ def _on_terminal(out: IO[bytes], kind: str) -> Callable[[bytes], Any]:
         return out.write
     decode = getincrementaldecoder("utf-8")(errors="replace").decode
     spell = (lambda c: f"\\u{ord(c):04x}") if kind.startswith("json") else None
-    return lambda block: out.write(obeyed(decode(block), keep="\n", spell=spell).encode())
+    return lambda block: out.write(escape_controls(decode(block), keep="\n", spell=spell).encode())
 
 
 def _rows(fetch: Any) -> Iterator[Sequence[Any]]:

@@ -35,7 +35,7 @@ from lake.read.query_result import run_query
 from lake.read.relation import SystemRelation
 from lake.read.sql import EditionReader, as_of, reader
 from lake.store.snapshot import Published
-from lake.text import as_table, moment, obeyed, printable, shown
+from lake.text import as_table, escape_controls, moment, printable, shown
 
 ROWS: Final = 200
 PAGED: Final = 10_000
@@ -241,13 +241,13 @@ def run_shell(reader: EditionReader, *, stdin: Input | None = None, stdout: Outp
     while True:
         try:
             line = session.prompt(f"edition {conversation.reader.edition.number}> ")
-            _show([obeyed(answered, keep="\n") for answered in conversation.answer(line)], pages=pages)
+            _show([escape_controls(answered, keep="\n") for answered in conversation.answer(line)], pages=pages)
         except EOFError:
             return
         except KeyboardInterrupt:
             continue
         except LakeError as error:
-            print(obeyed(str(error), keep="\n"))
+            print(escape_controls(str(error), keep="\n"))
 
 
 def _show(lines: Sequence[str], *, pages: bool) -> None:

@@ -52,7 +52,7 @@ def session_id() -> str:
     return _Session.id
 
 
-def _of_session(address: str, session: str) -> str:
+def _with_session_id(address: str, session: str) -> str:
     """Add the session id to `address`, unless it has one."""
     if ";session_id=" in address:
         return address
@@ -62,7 +62,7 @@ def _of_session(address: str, session: str) -> str:
 def connected(settings: Settings, address: str) -> SparkSession:
     """Return a session of the server at `address`, which has responded."""
     host, port = _endpoint(address)
-    _bring_token(settings, address, host)
+    _load_token(settings, address, host)
     try:
         socket.create_connection((host, port), timeout=PATIENCE).close()
     except OSError as error:
@@ -76,7 +76,7 @@ def connected(settings: Settings, address: str) -> SparkSession:
     logging.getLogger("pyspark.sql.connect").disabled = True
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
     try:
-        spark: SparkSession = SparkSession.builder.remote(_of_session(address, session_id())).getOrCreate()
+        spark: SparkSession = SparkSession.builder.remote(_with_session_id(address, session_id())).getOrCreate()
         spark.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES, backoff_multiplier=2.0)])
         spark.version  # noqa: B018  the first word with the server
     except Exception as error:
@@ -106,7 +106,7 @@ def is_here(address: str) -> bool:
     return _endpoint(address)[0] in LOOPBACK
 
 
-def _bring_token(settings: Settings, address: str, host: str) -> None:
+def _load_token(settings: Settings, address: str, host: str) -> None:
     """Send the token that `lake serve connect` stored to a server on this machine, unless another is given.
 
     Without TLS Spark sends a token only to a host of the exact name `localhost`.

@@ -80,7 +80,7 @@ def _session(settings: Settings, address: str | None) -> SparkSession:
     spark = remote.connected(settings, address) if address else _embedded(settings)
     for key, value in {**RUNTIME_CONF, MIN_PARTITIONS: _parts(settings, address)}.items():
         spark.conf.set(key, value)
-    _hush()
+    _silence_pyspark()
     _Started.session = spark
     return spark
 
@@ -107,7 +107,7 @@ def started() -> bool:
     return _Started.session is not None
 
 
-def expect_little() -> None:
+def expect_short_run() -> None:
     """Declare that this process's work is short: its JVM then compiles fast rather than well."""
     _Started.brief = True
 
@@ -120,7 +120,7 @@ def interrupt() -> None:
 
 
 class _Handed:
-    """Bytes handed to the JVM since `let_go`."""
+    """Bytes handed to the JVM since `free_jvm_objects`."""
 
     size = 0
 
@@ -129,10 +129,10 @@ def hand_over(size: int) -> None:
     """Count bytes of rows about to be handed to the JVM, and free its memory from time to time."""
     _Handed.size += size
     if _Handed.size > HANDED:
-        let_go()
+        free_jvm_objects()
 
 
-def let_go(*, keep: bool = False) -> None:
+def free_jvm_objects(*, keep: bool = False) -> None:
     """Let the JVM drop rows, plans, broadcasts and shuffles of DataFrames that no longer exist.
 
     PySpark's handles of them are in reference cycles. Python collects those by the number of objects, which is small
@@ -144,7 +144,7 @@ def let_go(*, keep: bool = False) -> None:
         gc.freeze()
 
 
-def _hush() -> None:
+def _silence_pyspark() -> None:
     """Keep PySpark from printing its errors itself."""
     from pyspark.logger import PySparkLogger
 
@@ -160,7 +160,7 @@ def _embedded(settings: Settings) -> SparkSession:
     if is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     log = file_modes.scratch(settings, "spark") / "driver.log"
-    with _jvm_talks_to(log), _submitted_with(settings):
+    with _jvm_stderr_to(log), _submitted_with(settings):
         try:
             spark: SparkSession = SparkSession.builder.getOrCreate()
         except Exception as error:
@@ -206,7 +206,7 @@ def _property(text: str) -> str:
 
 
 @contextmanager
-def _jvm_talks_to(file: Path) -> Iterator[None]:
+def _jvm_stderr_to(file: Path) -> Iterator[None]:
     """Let a JVM started in the block inherit `file` as its standard error for its lifetime."""
     ours = os.dup(2)
     sys.stderr.flush()
@@ -276,13 +276,13 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.catalogImplementation": "in-memory",
         EXTENSIONS: DELTA,
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        **(_of_this_machine(settings, scratch) if is_local(settings) else _of_a_cluster(settings)),
+        **(_local_conf(settings, scratch) if is_local(settings) else _cluster_conf(settings)),
         **s3.spark_conf(settings),
         **settings.spark.conf,
     }
 
 
-def _of_this_machine(settings: Settings, scratch: Path) -> dict[str, str]:
+def _local_conf(settings: Settings, scratch: Path) -> dict[str, str]:
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -298,7 +298,7 @@ def _of_this_machine(settings: Settings, scratch: Path) -> dict[str, str]:
     }
 
 
-def _of_a_cluster(settings: Settings) -> dict[str, str]:
+def _cluster_conf(settings: Settings) -> dict[str, str]:
     """Executors get the jars from the driver; Spark adapts the number of partitions to the work."""
     return {"spark.jars": class_path(settings).replace(os.pathsep, ","), "spark.sql.adaptive.enabled": "true"}
 

@@ -20,7 +20,7 @@ from lake.engine.backfill import backfill
 from lake.errors import StorageError
 from lake.evaluation.affected_keys import restrict
 from lake.evaluation.inputs import Inputs
-from lake.evaluation.pruning import read_at
+from lake.evaluation.pruning import times_read
 from lake.evaluation.rows import Rows
 from lake.ingest.ingest import ingest
 from lake.ingest.void import void
@@ -132,10 +132,10 @@ def test_keys_are_the_same_evaluated_from_the_part_of_the_log_that_has_their_tim
             for limit in ("SCAN_ROWS", "HANDED_ROWS"):
                 monkeypatch.setattr(cost, limit, number * 1000)  # read by Spark, and in this process
             assert rows_of(inputs, declaration, keys) == expected, name
-            times = read_at(inputs, declaration, Rows(keys))["readings"]
+            times = times_read(inputs, declaration, Rows(keys))["readings"]
             assert (times is not None) == (name in NARROWED), name
             if name == "hour":  # as of more keys than one process takes
-                assert read_at(inputs, declaration, Rows(to_frame(spark, keys)))["readings"] == times
+                assert times_read(inputs, declaration, Rows(to_frame(spark, keys)))["readings"] == times
             if times and len(Scan(log.path, times=times).files()) < len(Scan(log.path).files()):
                 less.add(name)
     assert less  # of which, goes by what the files happen to have: their events are of any time

@@ -11,7 +11,7 @@ from lake import cost
 from lake.config import Settings
 from lake.ingest.ingest import ingest, landing_backlog
 from lake.ops import pipeline
-from lake.ops.pipeline import has_little, run
+from lake.ops.pipeline import is_short_run, run
 from lake.project.project import load
 from lake.publish.cut import cut
 from lake.session import spark_session as session
@@ -25,9 +25,9 @@ def test_little_is_what_waits_for_little_that_is_published(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = new_shop(tmp_path)
-    assert not has_little(load(shop.settings))
+    assert not is_short_run(load(shop.settings))
     shop.land_samples().run()
-    assert has_little(load(shop.settings))
+    assert is_short_run(load(shop.settings))
     tables = present(latest_edition(shop.settings)).tables.values()
     rows = Log(shop.settings, "orders").head().events + sum(present(table.rows) for table in tables)
     shop.land("orders", order(9))
@@ -36,27 +36,27 @@ def test_little_is_what_waits_for_little_that_is_published(
         for most in (enough, enough - 1):
             with monkeypatch.context() as patch:
                 patch.setattr(cost, name, most)
-                assert has_little(load(shop.settings)) == (most == enough)
+                assert is_short_run(load(shop.settings)) == (most == enough)
     ingest(shop.settings, lambda: spark, shop.project.contracts)
-    assert not has_little(load(shop.settings))
+    assert not is_short_run(load(shop.settings))
     cut(shop.project)
-    assert not has_little(load(shop.settings))
+    assert not is_short_run(load(shop.settings))
     shop.run()
-    assert has_little(load(shop.settings))
+    assert is_short_run(load(shop.settings))
     source = shop.settings.path("sources/orders.toml")
     source.parent.mkdir(exist_ok=True)
     source.write_text("")
-    assert not has_little(load(shop.settings))
+    assert not is_short_run(load(shop.settings))
     source.unlink()
     job = next(shop.settings.path("jobs/gold").glob("*.py"))
     text = job.read_text()
     job.unlink()
-    assert not has_little(load(shop.settings))
+    assert not is_short_run(load(shop.settings))
     job.write_text(text)
-    assert has_little(load(shop.settings))
+    assert is_short_run(load(shop.settings))
     for file in (shop.settings.warehouse_path / "meta/editions/_delta_log").iterdir():
         file.unlink()
-    assert not has_little(load(shop.settings))
+    assert not is_short_run(load(shop.settings))
 
 
 @pytest.mark.parametrize("follows", [False, True])
@@ -72,7 +72,7 @@ def test_a_run_says_so_before_its_session_starts_and_a_cycle_of_many_does_not(
         return spark
 
     monkeypatch.setattr(pipeline, "started", lambda: "started" in said)
-    monkeypatch.setattr(pipeline, "expect_little", lambda: said.append("little"))
+    monkeypatch.setattr(pipeline, "expect_short_run", lambda: said.append("little"))
     run(shop.settings, start, lambda _: None, batches=1 if follows else None)
     assert said[: said.index("started")] == ([] if follows else ["little"])
 
@@ -81,5 +81,5 @@ def test_the_jvm_is_told(project: Settings, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(session._Started, "brief", False)
     options = "spark.driver.extraJavaOptions"
     usual = session.embedded_conf(project)[options]
-    session.expect_little()
+    session.expect_short_run()
     assert session.embedded_conf(project)[options] == usual + session.COMPILED_SOON

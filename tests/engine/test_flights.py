@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lake.engine import advance as advancing
-from lake.engine.incremental import nothing
+from lake.engine.incremental import empty_diff
 from lake.engine.rebuild import rebuild
 from lake.engine.verify import verify
 from lake.engine.write import write
@@ -149,7 +149,7 @@ def test_the_state_of_a_lost_race_is_left_alone(sliced: Lakehouse) -> None:
     table = inputs.table(declaration)
     stale = Evaluation(inputs, declaration, table, table.head_at(1))
     with pytest.raises(Unavailable, match="another writer"):
-        write(stale, Rows(nothing(table)), verb="advance")
+        write(stale, Rows(empty_diff(table)), verb="advance")
 
 
 def test_verify_finds_rows_that_were_tampered_with_and_rebuild_mends_them(sliced: Lakehouse) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lake.config import Settings
 from lake.publish import cut as cut_module
-from lake.publish.cut import whole
+from lake.publish.cut import consistent_prefix
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.log import LogHead
@@ -88,7 +88,9 @@ class Model:
 
     def cut(self) -> dict[str, int]:
         """That of the code."""
-        return whole({stream: log[-1] for stream, log in self.logs.items()}, lambda stream: reversed(self.logs[stream]))
+        return consistent_prefix(
+            {stream: log[-1] for stream, log in self.logs.items()}, lambda stream: reversed(self.logs[stream])
+        )
 
 
 @dataclass
@@ -145,7 +147,7 @@ def test_logs_that_grow_while_they_are_looked_at_divide_no_delivery(steps: list[
         patch.setattr(cut_module, "invalidate", growing.moved)
         patch.setattr(delta, "prefetch", growing.prefetch)
         heads = cut_module._heads(Settings(project=Path()), dict.fromkeys(STREAMS, 0))
-    assert not model.divides(whole(heads, lambda stream: reversed(model.logs[stream])))
+    assert not model.divides(consistent_prefix(heads, lambda stream: reversed(model.logs[stream])))
 
 
 def test_what_another_source_delivered_behind_half_a_delivery_is_left_out_in_all_of_its_logs() -> None:
@@ -154,12 +156,16 @@ def test_what_another_source_delivered_behind_half_a_delivery_is_left_out_in_all
 
 def test_a_stream_that_the_project_no_longer_has_holds_up_nothing() -> None:
     heads = {stream: log[-1] for stream, log in Model([("a", ("x", "y"), 3)]).logs.items() if stream != "y"}
-    assert whole(heads, unread) == {"x": 1, "z": 0}
+    assert consistent_prefix(heads, unread) == {"x": 1, "z": 0}
 
 
 def test_nothing_is_read_where_every_delivery_is_in_all_of_its_logs() -> None:
     model = Model([("a", ("x", "y"), 3), ("b", ("x", "z"), 3), (LANDED, ("y",), 3)])
-    assert whole({stream: log[-1] for stream, log in model.logs.items()}, unread) == {"x": 2, "y": 2, "z": 1}
+    assert consistent_prefix({stream: log[-1] for stream, log in model.logs.items()}, unread) == {
+        "x": 2,
+        "y": 2,
+        "z": 1,
+    }
 
 
 def unread(stream: str) -> Iterator[LogHead]:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from lake.cli import lake
 from lake.config import Settings
-from lake.engine.content_proof import completed
+from lake.engine.content_proof import with_fingerprints
 from lake.errors import LakeError
 from lake.gate.failures import stop_messages
 from lake.ingest import landing
@@ -157,13 +157,13 @@ def test_a_table_tells_how_far_it_is_behind_in_batches_and_event_time(flights: P
 
 def test_an_edition_has_the_content_of_a_table_whose_commits_do_not_say_it(flights: Project) -> None:
     entry = editions.EditionTable("gold", "gold/carrier_total", 0, "f")
-    found = completed(flights, {"carrier_total": entry})["carrier_total"]
+    found = with_fingerprints(flights, {"carrier_total": entry})["carrier_total"]
     assert (found.rows, found.content) == (3, str(of_version(Warehouse(flights.settings).root / entry.path, 0)))
     edition = editions.record_edition(flights.settings, 2, {"carrier_total": found})
     assert present(editions.latest_edition(flights.settings)).tables["carrier_total"].content == found.content
     path = flights.settings.warehouse_path / entry.path
     shutil.rmtree(path)
-    assert completed(flights, {"carrier_total": entry})["carrier_total"].content == found.content, "it is known"
+    assert with_fingerprints(flights, {"carrier_total": entry})["carrier_total"].content == found.content, "it is known"
     assert [proof.verdict for proof in verify_tables(flights.settings, edition)] == ["differs"]
 
 

@@ -14,7 +14,7 @@ from py4j.finalizer import ThreadSafeFinalizer
 from pyspark.sql import DataFrame, SparkSession
 
 from lake import cost
-from lake.session.spark_session import HANDED, hand_over, let_go
+from lake.session.spark_session import HANDED, free_jvm_objects, hand_over
 from lake.store import delta
 from lake.store.duckdb_tables import connection
 from lake.store.scan import Scan, spooled, to_arrow, to_frame
@@ -22,7 +22,7 @@ from lake.store.storage import Address
 
 
 def test_what_python_needs_no_more_goes_from_the_jvm_once_much_is_handed_to_it(spark: SparkSession) -> None:
-    let_go()
+    free_jvm_objects()
     held = len(ThreadSafeFinalizer.finalizers)
     gc.disable()
     try:
