@@ -8,15 +8,15 @@ a process, everything since the table's newest checkpoint counts as unwritten.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from lake import disk
 from lake.errors import StorageError, full
 from lake.store import delta
 from lake.store.storage import Address
+from lake.store.truncated_commit import commit_file
 
 _flushed: Final[dict[Address, int]] = {}
 """Version up to which each table is known to be on the disk."""
@@ -67,12 +67,11 @@ def _files(path: Address, versions: Iterable[int]) -> list[Path]:
     """Return the existing files of the commits. Raises StorageError if the newest version lacks one."""
     sizes, replaceable = dict[str, int](), set[str]()
     for version in versions:
-        with suppress(FileNotFoundError):  # the table was truncated after it
-            for kind, action in delta.actions(path, version):
-                if kind in delta.FILE_ACTIONS - {"remove"}:
-                    sizes[action["path"]] = action["size"]
-                if kind in delta.FILE_ACTIONS - {"add"}:
-                    replaceable.add(action["path"])  # vacuum may have deleted it
+        for kind, action in _actions(path, version):
+            if kind in delta.FILE_ACTIONS - {"remove"}:
+                sizes[action["path"]] = action["size"]
+            if kind in delta.FILE_ACTIONS - {"add"}:
+                replaceable.add(action["path"])  # vacuum may have deleted it
     files = []
     for name, size in sizes.items():
         entry = (path / unquote(name)).head()
@@ -85,6 +84,18 @@ def _files(path: Address, versions: Iterable[int]) -> list[Path]:
                 fix="restore it from a backup",
             )
     return files
+
+
+def _actions(path: Address, version: int) -> list[tuple[str, dict[str, Any]]]:
+    try:
+        return delta.actions(path, version)
+    except FileNotFoundError:  # the table was truncated after it
+        return []
+    except ValueError as error:
+        where = str(commit_file(path, version))
+        raise StorageError(
+            f"a commit of {path.name} cannot be read", where=where, fix="restore it from a backup"
+        ) from error
 
 
 def _log_files(path: Address, versions: range) -> list[Path]:

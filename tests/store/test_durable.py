@@ -99,6 +99,17 @@ def test_flush_names_a_file_of_a_commit_that_is_gone_or_cut_short(table: Address
     assert str(file) in str(told.value)
 
 
+@pytest.mark.parametrize("content", [b"\xff\x00garbage", b"garbage"])
+def test_flush_names_a_commit_that_cannot_be_read(table: Address, content: bytes) -> None:
+    append(table, 1)
+    append(table, 2)
+    older = table.local / "_delta_log" / f"{0:020}.json"
+    older.write_bytes(content)
+    with pytest.raises(StorageError, match="a commit of table cannot be read") as error:
+        durable.flush(table)
+    assert error.value.where == str(older)
+
+
 def test_flush_passes_over_files_that_a_later_commit_removed(table: Address) -> None:
     append(table, 1, 2)
     before = data(table)
