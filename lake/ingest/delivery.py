@@ -164,7 +164,7 @@ class FileDelivery(Delivery):
 
     def read(self, reader: RecordReader) -> pa.Table:
         files = self._with_content
-        objects.look_into(file.path for file in files if isinstance(file.path, Object))
+        objects.prefetch(file.path for file in files if isinstance(file.path, Object))
         contents = {record_frames.address_of(file.path): file.path for file in files}
         task = replace(self._task(reader), open=lambda address: contents[address].open("rb"))
         return record_frames.read_locally(task, record_frames.paths([file.path for file in files]).to_batches())

@@ -31,7 +31,7 @@ from lake.store.locks import activity
 from lake.store.locks.lease import lease, must_hold
 from lake.store.log import Log
 from lake.store.snapshot import note
-from lake.store.storage import disk
+from lake.store.storage import removal
 from lake.store.table_logs import invalidate
 from lake.store.upkeep import temp_cleanup, truncation
 from lake.store.view import view
@@ -72,7 +72,7 @@ def purge(project: Project, on_progress: Callable[[str], None]) -> None:
     for place in (home.place for home in retired(project)):
         with lease(settings, place.lease):
             must_hold(settings, place.lease)
-            disk.remove_table(place.path)
+            removal.remove_table(place.path)
             invalidate(place.path)
         on_progress(f"purge   {place.name}: dropped, no longer in use")
     for stream in sorted(streams):

@@ -21,7 +21,7 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.quoting import literal
 from lake.store import delta, duckdb_tables
 from lake.store.scan import Scan
-from lake.store.storage import Address, disk
+from lake.store.storage import Address, removal
 from lake.store.storage.conditional_put_check import lost_races
 from lake.store.storage.object_store import ObjectStore
 from lake.store.storage.objects import Object
@@ -179,7 +179,7 @@ def test_a_table_that_was_removed_and_made_again_is_another(root: Address) -> No
         delta.add(table, numbered(turn))
         delta.add(table, numbered(turn + 10))
         assert numbers(table) == [turn, turn + 10]
-        disk.remove_table(table)
+        removal.remove_table(table)
         assert not delta.exists(table)
         with pytest.raises(FileNotFoundError):
             next(table.list())

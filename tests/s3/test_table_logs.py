@@ -26,7 +26,7 @@ from lake.store.bucket_log import BucketLog
 from lake.store.damage import blamed
 from lake.store.ledger import runs
 from lake.store.locks.lease import lease
-from lake.store.storage import Address, Entry, disk, ranged
+from lake.store.storage import Address, Entry, ranged, removal
 from lake.store.table_log import TableState
 from lake.store.table_logs import invalidate, table_log
 from lake.store.view import view
@@ -345,7 +345,7 @@ def test_a_table_that_was_made_again_has_none_of_the_old_ones_commits(table: Add
         head = delta.head(table, APP)
         assert head is not None
         assert (head.data["n"], delta.version(table)) == (10 * turn + 2, 2)
-        disk.remove_table(table)
+        removal.remove_table(table)
         assert not delta.exists(table)
 
 
@@ -397,7 +397,7 @@ def test_under_its_lease_a_table_is_looked_for_once_whatever_this_process_commit
         appended_by_another(at.path, 4)
         with lease(those, at.lease):
             assert delta.version(at.path) == 3
-            disk.remove_table(at.path)
+            removal.remove_table(at.path)
             invalidate(at.path)
             assert not delta.exists(at.path)
 

@@ -27,7 +27,7 @@ from lake.store.delta import start
 from lake.store.locks import activity, lease
 from lake.store.recovery import put_aside
 from lake.store.scan import Scan
-from lake.store.storage import disk
+from lake.store.storage import removal
 from lake.store.table_head import CHANGE, Counts
 from lake.store.table_logs import forget_all, table_log
 from lake.store.tables import FeedGap, Table
@@ -428,5 +428,5 @@ def test_a_home_is_removed_though_an_earlier_removal_of_it_was_cut_short(table: 
     folder = table.path.local
     left = folder.with_name(f".{folder.name}.gone")
     (left / "some").mkdir(parents=True)
-    disk.remove_table(table.path)
+    removal.remove_table(table.path)
     assert [folder.exists(), left.exists()] == [False, False]

@@ -1,7 +1,7 @@
 """Addresses of the files of a warehouse, and the storages that keep them. A local folder is the first storage.
 
 delta-rs, DuckDB and Spark read and write data files themselves, by the address in their own form. Operations that only
-a local folder has are in lake.store.storage.disk and lake.store.truncated_commit.
+a local folder has are in lake.store.storage.removal and lake.store.truncated_commit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Storage(Protocol):
 
     @property
     def may_tear(self) -> bool:
-        """Return whether a file may be truncated because its writer was stopped."""
+        """Return whether a file may be truncated because its writer was stopped: true of a local folder."""
 
     @property
     def options(self) -> dict[str, str] | None:
@@ -88,7 +88,7 @@ class Storage(Protocol):
         """Return the entry of the file; None if there is none."""
 
     def to_read(self, url: str) -> bool:
-        """Return whether the file exists; part of it may be cached, as it is about to be read."""
+        """Return whether the file, which is about to be read, exists. A bucket caches its end by the same request."""
         return self.head(url) is not None
 
 
@@ -121,22 +121,22 @@ class LocalFolder(Storage):
 
     def put_if_absent(self, url: str, content: bytes) -> str | None:
         file = Path(url)
-        whole = file.with_name(f".{file.name}.{token_hex(8)}.tmp")
-        whole.write_bytes(content)
+        temporary = file.with_name(f".{file.name}.{token_hex(8)}.tmp")
+        temporary.write_bytes(content)
         try:
-            os.link(whole, file)
+            os.link(temporary, file)
         except FileExistsError:
             return None
         finally:
-            whole.unlink()
+            temporary.unlink()
         return ""
 
     def put_file(self, url: str, file: Path) -> None:
         target = Path(url)
         target.parent.mkdir(parents=True, exist_ok=True)
-        whole = target.with_name(f".{target.name}.{token_hex(8)}.tmp")
-        shutil.copyfile(file, whole)
-        whole.replace(target)
+        temporary = target.with_name(f".{target.name}.{token_hex(8)}.tmp")
+        shutil.copyfile(file, temporary)
+        temporary.replace(target)
 
     def delete(self, url: str) -> None:
         Path(url).unlink(missing_ok=True)

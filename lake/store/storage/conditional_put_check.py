@@ -14,32 +14,32 @@ ROUNDS: Final = 50
 
 
 def lost_races(root: Address, rounds: int = ROUNDS) -> int:
-    """Return in how many of `rounds` not exactly one of two writers was told that its file is there.
+    """Return in how many of `rounds` the store acknowledged the same file to both of two writers, or to none.
 
-    Deletes the files again. Raises Unavailable if the store does not respond.
+    Deletes the files. Raises Unavailable if the store does not respond.
     """
     folder = root / f".doctor-{token_hex(8)}"
     files = [folder / f"{number}.json" for number in range(rounds)]
-    together = Barrier(WRITERS)
+    barrier = Barrier(WRITERS)
     try:
         with ThreadPoolExecutor(WRITERS) as pool:
-            won = list(pool.map(_writes, [files] * WRITERS, [together] * WRITERS, range(WRITERS)))
-        return sum(not _is_right(file, told) for file, *told in zip(files, *won, strict=True))
+            acknowledged = list(pool.map(_write_all, [files] * WRITERS, [barrier] * WRITERS, range(WRITERS)))
+        return sum(not _has_one_winner(file, won) for file, *won in zip(files, *acknowledged, strict=True))
     finally:
         root.storage.delete_all([file.url for file in files])
 
 
-def _writes(files: list[Address], together: Barrier, writer: int) -> list[bool]:
-    told = []
+def _write_all(files: list[Address], barrier: Barrier, writer: int) -> list[bool]:
+    acknowledged = []
     try:
         for file in files:
-            together.wait()
-            told.append(file.put_if_absent(f"{writer}".encode()))
+            barrier.wait()
+            acknowledged.append(file.put_if_absent(f"{writer}".encode()))
     except BaseException:
-        together.abort()
+        barrier.abort()
         raise
-    return told
+    return acknowledged
 
 
-def _is_right(file: Address, told: list[bool]) -> bool:
-    return told.count(True) == 1 and file.read() == f"{told.index(True)}".encode()
+def _has_one_winner(file: Address, won: list[bool]) -> bool:
+    return won.count(True) == 1 and file.read() == f"{won.index(True)}".encode()

@@ -39,7 +39,7 @@ WRITER: Final = "headwater-writer"
 RETRIES: Final = 5
 MANY: Final = 1000
 """Maximum number of objects that one request lists or deletes."""
-MOST_AT_ONCE: Final = 5 << 30
+COPIED_AT_ONCE: Final = 5 << 30
 """Size of the largest object that S3 copies by one request."""
 
 
@@ -58,17 +58,16 @@ class ObjectStore(Storage):
     @property
     def options(self) -> dict[str, str]:
         """Options for delta-rs, which reads the keys from the environment."""
-        told = {
+        options = {
             "aws_region": self.region,
             "aws_virtual_hosted_style_request": "false" if self.path_style else "true",
             "aws_conditional_put": "etag",
         }
         if not self.endpoint:
-            os.environ.setdefault(
-                "AWS_REGION", self.region
-            )  # otherwise it queries the machine's metadata service, and warns
-            return told
-        return {**told, "aws_endpoint": self._endpoint, "aws_allow_http": str(self._plain).lower()}
+            # Otherwise delta-rs queries the machine's metadata service, and warns.
+            os.environ.setdefault("AWS_REGION", self.region)
+            return options
+        return {**options, "aws_endpoint": self._endpoint, "aws_allow_http": str(self._plain).lower()}
 
     def of(self, url: str) -> ObjectStore:
         bucket = url.removeprefix("s3://").partition("/")[0]
@@ -112,7 +111,7 @@ class ObjectStore(Storage):
         """Return at most `most` last bytes of a file, its size and its time. Raises FileNotFoundError."""
         import obstore
 
-        with told(url):
+        with store_errors(url):
             try:
                 result = obstore.get(self._client, self._key(url), options={"range": {"suffix": most}})
             except obstore.exceptions.BaseError:
@@ -124,14 +123,14 @@ class ObjectStore(Storage):
         """Return `size` bytes of a file from `start` on. Raises FileNotFoundError."""
         import obstore
 
-        with told(url):
+        with store_errors(url):
             return bytes(obstore.get_range(self._client, self._key(url), start=start, length=size))
 
     def part_of(self, url: str, tag: str, start: int, size: int) -> bytes:
         """Return a `part` of the object with this tag. Raises FileNotFoundError if it is gone or replaced."""
         import obstore
 
-        with told(url):
+        with store_errors(url):
             try:
                 options: GetOptions = {"if_match": tag, "range": (start, start + size)} if size else {"if_match": tag}
                 return bytes(obstore.get(self._client, self._key(url), options=options).bytes())
@@ -143,7 +142,7 @@ class ObjectStore(Storage):
 
         prefix = f"{self._key(url)}/".lstrip("/")
         parts: Iterator[Sequence[ObjectMeta]] = iter(())
-        with told(url):
+        with store_errors(url):
             if deep or after:
                 offset = f"{prefix}{after}" if after else None
                 parts = obstore.list(self._client, prefix or None, offset=offset, chunk_size=MANY)
@@ -157,7 +156,7 @@ class ObjectStore(Storage):
             raise FileNotFoundError(2, "No such folder", url)
         while found:
             yield from (entry for entry in found if entry.name)
-            with told(url):  # by name, and only as far as it is consumed
+            with store_errors(url):  # by name, and only as far as it is consumed
                 found = [_entry(meta, prefix) for meta in next(parts, []) if _is_below(meta, prefix)]
 
     def put_if_absent(self, url: str, content: bytes) -> str | None:
@@ -169,11 +168,11 @@ class ObjectStore(Storage):
         except obstore.exceptions.AlreadyExistsError:
             return "" if self._writer(url) == writer else None
         except (obstore.exceptions.BaseError, OSError) as error:
-            with told(url):  # it may exist: the response may have been lost
-                there = self._writer(url)
-            if there is None:
-                raise unreachable(url, error) from None
-            return "" if there == writer else None
+            with store_errors(url):  # it may exist: the response may have been lost
+                existing = self._writer(url)
+            if existing is None:
+                raise request_error(url, error) from None
+            return "" if existing == writer else None
         return put["e_tag"] or ""
 
     def put_file(self, url: str, file: Path) -> None:
@@ -183,15 +182,15 @@ class ObjectStore(Storage):
 
         about = file.stat()
         content = file.read_bytes() if about.st_size <= END else None
-        with told(url):
+        with store_errors(url):
             obstore.put(self._client, self._key(url), file if content is None else content)
         if content is not None:
             remember(url, content, about.st_mtime)
 
     def to_read(self, url: str) -> bool:
-        from lake.store.storage.ranged import is_known
+        from lake.store.storage import ranged
 
-        return is_known(self, url)
+        return ranged.exists(self, url)
 
     def copy(self, source: Object, url: str) -> None:
         """Copy an object to `url`, over any existing one; within this bucket the server does it.
@@ -200,8 +199,8 @@ class ObjectStore(Storage):
         """
         import obstore
 
-        with told(url):
-            if source.address.storage == self and source.size <= MOST_AT_ONCE:
+        with store_errors(url):
+            if source.address.storage == self and source.size <= COPIED_AT_ONCE:
                 obstore.copy(self._client, self._key(str(source)), self._key(url))
             else:
                 with source.open() as content:
@@ -211,7 +210,7 @@ class ObjectStore(Storage):
         """Return the id of the attempt that wrote the file; "" if unknown, None if there is no file."""
         import obstore
 
-        with told(url):
+        with store_errors(url):
             try:
                 return str(obstore.get(self._client, self._key(url)).attributes.get(WRITER, ""))
             except FileNotFoundError:
@@ -224,13 +223,13 @@ class ObjectStore(Storage):
         import obstore
 
         for start in range(0, len(urls), MANY):
-            with told(urls[start]):
+            with store_errors(urls[start]):
                 obstore.delete(self._client, [self._key(url) for url in urls[start : start + MANY]])
 
     def head(self, url: str) -> Entry | None:
         import obstore
 
-        with told(url):
+        with store_errors(url):
             try:
                 meta = obstore.head(self._client, self._key(url))
             except FileNotFoundError:
@@ -239,7 +238,7 @@ class ObjectStore(Storage):
 
 
 def _is_below(meta: ObjectMeta, prefix: str) -> bool:
-    """Return whether it is in a folder, and not the empty object that some tools make for the folder itself."""
+    """Return False for the empty object that some tools make for the folder itself."""
     return meta["path"].startswith(prefix)
 
 
@@ -249,8 +248,8 @@ def _entry(meta: ObjectMeta, prefix: str) -> Entry:
 
 
 @contextmanager
-def told(url: str) -> Iterator[None]:
-    """Convert errors of the store about `url` to Unavailable, or to a FileNotFoundError of one line."""
+def store_errors(url: str) -> Iterator[None]:
+    """Raise the store's errors about `url` as Unavailable, or as a FileNotFoundError of one line."""
     import obstore
 
     try:
@@ -261,20 +260,20 @@ def told(url: str) -> Iterator[None]:
         raise FileNotFoundError(2, "No such file", url) from None
     except obstore.exceptions.InvalidPathError as error:
         raise Unavailable(
-            f"an object has a name that cannot be read: {_named(error)}",
+            f"an object has a name that cannot be read: {_invalid_name(error)}",
             where=url,
             fix="rename or delete it: names have no control characters, and no empty or dotted parts",
         ) from None
     except obstore.exceptions.BaseError as error:
-        raise unreachable(url, error) from None
+        raise request_error(url, error) from None
 
 
-def unreachable(url: str, error: BaseException) -> LakeError:
+def request_error(url: str, error: BaseException) -> LakeError:
     """Return the error to raise for a failed request."""
     return s3.fault(error, url) or s3.silent(str(error), url)
 
 
-def _named(error: BaseException) -> str:
+def _invalid_name(error: BaseException) -> str:
     found = re.search(r'Error parsing Path (".*?"):', str(error), re.S)
     return ascii(found[1] if found else str(error))[:300]
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from threading import Lock
-from typing import Any, BinaryIO, Final, Protocol
+from typing import Any, BinaryIO, Final
 
 from lake.store.storage import Address, Entry
 from lake.store.storage.positioned import Positioned
@@ -23,21 +23,14 @@ from lake.store.storage.positioned import Positioned
 FIRST: Final = 1 << 16
 """Bytes of the first request at a new position; doubled for each sequential read."""
 MOST: Final = 8 << 20
+"""Maximum bytes of one request."""
 WHOLE: Final = 1 << 20
 """Maximum size of an object that is fetched by one request."""
 REMEMBERED: Final = 64 << 20
 """Bytes of beginnings and ends that a process caches."""
 AT_ONCE: Final = 16
-"""Maximum number of parallel requests about single objects."""
-
+"""Maximum number of objects that are looked up or opened in parallel."""
 COPIES_AT_ONCE: Final = 4
-
-
-class Tagged(Protocol):
-    """Store that returns parts of objects by their tags."""
-
-    def part_of(self, url: str, tag: str, start: int, size: int) -> bytes:
-        """Return `size` bytes from `start` on. Raises FileNotFoundError if the object is gone or replaced."""
 
 
 @dataclass(frozen=True)
@@ -93,22 +86,19 @@ class Object:
 
 def unchanged(objects: Iterable[Object]) -> list[bool]:
     """Return for each object whether it exists and has not been replaced."""
-    return _each(Object.unchanged, objects)
-
-
-def look_into(objects: Iterable[Object]) -> None:
-    """Cache the beginnings of `objects` in parallel, as far as the cache has room."""
-    _each(_look_into, objects)
-
-
-def _look_into(one: Object) -> None:
-    with suppress(FileNotFoundError), one.open() as stream:
-        stream.read(1)
-
-
-def _each(ask: Any, objects: Iterable[Object]) -> list[Any]:
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(ask, objects))
+        return list(pool.map(Object.unchanged, objects))
+
+
+def prefetch(objects: Iterable[Object]) -> None:
+    """Cache the beginnings of `objects` in parallel, as far as the cache has room."""
+
+    def read_beginning(one: Object) -> None:
+        with suppress(FileNotFoundError), one.open() as stream:
+            stream.read(1)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(read_beginning, objects))
 
 
 def copy_all(objects: Iterable[Object], folder: Path) -> dict[Object, Path]:
@@ -160,9 +150,9 @@ _MEMORY: Final = _Memory()
 class _Content(Positioned):
     """Content of an object, fetched as it is read, with some bytes ahead."""
 
-    def __init__(self, of: Object) -> None:
-        super().__init__(str(of), of.size)
-        self._of, self._part, self._start, self._ahead = of, b"", 0, FIRST
+    def __init__(self, source: Object) -> None:
+        super().__init__(str(source), source.size)
+        self._source, self._part, self._start, self._ahead = source, b"", 0, FIRST
 
     def _next(self, most: int) -> bytes:
         if not self._start <= self._at < self._start + len(self._part):
@@ -170,10 +160,10 @@ class _Content(Positioned):
         return self._part[self._at - self._start :][:most]
 
     def _fetch(self, wanted: int) -> None:
-        size, reads_on = self._of.size, self._at == self._start + len(self._part)
+        size, is_sequential = self._source.size, self._at == self._start + len(self._part)
         if self._at >= size or not wanted:
             self._part, self._start = b"", self._at
             return
-        self._ahead = min(2 * self._ahead, MOST) if reads_on and self._at else FIRST
+        self._ahead = min(2 * self._ahead, MOST) if is_sequential and self._at else FIRST
         start, length = (0, size) if size <= WHOLE else (self._at, min(max(wanted, self._ahead), size - self._at))
-        self._part, self._start = _MEMORY.part(self._of, start, length), start
+        self._part, self._start = _MEMORY.part(self._source, start, length), start

@@ -35,8 +35,8 @@ class Parts(Protocol):
 
 
 @dataclass(frozen=True)
-class Known:
-    """Cached end of a file, its size, and its creation time."""
+class FileEnd:
+    """Cached last bytes `end` of a file, all of a small one; its size and its creation time."""
 
     end: bytes
     size: int
@@ -47,21 +47,21 @@ class Memory:
     """Cache of ends of data files, or whole ones; the least recently used go first. Thread-safe."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: OrderedDict[str, FileEnd] = OrderedDict()
         self._size = 0
         self._lock = Lock()
 
-    def of(self, parts: Parts, url: str) -> Known:
+    def of(self, parts: Parts, url: str) -> FileEnd:
         """Return the end of a file, read if it is not cached. Raises FileNotFoundError."""
         with self._lock:
             if url in self._known:
                 self._known.move_to_end(url)
                 return self._known[url]
-        known = Known(*parts.end(url, END))
+        known = FileEnd(*parts.end(url, END))
         self.keep(url, known)
         return known
 
-    def keep(self, url: str, known: Known) -> None:
+    def keep(self, url: str, known: FileEnd) -> None:
         if not url.endswith(".parquet"):
             return
         with self._lock:
@@ -78,10 +78,10 @@ _MEMORY: Final = Memory()
 
 def remember(url: str, content: bytes, time: float) -> None:
     """Cache the content of a small file that was uploaded at `time`."""
-    _MEMORY.keep(url, Known(content, len(content), time))
+    _MEMORY.keep(url, FileEnd(content, len(content), time))
 
 
-def is_known(parts: Parts, url: str) -> bool:
+def exists(parts: Parts, url: str) -> bool:
     """Return whether the file exists; its end is read if it is not cached."""
     try:
         _MEMORY.of(parts, url)
@@ -91,10 +91,10 @@ def is_known(parts: Parts, url: str) -> bool:
 
 
 class Ranged(Positioned):
-    """File that is read on demand."""
+    """File whose end is read at once, the rest on demand."""
 
     def __init__(self, parts: Parts, url: str) -> None:
-        """Read its end at once. Raises FileNotFoundError."""
+        """Read the end. Raises FileNotFoundError."""
         self._parts, self._url = parts, url
         self.known = _MEMORY.of(parts, url)
         super().__init__(url, self.known.size)
@@ -110,7 +110,7 @@ class Ranged(Positioned):
             return known[start - before : end - before]
         content = self._parts.part(self._url, start, min(end, before) - start)
         if len(content) == before and self.known.size <= WHOLE:
-            self.known = Known(content + known, self.known.size, self.known.time)
+            self.known = FileEnd(content + known, self.known.size, self.known.time)
             _MEMORY.keep(self._url, self.known)
         return content + known[: max(end - before, 0)]
 
@@ -122,7 +122,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc] # without types
     cachable = False
 
     def __init__(self) -> None:
-        """Without a bucket; add them to `stores`, by name."""
+        """Begin without buckets: add them to `stores`, by name."""
         super().__init__()
         self.stores: dict[str, Parts] = {}
 
@@ -138,7 +138,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc] # without types
             raise PermissionError(1, "Files of a warehouse are not written by a query", path)
         return Ranged(self._parts(path), _url(path))
 
-    def _known(self, path: str) -> Known:
+    def _known(self, path: str) -> FileEnd:
         return _MEMORY.of(self._parts(path), _url(path))
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
