@@ -61,7 +61,9 @@ def advance_all(
         return done
 
     done = after_inputs(inputs.project.pick(names), work, workers=settings.tables_at_once)
-    runs.nothing_to_do(settings, runs.MAKE, [table.table for table in done if table.verb == "none"], inputs.cut.number)
+    runs.record_nothing_to_do(
+        settings, runs.ADVANCE, [table.table for table in done if table.verb == "none"], inputs.cut.number
+    )
     return done
 
 

@@ -140,7 +140,7 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
         rows = check_identity(declaration, Rows(rows.arrow()) if events <= settings.small_diff_rows else rows)
         table.create(arrow_types(rows), description=declaration.doc)
         head = TableHead(
-            table.standing(),
+            table.position_or_start(),
             cut=cut.number,
             verb="rebuild",
             inputs={stream: cut.batches.get(stream, 0) for stream in streams},

@@ -19,7 +19,7 @@ from lake.explain import causes
 from lake.progress import step
 from lake.project.declaration import Declaration
 from lake.project.project import Project
-from lake.store.ledger.runs import WHOLE, booked_aside, failing, record_run
+from lake.store.ledger.runs import WHOLE, background_recording, failing, record_run
 from lake.store.locks.lease import lease
 from lake.store.table_head import TableHead
 from lake.store.view import view
@@ -121,7 +121,7 @@ def after_inputs(tables: Iterable[Declaration], work: Callable[[Declaration], T]
         return work(declaration)
 
     # Tables are submitted in dependency order, so a thread that waits for a parent waits for a running one.
-    with view(), booked_aside(), ThreadPoolExecutor(max_workers=workers, thread_name_prefix="tables") as pool:
+    with view(), background_recording(), ThreadPoolExecutor(max_workers=workers, thread_name_prefix="tables") as pool:
         for declaration in tables:
             futures[declaration.name] = pool.submit(copy_context().run, wait_and_work, declaration)
     failures = [error for future in futures.values() if (error := future.exception()) is not None]

@@ -91,10 +91,10 @@ def verify_all(
 def _record(project: Project, verdict: Verdict, began: datetime) -> None:
     about = project.settings, "verify", verdict.table, verdict.cut
     if verdict.verdict == "identical":
-        runs.note(*about, began, rows=verdict.rows)
+        runs.record_outcome(*about, began, rows=verdict.rows)
     else:
         why = f"differs from its recomputation in {verdict.differing} rows" if verdict.differing else verdict.why
-        runs.note(*about, began, error=why)
+        runs.record_outcome(*about, began, error=why)
 
 
 def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
@@ -165,7 +165,7 @@ def _compared(inputs: Inputs, declaration: Declaration, table: Table, version: i
 
 def _content_difference(table: Table, version: int) -> str:
     """Return how the content of a version differs from what its commit recorded."""
-    recorded = delta.metadata(table.path, version).get("content")
+    recorded = delta.commit_metadata(table.path, version).get("content")
     actual = str(table.content(version)) if recorded else recorded
     return (
         ""

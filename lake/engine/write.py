@@ -86,7 +86,7 @@ def _next(
     whole = verb in WHOLE
     columns = columns_when_built(evaluation) if whole else columns_when_advanced(evaluation)
     return TableHead(
-        evaluation.head.position if evaluation.head else evaluation.table.standing(),
+        evaluation.head.position if evaluation.head else evaluation.table.position_or_start(),
         cut=inputs.cut.number,
         verb=verb,
         inputs=inputs.versions(declaration),

@@ -138,7 +138,7 @@ def append_files(
     with runs.failing(settings, "append", contract.name):
         counts = append(settings, spark, contract, deliver, now=now)
     if counts.read:
-        runs.note(settings, "append", contract.name, None, began, **asdict(counts))
+        runs.record_outcome(settings, "append", contract.name, None, began, **asdict(counts))
     for file in files:
         if file.parent == settings.path(STAGING) and file.name.startswith(STDIN):
             file.unlink(missing_ok=True)

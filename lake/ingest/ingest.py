@@ -110,7 +110,7 @@ class Ingestion:
             if not outcome.failed & producers.subjects:
                 close = partial(producers.close, self._session, drained=self.batches is None, now=self.now)
                 self._perform(producers.stream, close, outcome)
-        runs.nothing_to_do(self.settings, "ingest", outcome.unchanged)
+        runs.record_nothing_to_do(self.settings, "ingest", outcome.unchanged)
         outcome.raise_failures()
         return outcome.counts
 
@@ -124,7 +124,7 @@ class Ingestion:
                 self.on_end(stream, (datetime.now(UTC) - began).total_seconds())
             read = {stream: counts for stream, counts in ingested.items() if counts.read}
             for stream, counts in read.items():
-                runs.note(self.settings, "ingest", stream, None, began, **asdict(counts))
+                runs.record_outcome(self.settings, "ingest", stream, None, began, **asdict(counts))
             if not read:
                 outcome.unchanged.append(subject)
         except _NoSession as error:

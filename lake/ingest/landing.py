@@ -160,7 +160,7 @@ def record_ingested(log: Log) -> None:
     settings, stream = log.settings, log.stream
     if next(_newer(log, last_recorded_batch(settings, stream)), None) is None:
         return
-    with LANDED.written(settings):
+    with LANDED.hold_lease(settings):
         from lake.store.upkeep.compaction import pack_table  # needs pyarrow, which reading does not
 
         newer = _newer(log, last_recorded_batch(settings, stream))

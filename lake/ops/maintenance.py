@@ -134,7 +134,7 @@ def _maintain(
 def _expire(project: Project, policy: Policy) -> list[int]:
     """Expire the editions that are neither among the newest nor young nor kept for a consumer; return their numbers."""
     settings, oldest = project.settings, datetime.now(UTC) - timedelta(days=min(policy.days, FOR_EVER))
-    with consumers.unmoved(settings) as held:
+    with consumers.needed_editions(settings) as held:
         old = [
             edition.number
             for edition in editions.kept_editions(settings)[policy.editions :]

@@ -41,7 +41,7 @@ from lake.store.ledger.checks import CHECKS
 from lake.store.ledger.contract_versions import CONTRACTS
 from lake.store.ledger.cuts import CUTS, Cut, latest_cut
 from lake.store.ledger.editions import EDITIONS, Edition, latest_edition, pinned
-from lake.store.ledger.runs import RUNS, booked_aside
+from lake.store.ledger.runs import RUNS, background_recording
 from lake.store.locks import activity
 from lake.store.locks.lease import leases
 from lake.store.log import Log
@@ -71,7 +71,7 @@ class Cycle:
 
 
 @view()
-@booked_aside()
+@background_recording()
 def run(
     settings: Settings,
     spark: Callable[[], SparkSession],

@@ -45,7 +45,7 @@ from lake.store.view import view
 from lake.store.warehouse import Warehouse
 
 T = TypeVar("T")
-TABLE_RUNS: Final = (runs.MAKE, "verify")
+TABLE_RUNS: Final = (runs.ADVANCE, "verify")
 """Work whose subject is a table."""
 
 

@@ -189,7 +189,7 @@ def _blank(settings: Settings, stream: str, records: list[dict[str, Any]] | None
         return
     same = "t._batch = s._batch AND t._number = s._number"
     with delta.changing(path) as (table, properties):
-        how: dict[str, Any] = {"writer_properties": delta.in_groups(table), "commit_properties": properties}
+        how: dict[str, Any] = {"writer_properties": delta.row_group_properties(table), "commit_properties": properties}
         if records is None:
             table.update(blank, **how)
         else:

@@ -30,7 +30,7 @@ from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.locks import activity
 from lake.store.locks.lease import lease, must_hold
 from lake.store.log import Log
-from lake.store.snapshot import note
+from lake.store.snapshot import write_manifest
 from lake.store.storage import removal
 from lake.store.table_logs import invalidate
 from lake.store.upkeep import temp_cleanup, truncation
@@ -123,7 +123,9 @@ def _rewrite_tables(project: Project, number: int) -> str:
             # A crash may have come between the commit and its checkpoint.
             if head.purge < number or delta.newest_checkpoint(table.path) != head.version:
                 truncation.begin_anew(table.path, head.position, purge=number)
-    note(settings, editions.record_edition(settings, latest.cut, _as_they_are(project, latest), seen=project.seen))
+    write_manifest(
+        settings, editions.record_edition(settings, latest.cut, _as_they_are(project, latest), seen=project.seen)
+    )
     return ""
 
 

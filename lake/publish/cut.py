@@ -34,7 +34,7 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
 
 def _cut(project: Project, label: str | None) -> Cut:
     settings = project.settings
-    with CUTS.written(settings), view():
+    with CUTS.hold_lease(settings), view():
         _reread([CUTS.location(settings).path, *(Log(settings, stream).path for stream in project.contracts)])
         latest = latest_cut(settings)
         counted = latest.batches if latest else {}

@@ -23,7 +23,7 @@ from lake.publish.deploy_finish import finish_deploy
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import Cut, latest_cut
 from lake.store.ledger.editions import Edition, EditionTable, latest_edition, pinned, record_edition
-from lake.store.snapshot import note
+from lake.store.snapshot import write_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ def deploy(
     with runs.recording(settings, "deploy", runs.EDITION) as counts:
         edition = _deploy(project, connect, on_progress, warn, yes=yes)
         counts["edition"] = edition.number
-    runs.nothing_to_do(settings, runs.MAKE, [*edition.tables], edition.cut)  # their definition has changed
+    runs.record_nothing_to_do(settings, runs.ADVANCE, [*edition.tables], edition.cut)  # their definition has changed
     return edition
 
 
@@ -73,7 +73,7 @@ def _deploy(
 
     cut, tables, held = _build(staged, connect, sound, on_progress, warn)
     edition = record_edition(staged.settings, cut.number, with_fingerprints(staged, tables), seen=project.seen)
-    note(staged.settings, edition)
+    write_manifest(staged.settings, edition)
     if (pin := pinned(project.settings)) is not None:
         warn(f"readers are pinned to edition {pin} until `lake publish --resume`")
     try:

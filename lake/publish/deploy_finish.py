@@ -17,7 +17,7 @@ from lake.store.ledger import consumers
 from lake.store.ledger.editions import Edition, EditionTable, expire_editions, record_edition
 from lake.store.locks.lease import lease
 from lake.store.scan import Scan
-from lake.store.snapshot import note
+from lake.store.snapshot import write_manifest
 from lake.store.table_head import CHANGE, Counts, TableHead
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse
@@ -43,8 +43,8 @@ def finish_deploy(project: Project, edition: Edition, spark: Callable[[], SparkS
                 work.tables[declaration.name] = work.settled(declaration)
                 at_work.rows = work.tables[declaration.name].rows
         settled = record_edition(project.settings, edition.cut, work.tables, seen=edition)
-        note(project.settings, settled)
-    with consumers.unmoved(project.settings) as held:
+        write_manifest(project.settings, settled)
+    with consumers.needed_editions(project.settings) as held:
         expire_editions(project.settings, {edition.number} - held)
     return settled
 
@@ -78,7 +78,7 @@ class _DeployFinish:
             return entry
         head = replace(
             heads[0],
-            position=own.standing(),
+            position=own.position_or_start(),
             verb="rebuild",
             inputs={**heads[0].inputs, **{source: table.version for source, table in moved.items()}},
             physical={**heads[0].physical, **{source: table.home for source, table in moved.items()}},

@@ -22,7 +22,7 @@ from lake.store.ledger.editions import (
     record_edition,
     resume_editions,
 )
-from lake.store.snapshot import note
+from lake.store.snapshot import write_manifest
 from lake.store.view import view
 
 if TYPE_CHECKING:
@@ -69,15 +69,15 @@ def _publish(
     if latest is not None and latest.cut == cut.number and dict(latest.tables) == tables:
         edition = latest
         if held is None:
-            runs.nothing_to_do(settings, "publish", [runs.EDITION], cut.number)
+            runs.record_nothing_to_do(settings, "publish", [runs.EDITION], cut.number)
     else:
         edition = record_edition(settings, cut.number, with_fingerprints(project, tables), seen=project.seen)
-        note(settings, edition)
-        runs.note(settings, "publish", runs.EDITION, cut.number, began, edition=edition.number)
+        write_manifest(settings, edition)
+        runs.record_outcome(settings, "publish", runs.EDITION, cut.number, began, edition=edition.number)
     if held is None:
         return finish_deploy(project, edition, spark), None
     # finish_deploy records the inputs of its copies, which requires all tables to be at one cut.
-    runs.note(settings, "publish", runs.EDITION, cut.number, began, error=runs.reason(held.error))
+    runs.record_outcome(settings, "publish", runs.EDITION, cut.number, began, error=runs.reason(held.error))
     return edition, held
 
 

@@ -64,7 +64,7 @@ def check_unchanged(settings: Settings, edition: Edition, names: Iterable[str]) 
 def _verify_table(settings: Settings, edition: Edition, name: str) -> TableVerdict:
     entry = edition.tables[name]
     path = Warehouse(settings).root / entry.path
-    recorded = entry.content or delta.metadata(path, entry.version).get("content")
+    recorded = entry.content or delta.commit_metadata(path, entry.version).get("content")
     if recorded is None:
         return TableVerdict(
             name, entry.version, "unknown", why="its fingerprint was not recorded; the next edition records it"

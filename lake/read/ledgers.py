@@ -209,7 +209,7 @@ def _quarantine(settings: Settings, cut: Cut) -> tuple[list[str], str]:
 
 def _reads(settings: Settings, _: Cut) -> tuple[list[str], str]:
     """A read has rows for start and end, in the ledger or still in journals."""
-    unbooked = f"[{','.join(reads.unbooked(settings))}]"  # before the ledger is read, so that no read is missed
+    unbooked = f"[{','.join(reads.unrecorded(settings))}]"  # before the ledger is read, so that no read is missed
     files, booked = _book(settings, reads.READS)
     shape = ", ".join(f'"{name}": "{kind}"' for name, kind in {**reads.READS.columns, "tables": "JSON"}.items())
     noted = f"SELECT unnest(from_json({literal(unbooked)}, {literal(f'[{{{shape}}}]')}), recursive := true)"

@@ -52,7 +52,7 @@ def listed(settings: Settings) -> list[dict[str, Any]]:
             "tables": list(one.tables),
             "granted_at": one.granted_at,
             "expires": one.expires,
-            "expired": not one.holds(now),
+            "expired": not one.is_valid(now),
         }
         for one in grants.grants(settings)
     ]

@@ -333,7 +333,7 @@ def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
     for fault in faults:
         yield f"{fault.what} ({fault.where})" if fault.where else fault.what, fault.fix
     for run in runs.newest_runs(settings):
-        towards_an_edition = run.work in {runs.TAKE_IN, runs.MAKE, runs.PUBLISH}
+        towards_an_edition = run.work in {runs.INGEST, runs.ADVANCE, runs.PUBLISH}
         if towards_an_edition and run.outcome == "failed" and run.counts["error"] != runs.STOPPED:
             yield f"{run.verb} {run.subject} failed: {run.counts['error']}", "correct that, then lake run"
 

@@ -26,7 +26,7 @@ def visible_batches(settings: Settings, edition: Edition, tables: Collection[str
 def _source_streams(settings: Settings, edition: Edition, name: str) -> set[str] | None:
     """Return a table's streams, from its commits, or None."""
     entry = edition.tables[name]
-    head = delta.metadata(Warehouse(settings).root / entry.path, entry.version)
+    head = delta.commit_metadata(Warehouse(settings).root / entry.path, entry.version)
     if "inputs" not in head:
         return None
     homes = head["homes"]

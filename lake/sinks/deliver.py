@@ -80,7 +80,7 @@ def deliver(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> 
             done.append(_deliver(settings, plan, target, began))
         elif not done:
             _record_position(settings, sink, plan.edition)
-            runs.nothing_to_do(settings, VERB, [sink.name], plan.edition.cut)
+            runs.record_nothing_to_do(settings, VERB, [sink.name], plan.edition.cut)
             return _delivered(plan, plan.position, changed=False)
         tables = tuple(table for one in done for table in one.tables)
         work.rows = sum(table.inserted + table.updated + table.deleted for table in tables)
@@ -102,7 +102,7 @@ def _deliver(settings: Settings, plan: DeliveryPlan, target: Target, began: date
         for one in delivery.tables
     )
     counts = {"edition": position.edition, "tables": [*map(asdict, told)]}
-    runs.note(settings, VERB, plan.sink.name, plan.edition.cut, began, **counts)
+    runs.record_outcome(settings, VERB, plan.sink.name, plan.edition.cut, began, **counts)
     seconds = (datetime.now(UTC) - began).total_seconds()
     return _delivered(plan, position, told, seconds=round(seconds, 3))
 

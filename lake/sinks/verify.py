@@ -314,7 +314,7 @@ def repair(settings: Settings, sink: DeclaredSink) -> tuple[int, list[SentTable]
         sent = [
             SentTable(c.table.name, False, c.counts["insert"], c.counts["update"], c.counts["delete"]) for c in changes
         ]
-        runs.note(settings, VERB, sink.name, position.cut, began, repaired=sum(v.differing for v in verdicts))
+        runs.record_outcome(settings, VERB, sink.name, position.cut, began, repaired=sum(v.differing for v in verdicts))
         return position.edition, sent
 
 

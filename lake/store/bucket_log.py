@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint\.parquet")
 LISTED: Final = 1000
-"""If a log has more files, only those after its newest checkpoint are listed."""
+"""From this number of files of a log on, only those after its newest checkpoint are listed."""
 COPIED: Final = 32 << 20
 """Maximum bytes copied of a log since its newest checkpoint, or of the files of a table."""
 FILES: Final = 64
@@ -44,12 +44,12 @@ FILES: Final = 64
 STATES: Final = 4
 """Versions of a table that are kept open."""
 THREADS: Final = 8
-"""Commits that are read in parallel."""
+"""Maximum number of parallel requests about tables of a bucket."""
 
 
 @dataclass(frozen=True)
-class _Copy:
-    """State read from a deleted copy. Reads of the log go to `log`."""
+class _CopiedState:
+    """State that was read from a temporary copy of a table, in `folder`. It names the files of the table itself."""
 
     table: DeltaTable
     folder: str
@@ -117,7 +117,7 @@ class BucketLog(TableLog):
             url, options = self.path.url, self.path.storage.options
             try:
                 url, options = stack.enter_context(self.commit(reads=reads)), None
-            except Unusual:
+            except NotCopied:
                 stack.callback(self.invalidate)
             yield url, options
 
@@ -157,7 +157,7 @@ class BucketLog(TableLog):
     def _look_up(self) -> int | None:
         if not self._has_grown():
             self.forget()
-            self._files = {entry.name: entry for entry in self._whole()}
+            self._files = {entry.name: entry for entry in self._list_needed()}
         return max(self._commits, default=None)
 
     def _has_grown(self) -> bool:
@@ -165,31 +165,31 @@ class BucketLog(TableLog):
         if not (commits := self._commits):
             return False
         newest = commit_file(self.path, max(commits)).name
-        since = {entry.name: entry for entry in self._listed(after=newest[:20])}
-        if newest not in since or not _same(since[newest], self._files[newest]):
+        since = {entry.name: entry for entry in self._list_after(after=newest[:20])}
+        if newest not in since or not _is_same(since[newest], self._files[newest]):
             return False
         self._files |= since
         return True
 
-    def _whole(self) -> list[Entry]:
-        entries = [*islice(self._listed(), LISTED)]
+    def _list_needed(self) -> list[Entry]:
+        entries = [*islice(self._list_after(), LISTED)]
         if len(entries) < LISTED:
             return entries
         with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
             hint = json.loads((self.path / "_delta_log/_last_checkpoint").read())["version"]
-            if since := [*self._listed(after=f"{hint:020}")]:
+            if since := [*self._list_after(after=f"{hint:020}")]:
                 return since
-        return [*self._listed()]
+        return [*self._list_after()]
 
-    def _listed(self, after: str = "") -> Iterator[Entry]:
+    def _list_after(self, after: str = "") -> Iterator[Entry]:
         with suppress(FileNotFoundError):
             yield from (self.path / "_delta_log").list(after=after, deep=True)
 
     def _opened(self, version: int) -> TableState:
         try:
             with self.copy(version) as folder:
-                return _Copy(DeltaTable(str(folder)), str(folder), self)
-        except (Unusual, DeltaError, FileNotFoundError):
+                return _CopiedState(DeltaTable(str(folder)), str(folder), self)
+        except (NotCopied, DeltaError, FileNotFoundError):
             return delta_table(self.path, version)
 
     @contextmanager
@@ -197,15 +197,15 @@ class BucketLog(TableLog):
         """Yield a local folder for one commit by delta-rs on top of the newest, then upload the result.
 
         The folder is empty if there is no table. If the commit `reads` rows, it has the table's files. Raises
-        CommitFailedError if another writer was first, Unusual as `copy` does and for a large table.
+        CommitFailedError if another writer was first, NotCopied as `copy` does and for a large table.
         """
         newest = self.newest()
         with self.copy(-1 if newest is None else newest) as folder:
             if reads:
-                self._fetch(folder)
-            there = {*_files_in(folder)}
+                self._download_files(folder)
+            copied = {*_files_in(folder)}
             yield str(folder)
-            made = [name for name in _files_in(folder) if name not in there]
+            made = [name for name in _files_in(folder) if name not in copied]
             log = [name for name in made if name.startswith("_delta_log/")]
             commits = [name for name in log if COMMIT.fullmatch(name.removeprefix("_delta_log/"))]
             rows = [name for name in made if name not in log]
@@ -231,12 +231,12 @@ class BucketLog(TableLog):
             self._newest = max(self._commits)
             view.know(self.path)
 
-    def _fetch(self, folder: Path) -> None:
-        """Download the files of the newest state into `folder`. Raises Unusual for a large table."""
+    def _download_files(self, folder: Path) -> None:
+        """Download the files of the newest state into `folder`. Raises NotCopied for a large table."""
         files = self.state().get_add_actions(flatten=True)
         names, sizes = (files.column(column).to_pylist() for column in ("path", "size_bytes"))
         if len(names) > FILES or sum(sizes) > COPIED:
-            raise Unusual(self.path.url)
+            raise NotCopied(self.path.url)
 
         def fetch(name: str) -> None:
             file = folder / name
@@ -247,11 +247,11 @@ class BucketLog(TableLog):
             with ThreadPoolExecutor(THREADS) as pool:
                 list(pool.map(fetch, names))
         except FileNotFoundError:  # delta-rs reports that itself
-            raise Unusual(self.path.url) from None
+            raise NotCopied(self.path.url) from None
 
     @contextmanager
     def copy(self, version: int) -> Iterator[Path]:
-        """Yield a folder with the part of the log that gives the state at `version`. Raises Unusual if it is large."""
+        """Yield a folder with the log of `version`, from its checkpoint on. Raises NotCopied if that is large."""
         with self._lock:
             base = self._base(version)
             # To commit on top of a checkpoint, delta-rs needs the commit of that version as well.
@@ -259,12 +259,12 @@ class BucketLog(TableLog):
             names = [commit_file(self.path, number).name for number in needed]
             names += [f"{base:020}.checkpoint.parquet"] if base >= 0 else []
             if not self._files.keys() >= {*names} or sum(self._files[name].size for name in names) > COPIED:
-                raise Unusual(self.path.url)
+                raise NotCopied(self.path.url)
             try:
                 self._read(needed)
             except FileNotFoundError:  # the table was truncated meanwhile
-                raise Unusual(self.path.url) from None
-            with _folder(self.path) as folder:
+                raise NotCopied(self.path.url) from None
+            with _temporary_folder(self.path) as folder:
                 log = folder / "_delta_log"
                 if names:
                     log.mkdir()
@@ -285,22 +285,22 @@ class BucketLog(TableLog):
             self.content(number)
 
 
-def _same(one: Entry, other: Entry) -> bool:
-    """Return whether both are the same commit. The time of an uploaded one is unknown."""
+def _is_same(one: Entry, other: Entry) -> bool:
+    # The time of a commit that this process uploaded is unknown.
     return (one.size, one.tag) == (other.size, other.tag)
 
 
-class Unusual(Exception):
-    """Raised for a log or table that is not copied."""
+class NotCopied(Exception):
+    """Raised for a log or table that is too large to copy, or changed meanwhile."""
 
 
 @contextmanager
-def _folder(path: Address) -> Iterator[Path]:
-    """Yield a temporary folder. `lake maintain` deletes those that a crash left."""
+def _temporary_folder(path: Address) -> Iterator[Path]:
     staging = path.storage.staging
     try:
         if staging is not None:
             staging.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # `lake maintain` deletes those that a crash left.
         temporary = TemporaryDirectory(prefix="log-", dir=staging, ignore_cleanup_errors=True)
     except OSError:  # a project that this user may not write to
         temporary = TemporaryDirectory(prefix="log-", ignore_cleanup_errors=True)

@@ -36,12 +36,12 @@ def commit(
     Returns the position with its Delta version. Raises Unavailable if another writer was first; then nothing of the
     diff is in the table.
     """
-    with only_writer(table.location, position, _outrun(table)):
+    with only_writer(table.location, position, _beaten(table)):
         if isinstance(diff, pa.Table):
             _commit_arrow(table, diff, counts, identity, position)
         else:
             commit_staged(_staged(table, diff, counts, identity), position)
-    return confirm(table.location, position, _outrun(table))
+    return confirm(table.location, position, _beaten(table))
 
 
 def replace(
@@ -53,13 +53,13 @@ def replace(
     meanings: Meanings,
 ) -> Position:
     """Replace all rows, columns and `meanings` of the table and record `position`. Raises as `commit` does."""
-    with only_writer(table.location, position, _outrun(table)):
+    with only_writer(table.location, position, _beaten(table)):
         if isinstance(rows, pa.Table):
-            laid_out = _described(_laid_out(rows, identity), meanings)
-            delta.write(table.path, laid_out, position, mode="overwrite", schema_mode="overwrite")
+            ordered = _with_meanings(_sorted(rows, identity), meanings)
+            delta.write(table.path, ordered, position, mode="overwrite", schema_mode="overwrite")
         else:
             _overwrite(table, rows, position, meanings)
-    return confirm(table.location, position, _outrun(table))
+    return confirm(table.location, position, _beaten(table))
 
 
 def describe(table: Table, description: str, meanings: Meanings) -> None:
@@ -69,26 +69,28 @@ def describe(table: Table, description: str, meanings: Meanings) -> None:
     another writer was first.
     """
     with delta.opened(table.path) as current:
-        version, said, now = current.version(), current.metadata().description, delta.meta_data(current)
-    fields = json.loads(now["metaData"]["schemaString"])["fields"]
-    described = [{**field, "metadata": _meant(field["metadata"], meanings.get(field["name"], {}))} for field in fields]
-    if (said, fields) == (description, described):
+        version, recorded, action = current.version(), current.metadata().description, delta.metadata_action(current)
+    fields = json.loads(action["metaData"]["schemaString"])["fields"]
+    described = [
+        {**field, "metadata": _with_meaning(field["metadata"], meanings.get(field["name"], {}))} for field in fields
+    ]
+    if (recorded, fields) == (description, described):
         return
     position = table.position()
     if position is None or position.version != version:
         return
     schema = json.dumps({"type": "struct", "fields": described})
-    changed = {"metaData": {**now["metaData"], "description": description, "schemaString": schema}}
+    changed = {"metaData": {**action["metaData"], "description": description, "schemaString": schema}}
     again = position.again()
     with delta.read_back(table.path, again.writer):
         commit_actions(table.path, again, [changed], version=version + 1, info={"operation": "CHANGE COLUMNS"})
 
 
-def _meant(metadata: Mapping[str, Any], meaning: Mapping[str, str]) -> dict[str, Any]:
+def _with_meaning(metadata: Mapping[str, Any], meaning: Mapping[str, str]) -> dict[str, Any]:
     return {**{key: value for key, value in metadata.items() if key not in (COMMENT, UNIT)}, **meaning}
 
 
-def _outrun(table: Table) -> Unavailable:
+def _beaten(table: Table) -> Unavailable:
     return Unavailable(
         f"{table.name}: another writer committed first",
         where=str(table.path),
@@ -104,12 +106,12 @@ def _commit_arrow(table: Table, diff: pa.Table, counts: Counts, identity: Sequen
 
 def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> None:
     # Without the meanings: delta-rs refuses rows whose metadata differs from the table's.
-    diff, properties = _described(diff, {}), position.commit_properties
+    diff, properties = _with_meanings(diff, {}), position.commit_properties
     if not counts.total:
         current.create_write_transaction([], "append", current.schema(), commit_properties=properties)
     elif counts.total == counts.inserted:
         rows = diff.drop_columns([CHANGE]).select(arrow_schema(current).names)
-        delta.write(current, _laid_out(rows, identity), position)
+        delta.write(current, _sorted(rows, identity), position)
     else:
         target = {name: f"s.{quoted(name, SPARK)}" for name in arrow_schema(current).names}
         (
@@ -118,7 +120,7 @@ def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequen
                 _condition(diff, identity),
                 source_alias="s",
                 target_alias="t",
-                writer_properties=delta.in_groups(current),
+                writer_properties=delta.row_group_properties(current),
                 commit_properties=properties,
                 streamed_exec=False,
             )
@@ -129,12 +131,12 @@ def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequen
         )
 
 
-def _laid_out(rows: pa.Table, identity: Sequence[str]) -> pa.Table:
+def _sorted(rows: pa.Table, identity: Sequence[str]) -> pa.Table:
     flat = [name for name in identity if not pa.types.is_nested(rows.schema.field(name).type)]
     return rows.sort_by([(name, "ascending") for name in flat]) if flat else rows
 
 
-def _described(rows: pa.Table, meanings: Meanings) -> pa.Table:
+def _with_meanings(rows: pa.Table, meanings: Meanings) -> pa.Table:
     """Return `rows` with only the meanings as field metadata: an overwrite takes column metadata from it."""
     fields = [field.with_metadata(dict(meanings.get(field.name, {})) or None) for field in rows.schema]
     return pa.Table.from_arrays(rows.columns, schema=pa.schema(fields))

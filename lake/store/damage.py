@@ -31,8 +31,8 @@ FOLDERS: Final = {
     "meta": "the ledger of {}",
 }
 """Display name of the tables in each folder of a warehouse."""
-COPY: Final = "restore that file from a backup of the warehouse"
-AGAIN: Final = "lake rebuild {} makes it again, and lake publish shows it"
+RESTORE: Final = "restore that file from a backup of the warehouse"
+REBUILD: Final = "lake rebuild {} makes it again, and lake publish shows it"
 PARQUET: Final = b"PAR1"
 LIBRARIES: Final = frozenset(
     {"deltalake", "_internal", "duckdb", "_duckdb", "pyarrow", "arro3", "pyo3_runtime", "pyspark", "py4j"}
@@ -42,7 +42,7 @@ LIBRARIES: Final = frozenset(
 
 @dataclass(frozen=True)
 class Damage:
-    """Fault `found` in `file` of the table in folder `path`; `known` is a more specific fix."""
+    """Fault `found` in `file` of the table in folder `path`; `known` is its fix if it is a special one."""
 
     path: Address
     file: str
@@ -53,8 +53,8 @@ class Damage:
     def fault(self) -> LakeError:
         name = name_of(self.path)
         derived = self.path.parent.name in LAYERS and "/_delta_log" not in self.file
-        restored = AGAIN.format(name.partition("@")[0]) if derived else COPY
-        fix = self.known or f"{restored}; lake status lists all damage"
+        repair = REBUILD.format(name.partition("@")[0]) if derived else RESTORE
+        fix = self.known or f"{repair}; lake status lists all damage"
         return StorageError(f"{name} is damaged: {self.found}", where=self.file, fix=fix)
 
 
@@ -83,7 +83,7 @@ def damage(path: Address, *, quickly: bool = False) -> Damage | None:
     `quickly` opens no data file, and no commit beyond what delta-rs reads.
     """
     try:
-        return _of_files(path, within=not quickly) if quickly else _of_log(path) or _of_files(path, within=True)
+        return _of_files(path, within=False) if quickly else _of_log(path) or _of_files(path, within=True)
     except OSError as error:
         if quickly and isinstance(error, FileNotFoundError):
             return None  # a killed first build has no log yet

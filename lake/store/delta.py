@@ -124,7 +124,7 @@ def write(to: Address | DeltaTable, rows: pa.Table | Table, position: Position, 
     The commit may exist although an error is raised: the caller reads back.
     """
     how = {"mode": "append", "commit_properties": position.commit_properties, **how}
-    how["writer_properties"] = _grouped(rows.num_rows, rows.nbytes)
+    how["writer_properties"] = _row_groups(rows.num_rows, rows.nbytes)
     if isinstance(to, DeltaTable):
         write_deltalake(to, rows, **how)
     else:
@@ -141,24 +141,26 @@ def _write(path: Address, rows: pa.Table | Table, how: dict[str, Any]) -> None:
             write_deltalake(table, rows, **how)
 
 
-def in_groups(table: DeltaTable, compression: str = "SNAPPY", level: int | None = None) -> WriterProperties | None:
-    """Return how deltalake has to rewrite rows of `table`: in groups of ROW_GROUP bytes, as its files have them.
+def row_group_properties(
+    table: DeltaTable, compression: str = "SNAPPY", level: int | None = None
+) -> WriterProperties | None:
+    """Return the properties by which deltalake rewrites rows of `table` in row groups of ROW_GROUP bytes.
 
-    Returns None if all fits one group. Files without statistics are ignored.
+    Returns None if all rows fit one group. Files without statistics are ignored.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     files = pa.table(table.get_add_actions(flatten=True)).select(["num_records", "size_bytes"]).drop_null()
     rows, size = (pc.sum(column).as_py() or 0 for column in files.columns)
-    return _grouped(rows, size, compression, level)
+    return _row_groups(rows, size, compression, level)
 
 
-def _grouped(rows: int, size: int, compression: str = "SNAPPY", level: int | None = None) -> WriterProperties | None:
-    """deltalake compresses nothing once it is given properties without a compression."""
+def _row_groups(rows: int, size: int, compression: str = "SNAPPY", level: int | None = None) -> WriterProperties | None:
     if size <= cost.ROW_GROUP:
         return None
     most = max(1, cost.ROW_GROUP * rows // size)
+    # Properties without a compression turn compression off.
     return WriterProperties(max_row_group_size=most, compression=compression, compression_level=level)  # type: ignore[arg-type]
 
 
@@ -170,7 +172,7 @@ def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
     """
     writer = new_writer()
     how |= {"commit_properties": CommitProperties(custom_metadata=_anonymous(writer), max_commit_retries=0)}
-    how |= {"mode": "append", "writer_properties": _grouped(rows.num_rows, rows.nbytes)}
+    how |= {"mode": "append", "writer_properties": _row_groups(rows.num_rows, rows.nbytes)}
     with read_back(path, writer):
         _write(path, rows, how)
 
@@ -210,7 +212,7 @@ def read_back(path: Address, writer: str) -> Iterator[None]:
         yield
     except Exception as error:
         invalidate(path)
-        if landed(path, writer):
+        if is_committed(path, writer):
             return
         if isinstance(error, Beaten):
             raise Unavailable(
@@ -219,16 +221,16 @@ def read_back(path: Address, writer: str) -> Iterator[None]:
                 fix="run the command again: it starts from the table's new state",
             ) from error
         raise
-    known_or_moved(path, writer)
+    invalidate_unless_known(path, writer)
 
 
-def known_or_moved(path: Address, writer: str) -> None:
-    """Invalidate the table after the commit of `writer`, unless its log knows that commit."""
+def invalidate_unless_known(path: Address, writer: str) -> None:
+    """Invalidate the table after the commit of `writer`, unless its cached log has that commit."""
     if not table_log(path).knows(writer):
         invalidate(path)
 
 
-def landed(path: Address, writer: str) -> bool:
+def is_committed(path: Address, writer: str) -> bool:
     """Return whether the commit of `writer` is among the newest. Raises Unavailable if they cannot be read."""
     try:
         return any(metadata_of(commit).get("writer") == writer for commit in islice(commits(path), LOOKED_BACK))
@@ -305,7 +307,7 @@ def prefetch(tables: Iterable[Address], *, whole: bool = False, beside: Callable
     Reads the newest commit of each, or its `whole` state. Calls `beside` meanwhile.
     """
 
-    def look(path: Address) -> None:
+    def look_up(path: Address) -> None:
         with suppress(Exception):  # the later reader gets the error
             next(commits(path), None)
             if whole:
@@ -314,7 +316,7 @@ def prefetch(tables: Iterable[Address], *, whole: bool = False, beside: Callable
     with ThreadPoolExecutor(THREADS) as pool:
         for path in tables:
             if not path.storage.may_tear:
-                pool.submit(copy_context().run, look, path)
+                pool.submit(copy_context().run, look_up, path)
         beside()
 
 
@@ -326,9 +328,9 @@ def prefetch_rows(tables: Iterable[Address], rows: Collection[Address], beside: 
 
     def work() -> None:
         with suppress(Exception), view():
-            there = [*tables]
-            prefetch(there, whole=True, beside=beside)
-            for path in there:
+            addresses = [*tables]
+            prefetch(addresses, whole=True, beside=beside)
+            for path in addresses:
                 if path in rows:
                     missing(path, files(table_log(path).state()), to_read=True)
 
@@ -348,26 +350,26 @@ def missing(path: Address, files: Iterable[str], *, to_read: bool = False) -> li
     files = list(files)
     if to_read and len(files) <= FETCHED and not path.storage.may_tear:
         with ThreadPoolExecutor(THREADS) as pool:
-            there_to_read = list(pool.map(lambda file: path.storage.of(file).to_read(file), files))
-        return [file for file, there in zip(files, there_to_read, strict=True) if not there]
+            exist = list(pool.map(lambda file: path.storage.of(file).to_read(file), files))
+        return [file for file, exists in zip(files, exist, strict=True) if not exists]
     if path.storage.may_tear or len(files) < MANY_FILES:
         return [file for file in files if not path.at(file).exists()]
     by_table: defaultdict[str, list[str]] = defaultdict(list)
     for file in files:
         by_table[file.partition("/_bucket=")[0] if "/_bucket=" in file else file.rpartition("/")[0]].append(file)
-    there: set[str] = set()
+    existing: set[str] = set()
     for some in by_table.values():
         common = os.path.commonprefix(some)  # noqa: RUF071  commonpath makes one slash of the two in s3://
         folder = path.at(common.rpartition("/")[0])
         with suppress(FileNotFoundError):  # all were deleted
-            there |= {f"{folder}/{entry.name}" for entry in folder.list(deep=True)}
-    return [file for file in files if file not in there]
+            existing |= {f"{folder}/{entry.name}" for entry in folder.list(deep=True)}
+    return [file for file in files if file not in existing]
 
 
-def meta_data(table: TableState) -> dict[str, dict[str, Any]]:
-    """Return the Delta action that repeats the metadata of `table`."""
+def metadata_action(table: TableState) -> dict[str, dict[str, Any]]:
+    """Return the Delta action `metaData` that repeats the metadata of `table`."""
     about = table.metadata()
-    said = {
+    fields = {
         "id": str(about.id),
         "name": about.name,
         "description": about.description,
@@ -377,7 +379,7 @@ def meta_data(table: TableState) -> dict[str, dict[str, Any]]:
         "createdTime": about.created_time,
         "configuration": about.configuration,
     }
-    return {"metaData": said}
+    return {"metaData": fields}
 
 
 def positions(path: Address, app: str) -> Iterator[Position]:
@@ -412,8 +414,8 @@ def head(path: Address, app: str) -> Position | None:
     return next(positions(path, app), None)
 
 
-def standing(path: Address, app: str) -> Position:
-    """Return the position that the next commit of `app` follows.
+def head_or_start(path: Address, app: str) -> Position:
+    """Return the position that the next commit of `app` follows: its newest, `start` before the first.
 
     If the commits with positions were removed, as `lake forget` does, it has only the newest transaction number.
     """
@@ -442,8 +444,8 @@ def commits(path: Address) -> Iterator[dict[str, Any]]:
         yield info | {"version": number}
 
 
-def metadata(path: Address, version: int) -> dict[str, Any]:
-    """Return the metadata of commit `version`; {} if it has none or the commit was removed."""
+def commit_metadata(path: Address, version: int) -> dict[str, Any]:
+    """Return the `userMetadata` of commit `version`; {} if it has none or the commit was removed."""
     log = table_log(path)
     log.newest()
     try:
@@ -460,8 +462,8 @@ def has_rows(path: Address, version: int) -> bool:
 def feed_files(path: Address, actions: Iterable[tuple[str, dict[str, Any]]]) -> list[tuple[str, Address]]:
     """Return the files of a commit with these `actions` that the change feed reads, each with its action."""
     files = [(kind, a) for kind, a in actions if kind == "cdc" or (kind in FILE_ACTIONS and a.get("dataChange", True))]
-    told = [(kind, action) for kind, action in files if kind == "cdc"] or files
-    return [(kind, path / unquote(action["path"])) for kind, action in told]
+    read = [(kind, action) for kind, action in files if kind == "cdc"] or files
+    return [(kind, path / unquote(action["path"])) for kind, action in read]
 
 
 FILE_ACTIONS: Final = frozenset({"add", "remove", "cdc"})

@@ -64,7 +64,7 @@ def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: dateti
 
     With `again`, tokens that are already recorded are recorded once more, to be purged again.
     """
-    with VOIDS.written(settings):
+    with VOIDS.hold_lease(settings):
         recorded = {erasure.subject: erasure.number for erasure in entries(settings, stream)}
         new, number = sorted(set(tokens) - (set() if again else set(recorded))), last_void(settings) + 1
         if not new:
@@ -79,7 +79,7 @@ def mark_purged(settings: Settings, number: int, *, edition: int, at: datetime) 
 
 
 def _append(settings: Settings, rows: Sequence[Sequence[Any]]) -> None:
-    with ERASURES.written(settings):
+    with ERASURES.hold_lease(settings):
         ERASURES.append(settings, rows)
 
 

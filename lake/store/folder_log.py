@@ -44,7 +44,7 @@ class FolderLog(TableLog):
             self._infos.clear()  # the log was truncated
         if newest is None or commit_file(self.path, newest).head() != self._head:
             self.forget()
-            newest = self._listed()
+            newest = self._newest_file()
             if newest is None:
                 return None
         else:
@@ -57,7 +57,7 @@ class FolderLog(TableLog):
         self._head = commit_file(self.path, newest).head() if newest >= 0 else None
         return newest if newest >= 0 else None
 
-    def _listed(self) -> int | None:
+    def _newest_file(self) -> int | None:
         with suppress(FileNotFoundError, NotADirectoryError):
             names = os.listdir((self.path / "_delta_log").url)
             return max((int(name[:20]) for name in names if COMMIT.fullmatch(name)), default=None)
@@ -70,7 +70,7 @@ class FolderLog(TableLog):
     def writable(self, version: int | None = None) -> Iterator[DeltaTable]:
         newest = self.must_exist()
         if version is not None and version > newest:
-            self._check_whole(version)
+            self._check_complete(version)
         if version not in {None, newest}:
             yield delta_table(self.path, version)
             return
@@ -89,9 +89,9 @@ class FolderLog(TableLog):
                 table = None
         return table if table is not None and table.version() == newest else delta_table(self.path, newest)
 
-    def _check_whole(self, version: int) -> None:
+    def _check_complete(self, version: int) -> None:
         commit = commit_file(self.path, version)
-        if self._listed() == version and not is_complete(commit):
+        if self._newest_file() == version and not is_complete(commit):
             raise StorageError(
                 f"{self.path.name}: the commit of version {version} was cut short, so its rows are unknown",
                 where=str(commit),
@@ -101,7 +101,7 @@ class FolderLog(TableLog):
     def state(self, version: int | None = None) -> TableState:
         newest = self.must_exist()
         if version is not None and version > newest:
-            self._check_whole(version)
+            self._check_complete(version)
         return delta_table(self.path, newest if version is None else version)
 
     @contextmanager

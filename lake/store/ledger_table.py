@@ -40,7 +40,7 @@ class LedgerTable:
     def location(self, settings: Settings) -> Location:
         return Warehouse(settings).book(self.name)
 
-    def written(self, settings: Settings, *, hosts: bool = True) -> AbstractContextManager[object]:
+    def hold_lease(self, settings: Settings, *, hosts: bool = True) -> AbstractContextManager[object]:
         """Hold the table's lease while the block runs, also against other `hosts`. Raises as `lease` does."""
         return lease(settings, self.location(settings).lease, hosts=hosts)
 
@@ -54,10 +54,10 @@ class LedgerTable:
         self._commit(settings, head.next(**state), [entry])
         self.tidy(settings, head)
 
-    def note(self, settings: Settings, entries: Callable[[int], Sequence[Sequence[Any]]]) -> int:
-        """Commit the `entries` for their number and return it. If another host takes it first, use the next one."""
+    def record(self, settings: Settings, entries: Callable[[int], Sequence[Sequence[Any]]]) -> int:
+        """Commit the `entries` of the next number and return it; of the one after if another host was first."""
         while True:
-            with view(), self.written(settings, hosts=False):
+            with view(), self.hold_lease(settings, hosts=False):
                 head = self.head(settings)
                 try:
                     self._commit(settings, head.next(), entries(head.txn + 1))
@@ -73,7 +73,7 @@ class LedgerTable:
         self.append(settings, [[_stored(value) for value in entry] for entry in entries], position)
 
     def tidy(self, settings: Settings, head: delta.Position) -> None:
-        """Compact small files from time to time, after a commit on top of `head`. The caller holds the lease."""
+        """Compact the files if the commit on top of `head` is a COMPACT_EVERY-th one. The caller holds the lease."""
         if (head.txn + 1) % COMPACT_EVERY == 0:
             with delta.changing(self.location(settings).path) as (table, properties):
                 table.optimize.compact(commit_properties=properties)

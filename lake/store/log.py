@@ -171,7 +171,7 @@ class Log:
         return self.location.lease
 
     def head(self) -> LogHead:
-        position = delta.standing(self.path, self.app)
+        position = delta.head_or_start(self.path, self.app)
         return _head(self.stream, position) if position.data else LogHead(self.stream, position)
 
     def heads(self) -> list[LogHead]:

@@ -33,18 +33,18 @@ def write(settings: Settings, edition: Edition, tables: Mapping[str, Mapping[str
     entries = {
         name: {**_identity(edition, name), **table} for name, table in tables.items() if len(table["files"]) <= FILES
     }
-    said = {"number": edition.number, "published_at": edition.published_at.isoformat(), "tables": entries}
-    content = json.dumps(said, separators=(",", ":")).encode()
+    manifest = {"number": edition.number, "published_at": edition.published_at.isoformat(), "tables": entries}
+    content = json.dumps(manifest, separators=(",", ":")).encode()
     Warehouse(settings).manifest(edition.number).put_if_absent(_digest(content) + b"\n" + content)
 
 
 def table_of(settings: Settings, edition: Edition, name: str) -> Mapping[str, Any] | None:
-    """Return the entry of a table of `edition` as `write` recorded it; None if there is none that is reliable."""
+    """Return the entry of a table of `edition` as `write` recorded it; None if it is missing or of another edition."""
     try:
-        said = _read(Warehouse(settings).manifest(edition.number))
-        if (said["number"], said["published_at"]) != (edition.number, edition.published_at.isoformat()):
+        manifest = _read(Warehouse(settings).manifest(edition.number))
+        if (manifest["number"], manifest["published_at"]) != (edition.number, edition.published_at.isoformat()):
             return None
-        table: Mapping[str, Any] = said["tables"][name]
+        table: Mapping[str, Any] = manifest["tables"][name]
         return table if table.items() >= _identity(edition, name).items() else None
     except (LakeError, OSError, ValueError, LookupError, TypeError):
         return None
@@ -61,8 +61,8 @@ def _read(file: Address) -> Mapping[str, Any]:
     digest, _, content = file.read().partition(b"\n")
     if digest != _digest(content):
         raise ValueError(file.url)
-    said: Mapping[str, Any] = json.loads(content)
-    return said
+    manifest: Mapping[str, Any] = json.loads(content)
+    return manifest
 
 
 def _digest(content: bytes) -> bytes:

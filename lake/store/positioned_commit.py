@@ -1,6 +1,4 @@
-"""Commits to a log or a derived table that carry a position: numbered, by one writer at a time, confirmed by reading
-back.
-"""
+"""Commits that carry a position, to a log or a derived table: numbered, by one writer, confirmed by reading back."""
 
 from __future__ import annotations
 
@@ -33,14 +31,14 @@ def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterat
     does not compare transaction numbers, so they are compared here first. From then on the lease and the commit's
     number, which only one writer gets, keep other writers out.
     """
-    if delta.standing(at.path, at.app).txn != position.txn - 1:
+    if delta.head_or_start(at.path, at.app).txn != position.txn - 1:
         raise beaten
     before = delta.newest_version(at.path)
     try:
         yield
     except Exception as error:
         invalidate(at.path)
-        if delta.landed(at.path, position.writer):
+        if delta.is_committed(at.path, position.writer):
             return
         if isinstance(error, delta.Beaten):
             if delta.newest_version(at.path) != before:
@@ -51,7 +49,7 @@ def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterat
                 fix="another tool enabled a table feature that Headwater cannot write: disable it, or restore a backup",
             ) from error
         raise
-    delta.known_or_moved(at.path, position.writer)
+    delta.invalidate_unless_known(at.path, position.writer)
 
 
 def confirm(at: Location, position: Position, beaten: Unavailable) -> Position:
@@ -84,12 +82,12 @@ def commit_actions(
     """
     at = max(time.time_ns() // 1_000_000, next(delta.commits(path))["timestamp"] + 1)
     kinds = [kind for action in actions for kind in action]
-    counted = {"num_added_files": kinds.count("add"), "num_removed_files": kinds.count("remove")}
+    file_counts = {"num_added_files": kinds.count("add"), "num_removed_files": kinds.count("remove")}
     info = {
         "timestamp": at,
         "operationParameters": {},
         **info,
-        "operationMetrics": {**info.get("operationMetrics", {}), **counted},
+        "operationMetrics": {**info.get("operationMetrics", {}), **file_counts},
         "userMetadata": position.metadata,
     }
     transaction = {"appId": position.app, "version": position.txn, "lastUpdated": at}

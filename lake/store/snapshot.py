@@ -53,8 +53,7 @@ class Column:
 
     @property
     def description(self) -> str:
-        says = self.unit in self.comment
-        return self.comment if says else f"{self.comment} [{self.unit}]".lstrip()
+        return self.comment if self.unit in self.comment else f"{self.comment} [{self.unit}]".lstrip()
 
 
 @dataclass(frozen=True)
@@ -84,22 +83,22 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
 
     Raises LakeError if the version is gone or its files cannot be read as they are.
     """
-    said = manifest.table_of(settings, edition, name) if settings.store else None
-    if said is None:
+    recorded = manifest.table_of(settings, edition, name) if settings.store else None
+    if recorded is None:
         return opened(settings, name, edition)
     entry = edition.tables[name]
     return Published(
         name=name,
         layer=entry.layer,
         version=entry.version,
-        doc=said["doc"],
-        columns=tuple(map(_column, json.loads(said["schema"])["fields"])),
-        files=tuple(f"{Warehouse(settings).root}/{entry.path}/{file}" for file in said["files"]),
-        schema=said["schema"],
+        doc=recorded["doc"],
+        columns=tuple(map(_column, json.loads(recorded["schema"])["fields"])),
+        files=tuple(f"{Warehouse(settings).root}/{entry.path}/{file}" for file in recorded["files"]),
+        schema=recorded["schema"],
     )
 
 
-def note(settings: Settings, edition: Edition) -> None:
+def write_manifest(settings: Settings, edition: Edition) -> None:
     """Write the manifest of `edition` if the warehouse is in a bucket. Ignores errors."""
     if not settings.store:
         return
@@ -115,7 +114,7 @@ def note(settings: Settings, edition: Edition) -> None:
 
 
 def opened(settings: Settings, name: str, edition: Edition) -> Published:
-    """Return `published` by the table's own log."""
+    """Return table `name` of `edition` as its Delta log has it. Raises as `published` does."""
     entry = edition.tables[name]
     path = Warehouse(settings).root / entry.path
     try:
@@ -128,7 +127,7 @@ def opened(settings: Settings, name: str, edition: Edition) -> Published:
             fix="restore it from a backup of the warehouse, or read another edition",
         ) from None
     cut = edition.cut_of(name)
-    if delta.metadata(path, entry.version).get("cut", cut) != cut:
+    if delta.commit_metadata(path, entry.version).get("cut", cut) != cut:
         raise StorageError(
             f"{name}: version {entry.version} of edition {edition.number} was lost, and another commit has its number",
             where=str(path),
@@ -149,7 +148,7 @@ def opened(settings: Settings, name: str, edition: Edition) -> Published:
         doc=table.metadata().description or "",
         columns=columns(table),
         files=tuple(delta.files(table)),
-        schema=json.dumps({"type": "struct", "fields": [_told(field) for field in _fields(table)]}),
+        schema=json.dumps({"type": "struct", "fields": [_with_meaning_alone(field) for field in _fields(table)]}),
     )
 
 
@@ -163,7 +162,7 @@ def _fields(table: TableState) -> list[dict[str, Any]]:
     return [field for field in fields if not field["name"].startswith("_")]
 
 
-def _told(field: Mapping[str, Any]) -> dict[str, Any]:
+def _with_meaning_alone(field: Mapping[str, Any]) -> dict[str, Any]:
     return {**field, "metadata": {name: text for name, text in field["metadata"].items() if name in {COMMENT, UNIT}}}
 
 

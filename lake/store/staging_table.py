@@ -50,7 +50,7 @@ class StagingTable:
     def changes(self) -> tuple[dict[str, Any], list[Action]]:
         """Return Spark's commits as commit information and actions on the table."""
         with delta.opened(self.table, self.version) as table:
-            own = delta.meta_data(table)["metaData"]
+            own = delta.metadata_action(table)["metaData"]
         about, files = dict[str, Mapping[str, Any]](), list[Action]()
         for kind, fields in self._committed():
             if kind in delta.FILE_ACTIONS:
@@ -80,7 +80,7 @@ class StagingTable:
 def stage(path: Address, *, with_files: bool = False) -> StagingTable:
     """Make a staging table for the newest version of the table, without rows or `with_files` of the table."""
     with delta.opened(path) as table:
-        begin = [_protocol(table), delta.meta_data(table)]
+        begin = [_protocol(table), delta.metadata_action(table)]
         if with_files:
             begin += [{"add": {**file, "path": f"{path.uri}/{file['path']}"}} for file in _files(table, None)]
         staging = StagingTable(path, table.version(), path / f"staging-{token_hex(8)}")
@@ -90,7 +90,7 @@ def stage(path: Address, *, with_files: bool = False) -> StagingTable:
 
 
 def removed(table: TableState, files: Collection[str] | None = None, *, changes: bool) -> list[Action]:
-    """Return the actions that remove `files` of the `table`, by default all; `changes`: rows change by it."""
+    """Return the actions that remove `files` of the `table`, by default all; `changes`: rows are removed with them."""
     about = {"deletionTimestamp": int(datetime.now(UTC).timestamp() * 1000), "extendedFileMetadata": True}
     names = ("path", "partitionValues", "size")
     return [

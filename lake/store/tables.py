@@ -93,14 +93,13 @@ class Table:
         return delta.exists(self.path)
 
     def version(self) -> int:
-        with delta.opened(self.path) as table:
-            return table.version()
+        return delta.version(self.path)
 
     def position(self) -> Position | None:
         return delta.head(self.path, self.app)
 
-    def standing(self) -> Position:
-        return delta.standing(self.path, self.app)
+    def position_or_start(self) -> Position:
+        return delta.head_or_start(self.path, self.app)
 
     def heads(self) -> Iterator[TableHead]:
         return heads(self.location)
@@ -159,11 +158,11 @@ class Table:
         between = takewhile(lambda head: head.version > after, self.heads())
         heads = [head for head in between if head.version <= upto and not head.changed_nothing]
         # Spark does not report the number of rows of an overwrite.
-        unsaid = [head.version for head in heads if not head.counts.total]
+        uncounted = [head.version for head in heads if not head.counts.total]
         try:
-            whole = [version for version in unsaid if delta.has_rows(self.path, version)]
+            overwrites = [version for version in uncounted if delta.has_rows(self.path, version)]
             return sum(head.counts.total for head in heads) + sum(
-                self.rows(version) + self.rows(max(version - 1, 0)) for version in whole
+                self.rows(version) + self.rows(max(version - 1, 0)) for version in overwrites
             )
         except (delta.Unreadable, OSError) as error:
             raise FeedGap(self.name) from error
@@ -196,8 +195,8 @@ class Table:
         from pyspark.sql import functions as F
 
         try:
-            told = (delta.actions(self.path, version) for version in range(after + 1, upto + 1))
-            files = (file for actions in told for _, file in delta.feed_files(self.path, actions))
+            commits = (delta.actions(self.path, version) for version in range(after + 1, upto + 1))
+            files = (file for actions in commits for _, file in delta.feed_files(self.path, actions))
             if delta.missing(self.path, list(map(str, files))):
                 raise FeedGap(self.name)
             reader = spark.read.format("delta").option("readChangeFeed", "true")

@@ -168,7 +168,7 @@ def record(
 
     Raises DeclarationError if one is void already.
     """
-    with VOIDS.written(settings):
+    with VOIDS.hold_lease(settings):
         recorded = {(void.stream, void.target): void for void in all_voids(settings)}
         number = last_void(settings) + 1
         new: list[Void] = []

@@ -142,7 +142,7 @@ class Bank:
         said |= {"counts": {"inserted": 0, "updated": 0, "deleted": 0}}
         said |= {"definition": self.project.definition(declaration, {})}
         rows = [{"account": account, **state, **wrong} for account, state in self.folded().items()]
-        position = delta.standing(table.path, table.app).next(**said)
+        position = delta.head_or_start(table.path, table.app).next(**said)
         _write(table.path, pa.Table.from_pylist(rows, STATES), position, "overwrite", None)
 
     def events(self) -> list[dict[str, Any]]:

@@ -104,7 +104,7 @@ def test_every_kind_has_the_rows_that_it_has_over_a_log_of_which_nothing_was_arc
 def emptied(lakehouse: Lakehouse, name: str) -> None:
     """Deletes the rows of a table behind its writers' back."""
     path = lakehouse.project.table(lakehouse.project.tables[name]).path
-    with delta.changing(path, delta.standing(path, f"table:{path.name}").again()) as (table, properties):
+    with delta.changing(path, delta.head_or_start(path, f"table:{path.name}").again()) as (table, properties):
         table.delete(commit_properties=properties)
 
 

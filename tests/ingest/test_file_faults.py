@@ -53,7 +53,7 @@ def test_mark_of_a_file_fits_its_table_and_is_found_again_at_every_time(project:
         assert mark_of(json.loads(json.dumps(mark_as_json(file.mark)))) == file.mark
         assert landing.find_file(project, "aa", file.mark) == landing.local_file(project, path, name=file.name)
         marks.append(file.mark)
-    with landing.LANDED.written(project):
+    with landing.LANDED.hold_lease(project):
         landing.LANDED.append(project, [["aa", n, *mark, None] for n, mark in enumerate(marks)])
     rows = landing.LANDED.rows(project, f"SELECT {landing.MARK} FROM t ORDER BY batch")
     assert [mark_of(row) for row in rows] == marks

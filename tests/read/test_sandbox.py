@@ -208,13 +208,13 @@ def test_a_read_is_on_record_at_once_and_booked_later_and_once(tmp_path: Path) -
     assert noted(settings) == [("bi", "answered", 2, 90)]
     [file] = settings.path(".lake/reads").iterdir()
     again = file.read_bytes()
-    journal.book()
+    journal.record()
     assert noted(settings) == [("bi", "answered", 2, 90)]
     journal.close()
     (settings.path(".lake/reads") / "1-dead.jsonl").write_bytes(again + b'{"id": "torn')  # of a process that was killed
     assert noted(settings) == [("bi", "answered", 2, 90)]
     other = Journal(settings)
-    other.book()
+    other.record()
     other.close()
     assert noted(settings) == [("bi", "answered", 2, 90)]
     assert [path for path in settings.path(".lake/reads").iterdir() if path.stat().st_size] == []

@@ -398,7 +398,7 @@ def test_without_an_edition_there_is_a_fix(project: Settings) -> None:
 def test_ledgers_are_readable_before_the_first_edition(project: Settings) -> None:
     query = "select verb, error from lake.runs, (select count(*) from lake.quarantine)"
     assert open_reader(project, query, EditionChoice()).relation(query).fetchall() == []
-    runs.note(project, "ingest", "orders", None, datetime.now(UTC), error="no luck")
+    runs.record_outcome(project, "ingest", "orders", None, datetime.now(UTC), error="no luck")
     assert open_reader(project, query, EditionChoice()).relation(query).fetchall() == [("ingest", "no luck")]
     declare(project, contract("orders", {"id": "int"}))
     for other in ("from orders", "from log.orders, lake.runs"):

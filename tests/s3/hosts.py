@@ -35,7 +35,7 @@ def main() -> None:
     while True:
         try:
             with lease(settings, table.lease, seconds=3600) as held:
-                position = delta.standing(table.path, table.app)
+                position = delta.head_or_start(table.path, table.app)
                 must_hold(settings, table.lease)  # so that where the table stood was read within the epoch
                 time.sleep(HELD)
                 duckdb_tables.append(table.path, "epoch BIGINT", [(held.epoch,)], position.next(epoch=held.epoch))

@@ -28,7 +28,7 @@ def walk(settings: Settings, seed: int) -> list[Any]:
     told = []
     for cut in range(COMMITS):
         with lease(settings, table.lease):
-            position = table.standing().next(verb="advance", cut=cut)
+            position = table.position_or_start().next(verb="advance", cut=cut)
             if cut % 13:
                 form = chance.choice(["insert", "update", "delete", "nothing"])
                 keys = [1000 + cut, 2000 + cut] if form == "insert" else chance.sample(sorted(rows), min(2, len(rows)))

@@ -67,13 +67,13 @@ def signed(said: object) -> bytes:
 def test_a_manifest_says_what_the_logs_of_tables_say(shop: Settings) -> None:
     edition = edition_of(shop)
     opened = {name: snapshot.opened(shop, name, edition) for name in edition.tables}
-    snapshot.note(shop, edition)
+    snapshot.write_manifest(shop, edition)
     assert {name: manifest.table_of(shop, edition, name) is not None for name in opened} == dict.fromkeys(opened, True)
     assert {name: snapshot.published(shop, name, edition) for name in opened} == opened
 
 
 def test_with_a_manifest_no_log_of_a_table_is_opened(shop: Settings, s3: S3) -> None:
-    snapshot.note(shop, edition_of(shop))
+    snapshot.write_manifest(shop, edition_of(shop))
     with wired(s3.port) as wire:
         assert rows(replace(shop, storage=wire.storage))
     logs = {path.rpartition("/")[0] for _, path in wire.requests if "_delta_log" in path and "list-type" not in path}
@@ -96,7 +96,7 @@ CHANGES: Final[dict[str, Change]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_manifest_of_something_else_is_passed_over(shop: Settings, change: str) -> None:
     right = rows(shop)
-    snapshot.note(shop, edition_of(shop))
+    snapshot.write_manifest(shop, edition_of(shop))
     said = json.loads(content(shop).partition(b"\n")[2])
     CHANGES[change](said)
     put(shop, signed(said))
@@ -107,7 +107,7 @@ def test_a_manifest_of_something_else_is_passed_over(shop: Settings, change: str
 def test_a_manifest_that_was_cut_short_or_altered_is_passed_over(shop: Settings) -> None:
     chance, edition = random.Random(1), edition_of(shop)
     right = rows(shop)
-    snapshot.note(shop, edition)
+    snapshot.write_manifest(shop, edition)
     whole = content(shop)
     for turn in range(30):
         at = chance.randrange(len(whole))
@@ -121,8 +121,8 @@ def test_a_manifest_that_was_cut_short_or_altered_is_passed_over(shop: Settings)
 
 def test_what_has_expired_has_no_manifest(shop: Settings) -> None:
     first = edition_of(shop)
-    snapshot.note(shop, first)
-    snapshot.note(shop, editions.record_edition(shop, 2, first.tables))
+    snapshot.write_manifest(shop, first)
+    snapshot.write_manifest(shop, editions.record_edition(shop, 2, first.tables))
     assert editions.expire_editions(shop, [1]) == [1]
     assert [Warehouse(shop).manifest(number).exists() for number in (1, 2)] == [False, True]
 
@@ -131,5 +131,5 @@ def test_a_warehouse_in_a_folder_gets_no_manifest(tmp_path: Path) -> None:
     published(tmp_path / "shop")
     settings = load_settings(tmp_path / "shop")
     before = {entry.name for entry in Address(str(settings.warehouse_path)).list(deep=True)}
-    snapshot.note(settings, edition_of(settings))
+    snapshot.write_manifest(settings, edition_of(settings))
     assert {entry.name for entry in Address(str(settings.warehouse_path)).list(deep=True)} == before

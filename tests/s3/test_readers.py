@@ -14,7 +14,7 @@ import pytest
 
 from lake.config import Settings, load_settings
 from lake.store.ledger import editions
-from lake.store.snapshot import note
+from lake.store.snapshot import write_manifest
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 from tests.s3.wire import Wire, wired
@@ -63,7 +63,7 @@ def shop(s3: S3, tmp_path: Path) -> tuple[Path, str]:
     put_up(folder, settings)
     edition = editions.latest_edition(settings)
     assert edition is not None
-    note(settings, edition)
+    write_manifest(settings, edition)
     return folder, settings.store
 
 

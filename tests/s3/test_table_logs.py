@@ -77,15 +77,15 @@ def another(table: Address) -> DeltaTable:
 
 
 def appended(table: Address, number: int) -> None:
-    duckdb_tables.append(table, SCHEMA, [(number, number % 2)], delta.standing(table, APP).next(n=number))
+    duckdb_tables.append(table, SCHEMA, [(number, number % 2)], delta.head_or_start(table, APP).next(n=number))
 
 
 def overwritten(table: Address, number: int) -> None:
-    delta.write(table, rows(number, number + 1), delta.standing(table, APP).next(), mode="overwrite")
+    delta.write(table, rows(number, number + 1), delta.head_or_start(table, APP).next(), mode="overwrite")
 
 
 def nothing(table: Address, number: int) -> None:
-    position = delta.standing(table, APP).next(n=number)
+    position = delta.head_or_start(table, APP).next(n=number)
     with delta.committing(table) as current:
         current.create_write_transaction([], "append", current.schema(), commit_properties=position.commit_properties)
     invalidate(table)
@@ -116,7 +116,7 @@ def deleted(table: Address, number: int) -> None:
 def merged(table: Address, number: int) -> None:
     """Rows that go, change and come."""
     source = rows(number, number - 1, number - 2)
-    position = delta.standing(table, APP).next(n=number)
+    position = delta.head_or_start(table, APP).next(n=number)
     with delta.committing(table, reads=True) as current:
         delta.must_precede(current, position)
         (
@@ -261,11 +261,13 @@ def test_commit_in_a_view_loses_nothing_if_another_writer_was_first(
     appended(any_table, 1)
     appended(any_table, 11)
     with view():
-        before = delta.standing(any_table, APP).txn
+        before = delta.head_or_start(any_table, APP).txn
         appended_by_another(any_table, 21)
         with suppress(LakeError, DeltaError):
             commit(any_table, 31)
-    transactions = [delta.metadata(any_table, version).get("txn") for version in range(delta.version(any_table) + 1)]
+    transactions = [
+        delta.commit_metadata(any_table, version).get("txn") for version in range(delta.version(any_table) + 1)
+    ]
     assert 21 in numbers(any_table) or commit is deleted
     assert len({*numbers(any_table)}) == len(numbers(any_table))
     assert [txn for txn in transactions if txn] == [*range(1, before + 1)]
@@ -276,7 +278,7 @@ def test_lookup_that_began_before_a_commit_is_repeated_after_it(
 ) -> None:
     appended(table, 1)
     known = table_log(table)
-    listed, invalidation = BucketLog._listed, list[threading.Thread]()
+    listed, invalidation = BucketLog._list_after, list[threading.Thread]()
 
     def late(self: BucketLog, after: str = "") -> list[Entry]:
         before = [*listed(self, after)]
@@ -286,7 +288,7 @@ def test_lookup_that_began_before_a_commit_is_repeated_after_it(
             invalidation[0].start()
         return before
 
-    monkeypatch.setattr(BucketLog, "_listed", late)
+    monkeypatch.setattr(BucketLog, "_list_after", late)
     with view():
         assert known.newest() == 0
         invalidation[0].join()
@@ -325,7 +327,7 @@ def test_a_block_of_its_own_within_one_looks_no_more_often(table: Address, s3: S
 
 def test_of_two_that_append_to_the_same_version_one_is_beaten(table: Address) -> None:
     appended(table, 1)
-    position = delta.standing(table, APP).next()
+    position = delta.head_or_start(table, APP).next()
 
     def late() -> None:
         with delta.committing(table) as current:

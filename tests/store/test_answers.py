@@ -102,7 +102,7 @@ class Warehoused:
         self.orders = Warehouse(self.settings).log("orders").path
         self.quarantine, self.redeliveries = (at.path for at in Warehouse(self.settings).beside("orders"))
         self.table = Table(self.settings, "gold", "sums", "sums")
-        self.position = delta.standing(self.table.path, self.table.app)
+        self.position = delta.head_or_start(self.table.path, self.table.app)
 
     def change(self, *changes: tuple[int, str, str]) -> None:
         names = [*ROWS.column_names, CHANGE]

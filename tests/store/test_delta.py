@@ -114,7 +114,7 @@ def test_rows_prepared_before_another_commit_are_refused(tmp_path: Path) -> None
     path = Address(str(tmp_path / "t"))
     mine = delta.start("book:t").next(a=1)
     for _ in range(2):
-        duckdb_tables.append(path, "a BIGINT", [(2,)], delta.standing(path, "book:t").next(a=2))
+        duckdb_tables.append(path, "a BIGINT", [(2,)], delta.head_or_start(path, "book:t").next(a=2))
         with pytest.raises(Unavailable, match="took no commit"):
             duckdb_tables.append(path, "a BIGINT", [(1,)], mine)
     assert [row["a"] for row in duckdb_tables.rows(path, "FROM t")] == [2, 2]
@@ -128,7 +128,7 @@ def test_a_table_of_another_format_is_refused(
     with monkeypatch.context() as other:
         other.setattr(delta, "FORMAT", found)
         duckdb_tables.append(path, "a BIGINT", [(1,)], delta.start(APP).next(cut=1))
-    for look in (delta.head, delta.standing):
+    for look in (delta.head, delta.head_or_start):
         with pytest.raises(StorageError) as refused:
             look(path, APP)
         assert str(path) in refused.value.where

@@ -85,7 +85,10 @@ def test_a_file_is_in_small_groups_as_it_is_written_and_once_it_is_compacted(
     compact_by_spark(spark, table, TWICE[1])
     [again] = groups(table)
     with delta.changing(table, TWICE[1].again()) as (current, properties):
-        how: dict[str, Any] = {"writer_properties": delta.in_groups(current), "commit_properties": properties}
+        how: dict[str, Any] = {
+            "writer_properties": delta.row_group_properties(current),
+            "commit_properties": properties,
+        }
         current.merge(rows.slice(0, 1), "t.n = s.n AND t.text = s.text", "s", "t", **how).when_matched_update(
             {"n": "s.n"}
         ).execute()

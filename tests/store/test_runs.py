@@ -59,7 +59,7 @@ def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_pat
         (LakeError("no field 'joan' for who=joan, \"joan\" `joan`\nmore"), "no field … for who=…"),
         (DeclarationError("no column 'b'", where="jobs/gold/t.py:7"), "no column … (jobs/gold/t.py:7)"),
         (QualityError("t: joan"), "its expectations stopped it"),
-        (ValueError("x" * 999), "x" * runs.SHOWN),
+        (ValueError("x" * 999), "x" * runs.REASON_LENGTH),
         (
             LakeError("t: the value -4711L of 'INT' on 1988-05-17T10:00:00+01:00, not 1.5E10"),
             "t: the value … of … on …, not …",
@@ -118,12 +118,12 @@ def test_run_keeps_no_personal_value_when_an_event_fails(
 
 def test_a_failure_is_over_once_there_is_nothing_to_do(project: Settings) -> None:
     began = datetime(2026, 1, 1, tzinfo=UTC)
-    runs.nothing_to_do(project, "ingest", ["orders"])
+    runs.record_nothing_to_do(project, "ingest", ["orders"])
     assert runs.last_runs(project) == {}, "an idle cycle books nothing"
-    runs.note(project, "ingest", "orders", None, began, error="no luck")
+    runs.record_outcome(project, "ingest", "orders", None, began, error="no luck")
     assert outcomes(project) == {"orders": ("ingest", "failed")}
     for _ in range(2):
-        runs.nothing_to_do(project, "ingest", ["others", "orders"])
+        runs.record_nothing_to_do(project, "ingest", ["others", "orders"])
     assert runs.last_runs(project)["orders"].number == 2
     assert outcomes(project) == {"orders": ("ingest", "done")}
 
@@ -150,14 +150,14 @@ def test_a_failure_lasts_until_the_same_work_succeeds(project: Settings) -> None
         return {(run.verb, run.subject) for run in runs.newest_runs(project) if run.outcome == "failed"}
 
     for verb, subject in (("ingest", "a"), ("replay", "a"), ("publish", "edition"), ("verify", "t"), ("advance", "t")):
-        runs.note(project, verb, subject, None, began, error="no luck")
+        runs.record_outcome(project, verb, subject, None, began, error="no luck")
     all_of_them = failed()
     assert len(all_of_them) == 5
-    runs.note(project, "void", "a", None, began)
+    runs.record_outcome(project, "void", "a", None, began)
     assert failed() == all_of_them
-    runs.note(project, "append", "a", None, began)
-    runs.note(project, "deploy", "edition", 1, began)
-    runs.nothing_to_do(project, runs.MAKE, ["t"])
+    runs.record_outcome(project, "append", "a", None, began)
+    runs.record_outcome(project, "deploy", "edition", 1, began)
+    runs.record_nothing_to_do(project, runs.ADVANCE, ["t"])
     assert failed() == {("replay", "a"), ("verify", "t")}
 
 
@@ -169,14 +169,14 @@ def test_a_book_that_cannot_be_written_hides_no_fault(project: Settings) -> None
 
 
 def test_what_is_booked_aside_is_there_once_it_was_waited_for(project: Settings) -> None:
-    with runs.booked_aside():
+    with runs.background_recording():
         for number in range(5):
-            runs.note(project, "deliver", str(number), 1, datetime.now(UTC), error="why")
-        runs.all_booked()
+            runs.record_outcome(project, "deliver", str(number), 1, datetime.now(UTC), error="why")
+        runs.wait_until_recorded()
         assert outcomes(project) == {str(number): ("deliver", "failed") for number in range(5)}
-        runs.nothing_to_do(project, "deliver", ["1", "3"])
-        runs.all_booked()
+        runs.record_nothing_to_do(project, "deliver", ["1", "3"])
+        runs.wait_until_recorded()
         assert {name for name, (_, outcome) in outcomes(project).items() if outcome == "done"} == {"1", "3"}
-        runs.note(project, "deliver", "0", 2, datetime.now(UTC))
+        runs.record_outcome(project, "deliver", "0", 2, datetime.now(UTC))
     assert outcomes(project)["0"] == ("deliver", "done")
-    runs.all_booked()
+    runs.wait_until_recorded()

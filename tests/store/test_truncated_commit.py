@@ -117,10 +117,10 @@ def test_a_table_whose_past_was_ended_at_a_torn_commit_keeps_its_rows(project: S
     forget_all()
     for _ in range(2):
         with lease(project, "table.current_order"):
-            assert (delta.head(path, app), delta.standing(path, app).txn) == (None, 3)
+            assert (delta.head(path, app), delta.head_or_start(path, app).txn) == (None, 3)
             assert [row["a"] for row in duckdb_tables.rows(path, "SELECT a FROM t ORDER BY a")] == [1, 2, 3]
     with lease(project, "table.current_order"):
-        duckdb_tables.append(path, "a BIGINT", [[4]], delta.standing(path, app).next(cut=4))
+        duckdb_tables.append(path, "a BIGINT", [[4]], delta.head_or_start(path, app).next(cut=4))
     assert (present(delta.head(path, app)).txn, len(duckdb_tables.rows(path, "SELECT a FROM t"))) == (4, 4)
 
 

@@ -71,7 +71,7 @@ class Look:
         """Return the value of an alert's measure, None if there is none; its description; and its subject."""
         values = [(value, what, name) for name, value, what in self._values(alert.measure) if alert.of in {"", name}]
         if alert.measure in COUNTED:
-            return float(len(values)), "; ".join(what for _, what, _ in values)[: runs.SHOWN], ""
+            return float(len(values)), "; ".join(what for _, what, _ in values)[: runs.REASON_LENGTH], ""
         return max(values, default=(None, "", ""), key=lambda each: each[0])
 
     def _values(self, measure: str) -> Iterator[tuple[str, float, str]]:
@@ -147,7 +147,7 @@ def tell_after_publish(
         on_failure(f"alert {name}", fault)
     wanted = [alert for alert in alerts.values() if alert.after_publish]
     if wanted:
-        runs.all_booked()
+        runs.wait_until_recorded()
     for told in tell(settings, wanted, lambda name, failure: on_failure(f"alert {name}", failure)):
         if told.sent:
             on_progress(f"alert   {told}")
@@ -199,10 +199,10 @@ def _state(settings: Settings, alert: StateAlert, look: Look) -> Told:
         now = _next(alert, before, look)
         while now is not None and (now != before or now.waits):
             if now != before:
-                episodes.note(settings, now)
+                episodes.record(settings, now)
             before = _told(settings, alert, now)
             now, count = _next(alert, before, look), count + 1
-        runs.nothing_to_do(settings, VERB, [alert.name])
+        runs.record_nothing_to_do(settings, VERB, [alert.name])
         return Told(alert.name, alert.measure, count, _shown(now))
 
 
@@ -224,7 +224,7 @@ def _next(alert: StateAlert, before: Episode | None, look: Look) -> Episode | No
         return before if holds else replace(before, ended=at)
     if value is None or not holds or (before is not None and before.waits):
         return before
-    return Episode(alert.name, before.number + 1 if before else 1, at, value, what[: runs.SHOWN], of=of)
+    return Episode(alert.name, before.number + 1 if before else 1, at, value, what[: runs.REASON_LENGTH], of=of)
 
 
 def _told(settings: Settings, alert: StateAlert, episode: Episode) -> Episode:
@@ -241,7 +241,7 @@ def _told(settings: Settings, alert: StateAlert, episode: Episode) -> Episode:
             where=alert.where,
             fix="it is told again with the next look",
         )
-    return episodes.note(settings, replace(episode, told=episode.told + 1))
+    return episodes.record(settings, replace(episode, told=episode.told + 1))
 
 
 def _id(alert: StateAlert, episode: Episode, state: str) -> str:

@@ -46,7 +46,7 @@ class WebhookRetry:
             rows = sent.undelivered(settings, sink.name)
             if rows:
                 given_up = [row.now(action="dropped") for row in rows]
-                sent.note(settings, sink.name, sent.state(settings, sink.name), given_up)
+                sent.record(settings, sink.name, sent.state(settings, sink.name), given_up)
             return RetryResult(sink.name, len(rows), 0)
 
 
@@ -87,7 +87,7 @@ class _Resender:
             if row.key in keys
         ]
         if noted:
-            sent.note(self.settings, self.sink.name, sent.state(self.settings, self.sink.name), noted)
+            sent.record(self.settings, self.sink.name, sent.state(self.settings, self.sink.name), noted)
 
     def _changes(self, rows: Sequence[Undelivered]) -> Iterator[ChangeMessage]:
         first = rows[0]

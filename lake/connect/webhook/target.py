@@ -69,7 +69,7 @@ class WebhookTarget:
                 pass
             state = self._send_table(rows, _at(state, name, skipped), waiting, since)
         position = delivery.position()
-        sent.note(self.settings, self.name, State(position.to_json(), state.number + 1))
+        sent.record(self.settings, self.name, State(position.to_json(), state.number + 1))
         return position
 
     def _begin(self, delivery: SinkDelivery) -> State:
@@ -84,7 +84,7 @@ class WebhookTarget:
         if before.underway and (before.underway.edition, before.underway.digest) == (delivery.edition, digest):
             return before
         begun = replace(before, underway=Underway(delivery.edition, digest))
-        sent.note(self.settings, self.name, begun)
+        sent.record(self.settings, self.name, begun)
         return begun
 
     def _send_table(
@@ -97,12 +97,12 @@ class WebhookTarget:
             try:
                 missed += self._window(part, waiting, since)
             except LakeError:
-                sent.note(self.settings, self.name, state, missed)
+                sent.record(self.settings, self.name, state, missed)
                 raise
             assert state.underway is not None
             state = replace(state, underway=replace(state.underway, done=state.underway.done + len(part)))
             if missed or time.monotonic() - self._noted > NOTED_EVERY:
-                sent.note(self.settings, self.name, state, missed)
+                sent.record(self.settings, self.name, state, missed)
                 self._noted, missed = time.monotonic(), []
                 self._check_undelivered(waiting)
         return state

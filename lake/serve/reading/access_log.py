@@ -60,7 +60,7 @@ class AccessLog:
         if now or due:
             self._booked = time.monotonic()
             with suppress(LakeError, OSError):
-                await asyncio.to_thread(self.journal.book)
+                await asyncio.to_thread(self.journal.record)
 
     async def close(self) -> None:
         if self._writing is not None:

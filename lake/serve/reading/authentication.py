@@ -37,13 +37,13 @@ class ReaderTokens:
         found = grants.of_token(self._now(), shown) or grants.of_token(self._now(AT_ONCE), shown)
         if found is None:
             raise Problem("no-reader", "a wrong token, or one that was revoked")
-        if not found.holds(datetime.now(UTC)):
+        if not found.is_valid(datetime.now(UTC)):
             raise Problem("no-reader", f"the token of {found.name} has expired")
         return found
 
     def covers(self, grant: str, schema: str, table: str) -> bool:
         now = datetime.now(UTC)
-        return any(one.id == grant and one.holds(now) and one.covers(schema, table) for one in self._now())
+        return any(one.id == grant and one.is_valid(now) and one.covers(schema, table) for one in self._now())
 
     def _now(self, seconds: float = LOOK_SECONDS) -> list[Grant]:
         with self._lock:

@@ -60,7 +60,7 @@ def record_checks(settings: Settings, made: Sequence[Check]) -> list[Check]:
     def numbered(number: int) -> list[Check]:
         return [replace(check, number=number) for check in made]
 
-    return numbered(CHECKS.note(settings, lambda number: [list(asdict(one).values()) for one in numbered(number)]))
+    return numbered(CHECKS.record(settings, lambda number: [list(asdict(one).values()) for one in numbered(number)]))
 
 
 def last_checks(settings: Settings, scope: Scope | None = None) -> dict[str, Check]:

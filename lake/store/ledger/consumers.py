@@ -21,7 +21,7 @@ from lake.store.ledger_table import LedgerTable, as_state, instant
 SINK: Final = ""
 """Table name of consumers that are sinks, which follow whole editions."""
 FOR_EVER: Final = 365_000.0
-"""Number of days that ends after every edition."""
+"""Greatest number of days by which a `datetime` is moved."""
 NEVER: Final = datetime.fromtimestamp(0, UTC)
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
@@ -92,7 +92,7 @@ def consumer(settings: Settings, name: str, table: str) -> Consumer:
 
 def offer(settings: Settings, before: Consumer, edition: int) -> Consumer | None:
     """Record that the consumer is given the changes up to `edition`; None if that expired meanwhile."""
-    with _CONSUMERS.written(settings):
+    with _CONSUMERS.hold_lease(settings):
         if not editions.is_kept(settings, edition):
             return None
         return _changed(settings, "offer", before, replace(before, offered=edition))
@@ -100,19 +100,19 @@ def offer(settings: Settings, before: Consumer, edition: int) -> Consumer | None
 
 def acknowledge(settings: Settings, before: Consumer) -> Consumer:
     """Record that the consumer has what it was offered. Raises Unavailable if another process did so meanwhile."""
-    with _CONSUMERS.written(settings):
+    with _CONSUMERS.hold_lease(settings):
         return _changed(settings, "acknowledge", before, replace(before, edition=before.offered, offered=None))
 
 
 def begin(settings: Settings, before: Consumer, edition: int | None) -> Consumer:
     """Set the consumer to `edition`, as if it had it; None: to a snapshot of the current edition."""
-    with _CONSUMERS.written(settings):
+    with _CONSUMERS.hold_lease(settings):
         return _changed(settings, "begin", before, replace(before, edition=edition, offered=None))
 
 
 def forget(settings: Settings, name: str, table: str) -> bool:
     """Remove a consumer, so no edition is kept for it; return False if it was not recorded."""
-    with _CONSUMERS.written(settings):
+    with _CONSUMERS.hold_lease(settings):
         before = consumer(settings, name, table)
         if before.is_listed:
             _add(settings, "forget", before, [one for one in consumers(settings) if one != before])
@@ -120,9 +120,9 @@ def forget(settings: Settings, name: str, table: str) -> bool:
 
 
 def late(settings: Settings, now: datetime, *, upto: int) -> list[Consumer]:
-    """Return the consumers that have an edition before `upto` and are still waited for."""
-    having = (one for one in consumers(settings) if one.edition is not None and one.edition < upto)
-    return [one for one in having if is_held(settings, one, now) and not must_start_over(settings, one)]
+    """Return the consumers that have an edition before `upto` and for which their editions are still kept."""
+    behind = (one for one in consumers(settings) if one.edition is not None and one.edition < upto)
+    return [one for one in behind if is_held(settings, one, now) and not must_start_over(settings, one)]
 
 
 def must_start_over(settings: Settings, one: Consumer) -> bool:
@@ -131,10 +131,10 @@ def must_start_over(settings: Settings, one: Consumer) -> bool:
 
 
 @contextmanager
-def unmoved(settings: Settings) -> Iterator[frozenset[int]]:
-    """Yield the editions kept for consumers. Within the block no consumer is offered or acknowledges an edition."""
+def needed_editions(settings: Settings) -> Iterator[frozenset[int]]:
+    """Yield the editions kept for consumers. Within the block none of them is offered or acknowledges another one."""
     now = datetime.now(UTC)
-    with _CONSUMERS.written(settings):
+    with _CONSUMERS.hold_lease(settings):
         yield frozenset(number for one in consumers(settings) if is_held(settings, one, now) for number in one.needs)
 
 

@@ -27,7 +27,7 @@ def register(settings: Settings, contract: Contract) -> tuple[Contract, ...]:
     stored = versions(settings, contract.name)
     if len(contracts := with_current(stored, contract)) == len(stored):
         return contracts
-    with CONTRACTS.written(settings):
+    with CONTRACTS.hold_lease(settings):
         stored = versions(settings, contract.name)
         contracts = with_current(stored, contract)
         if len(contracts) > len(stored):

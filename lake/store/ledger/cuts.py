@@ -51,7 +51,7 @@ def record_cut(settings: Settings, batches: Mapping[str, int], voids: int, *, la
 
     A `label` always names one cut: if it is recorded, that cut is returned.
     """
-    with CUTS.written(settings):
+    with CUTS.hold_lease(settings):
         head = CUTS.head(settings)
         for row in CUTS.find(settings, "label = ?", label) if label else ():
             return _cut(row)

@@ -177,7 +177,7 @@ def expired_ranges(settings: Settings) -> list[list[int]]:
 
 def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = False) -> list[int]:
     """Expire the `old` editions, except the newest and the pinned one. Return those that expired."""
-    with EDITIONS.written(settings):
+    with EDITIONS.hold_lease(settings):
         head = EDITIONS.head(settings)
         expired = _expired(head)
         needed = [part["number"] for part in (head.data.get("edition"), head.data.get("pin")) if part]
@@ -203,11 +203,14 @@ def record_edition(
     definitions or in other places than both `tables` and the edition that the caller had `seen` at its start.
     """
     _flush_tables(settings, tables)
-    with EDITIONS.written(settings), view():
+    with EDITIONS.hold_lease(settings), view():
         delta.prefetch(book.location(settings).path for book in (EDITIONS, _NUMBERS))
         head = EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
-        if seen and _made(latest) not in (_made(seen), {name: _maker(table) for name, table in tables.items()}):
+        if seen and _definitions(latest) not in (
+            _definitions(seen),
+            {name: _definition(table) for name, table in tables.items()},
+        ):
             raise Unavailable("tables were deployed meanwhile", fix="try again with the jobs that were deployed")
         edition = Edition(last_edition(settings) + 1, cut, dict(sorted(tables.items())), datetime.now(UTC))
         if latest and (latest.cut > cut or _goes_back(latest, edition)):
@@ -216,10 +219,10 @@ def record_edition(
                 fix=f"try again with a cut later than {cut}" if latest.cut > cut else "try again",
             )
         if latest and (latest.cut, dict(latest.tables)) == (cut, dict(tables)):
-            _remember(settings, latest.number)
+            _record_number(settings, latest.number)
             return latest
         _change(settings, head, "publish", edition, pin=head.data.get("pin"))
-        _remember(settings, edition.number)
+        _record_number(settings, edition.number)
         return edition
 
 
@@ -240,7 +243,7 @@ def flush(settings: Settings) -> None:
 
 def pin_edition(settings: Settings, number: int) -> Edition:
     """Pin readers to edition `number` until `resume_editions`. Raises DeclarationError if there is none."""
-    with EDITIONS.written(settings):
+    with EDITIONS.hold_lease(settings):
         edition = get_edition(settings, number)
         head = EDITIONS.head(settings)
         if head.data.get("pin") != _state(edition):
@@ -250,7 +253,7 @@ def pin_edition(settings: Settings, number: int) -> Edition:
 
 def resume_editions(settings: Settings) -> Edition | None:
     """Remove the pin and return the newest edition; None before the first."""
-    with EDITIONS.written(settings):
+    with EDITIONS.hold_lease(settings):
         head = EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
         if latest and head.data.get("pin"):
@@ -277,18 +280,18 @@ def _goes_back(latest: Edition, edition: Edition) -> bool:
     return any(latest.cut_of(name) > edition.cut_of(name) for name in latest.tables.keys() & edition.tables.keys())
 
 
-def _remember(settings: Settings, number: int) -> None:
+def _record_number(settings: Settings, number: int) -> None:
     """Record the edition's number in _NUMBERS. The caller holds the lease of the editions."""
     head = _NUMBERS.head(settings)
     if head.data.get("edition", 0) < number:
         _NUMBERS.add(settings, head, ["edition", number], edition=number)
 
 
-def _made(edition: Edition | None) -> dict[str, tuple[str, str]]:
-    return {name: _maker(table) for name, table in edition.tables.items()} if edition else {}
+def _definitions(edition: Edition | None) -> dict[str, tuple[str, str]]:
+    return {name: _definition(table) for name, table in edition.tables.items()} if edition else {}
 
 
-def _maker(table: EditionTable) -> tuple[str, str]:
+def _definition(table: EditionTable) -> tuple[str, str]:
     return table.path, table.fingerprint
 
 

@@ -15,10 +15,10 @@ from lake.store.ledger_table import LedgerTable
 
 @dataclass(frozen=True)
 class Episode:
-    """Episode `number` of an alert: began at a time with a value, as `what` describes; `ended` is None while it lasts.
+    """Episode `number` of an `alert`: it `began` with `value`, as `what` describes; `ended` is None while it lasts.
 
-    `told`: number of its delivered messages, the first about its begin, the second about its end. `of`: the measured
-    table, stream or sink; "" for a measure of the whole project.
+    `told` is the number of delivered messages: the first is about its begin, the second about its end. `of` is the
+    measured table, stream or sink; "" for a measure of the whole project.
     """
 
     alert: str
@@ -52,13 +52,13 @@ EPISODES: Final = LedgerTable(
 
 def newest(settings: Settings) -> dict[str, Episode]:
     """Return the newest episode of each alert that had one."""
-    said = EPISODES.head(settings).data.get("alerts", {})
-    return {name: Episode(**episode) for name, episode in said.items()}
+    alerts = EPISODES.head(settings).data.get("alerts", {})
+    return {name: Episode(**episode) for name, episode in alerts.items()}
 
 
-def note(settings: Settings, episode: Episode) -> Episode:
+def record(settings: Settings, episode: Episode) -> Episode:
     """Record the state of an episode, the newest of its alert."""
-    with EPISODES.written(settings):
+    with EPISODES.hold_lease(settings):
         head = EPISODES.head(settings)
         alerts = {**head.data.get("alerts", {}), episode.alert: asdict(episode)}
         EPISODES.add(settings, head, [*asdict(episode).values()], alerts=alerts)

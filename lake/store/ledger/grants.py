@@ -47,13 +47,13 @@ class Grant:
 
     def covers(self, schema: str, name: str) -> bool:
         """Return whether it covers a table of a layer, the log of a stream, or a ledger."""
-        told = {f"{schema}.{name}", f"{schema}.{EVERY}"}
-        return not told.isdisjoint(self.tables) or (schema in LAYERS and not {name, EVERY}.isdisjoint(self.tables))
+        titles = {f"{schema}.{name}", f"{schema}.{EVERY}"}
+        return not titles.isdisjoint(self.tables) or (schema in LAYERS and not {name, EVERY}.isdisjoint(self.tables))
 
     def covers_title(self, title: str) -> bool:
         return self.covers(*title.split(".", 1))
 
-    def holds(self, now: datetime) -> bool:
+    def is_valid(self, now: datetime) -> bool:
         return self.expires is None or now < self.expires
 
 
@@ -85,7 +85,7 @@ def add(settings: Settings, name: str, tables: Sequence[str], *, lasts: timedelt
         raise DeclarationError(f"{name!r} is not a valid name of a reader", fix="use up to 63 letters, digits, _ or -")
     token, now = secrets.token_urlsafe(TOKEN_BYTES), datetime.now(UTC)
     grant = Grant(name, tuple(tables), _digest(token), now, now + lasts if lasts else None)
-    with _GRANTS.written(settings):
+    with _GRANTS.hold_lease(settings):
         listed = grants(settings)
         if any(one.name == name for one in listed):
             raise DeclarationError(
@@ -97,7 +97,7 @@ def add(settings: Settings, name: str, tables: Sequence[str], *, lasts: timedelt
 
 def revoke(settings: Settings, name: str) -> bool:
     """Revoke a reader's grant; return False if there is none."""
-    with _GRANTS.written(settings):
+    with _GRANTS.hold_lease(settings):
         listed = grants(settings)
         gone = next((one for one in listed if one.name == name), None)
         if gone is not None:
@@ -106,9 +106,9 @@ def revoke(settings: Settings, name: str) -> bool:
 
 
 def of_token(listed: Sequence[Grant], token: str) -> Grant | None:
-    """Return the grant of the token. The time it takes reveals nothing about other tokens."""
-    shown = _digest(token)
-    found = [one for one in listed if compare_digest(one.digest, shown)]
+    """Return the grant of the token; None if there is none. Its duration reveals nothing about other tokens."""
+    digest = _digest(token)
+    found = [one for one in listed if compare_digest(one.digest, digest)]
     return found[0] if found else None
 
 

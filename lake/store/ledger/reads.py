@@ -67,13 +67,13 @@ class Read:
     id: str = field(default_factory=lambda: secrets.token_hex(12))
 
     def ended(self, outcome: str, *, rows: int | None = None, size: int | None = None) -> Read:
-        taken = (datetime.now(UTC) - self.at).total_seconds()
-        return replace(self, outcome=outcome, rows=rows, size=size, seconds=round(taken, 6))
+        seconds = (datetime.now(UTC) - self.at).total_seconds()
+        return replace(self, outcome=outcome, rows=rows, size=size, seconds=round(seconds, 6))
 
     @property
     def line(self) -> bytes:
-        said = asdict(self) | {"at": self.at.isoformat(timespec="microseconds"), "tables": list(self.tables)}
-        return json.dumps({name: said[name] for name in READS.columns}, ensure_ascii=False).encode() + b"\n"
+        values = asdict(self) | {"at": self.at.isoformat(timespec="microseconds"), "tables": list(self.tables)}
+        return json.dumps({name: values[name] for name in READS.columns}, ensure_ascii=False).encode() + b"\n"
 
 
 assert {each.name for each in fields(Read)} == READS.columns.keys()
@@ -85,35 +85,35 @@ class Journal:
     def __init__(self, settings: Settings) -> None:
         """Create the file. Raises OSError if this user may not write to the project."""
         self._settings = settings
-        self._switching = Lock()
-        self._file = self._begun()
+        self._lock = Lock()
+        self._file = self._create()
         self.lines = 0
 
     def add(self, reads: Iterable[Read]) -> None:
         """Append lines and return once they are on the disk. Raises OSError if the disk is full."""
         lines = [read.line for read in reads]
-        with self._switching:
+        with self._lock:
             _append(self._file, b"".join(lines))
             self.lines += len(lines)
 
-    def book(self) -> None:
-        """Record the lines of this journal and of those of dead processes. Raises Unavailable if another writer does.
+    def record(self) -> None:
+        """Record the lines of this journal and of those of dead processes. Lines may be added meanwhile.
 
-        Lines may be added meanwhile.
+        Raises Unavailable if another process is recording.
         """
-        with self._switching:
+        with self._lock:
             if self.lines:
                 os.close(self._file)
-                self._file, self.lines = self._begun(), 0
+                self._file, self.lines = self._create(), 0
         for file in _dead(self._settings):
-            _book(self._settings, file)
+            _record(self._settings, file)
 
     def close(self) -> None:
-        """Close the file; `book` records its lines, then or later."""
+        """Close the file; `record` records its lines, then or later."""
         os.close(self._file)
         self.lines = 0
 
-    def _begun(self) -> int:
+    def _create(self) -> int:
         folder = file_modes.scratch(self._settings, "reads")
         path = folder / f"{os.getpid()}-{secrets.token_hex(4)}.jsonl"
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -121,7 +121,7 @@ class Journal:
         return file
 
 
-def unbooked(settings: Settings) -> list[str]:
+def unrecorded(settings: Settings) -> list[str]:
     """Return the lines of journals that are not recorded yet, as far as this user may read them."""
     lines = list[str]()
     for file in _journals(settings):
@@ -160,28 +160,21 @@ def _is_locked(file: Path) -> bool:
     try:
         with file.open("rb") as opened:
             fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except (BlockingIOError, FileNotFoundError):  # or another process has recorded it
         return True
-    except FileNotFoundError:
-        return True  # recorded by another process
     return False
 
 
-def _book(settings: Settings, file: Path) -> None:
-    with READS.written(settings), suppress(FileNotFoundError):
-        records = [_record(line) for line in _lines(file)]
-        if records:
-            _commit(settings, records)
+def _record(settings: Settings, file: Path) -> None:
+    with READS.hold_lease(settings), suppress(FileNotFoundError):
+        if rows := [_row(line) for line in _lines(file)]:
+            head = READS.head(settings)
+            READS.append(settings, rows, head.next())
+            READS.tidy(settings, head)
         file.unlink()
 
 
-def _commit(settings: Settings, records: list[list[Any]]) -> None:
-    head = READS.head(settings)
-    READS.append(settings, records, head.next())
-    READS.tidy(settings, head)
-
-
-def _record(line: str) -> list[Any]:
+def _row(line: str) -> list[Any]:
     read = json.loads(line)
     read |= {"at": datetime.fromisoformat(read["at"]), "tables": json.dumps(read["tables"])}
     return [read[name] for name in READS.columns]

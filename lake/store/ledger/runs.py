@@ -24,18 +24,18 @@ EDITION: Final = "edition"
 """Subject of `publish` and of other verbs that change the edition readers see."""
 WAREHOUSE: Final = "warehouse"
 """Subject of verbs about all tables."""
-MAKE: Final = "advance"
+ADVANCE: Final = "advance"
 PUBLISH: Final = "publish"
-TAKE_IN: Final = "ingest"
+INGEST: Final = "ingest"
 WORK: Final[Mapping[str, str]] = (
-    dict.fromkeys(("build", "rebuild", "backfill"), MAKE)
+    dict.fromkeys(("build", "rebuild", "backfill"), ADVANCE)
     | dict.fromkeys(("cut", "deploy", "rollback", "resume"), PUBLISH)
-    | dict.fromkeys(("append", "tap"), TAKE_IN)
+    | dict.fromkeys(("append", "tap"), INGEST)
 )
-"""Work of a verb, if it equals that of another: a success of either ends a failure of the other."""
+"""Kind of work of a verb that shares it with others: a success of one ends a failure of another."""
 STOPPED: Final = "its expectations stopped it"
 """Failure reason of a verb that a gate stopped; the checks have the details."""
-SHOWN: Final = 300
+REASON_LENGTH: Final = 300
 """Maximum length of a reason in characters."""
 _EVENT: Final = re.compile(r"; the event(?: is|s behind it are) \w+ \d+:\d+:\d+")
 _RAISED: Final = re.compile(r"((?:reducer|step) \w+: \w+:|\[USER_RAISED_EXCEPTION\]) .*")
@@ -63,7 +63,7 @@ class Run:
 
     @property
     def work(self) -> str:
-        """Kind of work; verbs that make up for each other's failures have the same."""
+        """Kind of work, see WORK."""
         return WORK.get(self.verb, self.verb)
 
 
@@ -93,58 +93,57 @@ def record_run(  # noqa: PLR0913, PLR0917 - the columns of one entry
     seconds: float,
 ) -> None:
     """Record one verb's work on `subject`: its outcome (`done` or `failed`), counts and duration."""
-    what = (verb, subject, cut, outcome, counts, started_at, seconds)
-    _do(partial(RUNS.note, settings, lambda number: [list(asdict(Run(number, *what)).values())]))
+    run = (verb, subject, cut, outcome, counts, started_at, seconds)
+    _do(partial(RUNS.record, settings, lambda number: [list(asdict(Run(number, *run)).values())]))
 
 
-def _do(booking: Callable[[], object]) -> None:
-    aside = _aside.get()
-    if aside is None:
-        booking()
+def _do(record: Callable[[], object]) -> None:
+    if background := _background.get():
+        background.submit(record)
     else:
-        aside.append(booking)
+        record()
 
 
-class _Aside:
+class _BackgroundRecorder:
     """Thread that records runs one after another."""
 
     def __init__(self, thread: ThreadPoolExecutor) -> None:
-        self._thread, self._booked = thread, list[Future[object]]()
+        self._thread, self._records = thread, list[Future[object]]()
 
-    def append(self, booking: Callable[[], object]) -> None:
+    def submit(self, record: Callable[[], object]) -> None:
         context = copy_context()
-        context.run(_aside.set, None)
-        self._booked.append(self._thread.submit(context.run, booking))
+        context.run(_background.set, None)
+        self._records.append(self._thread.submit(context.run, record))
 
-    def end(self) -> None:
-        """Raise the first error of recording."""
-        for one in self._booked:
-            one.result()
+    def wait(self) -> None:
+        """Wait for the runs submitted so far. Raises the first error of recording."""
+        for record in self._records:
+            record.result()
 
 
-_aside: Final[ContextVar[_Aside | None]] = ContextVar("_aside", default=None)
+_background: Final[ContextVar[_BackgroundRecorder | None]] = ContextVar("_background", default=None)
 
 
 @contextmanager
-def booked_aside() -> Iterator[None]:
+def background_recording() -> Iterator[None]:
     """Run the block so that neither it nor threads with a copy of its context wait for runs to be recorded.
 
     All are recorded at its end. Raises there if that failed.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="runs") as thread:
-        aside = _Aside(thread)
-        token = _aside.set(aside)
+        background = _BackgroundRecorder(thread)
+        token = _background.set(background)
         try:
             yield
         finally:
-            _aside.reset(token)
-    aside.end()
+            _background.reset(token)
+    background.wait()
 
 
-def all_booked() -> None:
-    """Wait for the background recording so far. Raises its error."""
-    if aside := _aside.get():
-        aside.end()
+def wait_until_recorded() -> None:
+    """Wait for the background recording so far. Raises its first error."""
+    if background := _background.get():
+        background.wait()
 
 
 def last_runs(settings: Settings, *verbs: str, outcome: str | None = None) -> dict[str, Run]:
@@ -178,7 +177,7 @@ def failing(
     except (Busy, but):
         raise
     except Exception as error:
-        note(settings, verb, subject, cut, began, error=reason(error).removeprefix(f"{subject}: "))
+        record_outcome(settings, verb, subject, cut, began, error=reason(error).removeprefix(f"{subject}: "))
         raise
 
 
@@ -194,10 +193,12 @@ def recording(
     began = datetime.now(UTC)
     with failing(settings, verb, subject, but=but):
         yield counts
-    note(settings, verb, subject, None, began, **counts)
+    record_outcome(settings, verb, subject, None, began, **counts)
 
 
-def note(settings: Settings, verb: str, subject: str, cut: int | None, began: datetime, **counts: Any) -> None:
+def record_outcome(
+    settings: Settings, verb: str, subject: str, cut: int | None, began: datetime, **counts: Any
+) -> None:
     """Record a finished run, as failed if `counts` has an `error`. Ignores a failure to record."""
     outcome = "failed" if "error" in counts else "done"
     seconds = round((datetime.now(UTC) - began).total_seconds(), 3)
@@ -209,14 +210,14 @@ def note(settings: Settings, verb: str, subject: str, cut: int | None, began: da
     _do(quietly)
 
 
-def nothing_to_do(settings: Settings, verb: str, subjects: Collection[str], cut: int | None = None) -> None:
+def record_nothing_to_do(settings: Settings, verb: str, subjects: Collection[str], cut: int | None = None) -> None:
     """Record a success of those `subjects` whose last run of the same work failed: nothing is left to do."""
 
     def quietly() -> None:
         with suppress(Exception):
             for run in newest_runs(settings):
                 if run.subject in subjects and (run.work, run.outcome) == (verb, "failed"):
-                    note(settings, verb, run.subject, cut, datetime.now(UTC))
+                    record_outcome(settings, verb, run.subject, cut, datetime.now(UTC))
 
     if subjects:
         _do(quietly)
@@ -234,5 +235,5 @@ def reason(error: BaseException) -> str:
     what = error.what.partition("\n")[0] if isinstance(error, LakeError) else first_line(error)
     place = next(reversed([*_EVENT.finditer(what)]), None)
     text = _RAISED.sub(r"\1 …", what[: place.start()] if place else what)
-    masked = _VALUES.sub(lambda value: value["own"] or "…", text)[:SHOWN]
+    masked = _VALUES.sub(lambda value: value["own"] or "…", text)[:REASON_LENGTH]
     return f"{masked}{place[0] if place else ''}{declared}"

@@ -85,16 +85,16 @@ NEWEST: Final = """QUALIFY row_number() OVER (PARTITION BY sink, "table", key, s
 
 def state(settings: Settings, sink: str) -> State:
     """Return the recorded state of a sink."""
-    said = SENT.head(settings).data.get("sinks", {}).get(sink)
-    if said is None:
+    recorded = SENT.head(settings).data.get("sinks", {}).get(sink)
+    if recorded is None:
         return State()
-    underway = Underway(**said["underway"]) if said["underway"] else None
-    return State(said["position"], said["number"], underway)
+    underway = Underway(**recorded["underway"]) if recorded["underway"] else None
+    return State(recorded["position"], recorded["number"], underway)
 
 
-def note(settings: Settings, sink: str, now: State, rows: Iterable[Undelivered] = ()) -> None:
+def record(settings: Settings, sink: str, now: State, rows: Iterable[Undelivered] = ()) -> None:
     """Record the state of a sink, and rows that were rejected or delivered, in one commit."""
-    with SENT.written(settings):
+    with SENT.hold_lease(settings):
         head = SENT.head(settings)
         sinks = {**head.data.get("sinks", {}), sink: asdict(now)}
         SENT.append(settings, [[*asdict(row).values()] for row in rows], head.next(sinks=sinks))
@@ -106,9 +106,9 @@ def note(settings: Settings, sink: str, now: State, rows: Iterable[Undelivered] 
 def forget(settings: Settings, sink: str) -> bool:
     """Forget a sink, so that it begins anew, and drop its undelivered rows; return False if it is unknown."""
     rows = [row.now(action="dropped") for row in undelivered(settings, sink)]
-    with SENT.written(settings):
+    with SENT.hold_lease(settings):
         head = SENT.head(settings)
-        sinks = {name: said for name, said in head.data.get("sinks", {}).items() if name != sink}
+        sinks = {name: state for name, state in head.data.get("sinks", {}).items() if name != sink}
         known = len(sinks) < len(head.data.get("sinks", {}))
         if known:
             SENT.append(settings, [[*asdict(row).values()] for row in rows], head.next(sinks=sinks))
@@ -117,10 +117,10 @@ def forget(settings: Settings, sink: str) -> bool:
 
 def undelivered(settings: Settings, sink: str) -> list[Undelivered]:
     """Return the undelivered rows of a sink, the longest waiting first."""
-    open_ = f"SELECT * FROM t WHERE sink = $1 {NEWEST}"
+    newest = f"SELECT * FROM t WHERE sink = $1 {NEWEST}"
     rows = SENT.rows(
         settings,
-        f"""SELECT * REPLACE (epoch_us("at") AS "at") FROM ({open_}) WHERE list_contains($2, action)
+        f"""SELECT * REPLACE (epoch_us("at") AS "at") FROM ({newest}) WHERE list_contains($2, action)
         ORDER BY upto, "table", key""",
         sink,
         list(OPEN),

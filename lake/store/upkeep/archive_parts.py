@@ -140,7 +140,7 @@ def commit(at: Location, named: Sequence[ArchivedPart], writer: PartWriter | Non
     """
     through, rest, moved = max((part.through for part in named), default=0), None, list[Action]()
     with delta.opened(at.path) as table:
-        version, changed = table.version(), delta.meta_data(table)
+        version, changed = table.version(), delta.metadata_action(table)
         if writer:
             old, mixed = _old(_actions(table), through)
             moved += removed(table, old, changes=False)
@@ -148,7 +148,7 @@ def commit(at: Location, named: Sequence[ArchivedPart], writer: PartWriter | Non
                 added = (action["add"] for action in rest.changes()[1] if "add" in action)
                 moved += [{"add": {**add, "dataChange": False}} for add in added]
     changed["metaData"]["configuration"] |= archive_tier.parts_property(named)
-    position = delta.standing(at.path, at.app).again()
+    position = delta.head_or_start(at.path, at.app).again()
     with delta.read_back(at.path, position.writer):
         commit_actions(at.path, position, [changed, *moved], version=version + 1, info={"operation": "ARCHIVE"})
     if rest is not None:

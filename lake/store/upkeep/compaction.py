@@ -128,7 +128,7 @@ def compact_table(
     with delta.changing(path, again) as (table, properties):
         how: dict[str, Any] = {
             "target_size": target,
-            "writer_properties": delta.in_groups(table, "ZSTD", 4),  # delta-rs's default
+            "writer_properties": delta.row_group_properties(table, "ZSTD", 4),  # delta-rs's default
             "commit_properties": properties,
         }
         if by:
