@@ -113,7 +113,8 @@ def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
         why = "its definition has changed since: lake plan, then lake deploy"
         return Verdict(declaration.name, cut, "unknown", why=why)
     if any(
-        erasures.erased(inputs.project.settings, s, inputs.cut.voids, LAST) for s in inputs.project.logs(declaration)
+        erasures.erasures_between(inputs.project.settings, s, inputs.cut.voids, LAST)
+        for s in inputs.project.logs(declaration)
     ):
         return Verdict(
             declaration.name, cut, "unknown", why="a person was forgotten since: lake run, then verify again"

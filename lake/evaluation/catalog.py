@@ -25,7 +25,7 @@ from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.table_head import TableHead
 from lake.store.tables import Table
-from lake.store.voids import Void, voided
+from lake.store.voids import Void, voids_between
 
 GB = 1 << 30
 
@@ -98,7 +98,7 @@ class Catalog:
     def voided_since(self, source: Input, head: TableHead) -> list[Void]:
         """Return the voids since `head` of events that the table had read."""
         before = head.inputs[source.name]
-        voids = voided(self.project.settings, source.name, head.voids, self.cut.voids)
+        voids = voids_between(self.project.settings, source.name, head.voids, self.cut.voids)
         return [void for void in voids if void.batch <= before or void.source is not None]
 
     def scan(self, source: Input) -> Scan:

@@ -14,11 +14,11 @@ from lake.kinds.columns import ORDER, SIGN, visible
 from lake.project.declaration import Declaration, Input
 from lake.store import erasures, log
 from lake.store.log import Log
-from lake.store.recovery import had, has_void
+from lake.store.recovery import has_commit, has_void
 from lake.store.scan import Span, to_frame
 from lake.store.table_head import TableHead
 from lake.store.tables import FeedGap
-from lake.store.voids import Void, taken_back, voided
+from lake.store.voids import Void, only_voided, voids_between
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +87,7 @@ class StoredRows(Catalog):
         after, voids = self.cut.batches.get(source.name, 0), head.voids
         if voids and not has_void(settings, voids):
             raise FeedGap(f"void {voids}, which was applied then, was lost")
-        if erasures.erased(settings, source.name, voids, self.cut.voids):
+        if erasures.erasures_between(settings, source.name, voids, self.cut.voids):
             raise FeedGap(f"people of {source.name} were forgotten since")
         voided = self.voided_since(source, head)
         frames = [self._events(source.name, after=before)] if after > before else []
@@ -98,7 +98,7 @@ class StoredRows(Catalog):
         name, table, now = declaration.name, self.table(declaration), self.at_cut(declaration)
         if head.physical.get(name) != table.home:
             raise FeedGap(f"{name} was another Delta table then")
-        if not had(table.heads(), head.inputs[name], head.cut):
+        if not has_commit(table.heads(), head.inputs[name], head.cut):
             raise FeedGap(f"{name} has lost versions that were read then")
         if now.origin == head.inputs[name]:
             return None
@@ -109,7 +109,7 @@ class StoredRows(Catalog):
         if source.table is not None:
             return None
         upto = self.version(source)
-        voids = voided(self.project.settings, source.name, 0, self.cut.voids)
+        voids = voids_between(self.project.settings, source.name, 0, self.cut.voids)
         return self._voided(source.name, upto, 0, voids) if voids else None
 
     def files_of_log(self, source: Input, side: int) -> tuple[DataFrame, list[str]]:
@@ -152,7 +152,7 @@ class StoredRows(Catalog):
             after=first - 1,
             voids=applied,
         )
-        return event_order(taken_back(rows, voids).drop(*HIDDEN), sign=-1)
+        return event_order(only_voided(rows, voids).drop(*HIDDEN), sign=-1)
 
 
 def event_order(rows: DataFrame, *, sign: int | Column = 1) -> DataFrame:

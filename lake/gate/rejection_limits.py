@@ -65,7 +65,7 @@ def find_excess(project: Project, stream: str, cut: Cut, tables: Iterable[str]) 
     published = _published_batches(project, tables).get(stream, 0)
     heads = [head for head in Log(settings, stream).heads_after(published) if head.batch <= upto]
     since = max(published, heads[0].accepted_upto) if heads else published
-    taken_back = [void for void in voids.voided(settings, stream, 0, cut.voids) if void.whole]
+    taken_back = [void for void in voids.voids_between(settings, stream, 0, cut.voids) if void.whole]
     gone = {void.batch for void in taken_back if void.source is None}
     counting = [head for head in heads if head.batch > since and head.batch not in gone]
     accepted = sum(head.counts.get("accepted", 0) for head in counting)

@@ -27,7 +27,7 @@ from lake.store.log import Log
 from lake.store.scan import arrow_schema, as_frame, to_arrow, to_frame, within
 from lake.store.storage import Address
 from lake.store.versions import with_undeclared
-from lake.store.voids import Void, all_voids, kept
+from lake.store.voids import Void, all_voids, without_voided
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -227,7 +227,7 @@ class RedeliverySearch:
             rows = to_frame(self.spark, events.select([f.name for f in fields]).cast(pa.schema(fields)))
         else:
             rows = self._narrowed(files).join(self.events.select("_bucket", "_id"), ["_bucket", "_id"], "left_semi")
-        rows = kept(rows, [void for void in self._voids if void.whole])
+        rows = without_voided(rows, [void for void in self._voids if void.whole])
         sealed = events is not None and encryption.SUBJECT in events.column_names
         among = log.people(events) if sealed else None
         keys = Log(self.settings, self.contract.name).keys_of(self.spark, self.contract, among)

@@ -56,7 +56,7 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
     again: dict[str, list[str]] = {}
     for event in redeliveries(settings, stream, [r["_id"] for r in rows], upto=cut.batches.get(stream, 0)):
         again.setdefault(event.id, []).append(event.source)
-    gone = voids.voided(settings, stream, 0, cut.voids)
+    gone = voids.voids_between(settings, stream, 0, cut.voids)
     events = {}
     for row in rows:
         place = row["_batch"], row["_bucket"], row["_offset"]

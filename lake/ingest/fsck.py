@@ -23,7 +23,7 @@ from lake.store.recovery import lost_batches
 from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.view import view
-from lake.store.voids import Void, kept_sql
+from lake.store.voids import Void, not_voided_sql
 from lake.store.warehouse import Warehouse
 
 # DuckDB keeps distinct values in memory; a sort spills to the disk.
@@ -174,7 +174,7 @@ def _numbers(settings: Settings, log_report: LogReport) -> list[str]:
     faults += _watermarks(settings, log_report.batches[::-1], batches, events)
     faults += [
         f"id {row['id']} occurs {row['times']} times in bucket {row['bucket']}"
-        for row in _repeated_ids(path, buckets, kept_sql(log_report.voids))
+        for row in _repeated_ids(path, buckets, not_voided_sql(log_report.voids))
     ]
     back = duckdb_tables.rows(path, DISORDER)
     faults += [f"bucket {row['bucket']}: offset {row['offset']} came before its predecessor" for row in back]

@@ -13,7 +13,7 @@ from lake.progress import step
 from lake.project.declaration import Declaration
 from lake.project.project import Project
 from lake.store.log import Log
-from lake.store.proof.chain import breaks, changes, having
+from lake.store.proof.chain import breaks, changes, heads_at
 from lake.store.recovery import check_complete, read_by_tables
 from lake.store.scan import Span
 
@@ -79,7 +79,7 @@ def content_fault(settings: Settings, stream: str, times: Span | None = None) ->
     """Return how rows differ from their fingerprints, if they do, in batches with events at `times`."""
     log = Log(settings, stream)
     path, heads = log.path, log.heads()[::-1]
-    some = heads if times is None else having(path, heads, times)
+    some = heads if times is None else heads_at(path, heads, times)
     fault = next(chain(breaks(heads), changes(path, some)), None)
     if fault is None:
         return None

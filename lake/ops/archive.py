@@ -30,7 +30,7 @@ from lake.store.ledger.runs import recording
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead, ranged
-from lake.store.recovery import put_aside
+from lake.store.recovery import set_truncated_aside
 from lake.store.storage import Address
 from lake.store.upkeep import archive_parts
 from lake.store.upkeep.archive_parts import PartWriter
@@ -90,7 +90,7 @@ def archive(  # noqa: PLR0913  which batches, and who does it
         archive_tier.check_parts(log.path, [part for part in wanted if part in now and part.first <= through])
         moved = [part for part in wanted if part not in now]
         counts["rows"] = sum(part.rows for part in moved)
-        files, size = archive_parts.archived(log.location, through) if moved else (0, 0)
+        files, size = archive_parts.released_files(log.location, through) if moved else (0, 0)
         unnamed = _unnamed(place / stream, wanted)
         if dry_run or not moved:
             return Archived(stream, through, wanted, moved, files, size, unnamed, dry_run)
@@ -183,7 +183,7 @@ def _proved(
     at, heads = part.path(log.path), [head for head in heads if part.first <= head.batch <= part.through]
     on_progress(f"archive {log.stream}: batches {part.first} to {part.through}, {part.rows} rows, to {part.place}")
     with step("archive", f"log {log.stream}") as work:
-        put_aside(at)
+        set_truncated_aside(at)
         if not delta.exists(at) or archive_parts.faults(at, heads):
             _write(writer, log, part, at)
             if faults := archive_parts.faults(at, heads):

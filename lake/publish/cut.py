@@ -9,7 +9,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.project.project import Project
 from lake.store import delta
-from lake.store.erasures import heed_destroyed
+from lake.store.erasures import record_destroyed
 from lake.store.ledger.cuts import CUTS, Cut, get_cut, latest_cut, record_cut
 from lake.store.ledger.runs import EDITION, failing
 from lake.store.log import Log, LogHead
@@ -28,7 +28,7 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
     """
     settings = project.settings
     with failing(settings, "cut", EDITION):
-        heed_destroyed(settings, project.contracts.values())
+        record_destroyed(settings, project.contracts.values())
         return _cut(project, label)
 
 

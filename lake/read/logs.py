@@ -19,12 +19,12 @@ from lake.contracts.origins import ExtraMember
 from lake.contracts.upcast import upcast_sql
 from lake.quoting import literal, quoted
 from lake.read.relation import FILE, Function, SystemRelation, rows_sql
-from lake.store.dialects import MEMBERS, DuckDB
+from lake.store.dialects import MEMBERS, DuckDBDialect
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.snapshot import Column
-from lake.store.voids import kept_sql, voided
+from lake.store.voids import not_voided_sql, voids_between
 from lake.store.warehouse import Warehouse
 
 SCHEMA: Final = "log"
@@ -56,7 +56,7 @@ def relation(settings: Settings, contract: Contract, cut: Cut) -> SystemRelation
     contracts = evolution.with_current(log.contracts(log.must_reach(upto)), contract)
     bounds = {"_batch": (1, upto), "_bucket": (0, BUCKETS)}
     files = Scan(log.path, bounds=bounds).files() if upto else []
-    void = kept_sql(voided(settings, contract.name, 0, cut.voids))
+    void = not_voided_sql(voids_between(settings, contract.name, 0, cut.voids))
     return SystemRelation(
         SCHEMA,
         contract.name,
@@ -121,7 +121,7 @@ def fields_sql(contracts: Sequence[Contract], events: str, own: Sequence[str]) -
     if members:
         call = f'"{FUNCTION.format(newest.name)}"(CAST(_version AS INTEGER), _extra)'
         events = f"(SELECT *, {call} AS {MEMBERS} FROM {events})"
-    dialect, values = DuckDB(members), []
+    dialect, values = DuckDBDialect(members), []
     for field in newest.fields:
         value = "NULL" if field.personal else origins.value_sql(field, places[field.name], dialect)
         values.append(f"{dialect.cast(value, field)} AS {dialect.name(field.name)}")

@@ -21,8 +21,8 @@ MEMBERS: Final = "_members"
 """Struct of the members of `_extra` that are read: m0, m1 …"""
 
 
-class Spark:
-    """Spark's SQL over the columns of a log with readable `_extra`, and MEMBERS."""
+class SparkDialect:
+    """Dialect of Spark's SQL, over the columns of a log with readable `_extra`, and MEMBERS."""
 
     quote = SPARK
 
@@ -30,7 +30,7 @@ class Spark:
         self._columns = {member: f"{MEMBERS}.m{number}" for number, member in enumerate(carried)}
 
     def stored(self, origin: ValueOrigin, field: Field) -> str:
-        """Return the value in the column of `origin`, with the members that its records lacked."""
+        """Return the value of `field` in the column of `origin`, with the members that the older contract lacked."""
         column = self.name(origin.column)
         if self.is_sealed(origin):
             return self.cast(encryption.decrypted_sql(column, encryption.place(origin.contract, origin.column)), field)
@@ -56,9 +56,9 @@ class Spark:
         return self._widened(of, self.literal(of, default_of(of)), field)
 
     def _widened(self, before: Field, value: str, field: Field) -> str:
-        """A float becomes the double of its shortest decimal text, as if it had been read as one."""
         if before.type == field.type:
             return value
+        # A float becomes the double of its shortest decimal text, as if it had been read as one.
         return self.cast(self.text(value) if before.type == "float" else value, field)
 
     def _grown(self, before: Field, now: Field, value: str, more: str, depth: int = 0) -> str:
@@ -138,8 +138,8 @@ class Spark:
         )
 
 
-class DuckDB(Spark):
-    """DuckDB's SQL over the columns of a log, and MEMBERS. Nothing sealed is decrypted."""
+class DuckDBDialect(SparkDialect):
+    """Dialect of DuckDB's SQL, over the columns of a log, and MEMBERS. Nothing sealed is decrypted."""
 
     quote = DUCKDB
 
@@ -188,7 +188,7 @@ def _with_default(field: Field, default: str) -> Field:
 
 def fields_sql(contracts: Sequence[Contract]) -> list[str]:
     """Return Spark's SQL of the fields of the newest contract, over the columns of a log and MEMBERS."""
-    places, dialect = origins(contracts), Spark(members(contracts))
+    places, dialect = origins(contracts), SparkDialect(members(contracts))
     return [
         f"{value_sql(field, places[field.name], dialect)} AS {dialect.name(field.name)}"
         for field in contracts[-1].fields
@@ -197,7 +197,7 @@ def fields_sql(contracts: Sequence[Contract]) -> list[str]:
 
 def unchanged(contracts: Sequence[Contract]) -> set[str]:
     """Return the fields of the newest contract that are not upcast and that every version has under that name."""
-    places, dialect, newest = origins(contracts), Spark(members(contracts)), contracts[-1]
+    places, dialect, newest = origins(contracts), SparkDialect(members(contracts)), contracts[-1]
     upcast = {name for step in newest.upcast for name, _ in step.expressions}
     return {
         field.name

@@ -1,6 +1,6 @@
-"""Erasures: persons of a stream that were forgotten, by token. From the next cut on, no personal data is left.
+"""Erasures: records of persons of a stream forgotten, by token. From the next cut on, no table has their data.
 
-Erasures and voids share one numbering, so a cut's number covers both.
+Erasures and voids share one numbering, so one number of a cut covers both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lake.store.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class Erasure:
-    """Entry: person `subject` (a token) of `stream` was erased; or all entries up to `number` were purged."""
+    """Entry: person `subject` (a token) of `stream` was erased; or erased data up to `number` was purged."""
 
     action: Literal["erased", "purged"]
     number: int
@@ -42,13 +42,13 @@ def subjects(settings: Settings, stream: str) -> set[str]:
     return {erasure.subject for erasure in entries(settings, stream)}
 
 
-def erased(settings: Settings, stream: str, after: int, upto: int) -> list[Erasure]:
+def erasures_between(settings: Settings, stream: str, after: int, upto: int) -> list[Erasure]:
     """Return the erasures of `stream` with after < number <= upto."""
     return [erasure for erasure in entries(settings, stream) if after < erasure.number <= upto]
 
 
 def purged(settings: Settings) -> int:
-    """Return the number of the last erasure that old versions of tables have been purged of."""
+    """Return the number of the last erasure whose data old versions of tables no longer have."""
     rows = ERASURES.rows(settings, "SELECT max(number) AS n FROM t WHERE action = 'purged'")
     return max((row["n"] or 0 for row in rows), default=0)
 
@@ -83,8 +83,8 @@ def _append(settings: Settings, rows: Sequence[Sequence[Any]]) -> None:
         ERASURES.append(settings, rows)
 
 
-def heed_destroyed(settings: Settings, contracts: Iterable[Contract]) -> None:
-    """Record again the erasures of persons whose keys are destroyed, if damage removed them from the ledger."""
+def record_destroyed(settings: Settings, contracts: Iterable[Contract]) -> None:
+    """Record the erasures of persons whose keys are destroyed, if damage removed them from the ledger."""
     sealed = [contract.name for contract in contracts if contract.sealed]
     if not sealed or not has_store(settings):
         return

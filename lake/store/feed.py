@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lake import cost
 from lake.quoting import literal, quoted
 from lake.store import delta
 from lake.store.ledger.editions import EditionTable
-from lake.store.proof.fingerprints import MODULUS, Fingerprint, duck_hash, duck_values
+from lake.store.proof.fingerprints import MODULUS, Fingerprint, duck_hash, duck_values, fields_of_json
 from lake.store.scan import arrow_schema
 from lake.store.storage import Address
 
@@ -32,8 +31,8 @@ def proven_feed(con: duckdb.DuckDBPyConnection, path: Address, old: EditionTable
     Returns False if rows have to be compared instead: the feed does not reach back; fingerprints do not add up (a
     commit was lost and its number reused); fingerprints are unknown, as of personal tables; or comparing costs no more.
     """
-    near = 0 < new.version - old.version <= cost.FEED_COMMITS and (new.rows or 0) >= cost.FEED_ROWS
-    if not near or old.content is None or new.content is None:
+    repays = 0 < new.version - old.version <= cost.FEED_COMMITS and (new.rows or 0) >= cost.FEED_ROWS
+    if not repays or old.content is None or new.content is None:
         return False
     try:
         hashed = _load(con, path, after=old.version, upto=new.version)
@@ -46,7 +45,7 @@ def proven_feed(con: duckdb.DuckDBPyConnection, path: Address, old: EditionTable
 
 def _load(con: duckdb.DuckDBPyConnection, path: Address, *, after: int, upto: int) -> str:
     with delta.opened(path, upto) as table:
-        fields = _columns(table.schema().to_json())
+        fields = fields_of_json(table.schema().to_json())
         rows = feed(con, path, table, after=after, upto=upto)
         values = duck_values(fields, [name for name, _ in fields])
         con.execute(f"CREATE TEMP TABLE {FEED} AS SELECT {values}, {SIGNED} AS {SIGN} FROM ({rows})")
@@ -54,17 +53,17 @@ def _load(con: duckdb.DuckDBPyConnection, path: Address, *, after: int, upto: in
 
 
 def feed(con: duckdb.DuckDBPyConnection, path: Address, table: TableState, *, after: int, upto: int) -> str:
-    """Return SQL of what the commits after version `after` did to rows of `table`, which is at `upto`: its columns and
-    `_change_type`.
+    """Return SQL of the rows that the commits after version `after` changed in `table`, which is at `upto`.
 
+    Columns: those of the table, and TYPE.
     By Delta's protocol (PROTOCOL.md of delta-io/delta, "Add CDC File"): the rows of a commit's change files if it has
     some, else all rows of the files it added or removed. Raises ValueError across a change of columns, OSError if a
     commit is gone.
     """
-    columns, files = _columns(table.schema().to_json()), dict[str, list[str]]()
+    columns, files = fields_of_json(table.schema().to_json()), dict[str, list[str]]()
     for version in range(after + 1, upto + 1):
         actions = delta.actions(path, version)
-        if any(_columns(action["schemaString"]) != columns for kind, action in actions if kind == "metaData"):
+        if any(fields_of_json(action["schemaString"]) != columns for kind, action in actions if kind == "metaData"):
             raise ValueError(f"{path.name}: other columns since version {version}")
         for kind, file in delta.feed_files(path, actions):
             files.setdefault(kind, []).append(literal(str(file)))
@@ -77,7 +76,3 @@ def feed(con: duckdb.DuckDBPyConnection, path: Address, table: TableState, *, af
         con.register("unchanged", arrow_schema(table).empty_table())
         parts.append(f"SELECT {wanted}, 'insert' AS {TYPE} FROM unchanged")
     return " UNION ALL ".join(parts)
-
-
-def _columns(schema: str) -> list[tuple[str, Any]]:
-    return [(field["name"], field["type"]) for field in json.loads(schema)["fields"]]

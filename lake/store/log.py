@@ -37,7 +37,7 @@ from lake.store.source_offsets import CommittedDelivery, by_source
 from lake.store.staging_table import StagingTable, stage
 from lake.store.storage import Address
 from lake.store.table_logs import invalidate
-from lake.store.voids import kept, voided
+from lake.store.voids import voids_between, without_voided
 from lake.store.warehouse import Location, Warehouse
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class Log:
         refusals: bool = False,
     ) -> DataFrame:
         """Return the events, or rejections, of stored `rows`, without those of the voids 1..`voids`."""
-        rows = kept(rows, voided(self.settings, self.stream, 0, voids))
+        rows = without_voided(rows, voids_between(self.settings, self.stream, 0, voids))
         if REFUSAL in rows.columns:
             rows = rows.where(f"{REFUSAL} IS {'NOT ' if refusals else ''}NULL")
         return current(rows, contracts, keys, [REFUSAL] if refusals else [])

@@ -1,6 +1,6 @@
 """Recovery: repair what a dead writer left behind, and detect lost commits.
 
-1. A process that takes a lease removes a truncated commit: `put_aside`.
+1. A process that takes a lease removes a truncated commit: `set_truncated_aside`.
 2. Rows beside a log above its head, left by a crash, are deleted before the next batch: `clear_above`.
 3. Cuts, voids and editions get numbers above all earlier ones: if one ledger table has lost some, another remembers.
 4. Readers of a lost batch or version detect the loss: nothing is derived or counted as if it existed.
@@ -32,23 +32,23 @@ RESTORE: Final = (
 )
 
 
-def put_aside(path: Address) -> None:
+def set_truncated_aside(path: Address) -> None:
     """Set the newest commit of the table aside if it was truncated, so that the next one takes its number."""
     version = truncated_commit.truncated_version(path)
     if version is not None:
-        # If the table was truncated at that version, only its checkpoint holds the state.
-        begins = (
+        # If the table's past was deleted up to that version, only its checkpoint holds the state.
+        is_first = (
             version > 0
             and truncated_commit.has_checkpoint(path, version)
             and delta.open_table(path, version - 1) is None
         )
-        truncated_commit.set_aside(path, version, empty=begins)
+        truncated_commit.set_aside(path, version, empty=is_first)
 
 
 def clear_above(settings: Settings, stream: str, batch: int) -> None:
     """Delete rows beside the log of `stream` of batches after `batch`, its last one.
 
-    Files' statistics tell which batches they hold: none is read.
+    The batches of a file are known from its statistics: none is read.
     """
     for location in Warehouse(settings).beside(stream):
         above = Scan(location.path, bounds={"_batch": (batch + 1, LAST_BATCH)})
@@ -176,10 +176,10 @@ def must_reach(log: Location, last: int, counted: int) -> None:
         )
 
 
-def had(heads: Iterable[TableHead], version: int, cut: int) -> bool:
-    """Return whether a table with these `heads`, newest first, still has the commit of `cut` as `version`.
+def has_commit(heads: Iterable[TableHead], version: int, cut: int) -> bool:
+    """Return whether the `heads` of a table, newest first, still have the commit of `cut` as `version`.
 
-    A truncated commit leaves its number to the next, even if another table was derived from it.
+    The number of a truncated commit is given to the next one, even if another table was derived from it.
     """
     later = takewhile(lambda head: head.origin >= version, heads)
     return any((head.origin, head.cut) == (version, cut) for head in later)

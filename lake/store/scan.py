@@ -80,7 +80,7 @@ class Scan:
         least, most = (quoted(f"{end}.{column}") for end in ("min", "max"))
         with opened(self.path, self.version) as table:
             found = self._listed(
-                table, told=lambda stats: f"{least}, {most}" if f"min.{column}" in stats else "NULL, NULL"
+                table, values=lambda stats: f"{least}, {most}" if f"min.{column}" in stats else "NULL, NULL"
             )
         return [(-inf if low is None else low, inf if high is None else high) for _, low, high in found]
 
@@ -103,7 +103,7 @@ class Scan:
     def size(self) -> int:
         """Return the bytes of the files that may hold rows within the bounds."""
         with opened(self.path, self.version) as table:
-            return sum(size for _, size in self._listed(table, told=lambda _: "size_bytes"))
+            return sum(size for _, size in self._listed(table, values=lambda _: "size_bytes"))
 
     def late(self, lateness: timedelta) -> int:
         """Count the events of a log that came more than `lateness` behind the watermark.
@@ -114,7 +114,7 @@ class Scan:
         least, most, nulls = f"min.{TIME}", f"max.{WATERMARK}", f"null_count.{WATERMARK}"
         can_be = f'coalesce("{least}" < "{most}" + INTERVAL 1 MILLISECOND - {behind}, "{nulls}" < num_records, true)'
         with opened(self.path, self.version) as table:
-            listed = self._listed(table, told=lambda stats: can_be if {least, most, nulls} <= {*stats} else "true")
+            listed = self._listed(table, values=lambda stats: can_be if {least, most, nulls} <= {*stats} else "true")
             files = [file for file, late in listed if late]
             where = f"{self._where(DUCKDB)} AND {TIME} < {WATERMARK} - {behind}"
             counted = query_files(self.path, table, files, f"SELECT count(*) AS late FROM t WHERE {where}")
@@ -196,7 +196,7 @@ class Scan:
 
     def _files(self, table: TableState, keys: pa.Table | None = None) -> tuple[list[str], int, bool]:
         """Return the files that may hold wanted rows, the number of their rows, and whether Arrow can hold these."""
-        listed = self._listed(table, keys, told=lambda _: "num_records, size_bytes")
+        listed = self._listed(table, keys, values=lambda _: "num_records, size_bytes")
         files, rows = [file for file, *_ in listed], sum(rows for _, rows, _ in listed)
         few = rows <= cost.HANDED_ROWS and sum(size for *_, size in listed) <= cost.HANDED_BYTES
         if gone := missing(self.path, files, to_read=few):
@@ -214,9 +214,9 @@ class Scan:
         self,
         table: TableState,
         keys: pa.Table | None = None,
-        told: Callable[[Sequence[str]], str] = lambda _: "num_records",
+        values: Callable[[Sequence[str]], str] = lambda _: "num_records",
     ) -> list[tuple[Any, ...]]:
-        """Return the `files` with the values of `told`: SQL over their statistics, by default the number of rows."""
+        """Return the `files`, each with its `values`: SQL made of the names of statistics, by default the row count."""
         listed: list[tuple[Any, ...]] = []
         few = keys if keys is not None and keys.num_rows <= cost.PRUNED_KEYS else None
         with archive_tier.opened_parts(self.path, table, self.bounds.get("_batch")) as tables, connection() as con:
@@ -230,9 +230,9 @@ class Scan:
                 if few is not None and (test := _key_test(each, few.column_names, stats)):
                     tests.append(test)
                 found = con.execute(
-                    f"SELECT path, {told(stats)} FROM a WHERE {' AND '.join(tests) or 'true'} ORDER BY path"
+                    f"SELECT path, {values(stats)} FROM a WHERE {' AND '.join(tests) or 'true'} ORDER BY path"
                 ).fetchall()
-                listed += [(f"{path}/{file}", *said) for file, *said in found]
+                listed += [(f"{path}/{file}", *rest) for file, *rest in found]
         return listed
 
     def _file_test(self, column: str, stats: Sequence[str]) -> str:

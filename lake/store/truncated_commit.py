@@ -54,21 +54,21 @@ def set_aside(path: Address, version: int, *, empty: bool) -> None:
     """Move the truncated commit `version` aside; with `empty`, replace it by a commit without actions."""
     if signpost(commit_file(path, version)) is not None:
         return commit_file(path, version).delete()
-    torn_file = commit_file(path, version).local
-    aside = torn_file.with_name(f".{torn_file.name}.torn")
-    told_of = [f"{version:020}.crc", f".{version:020}.crc.crc", f".{torn_file.name}.crc"]
-    for file in map(torn_file.with_name, told_of):
+    truncated = commit_file(path, version).local
+    aside = truncated.with_name(f".{truncated.name}.torn")
+    checksums = [f"{version:020}.crc", f".{version:020}.crc.crc", f".{truncated.name}.crc"]
+    for file in map(truncated.with_name, checksums):
         file.unlink(missing_ok=True)
     if empty:
-        shutil.copy2(torn_file, aside)
-        at = int(torn_file.stat().st_mtime * 1000)
-        whole = torn_file.with_name(f".{torn_file.name}.tmp")
-        whole.write_text(json.dumps({"commitInfo": {"timestamp": at, "operation": "EMPTY"}}))
-        whole.replace(torn_file)
+        shutil.copy2(truncated, aside)
+        at = int(truncated.stat().st_mtime * 1000)
+        temporary = truncated.with_name(f".{truncated.name}.tmp")
+        temporary.write_text(json.dumps({"commitInfo": {"timestamp": at, "operation": "EMPTY"}}))
+        temporary.replace(truncated)
     else:
-        for file in [torn_file.with_name("_last_checkpoint"), *_checkpoints(path, version)]:
+        for file in [truncated.with_name("_last_checkpoint"), *_checkpoints(path, version)]:
             file.unlink(missing_ok=True)
-        torn_file.replace(aside)
+        truncated.replace(aside)
     logging.getLogger("lake").warning("version %s of %s was cut short and does not count: %s", version, path, aside)
 
 
@@ -93,9 +93,9 @@ def _checkpoints(path: Address, version: int) -> list[Path]:
 
 
 def is_complete(commit: Address) -> bool:
-    """Return whether a commit has all lines, its transaction and the files that delta-rs counted.
+    """Return whether a commit has all lines, its transaction and the files that it counts itself.
 
-    Spark's checksum beside it, if any, has to match.
+    Spark's checksum beside it, if any, has to match. A signpost is not a complete commit.
     """
     content = commit.read()
     try:
@@ -108,11 +108,16 @@ def is_complete(commit: Address) -> bool:
     # For a DELETE or a MERGE, delta-rs also counts files of the change feed.
     if kinds["protocol"] and signpost(commit) is not None:
         return False
-    whole = kinds["add"] + kinds["cdc"] >= added and kinds["remove"] >= removed
-    needed = {"txn"} if _positioned(info) else set()
+    has_files = kinds["add"] + kinds["cdc"] >= added and kinds["remove"] >= removed
+    needed = {"txn"} if _has_position(info) else set()
     if int(commit.name[:20]) == 0 or RESTORED in (info.get("operationMetrics") or {}):
         needed |= {"protocol", "metaData"}
-    return bool(kinds) and whole and needed <= kinds.keys() and _agrees(content, commit.parent / f".{commit.name}.crc")
+    return (
+        bool(kinds)
+        and has_files
+        and needed <= kinds.keys()
+        and _matches_checksum(content, commit.parent / f".{commit.name}.crc")
+    )
 
 
 def _counted(info: Mapping[str, Any], names: Sequence[str]) -> int:
@@ -120,7 +125,7 @@ def _counted(info: Mapping[str, Any], names: Sequence[str]) -> int:
     return next((metrics[name] for name in names if isinstance(metrics.get(name), int)), 0)
 
 
-def _agrees(content: bytes, checksum: Address) -> bool:
+def _matches_checksum(content: bytes, checksum: Address) -> bool:
     """Compare `content` with a checksum file of Hadoop: a head of 8 bytes, then a CRC of each block."""
     try:
         checksums = checksum.read()
@@ -133,7 +138,7 @@ def _agrees(content: bytes, checksum: Address) -> bool:
     return checksums[8:] == b"".join(zlib.crc32(part).to_bytes(4) for part in parts)
 
 
-def _positioned(info: dict[str, Any]) -> bool:
+def _has_position(info: dict[str, Any]) -> bool:
     try:
         data = json.loads(info.get("userMetadata") or "{}")
     except ValueError:

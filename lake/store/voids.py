@@ -1,4 +1,7 @@
-"""Voids: events accepted by mistake, left out of every table from the next cut on, and never deleted."""
+"""Voids: records that an event or a delivery was accepted by mistake. From the next cut on, no table has it.
+
+The log keeps such events. Erasures of persons share the numbering of voids.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,9 @@ ERASURES: Final = LedgerTable(
 BOOKS: Final = (VOIDS, ERASURES)
 """Ledger tables with one numbering."""
 Place = tuple[int, int, int]
+"""Batch, bucket and offset of an event."""
+Target = tuple[int, int | None, int | None, str | None]
+"""Batch, bucket, offset and source that a void names."""
 LINE: Final = ":[0-9]+$"
 """Suffix of a `_source` after the name of its file."""
 
@@ -73,8 +79,8 @@ class Void:
     def frees(self, batch: int) -> bool:
         """Return whether `batch` may have voided events again.
 
-        A voided delivery may come again, corrected. A single event may come with another content; the same content is a
-        redelivery of the mistake.
+        A voided delivery may come again, corrected. A single event may come again with other content: with the same
+        content it repeats the mistake.
         """
         return self.head < batch
 
@@ -85,7 +91,7 @@ class Void:
         return f"batch {self.batch}" if self.bucket is None else f"{self.batch}:{self.bucket}:{self.offset}"
 
     @property
-    def target(self) -> tuple[int, int | None, int | None, str | None]:
+    def target(self) -> Target:
         return self.batch, self.bucket, self.offset, self.source
 
     @property
@@ -120,12 +126,12 @@ def voids_head(settings: Settings) -> int:
     return max((row["n"] or 0 for row in rows), default=0)
 
 
-def voided(settings: Settings, stream: str, after: int, upto: int) -> list[Void]:
+def voids_between(settings: Settings, stream: str, after: int, upto: int) -> list[Void]:
     """Return the voids of `stream` with after < number <= upto."""
     return [void for void in all_voids(settings, stream) if after < void.number <= upto] if after < upto else []
 
 
-def kept(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
+def without_voided(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
     """Return the rows of a log that none of `voids` covers."""
     voids = list(voids)
     wholes = [void.whole for void in voids if void.whole]
@@ -135,8 +141,8 @@ def kept(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
     return rows.where(f"NOT ({' OR '.join(wholes)})") if wholes else rows
 
 
-def kept_sql(voids: Iterable[Void]) -> str:
-    """Return DuckDB's SQL of whether none of `voids` covers the row of a log."""
+def not_voided_sql(voids: Iterable[Void]) -> str:
+    """Return DuckDB's SQL of the condition that none of `voids` covers a row of a log."""
     voids = list(voids)
     tests = [f"NOT {void.whole_in(DUCKDB)}" for void in voids if void.whole]
     if places := [f"({void.bucket}, {void.offset})" for void in voids if not void.whole]:
@@ -144,7 +150,7 @@ def kept_sql(voids: Iterable[Void]) -> str:
     return " AND ".join(tests) or "true"
 
 
-def taken_back(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
+def only_voided(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
     """Return the rows of a log that one of `voids` covers, each once."""
     from pyspark.sql import functions as F
 
@@ -156,9 +162,6 @@ def taken_back(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
     gone = rows.sparkSession.createDataFrame(places, "_batch bigint, _bucket int, _offset bigint")
     events = rows.join(F.broadcast(gone), ["_batch", "_bucket", "_offset"], "left_semi")
     return events if sets == "false" else rows.where(sets).unionByName(events.where(f"NOT ({sets})"))
-
-
-Target = tuple[int, int | None, int | None, str | None]
 
 
 def record(

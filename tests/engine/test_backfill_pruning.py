@@ -189,7 +189,7 @@ def test_a_backfill_mends_its_range_reads_little_else_and_copies_no_damage_of_it
     micros = int(start.timestamp()) * 1_000_000, int(end.timestamp()) * 1_000_000 - 1
     every, few = set(Scan(log.path).files()), set(Scan(log.path, times=micros).files())
     assert 0 < len(few) <= len(every) // 2
-    near = {head.batch for head in chain.having(log.path, log.heads(), micros)}
+    near = {head.batch for head in chain.heads_at(log.path, log.heads(), micros)}
     assert len(near) <= 10
     unread = every - {file for batch in near for file in Scan(log.path, bounds={"_batch": (batch, batch)}).files()}
     assert unread

@@ -160,7 +160,7 @@ def test_a_token_is_told_once_and_only_its_hash_is_kept(tmp_path: Path) -> None:
     assert grants.of_token(listed, token) == grant == listed[0]
     assert grants.of_token(listed, token[:-1]) is None
     assert grants.of_token(listed, "") is None
-    assert (grant.holds(grant.granted_at), grant.holds(grant.granted_at + timedelta(days=1))) == (True, False)
+    assert (grant.is_valid(grant.granted_at), grant.is_valid(grant.granted_at + timedelta(days=1))) == (True, False)
     assert not [
         file for file in settings.path(".lake").rglob("*") if file.is_file() and token.encode() in file.read_bytes()
     ]

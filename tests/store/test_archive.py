@@ -296,14 +296,14 @@ def test_where_there_is_no_room_it_says_so_and_ends_what_it_began_once_there_is(
 
 def test_whoever_writes_at_the_same_time_is_not_outrun(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     compact(settings)
-    before, fingerprint = rows(settings), compaction.fingerprint
+    before, count_and_hash = rows(settings), compaction.count_and_hash
 
     def with_a_batch(*arguments: Any) -> tuple[int, str]:
         monkeypatch.undo()
         append(settings, random.Random(2), 1)
-        return fingerprint(*arguments)
+        return count_and_hash(*arguments)
 
-    monkeypatch.setattr(archive_parts, "fingerprint", with_a_batch)
+    monkeypatch.setattr(archive_parts, "count_and_hash", with_a_batch)
     with pytest.raises(Unavailable, match="took no commit"):
         run(settings, 4)
     assert set(before) < set(rows(settings))

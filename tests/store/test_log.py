@@ -32,7 +32,7 @@ from lake.store.scan import to_arrow
 from lake.store.storage import Address
 from lake.store.table_logs import forget_all
 from lake.store.truncated_commit import commit_file
-from lake.store.voids import voided, voids_head
+from lake.store.voids import voids_between, voids_head
 from lake.store.warehouse import Warehouse
 from tests.store.events import NOW, READING, Land, declare, events, fields, reading, take
 
@@ -329,7 +329,7 @@ def test_voids_broadcast_events_and_the_proof(project: Settings, spark: SparkSes
     bucket = next(row["_bucket"] for row in rows if not row["op"])
 
     assert void(project, "readings", [f"1:{bucket}:0", "1:-1:0"], reason="a test")[-1].number == 2
-    second = voided(project, "readings", 1, 2)
+    second = voids_between(project, "readings", 1, 2)
     assert (voids_head(project), [void.target for void in second]) == (2, [(1, -1, 0, None)])
     assert [len(events(project, spark, voids=number)) for number in (0, 1, 2)] == [3, 2, 1]
     for places, told in (

@@ -199,7 +199,7 @@ def forged(shop: Lakehouse) -> None:
         sealed = head.content["sealed"]
         prints: chain.Fingerprints = {}
         for _, _, bucket, *counted in chain._sums_by_file(path, sealed, [head.batch]):
-            prints[bucket] = chain._fingerprints(counted)
+            prints[bucket] = chain._prints_of(counted)
         before = chain.entry(before, head.batch, prints, sealed)
         file = commit_file(path, head.version).local
         old = json.dumps(json.dumps(head.content, separators=(",", ":"), sort_keys=True))[1:-1]

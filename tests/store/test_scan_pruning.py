@@ -105,7 +105,7 @@ def test_no_event_is_left_out_that_is_at_a_time_that_is_asked_for(seed: int, tmp
         assert in_order(scan.arrow()) == in_order(wanted)
         left_out += 30 - len(scan.files())
         batches = set(wanted.column("_batch").to_pylist())
-        assert batches <= {head.batch for head in chain.having(path, HEADS, (first, last))}
+        assert batches <= {head.batch for head in chain.heads_at(path, HEADS, (first, last))}
     assert left_out > 300
 
 

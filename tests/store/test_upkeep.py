@@ -25,7 +25,7 @@ from lake.store import delta, duckdb_tables
 from lake.store.commit import commit, replace
 from lake.store.delta import start
 from lake.store.locks import activity, lease
-from lake.store.recovery import put_aside
+from lake.store.recovery import set_truncated_aside
 from lake.store.scan import Scan
 from lake.store.storage import removal
 from lake.store.table_head import CHANGE, Counts
@@ -191,14 +191,14 @@ def test_a_compaction_that_changes_rows_is_undone_and_told(table: Table, monkeyp
 
 def test_a_fingerprint_is_that_of_the_rows_and_of_nothing_else(table: Table) -> None:
     opened = DeltaTable(str(table.path))
-    rows, print_ = compaction.fingerprint(table.path, opened, delta.files(opened))
+    rows, print_ = compaction.count_and_hash(table.path, opened, delta.files(opened))
     compaction.compact_table(table.path, table.position(), [])
     opened = DeltaTable(str(table.path))
-    assert compaction.fingerprint(table.path, opened, delta.files(opened)) == (rows, print_)
+    assert compaction.count_and_hash(table.path, opened, delta.files(opened)) == (rows, print_)
     change(table, "update", 1, text="other")
     opened = DeltaTable(str(table.path))
-    assert compaction.fingerprint(table.path, opened, delta.files(opened)) != (rows, print_)
-    assert compaction.fingerprint(table.path, opened, []) == (0, "0")
+    assert compaction.count_and_hash(table.path, opened, delta.files(opened)) != (rows, print_)
+    assert compaction.count_and_hash(table.path, opened, []) == (0, "0")
 
 
 def test_parts_are_due_when_there_are_many_more_files_than_bytes_need() -> None:
@@ -413,7 +413,7 @@ def test_a_compaction_that_turns_out_to_be_cut_short_has_lost_no_row(table: Tabl
     delete(table, keep=tuple(vacuum.before_newest(table.path)), since=newest)
     commit_file(table.path, newest).local.write_text("{")
     forget_all()
-    put_aside(table.path)
+    set_truncated_aside(table.path)
     assert (files(table), numbers(table)) == (before, rows)
 
 

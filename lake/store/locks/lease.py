@@ -15,7 +15,7 @@ from lake.config import Settings
 from lake.store.locks import Lease, LeaseHeld, Leases, activity
 from lake.store.locks.bucket_leases import BucketLeases
 from lake.store.locks.folder_leases import FolderLeases
-from lake.store.recovery import put_aside
+from lake.store.recovery import set_truncated_aside
 from lake.store.storage import Storage
 from lake.store.table_logs import holding
 from lake.store.warehouse import Warehouse
@@ -45,7 +45,7 @@ def lease(
     try:
         tables = [location.path for location in Warehouse(settings).leased(name)]
         for path in tables:
-            put_aside(path)
+            set_truncated_aside(path)
         # A commit to a bucket on top of an old version is refused; in a folder only the lock prevents it.
         with holding(tables) if hosts or every == machine else nullcontext():
             yield held

@@ -57,10 +57,10 @@ def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple
     table = _in_memory(rows) if few else None
     if table is not None:
         return table, of_batch(table, sealed)
-    fields = [(field["name"], field["type"]) for field in json.loads(rows.schema.json())["fields"]]
+    fields = fingerprints.fields_of_json(rows.schema.json())
     hashes = [f"sum({fingerprints.spark_hash(part)})" for part in _parts(fields, sealed)]
     summed = rows.groupBy("_bucket").agg(*_expressions(["count(1)", *hashes])).collect()
-    return rows, {bucket: _fingerprints(counted) for bucket, *counted in map(tuple, summed)}
+    return rows, {bucket: _prints_of(counted) for bucket, *counted in map(tuple, summed)}
 
 
 def of_batch(rows: pa.Table, sealed: Sequence[str] = ()) -> Fingerprints:
@@ -70,7 +70,7 @@ def of_batch(rows: pa.Table, sealed: Sequence[str] = ()) -> Fingerprints:
         con.register("t", rows)
         values = f"SELECT {fingerprints.duck_values(fields, rows.column_names)} FROM t"
         sums = con.execute(f"SELECT _bucket, {_sums(fields, sealed)} FROM ({values}) GROUP BY ALL").fetchall()
-    return {bucket: _fingerprints(counted) for bucket, *counted in sums}
+    return {bucket: _prints_of(counted) for bucket, *counted in sums}
 
 
 def _in_memory(rows: DataFrame) -> pa.Table | None:
@@ -101,7 +101,7 @@ def _sums(fields: Sequence[Field], sealed: Sequence[str]) -> str:
     return ", ".join(["count(*)", *hashes])
 
 
-def _fingerprints(counted: Sequence[Any]) -> tuple[Fingerprint, ...]:
+def _prints_of(counted: Sequence[Any]) -> tuple[Fingerprint, ...]:
     rows, *totals = counted
     return tuple(Fingerprint(rows, int(total) % MODULUS) for total in totals)
 
@@ -134,7 +134,7 @@ def breaks(heads: Sequence[BatchContent]) -> Iterator[str]:
         before = content["digest"]
 
 
-def having(path: Address, heads: Sequence[Head], times: Span) -> list[Head]:
+def heads_at(path: Address, heads: Sequence[Head], times: Span) -> list[Head]:
     """Return those `heads` whose batches may have events at `times`, by the file statistics in the log's commits.
 
     An event whose time was damaged is in a file whose statistics have the right time.
@@ -155,10 +155,10 @@ def changes(path: Address, heads: Sequence[BatchContent]) -> Iterator[str]:
     sealed = {head.batch: tuple(head.content["sealed"]) for head in heads}
     stored: dict[tuple[int, int], tuple[Fingerprint, ...]] = {}
     files: dict[tuple[int, int], list[str]] = {}
-    for apart in sorted(set(sealed.values())):
-        batches = [batch for batch, names in sealed.items() if names == apart]
-        for file, batch, bucket, *counted in _sums_by_file(path, apart, batches):
-            prints = _fingerprints(counted)
+    for columns in sorted(set(sealed.values())):  # batches with the same sealed columns
+        batches = [batch for batch, names in sealed.items() if names == columns]
+        for file, batch, bucket, *counted in _sums_by_file(path, columns, batches):
+            prints = _prints_of(counted)
             before = stored.get((batch, bucket))
             stored[batch, bucket] = tuple(a + b for a, b in zip(before, prints, strict=True)) if before else prints
             files.setdefault((batch, bucket), []).append(file)
@@ -173,7 +173,7 @@ def _sums_by_file(path: Address, sealed: Sequence[str], batches: Sequence[int]) 
         paths = Scan(path, table.version(), bounds).files()
         if not paths:
             return []
-        fields = [(field["name"], field["type"]) for field in json.loads(table.schema().to_json())["fields"]]
+        fields = fingerprints.fields_of_json(table.schema().to_json())
         with duckdb_tables.open_files(path, table, paths, by_file=True) as (con, columns):
             values = f"SELECT {duckdb_tables.FILE}, {fingerprints.duck_values(fields, columns)} FROM t"
             return con.execute(

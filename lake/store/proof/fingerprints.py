@@ -141,7 +141,12 @@ def fields_of(schema: pa.Schema) -> list[Field]:
     """Return the columns of an Arrow schema with their Delta types."""
     from deltalake import Schema
 
-    return [(field["name"], field["type"]) for field in json.loads(Schema.from_arrow(schema).to_json())["fields"]]
+    return fields_of_json(Schema.from_arrow(schema).to_json())
+
+
+def fields_of_json(schema: str) -> list[Field]:
+    """Return the columns of a schema in the JSON of Delta or Spark."""
+    return [(field["name"], field["type"]) for field in json.loads(schema)["fields"]]
 
 
 def row_text(fields: Sequence[Field], dialect: _Dialect, key: str = "''") -> str:
@@ -229,9 +234,9 @@ def duck_hash(fields: Sequence[Field], key: str = "''") -> str:
     return DUCK.hashed(row_text(fields, DUCK, key))
 
 
-def spark_hash(fields: Sequence[Field], key: str = "''") -> str:
+def spark_hash(fields: Sequence[Field]) -> str:
     """Return Spark's SQL of the hash of a row."""
-    return SPARKS.hashed(row_text(fields, SPARKS, key))
+    return SPARKS.hashed(row_text(fields, SPARKS))
 
 
 def of_arrow(rows: pa.Table, key: str = "") -> Fingerprint:
@@ -261,7 +266,7 @@ def of_version(path: Address, version: int | None = None, key: str = "") -> Fing
         paths = delta.files(table)
         if not paths:
             return Fingerprint()
-        fields = [(field["name"], field["type"]) for field in json.loads(table.schema().to_json())["fields"]]
+        fields = fields_of_json(table.schema().to_json())
         with duckdb_tables.open_files(path, table, paths) as (con, columns):
             values = f"SELECT {duck_values(fields, columns)} FROM t"
             query = f"SELECT count(*), coalesce(sum({duck_hash(fields, '$1')}::HUGEINT), 0) FROM ({values})"

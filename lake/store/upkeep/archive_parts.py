@@ -26,7 +26,7 @@ from lake.store.proof.fingerprints import Fingerprint
 from lake.store.scan import Scan, arrow_schema, read
 from lake.store.staging_table import Action, StagingTable, removed, stage
 from lake.store.storage import Address
-from lake.store.upkeep.compaction import TARGET_BYTES, fingerprint
+from lake.store.upkeep.compaction import TARGET_BYTES, count_and_hash
 from lake.store.warehouse import Location
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class PartWriter:
     def write(self, log: Address, batches: Batches, to: Address) -> None:
         """Replace the rows of the table at `to` by those of `batches` of the `log`, archived or not."""
         with delta.opened(log) as table, archive_tier.opened_parts(log, table, batches) as tables:
-            said = table.metadata().configuration
-            properties = {name: said[name] for name in PROPERTIES if name in said}
+            inherited = table.metadata().configuration
+            properties = {name: inherited[name] for name in PROPERTIES if name in inherited}
             properties["delta.enableDeletionVectors"] = "false"
             delta.create(to, table.schema(), properties, partition_by=["_bucket"])
             position = Position(f"cold:{to.name}", delta.version(to) + 1)
@@ -85,24 +85,24 @@ class PartWriter:
                 self._append(frame.where(f"_batch BETWEEN {batches[0]} AND {batches[1]}"), staging, *size)
                 commit_staged(staging, position, overwrites=True)
 
-    def rest(self, log: Address, table: TableState, mixed: Sequence[str], through: int) -> StagingTable | None:
+    def stage_rest(self, log: Address, table: TableState, mixed: Sequence[str], through: int) -> StagingTable | None:
         """Write the rows after batch `through` of the files `mixed` to a staging table of the `log`; None without rows.
 
         Raises LawError if rows would change.
         """
         later, paths = f"_batch > {through}", [str(log / path) for path in mixed]
-        wanted = fingerprint(log, table, paths, later)
+        wanted = count_and_hash(log, table, paths, later)
         if not wanted[0]:
             return None
         staging, actions = stage(log), _actions(table)
-        mine = actions.filter(pc.is_in(actions.column("path"), pa.array(mixed)))
-        size = _size([mine])
+        chosen = actions.filter(pc.is_in(actions.column("path"), pa.array(mixed)))
+        size = _size([chosen])
         if _is_small(*size):
             delta.add(staging.path, self._ordered(read(log, table, paths, arrow_schema(table), later)))
         else:
-            self._append(_rows_by_spark(self.spark(), log, table, mine).where(later), staging, *size)
+            self._append(_rows_by_spark(self.spark(), log, table, chosen).where(later), staging, *size)
         with delta.opened(staging.path) as written:
-            found = fingerprint(staging.path, written, delta.files(written))
+            found = count_and_hash(staging.path, written, delta.files(written))
         if found != wanted:
             raise LawError(
                 f"the rows after batch {through} would have changed: {wanted[0]} rows ({wanted[1]}) became {found[0]}"
@@ -144,7 +144,7 @@ def commit(at: Location, named: Sequence[ArchivedPart], writer: PartWriter | Non
         if writer:
             old, mixed = _old(_actions(table), through)
             moved += removed(table, old, changes=False)
-            if mixed and (rest := writer.rest(at.path, table, mixed, through)):
+            if mixed and (rest := writer.stage_rest(at.path, table, mixed, through)):
                 added = (action["add"] for action in rest.changes()[1] if "add" in action)
                 moved += [{"add": {**add, "dataChange": False}} for add in added]
     changed["metaData"]["configuration"] |= archive_tier.parts_property(named)
@@ -155,7 +155,7 @@ def commit(at: Location, named: Sequence[ArchivedPart], writer: PartWriter | Non
         rest.delete_log()
 
 
-def archived(at: Location, through: int) -> tuple[int, int]:
+def released_files(at: Location, through: int) -> tuple[int, int]:
     """Return the files and bytes that leave the log with the batches up to `through`; smaller ones may replace some."""
     with delta.opened(at.path) as table:
         actions = _actions(table)

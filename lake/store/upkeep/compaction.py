@@ -140,7 +140,7 @@ def compact_table(
     old, new = delta_table(path, version), delta_table(path)
     before, after = set(delta.files(old)), set(delta.files(new))
     try:
-        return _proved(path, new, len(before), before - after, after - before)
+        return _check_rows(path, new, len(before), before - after, after - before)
     except LawError:
         undo = position.again() if position else None
         with delta.changing(path, undo, goes_back=True) as (table, properties):
@@ -186,9 +186,9 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
             spark.conf.unset(name)
     info, actions = staging.changes()
     files = [(kind, str(path / unquote(fields["path"]))) for action in actions for kind, fields in action.items()]
-    gone, come = ([file for kind, file in files if kind == wanted] for wanted in ("remove", "add"))
+    old, new = ([file for kind, file in files if kind == wanted] for wanted in ("remove", "add"))
     with delta.opened(path, staging.version) as table:
-        compacted = _proved(path, table, len(delta.files(table)), gone, come)
+        compacted = _check_rows(path, table, len(delta.files(table)), old, new)
     if actions:
         again = position.again()
         with delta.read_back(path, again.writer):
@@ -197,10 +197,8 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
     return compacted
 
 
-def fingerprint(path: Address, table: TableState, files: Sequence[str], where: str = "true") -> tuple[int, str]:
-    """Return the number of rows in `files` that meet `where`, DuckDB's SQL, and a hash that is independent of order and
-    files.
-    """
+def count_and_hash(path: Address, table: TableState, files: Sequence[str], where: str = "true") -> tuple[int, str]:
+    """Return the number and a hash of the rows in `files` that meet `where`, DuckDB's SQL, in any order."""
     if not files:
         return 0, "0"
     fields = json.loads(table.schema().to_json())["fields"]
@@ -213,18 +211,18 @@ def fingerprint(path: Address, table: TableState, files: Sequence[str], where: s
     return counted[0], counted[1] or "0"
 
 
-def _proved(path: Address, table: TableState, files: int, gone: Iterable[str], come: Iterable[str]) -> Compacted:
-    """Return the result of replacing the files `gone`, of `files` in all, by the files `come`.
+def _check_rows(path: Address, table: TableState, files: int, old: Iterable[str], new: Iterable[str]) -> Compacted:
+    """Return the result of replacing the files `old`, of `files` in all, by the files `new`.
 
     Raises LawError if these have other rows.
     """
-    gone, come = sorted(gone), sorted(come)
-    removed, added = fingerprint(path, table, gone), fingerprint(path, table, come)
-    if removed != added:
+    old, new = sorted(old), sorted(new)
+    before, after = count_and_hash(path, table, old), count_and_hash(path, table, new)
+    if before != after:
         raise LawError(
-            f"compaction changed rows and was undone: {removed[0]} rows ({removed[1]}) became {added[0]} ({added[1]})",
+            f"compaction changed rows and was undone: {before[0]} rows ({before[1]}) became {after[0]} ({after[1]})",
             where=str(path),
             fix="keep this warehouse as it is and report a bug; lake verify shows whether its tables are right",
         )
-    sizes = [sum(entry.size for file in some if (entry := path.storage.head(file))) for some in (gone, come)]
-    return Compacted((files, files - len(gone) + len(come)), (sizes[0], sizes[1]), *added)
+    sizes = [sum(entry.size for file in some if (entry := path.storage.head(file))) for some in (old, new)]
+    return Compacted((files, files - len(old) + len(new)), (sizes[0], sizes[1]), *after)

@@ -45,9 +45,9 @@ def unneeded(path: Address, *, keep: Iterable[int], since: int, unnamed: timedel
     needed = _needed(path, sorted({*keep, since}), since)
     files = {path / entry.name: entry for entry in path.list(deep=True)}
     gone = {file for name in stale if (file := path / name) not in needed and file in files}
-    gone -= _awaited(path, {file: files[file].time for file in gone}, datetime.now(UTC) - unnamed)
+    gone -= _may_be_committed(path, {file: files[file].time for file in gone}, datetime.now(UTC) - unnamed)
     gone |= {file for file in files if UPLOAD.search(file.name)}
-    gone -= {file for file in gone if (checked := _checked(file)) in files and checked not in gone}
+    gone -= {file for file in gone if (checked := _checked_by(file)) in files and checked not in gone}
     gone |= {file for file in files if file.parent == path / "_delta_log" and UNCOMMITTED.fullmatch(file.name)}
     return {file: files[file].size for file in sorted(gone)}
 
@@ -73,7 +73,7 @@ def _needed(path: Address, keep: Sequence[int], since: int) -> set[Address]:
     return needed | born.keys()
 
 
-def _awaited(path: Address, files: Mapping[Address, float], moment: datetime) -> set[Address]:
+def _may_be_committed(path: Address, files: Mapping[Address, float], moment: datetime) -> set[Address]:
     """Return those `files` made after `moment` that no commit names. A commit is never older than its files."""
     after = moment.timestamp()
     young = {file for file, time in files.items() if not file.name.endswith(".crc") and time > after}
@@ -118,6 +118,6 @@ def _actions(path: Address, version: int) -> Iterator[tuple[str, Address]]:
             yield kind, path / unquote(action["path"])
 
 
-def _checked(file: Address) -> Address | None:
+def _checked_by(file: Address) -> Address | None:
     name = CHECKSUM.fullmatch(file.name)
     return file.parent / name[1] if name else None
