@@ -65,9 +65,9 @@ def _kind(structure: Any) -> str:
 
 def _unknown_field(unknown: UnknownMember, events: int, kinds: Collection[str]) -> UnknownField:
     name, record = unknown.keys[-1], unknown.path.removesuffix(unknown.keys[-1]).removesuffix(".")
-    names = {name for field in unknown.beside for name in field.names}
+    names = {name for field in unknown.siblings for name in field.names}
     line = _declaration(name, kinds, {name.lower() for name in names}, is_member=bool(record))
-    return UnknownField(unknown.path, events, line, "" if record else _like(name, names, unknown.beside), record)
+    return UnknownField(unknown.path, events, line, "" if record else _like(name, names, unknown.siblings), record)
 
 
 def sealed_events(settings: Settings, contract: Contract) -> int:

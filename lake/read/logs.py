@@ -98,7 +98,7 @@ def null_note(field: Field, contracts: Sequence[Contract]) -> str:
 
 def value_functions(contracts: Sequence[Contract]) -> tuple[Function, ...]:
     """Return the functions that `fields_sql` calls."""
-    from lake.records.members import read_members  # with Arrow
+    from lake.records.extra_members import read_members  # with Arrow
 
     members = _members(contracts)
     if not members:

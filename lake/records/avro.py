@@ -16,8 +16,8 @@ import avro.schema
 import pyarrow as pa
 
 from lake.records.avro_values import decoder, has_no_bytes, is_endless, map_of, parts, read_bytes, read_long
-from lake.records.decompression import EXPANSION, OVERSIZED, check_columns, expands, line_bytes
-from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue, first_line, is_of_content
+from lake.records.decompression import EXPANSION, OVERSIZED, check_columns, expansion_fault, line_bytes
+from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue, first_line, is_caused_by_content
 
 BLOCK_BYTES: Final = 200 << 20
 CHECKSUM_BYTES: Final = 4
@@ -25,10 +25,9 @@ MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
 HEADER_BYTES: Final = 4 << 20
 LONG_BYTES: Final = 10
-AT_ONCE: Final = 10_000
-BYTES_AT_ONCE: Final = 8 << 20
-VALUES_AT_ONCE: Final = 1_000_000
-
+BATCH_RECORDS: Final = 10_000
+BATCH_BYTES: Final = 8 << 20
+BATCH_VALUES: Final = 1_000_000
 
 Unpack: TypeAlias = Callable[[bytes], bytes]
 
@@ -59,7 +58,7 @@ class _Container:
             records = self.unpack(data)
             left -= len(records)
             if left < 0:
-                raise FileFault(expands(file_bytes))
+                raise FileFault(expansion_fault(file_bytes))
             yield count, records
 
 
@@ -75,10 +74,10 @@ def read(stream: BinaryIO, *, record_bytes: int) -> Iterator[ColumnRecords]:
     except FileFault:
         raise
     except Exception as error:  # of any kind, for an invalid header
-        if not is_of_content(error):
+        if not is_caused_by_content(error):
             raise
-        raise FileFault(f"not an Avro container file that can be read: {_words(error)}") from error
-    yield from _Records(container.schema).of(container.blocks(record_bytes))
+        raise FileFault(f"not an Avro container file that can be read: {_reason(error)}") from error
+    yield from _RecordDecoder(container.schema).decode(container.blocks(record_bytes))
 
 
 def parse(text: str) -> avro.schema.Schema:
@@ -88,32 +87,32 @@ def parse(text: str) -> avro.schema.Schema:
         return avro.schema.parse(text, validate_names=False)
 
 
-class _Records:
+class _RecordDecoder:
     def __init__(self, schema: avro.schema.RecordSchema) -> None:
         self._names = [field.name for field in schema.fields]
         self._decoders = [decoder(field.type) for field in schema.fields]
-        self._at_once = max(1, min(AT_ONCE, VALUES_AT_ONCE // len(self._names)))
+        self._batch_records = max(1, min(BATCH_RECORDS, BATCH_VALUES // len(self._names)))
         self._rows: list[list[RawValue]] = []
-        self._number = 0
+        self._yielded = 0
 
-    def of(self, blocks: Iterator[tuple[int, bytes]]) -> Iterator[ColumnRecords]:
+    def decode(self, blocks: Iterator[tuple[int, bytes]]) -> Iterator[ColumnRecords]:
         try:
             for count, data in blocks:
-                yield from self._of_block(count, data)
+                yield from self._decode_block(count, data)
         except FileFault:
             raise
         except Exception as error:  # of any kind, for damaged records
-            if not is_of_content(error):
+            if not is_caused_by_content(error):
                 raise
-            detail = f"cannot be read after record {self._number + len(self._rows)}: {_words(error)}"
+            detail = f"cannot be read after record {self._yielded + len(self._rows)}: {_reason(error)}"
             index = len(self._rows)
             self._rows.append([ABSENT] * len(self._names))
-            yield self._next_rows({index: (detail, detail)})
+            yield self._take_batch({index: (detail, detail)})
         else:
-            if self._rows or not self._number:
-                yield self._next_rows({})
+            if self._rows or not self._yielded:
+                yield self._take_batch({})
 
-    def _of_block(self, count: int, data: bytes) -> Iterator[ColumnRecords]:
+    def _decode_block(self, count: int, data: bytes) -> Iterator[ColumnRecords]:
         at = begin = 0
         for _ in range(count):
             row = []
@@ -121,17 +120,17 @@ class _Records:
                 value, at = decode(data, at)
                 row.append(value)
             self._rows.append(row)
-            if len(self._rows) >= self._at_once or at - begin > BYTES_AT_ONCE:
-                yield self._next_rows({})
+            if len(self._rows) >= self._batch_records or at - begin > BATCH_BYTES:
+                yield self._take_batch({})
                 begin = at
         if at != len(data):
             raise ValueError(f"a block has {len(data) - at} bytes more than its {count} records")
 
-    def _next_rows(self, broken: Mapping[int, tuple[str, str]]) -> ColumnRecords:
+    def _take_batch(self, broken: Mapping[int, tuple[str, str]]) -> ColumnRecords:
         rows, self._rows = self._rows, []
-        first, self._number = self._number + 1, self._number + len(rows)
+        first, self._yielded = self._yielded + 1, self._yielded + len(rows)
         columns = map(list, zip(*rows, strict=True)) if rows else ([] for _ in self._names)
-        return ColumnRecords(range(first, self._number + 1), dict(zip(self._names, columns, strict=True)), broken)
+        return ColumnRecords(range(first, self._yielded + 1), dict(zip(self._names, columns, strict=True)), broken)
 
 
 def _container(stream: BinaryIO) -> _Container:
@@ -145,7 +144,7 @@ def _container(stream: BinaryIO) -> _Container:
         raise ValueError(f"its codec {codec!r} is none of {', '.join(UNPACK)}")
     if not isinstance(schema, avro.schema.RecordSchema):
         raise FileFault(f"an Avro file of {schema.type} values: records are read")
-    check_columns(_values_of(schema, {}))
+    check_columns(_count_columns(schema, {}))
     if has_no_bytes(schema) or is_endless(schema):
         raise FileFault("an Avro file with records or arrays of values without a size")
     begin = end + SYNC_BYTES
@@ -160,14 +159,14 @@ def _text(value: object) -> str:
     return value.decode()
 
 
-def _values_of(schema: avro.schema.Schema, counts: dict[int, int]) -> int:
+def _count_columns(schema: avro.schema.Schema, counts: dict[int, int]) -> int:
     if id(schema) not in counts:
         counts[id(schema)] = 1
-        counts[id(schema)] = 1 + sum(_values_of(part, counts) for part in parts(schema))
+        counts[id(schema)] = 1 + sum(_count_columns(part, counts) for part in parts(schema))
     return counts[id(schema)]
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, IndexError | struct.error):
         return "the bytes end within a value"
     return first_line(error)
@@ -182,7 +181,7 @@ def _snappy(data: bytes) -> bytes:
         if byte < 128:
             break
     if size > BLOCK_BYTES:
-        raise _too_large()
+        raise _oversized_block()
     unpacked: bytes = pa.decompress(packed, size, "snappy", asbytes=True)
     if zlib.crc32(unpacked) != int.from_bytes(checksum, "big"):
         raise ValueError("a block is not what its checksum says")
@@ -191,11 +190,11 @@ def _snappy(data: bytes) -> bytes:
 
 def _bounded(data: bytes) -> bytes:
     if len(data) > BLOCK_BYTES:
-        raise _too_large()
+        raise _oversized_block()
     return data
 
 
-def _too_large() -> FileFault:
+def _oversized_block() -> FileFault:
     return FileFault(f"{OVERSIZED}a block unpacks to more than {BLOCK_BYTES:,} bytes")
 
 

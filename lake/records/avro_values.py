@@ -29,12 +29,12 @@ UNSCALED_BYTES: Final = 64  # of a decimal; 38 digits need 16
 LONG_BITS: Final = 64
 DIGITS: Final = Context(prec=1000)
 UNITS: Final = ("millis", "micros", "nanos")
-KINDS: Final[dict[str, Callable[..., RawValue]]] = {
+TIME_CONVERTERS: Final[dict[str, Callable[..., RawValue]]] = {
     "timestamp": partial(times.time_from_count, zone=UTC),
     "local-timestamp": partial(times.time_from_count, zone=None),
     "time": times.time_of_day_from_count,
 }
-CONNECT: Final = {
+LOGICAL_TYPES_OF_CONNECT: Final = {
     "io.debezium.time.Date": "date",
     "io.debezium.time.Timestamp": "local-timestamp-millis",
     "io.debezium.time.MicroTimestamp": "local-timestamp-micros",
@@ -71,8 +71,8 @@ def is_endless(schema: Schema, ancestors: set[int] | None = None) -> bool:
     if id(schema) in ancestors:
         return False
     ancestors.add(id(schema))
-    nothing = isinstance(schema, ArraySchema) and has_no_bytes(schema.items)
-    return nothing or any(is_endless(part, ancestors) for part in parts(schema))
+    has_empty_items = isinstance(schema, ArraySchema) and has_no_bytes(schema.items)
+    return has_empty_items or any(is_endless(part, ancestors) for part in parts(schema))
 
 
 def has_no_bytes(schema: Schema) -> bool:
@@ -86,7 +86,7 @@ def _decoder(schema: Schema, records: dict[int, Decode]) -> Decode:
     decode: Decode
     match schema:
         case RecordSchema():
-            decode = _record(schema, records)
+            decode = _record_decoder(schema, records)
         case UnionSchema():
             decode = partial(_union, [_decoder(branch, records) for branch in schema.schemas])
         case ArraySchema():
@@ -96,42 +96,42 @@ def _decoder(schema: Schema, records: dict[int, Decode]) -> Decode:
         case EnumSchema():
             decode = partial(_enum, list(schema.symbols))
         case FixedSchema():
-            decode = _of_bytes(schema, partial(_fixed, schema.size), schema.size)
+            decode = _bytes_decoder(schema, partial(_fixed, schema.size), schema.size)
         case _ if schema.type == "bytes":
-            decode = _of_bytes(schema, read_bytes, None)
+            decode = _bytes_decoder(schema, read_bytes, None)
         case _ if schema.type in {"int", "long"}:
-            decode = _of_number(schema)
+            decode = _integer_decoder(schema)
         case _:
             decode = _PRIMITIVES[schema.type]
     return decode
 
 
-def _record(schema: RecordSchema, records: dict[int, Decode]) -> Decode:
+def _record_decoder(schema: RecordSchema, records: dict[int, Decode]) -> Decode:
     if id(schema) not in records:
         fields: list[tuple[str, Decode]] = []
-        records[id(schema)] = partial(_members, fields)
+        records[id(schema)] = partial(_decode_members, fields)
         fields += [(field.name, _decoder(field.type, records)) for field in schema.fields]
     return records[id(schema)]
 
 
-def _members(fields: list[tuple[str, Decode]], data: bytes, at: int) -> tuple[RawValue, int]:
+def _decode_members(fields: list[tuple[str, Decode]], data: bytes, at: int) -> tuple[RawValue, int]:
     members: dict[str, RawValue] = {}
     for name, decode in fields:
         members[name], at = decode(data, at)
     return members, at
 
 
-def _of_number(schema: Schema) -> Decode:
-    logical = schema.get_prop("logicalType") or CONNECT.get(str(schema.get_prop("connect.name")), "")
+def _integer_decoder(schema: Schema) -> Decode:
+    logical = schema.get_prop("logicalType") or LOGICAL_TYPES_OF_CONNECT.get(str(schema.get_prop("connect.name")), "")
     if logical == "date":
         return partial(_converted, read_long, times.day_from_count)
     kind, _, unit = str(logical).rpartition("-")
-    if kind in KINDS and unit in UNITS:
-        return partial(_converted, read_long, partial(KINDS[kind], unit=unit))
+    if kind in TIME_CONVERTERS and unit in UNITS:
+        return partial(_converted, read_long, partial(TIME_CONVERTERS[kind], unit=unit))
     return read_long
 
 
-def _of_bytes(schema: Schema, read: Decode, size: int | None) -> Decode:
+def _bytes_decoder(schema: Schema, read: Decode, size: int | None) -> Decode:
     logical, scale = schema.get_prop("logicalType"), schema.get_prop("scale") or 0
     if logical == "decimal" and isinstance(scale, int):
         return partial(_converted, read, partial(_decimal, scale))
@@ -210,28 +210,28 @@ def _union(branches: list[Decode], data: bytes, at: int) -> tuple[RawValue, int]
 
 def _array(item: Decode, data: bytes, at: int) -> tuple[RawValue, int]:
     items: list[RawValue] = []
-    size, at = _block(data, at)
+    size, at = _block_size(data, at)
     while size:
         for _ in range(size):
             value, at = item(data, at)
             items.append(value)
-        size, at = _block(data, at)
+        size, at = _block_size(data, at)
     return items, at
 
 
 def map_of(value: Decode, data: bytes, at: int) -> tuple[dict[str, RawValue], int]:
     """Decode a map whose values `value` decodes."""
     members: dict[str, RawValue] = {}
-    size, at = _block(data, at)
+    size, at = _block_size(data, at)
     while size:
         for _ in range(size):
             name, at = read_bytes(data, at)
             members[name.decode()], at = value(data, at)
-        size, at = _block(data, at)
+        size, at = _block_size(data, at)
     return members, at
 
 
-def _block(data: bytes, at: int) -> tuple[int, int]:
+def _block_size(data: bytes, at: int) -> tuple[int, int]:
     size, at = read_long(data, at)
     if size < 0:
         _, at = read_long(data, at)

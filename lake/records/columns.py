@@ -30,17 +30,17 @@ PLAIN: Final[Mapping[str, pa.DataType]] = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-NOTHING: Final = frozenset({type(None), msgspec.UnsetType})
+NO_VALUE: Final = frozenset({type(None), msgspec.UnsetType})
 TEXTS: Final = frozenset({str, JsonNumber})
 _YEAR: Final = "(?:0[1-9]|[1-8][0-9]|9[0-8])[0-9]{2}"
 _DAY: Final = (
     f"{_YEAR}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
     "|02-(?:0[1-9]|1[0-9]|2[0-8]))"
 )
-"""Years 100 to 9899, so that no offset leads out of the years 1 to 9999; without leap days."""
+"""Days of the years 100 to 9899, so that no offset leads out of the years 1 to 9999; without leap days."""
 _TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
 _NUMBER: Final = r"-?[0-9]{1,16}(?:\.[0-9]{1,16})?"
-QUICK: Final[Mapping[str, str]] = {
+CASTABLE: Final[Mapping[str, str]] = {
     "int": "-?[0-9]{1,9}",
     "bigint": "-?[0-9]{1,18}",
     "float": f"{_NUMBER}(?:[eE][+-]?[0-9])?",
@@ -51,8 +51,8 @@ QUICK: Final[Mapping[str, str]] = {
 }
 """Texts, by type, for which Arrow's cast gives the same value as the grammar."""
 _OFFSET: Final = rf"\A{_DAY}[T ]{_TIME}(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])\z"
-_DAYS: Final = (FIRST_DAY, LAST_DAY)
-_MICROS: Final = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
+_DAYS_RANGE: Final = (FIRST_DAY, LAST_DAY)
+_MICROS_RANGE: Final = (_DAYS_RANGE[0] * 86_400_000_000, (_DAYS_RANGE[1] + 1) * 86_400_000_000 - 1)
 
 
 @Memo
@@ -76,27 +76,26 @@ def column(field: Field, given: Sequence[RawValue] | pa.Array) -> tuple[pa.Array
     Null, absent and wrong values are null. A detail is "at: 12:30 is not timestamp".
     """
     if isinstance(given, pa.Array):
-        ready = _of_array(field, given)
+        ready = _from_arrow(field, given)
         if ready is not None:
             return ready, {}
         given = given.to_pylist()
-    kinds = frozenset(map(type, given)) - {type(None)}
+    kinds = frozenset(map(type, given))
     if msgspec.UnsetType in kinds:
-        given, kinds = [None if each is ABSENT else each for each in given], kinds - NOTHING
-    if not kinds:
-        return pa.nulls(len(given), arrow_type(field)), {}
-    quick = _quick(field, kinds, given)
-    if quick is None:
-        quick = pa.nulls(len(given), arrow_type(field))
-    return _completed(field, given, quick)
+        given = [None if each is ABSENT else each for each in given]
+    kinds -= NO_VALUE
+    converted = _convert_at_once(field, kinds, given) if kinds else None
+    if converted is None:
+        converted = pa.nulls(len(given), arrow_type(field))
+    return _fill_one_by_one(field, given, converted)
 
 
-def _of_array(field: Field, given: pa.Array) -> pa.Array | None:
+def _from_arrow(field: Field, given: pa.Array) -> pa.Array | None:
     wanted = arrow_type(field)
     if field.nested:
         return None
     if given.type == wanted:
-        return _characters(given) if field.type == "string" else given
+        return _valid_texts(given) if field.type == "string" else given
     is_exact = (
         (pa.types.is_int64(given.type) and pa.types.is_int32(wanted))
         or (pa.types.is_decimal128(given.type) and pa.types.is_decimal128(wanted))
@@ -104,46 +103,46 @@ def _of_array(field: Field, given: pa.Array) -> pa.Array | None:
     )
     try:
         if pa.types.is_float64(given.type) and pa.types.is_float32(wanted):
-            return _singles(field, given)
+            return _to_float32(field, given)
         return given.cast(wanted) if is_exact else None
     except pa.ArrowException:
         return None
 
 
-def _quick(field: Field, kinds: frozenset[type], given: Sequence[RawValue]) -> pa.Array | None:
+def _convert_at_once(field: Field, kinds: frozenset[type], given: Sequence[RawValue]) -> pa.Array | None:
     if field.nested:
         return None
     kind = field.type.partition("(")[0]
     try:
-        if make := _TYPED.get((kind, kinds)):
-            return make(field, given)
+        if convert := _CONVERTERS.get((kind, kinds)):
+            return convert(field, given)
         if int in kinds and (kind == "string" or (kind in NUMBERS and field.form.plain)):
             given, kinds = [str(each) if type(each) is int else each for each in given], kinds - {int}
-        return _of_texts(field, kind, kinds, given) if kinds <= TEXTS else None
+        return _from_texts(field, kind, kinds, given) if kinds <= TEXTS else None
     except (pa.ArrowException, OverflowError, UnicodeEncodeError):
         return None
 
 
-def _of_texts(field: Field, kind: str, kinds: frozenset[type], given: Sequence[RawValue]) -> pa.Array | None:
+def _from_texts(field: Field, kind: str, kinds: frozenset[type], given: Sequence[RawValue]) -> pa.Array | None:
     if kind == "string":
-        return _characters(pa.array(given, pa.string()))
+        return _valid_texts(pa.array(given, pa.string()))
     is_time = kind == "date" or kind.startswith("timestamp")
     if not field.form.plain or (is_time and JsonNumber in kinds):
         return None
-    pattern = _decimal_pattern(field) if kind == "decimal" else QUICK.get(kind)
+    pattern = _decimal_pattern(field) if kind == "decimal" else CASTABLE.get(kind)
     if pattern is None:
         return None
     texts = pa.array(given, pa.string())
     if kind == "timestamp":
-        return _instants(texts, pattern)
+        return _instants_from_texts(texts, pattern)
     return _matching(texts, rf"\A(?:{pattern})\z").cast(arrow_type(field))
 
 
-def _characters(texts: pa.Array) -> pa.Array | None:
+def _valid_texts(texts: pa.Array) -> pa.Array | None:
     return None if pc.any(pc.match_substring(texts, NO_CHARACTER)).as_py() else texts
 
 
-def _instants(texts: pa.Array, pattern: str) -> pa.Array:
+def _instants_from_texts(texts: pa.Array, pattern: str) -> pa.Array:
     zoned = _matching(texts, _OFFSET).cast(pa.timestamp("us", "UTC"))
     if not zoned.null_count - texts.null_count:
         return zoned
@@ -167,24 +166,24 @@ def _cast(field: Field, given: Sequence[RawValue]) -> pa.Array:
     return pa.array(given, arrow_type(field))
 
 
-def _singles(_: Field, given: Sequence[RawValue] | pa.Array) -> pa.Array | None:
+def _to_float32(_: Field, given: Sequence[RawValue] | pa.Array) -> pa.Array | None:
     doubles = pa.array(given, pa.float64())
     singles = doubles.cast(pa.float32())
     return singles if pc.equal(pc.is_inf(singles), pc.is_inf(doubles)).false_count == 0 else None
 
 
-def _days(field: Field, given: Sequence[RawValue]) -> pa.Array | None:
+def _dates_from_counts(field: Field, given: Sequence[RawValue]) -> pa.Array | None:
     if not field.form.plain:
         return None
     counts = pa.array(given, pa.int64())
-    return counts.cast(pa.int32()).cast(pa.date32()) if _within(counts, *_DAYS) else None
+    return counts.cast(pa.int32()).cast(pa.date32()) if _within(counts, *_DAYS_RANGE) else None
 
 
-def _counts(field: Field, given: Sequence[RawValue]) -> pa.Array | None:
+def _times_from_counts(field: Field, given: Sequence[RawValue]) -> pa.Array | None:
     if field.form.format:
         return None
     counts, micros = pa.array(given, pa.int64()), 1_000_000 // (field.epoch or 1)
-    if not _within(counts, -(-_MICROS[0] // micros), _MICROS[1] // micros):
+    if not _within(counts, -(-_MICROS_RANGE[0] // micros), _MICROS_RANGE[1] // micros):
         return None
     return pc.multiply(counts, micros).cast(arrow_type(field))
 
@@ -194,40 +193,40 @@ def _within(counts: pa.Array, least: int, most: int) -> bool:
     return bool(least <= ends["min"] and ends["max"] <= most)
 
 
-_Make = Callable[[Field, Sequence[RawValue]], "pa.Array | None"]
-_TYPED: Final[Mapping[tuple[str, frozenset[type]], _Make]] = {
+_Converter = Callable[[Field, Sequence[RawValue]], "pa.Array | None"]
+_CONVERTERS: Final[Mapping[tuple[str, frozenset[type]], _Converter]] = {
     ("boolean", frozenset({bool})): _cast,
     ("int", frozenset({int})): _cast,
     ("bigint", frozenset({int})): _cast,
-    ("float", frozenset({float})): _singles,
+    ("float", frozenset({float})): _to_float32,
     ("double", frozenset({int})): _cast,
     ("double", frozenset({float})): _cast,
     ("double", frozenset({int, float})): _cast,
     ("decimal", frozenset({int})): _cast,
     ("decimal", frozenset({Decimal})): _cast,
-    ("date", frozenset({int})): _days,
+    ("date", frozenset({int})): _dates_from_counts,
     ("date", frozenset({date})): _cast,
-    ("timestamp", frozenset({int})): _counts,
-    ("timestamp_ntz", frozenset({int})): _counts,
+    ("timestamp", frozenset({int})): _times_from_counts,
+    ("timestamp_ntz", frozenset({int})): _times_from_counts,
     ("binary", frozenset({bytes})): _cast,
 }
 
 
-def _completed(field: Field, given: Sequence[RawValue], quick: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-    if quick.null_count == 0:
-        return quick, {}
-    left = [index for index in pc.indices_nonzero(quick.is_null()).to_pylist() if given[index] is not None]
+def _fill_one_by_one(field: Field, given: Sequence[RawValue], converted: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+    if converted.null_count == 0:
+        return converted, {}
+    left = [index for index in pc.indices_nonzero(converted.is_null()).to_pylist() if given[index] is not None]
     if not left:
-        return quick, {}
-    values, wrong = _one_by_one(reader(field), field.name, [(index, given[index]) for index in left])
-    careful: list[Value] = [None] * len(given)
+        return converted, {}
+    values, wrong = _read_each(reader(field), field.name, [(index, given[index]) for index in left])
+    others: list[Value] = [None] * len(given)
     for index, value in zip(left, values, strict=True):
-        careful[index] = value
-    made = pa.array(careful, arrow_type(field))
-    return (made if quick.null_count == len(quick) else pc.coalesce(quick, made)), wrong
+        others[index] = value
+    filled = pa.array(others, arrow_type(field))
+    return (filled if converted.null_count == len(converted) else pc.coalesce(converted, filled)), wrong
 
 
-def _one_by_one(read: Reader, name: str, given: Sequence[tuple[int, RawValue]]) -> tuple[list[Value], dict[int, str]]:
+def _read_each(read: Reader, name: str, given: Sequence[tuple[int, RawValue]]) -> tuple[list[Value], dict[int, str]]:
     values: list[Value] = []
     wrong: dict[int, str] = {}
     known: dict[str, Value] = {}

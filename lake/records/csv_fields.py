@@ -16,7 +16,7 @@ from lake.records.raw_values import ABSENT, RawValue
 BLANKS: Final = " \t"
 ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "Z": "\x1a"}
 """Escapes of PostgreSQL and MySQL; other escaped characters stand for themselves."""
-NO_ESCAPES: Final = "0123456789x"
+AMBIGUOUS_ESCAPES: Final = "0123456789x"
 """Ambiguous escapes: codes in PostgreSQL, ordinary characters in MySQL."""
 
 
@@ -49,10 +49,10 @@ class CsvFieldReader:
         self.options = options
         self.delimiter, self.quote, self.escape, self.trim = delimiter, options.quote, options.escape, options.trim
         quote, stop, escaped = re.escape(self.quote), re.escape(self.escape), r"\\." if self.escape else ""
-        self.inside = _pattern(rf"[^{quote}{stop}]" if self.quote else "", quote * 2, escaped)
-        self.plain = _pattern(rf"[^{re.escape(delimiter)}{stop}]", escaped)
-        self.meant_inside = re.compile("|".join(filter(None, (quote * 2, escaped))) or "(?!)", re.DOTALL)
-        self.meant = re.compile(escaped or "(?!)", re.DOTALL)
+        self.text_in_quotes = _pattern(rf"[^{quote}{stop}]" if self.quote else "", quote * 2, escaped)
+        self.text_outside = _pattern(rf"[^{re.escape(delimiter)}{stop}]", escaped)
+        self.escapes_in_quotes = re.compile("|".join(filter(None, (quote * 2, escaped))) or "(?!)", re.DOTALL)
+        self.escapes = re.compile(escaped or "(?!)", re.DOTALL)
         self.blanks = re.compile(f"[{BLANKS.replace(delimiter, '')}]*" if self.trim else "")
 
     def is_plain(self, text: str) -> bool:
@@ -117,19 +117,19 @@ class _FieldByField:
 
     def _field(self) -> RawValue:
         reader = self._reader
-        found = reader.blanks.match(self._line, self._at)
-        at = found.end() if found else self._at
+        match = reader.blanks.match(self._line, self._at)
+        at = match.end() if match else self._at
         if reader.quote and self._line.startswith(reader.quote, at):
             return self._quoted(at + 1)
-        text = self._text(reader.plain, self._at, is_quoted=False)
+        text = self._text(reader.text_outside, self._at, is_quoted=False)
         text = text.strip(BLANKS) if reader.trim else text
-        return ABSENT if reader.escape and text == reader.escape + "N" else reader.meant.sub(self._meaning, text)
+        return ABSENT if reader.escape and text == reader.escape + "N" else reader.escapes.sub(self._unescape, text)
 
     def _quoted(self, at: int) -> RawValue:
         reader = self._reader
-        text = reader.meant_inside.sub(self._meaning, self._text(reader.inside, at, is_quoted=True))
+        text = reader.escapes_in_quotes.sub(self._unescape, self._text(reader.text_in_quotes, at, is_quoted=True))
         if not self._is_unclosed:
-            behind = self._text(reader.plain, self._at + 1, is_quoted=False)
+            behind = self._text(reader.text_outside, self._at + 1, is_quoted=False)
             if behind.strip(BLANKS) if reader.trim else behind:
                 self._fault = self._fault or "text behind a closing quote"
         return text or EMPTY
@@ -137,10 +137,10 @@ class _FieldByField:
     def _text(self, pattern: re.Pattern[str], at: int, *, is_quoted: bool) -> str:
         pieces: list[str] = []
         while True:
-            found = pattern.match(self._line, at)
-            assert found is not None  # it may be empty
-            pieces.append(found[0])
-            self._at = found.end()
+            match = pattern.match(self._line, at)
+            assert match is not None  # it may be empty
+            pieces.append(match[0])
+            self._at = match.end()
             is_escape = self._line[self._at :] == self._reader.escape != ""
             if not is_escape and (self._at < len(self._line) or not is_quoted):
                 return "".join(pieces)
@@ -152,8 +152,8 @@ class _FieldByField:
             self._number += 1
             self._line, at = self._lines[self._number], 0
 
-    def _meaning(self, found: re.Match[str]) -> str:
-        character = found[0][1:]
-        if found[0][0] == self._reader.escape and character in NO_ESCAPES:
-            self._fault = self._fault or f"{found[0]} is no escape that is read"
-        return ESCAPES.get(character, character) if found[0][0] == self._reader.escape else character
+    def _unescape(self, match: re.Match[str]) -> str:
+        character = match[0][1:]
+        if match[0][0] == self._reader.escape and character in AMBIGUOUS_ESCAPES:
+            self._fault = self._fault or f"{match[0]} is no escape that is read"
+        return ESCAPES.get(character, character) if match[0][0] == self._reader.escape else character

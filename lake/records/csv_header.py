@@ -14,7 +14,7 @@ from lake.records.decompression import check_columns
 from lake.records.raw_values import ABSENT, NO_CHARACTER, FileFault
 
 SEPARATOR: Final = re.compile('("?)sep=([^"])\\1', re.IGNORECASE)
-SHOWN: Final = 300
+LONGEST_SHOWN: Final = 300
 LOOK_AHEAD: Final = 100
 DELIMITERS: Final = ",;\t|"
 
@@ -39,27 +39,27 @@ def read_header(
     if lines and (found := SEPARATOR.fullmatch(lines[0])):
         fields, first = CsvFieldReader(options, found[2]), 1
     blanks = BLANKS.replace(fields.delimiter, "") if options.columns else BLANKS + fields.delimiter
-    first = _unskipped(lines, first, options.skip, blanks)
+    first = _skip_lines(lines, first, options.skip, blanks)
     if first >= len(lines):
         return None
     record = fields.read(lines, ends, first)
     if record.is_unclosed:
         return None
-    found_names = ["" if name is ABSENT else str(name).strip() for name in record.fields]
+    names = ["" if name is ABSENT else str(name).strip() for name in record.fields]
     if options.columns:
-        if [name.lower() for name in found_names] == [name.lower() for name in options.columns]:
+        if [name.lower() for name in names] == [name.lower() for name in options.columns]:
             raise FileFault("a header, and the contract says that there is none")
         return Header(options.columns, len(options.columns), first, fields)
-    text = fields.delimiter.join(found_names)[:SHOWN]
-    _check(record, found_names, text, options.encoding, declared)
-    if declared and not {*found_names} & {*declared}:
-        way = _way_out(lines, first, fields, declared)
-        raise FileFault(f"a header without a field of the contract: {text} ({way})")
-    needed = max(i for i, name in enumerate(found_names, 1) if name)
-    return Header(_unique(found_names, declared), needed, first + record.lines, fields)
+    text = fields.delimiter.join(names)[:LONGEST_SHOWN]
+    _check_names(record, names, text, options.encoding, declared)
+    if declared and not {*names} & {*declared}:
+        suggestion = _suggestion(lines, first, fields, declared)
+        raise FileFault(f"a header without a field of the contract: {text} ({suggestion})")
+    needed = max(i for i, name in enumerate(names, 1) if name)
+    return Header(_unique(names, declared), needed, first + record.lines, fields)
 
 
-def _unskipped(lines: Sequence[str], first: int, skip: int | str, blanks: str) -> int:
+def _skip_lines(lines: Sequence[str], first: int, skip: int | str, blanks: str) -> int:
     if isinstance(skip, int):
         first, skip = max(first, skip), ""
     while first < len(lines) and (not lines[first].strip(blanks) or (skip and lines[first].startswith(skip))):
@@ -67,7 +67,7 @@ def _unskipped(lines: Sequence[str], first: int, skip: int | str, blanks: str) -
     return first
 
 
-def _check(record: CsvRecord, names: Sequence[str], text: str, encoding: str, declared: Collection[str]) -> None:
+def _check_names(record: CsvRecord, names: Sequence[str], text: str, encoding: str, declared: Collection[str]) -> None:
     if NO_CHARACTER in text:
         raise FileFault(f"a header that is not valid {encoding or 'UTF-8'}")
     if "\0" in text:
@@ -82,15 +82,15 @@ def _check(record: CsvRecord, names: Sequence[str], text: str, encoding: str, de
             raise FileFault(f"a header that names the field {name} twice: {text}")
 
 
-def _way_out(lines: Sequence[str], first: int, fields: CsvFieldReader, declared: Collection[str]) -> str:
+def _suggestion(lines: Sequence[str], first: int, fields: CsvFieldReader, declared: Collection[str]) -> str:
     for number in range(first + 1, min(len(lines), first + LOOK_AHEAD)):
-        if _has(declared, fields, lines[number]):
+        if _has_declared_name(declared, fields, lines[number]):
             signs = {line[:1] for line in lines[first:number] if line}
             sign = signs.pop() if len(signs) == 1 else ""
             skip = number if sign.isalnum() or sign in {"", fields.quote} else f'"{sign}"'
             return f'"csv": {{"skip": {skip}}} would read it'
     for delimiter in DELIMITERS.replace(fields.options.delimiter, ""):
-        if _has(declared, CsvFieldReader(fields.options, delimiter), lines[first]):
+        if _has_declared_name(declared, CsvFieldReader(fields.options, delimiter), lines[first]):
             return f'"csv": {{"delimiter": {json.dumps(delimiter)}}} would read it'
     lower = {name.lower(): name for name in declared}
     for name in fields.split(lines[first]):
@@ -99,7 +99,7 @@ def _way_out(lines: Sequence[str], first: int, fields: CsvFieldReader, declared:
     return 'if it has no header, "csv": {"columns": […]} names its columns; if they have other names, "aliases" does'
 
 
-def _has(declared: Collection[str], fields: CsvFieldReader, line: str) -> bool:
+def _has_declared_name(declared: Collection[str], fields: CsvFieldReader, line: str) -> bool:
     record = fields.read([line], ["\n"], 0)
     return not record.fault and any(str(name).strip() in declared for name in record.fields if name is not ABSENT)
 

@@ -20,7 +20,7 @@ from lake.records.decompression import OVERSIZED, DecompressedFile
 from lake.records.raw_values import ABSENT, NO_CHARACTER, ColumnRecords, FileFault, RawValue
 
 LINE_END: Final = re.compile("(\r\n|\r|\n)")
-MARKED: Final = "lake.records.marked"
+DECODE_ERRORS: Final = "lake.records.marked"
 
 
 def read(source: DecompressedFile, options: CsvOptions, declared: Collection[str] = ()) -> Iterator[ColumnRecords]:
@@ -28,29 +28,31 @@ def read(source: DecompressedFile, options: CsvOptions, declared: Collection[str
 
     `declared` are field names. Raises FileFault if a record exceeds the line limit.
     """
-    codecs.register_error(MARKED, _marked)
-    decoder = codecs.getincrementaldecoder(options.encoding or "utf-8")(MARKED)
-    reading, is_begun = _CsvReader(options, declared, source.most), False
+    codecs.register_error(DECODE_ERRORS, _mark_undecodable)
+    decoder = codecs.getincrementaldecoder(options.encoding or "utf-8")(DECODE_ERRORS)
+    reader, is_begun = _CsvReader(options, declared, source.line_limit), False
     for data in chain(source.chunks(), [b""]):
         is_last = not data
         text = decoder.decode(data, final=is_last)
         if text and not is_begun:
             text, is_begun = text.removeprefix("\ufeff"), True
-        was_read = reading.is_read
-        part = reading.take(text, is_last=is_last)
-        if part is not None and (part.places or not was_read):
+        had_header = reader.has_header
+        part = reader.take(text, is_last=is_last)
+        if part is not None and (part.places or not had_header):
             yield part
-    if source.head and not reading.is_read:
+    if source.head and not reader.has_header:
         raise FileFault("no record: all lines are blank or skipped, or a quote in the header is not closed")
 
 
-def _marked(error: UnicodeError) -> tuple[str, int]:
+def _mark_undecodable(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeDecodeError)
     return NO_CHARACTER, error.end
 
 
 @dataclass
-class _Part:
+class _Chunk:
+    """Lines of a chunk. Records begin at `starts` and end before the line `used`; `rows` is empty if all are plain."""
+
     lines: Sequence[str]
     ends: Sequence[str]
     rows: list[list[RawValue]] = field(default_factory=list)
@@ -69,8 +71,8 @@ def _joined(lines: Sequence[str], ends: Sequence[str]) -> str:
 
 
 class _CsvReader:
-    def __init__(self, options: CsvOptions, declared: Collection[str], most: int) -> None:
-        self._options, self._declared, self._most = options, declared, most
+    def __init__(self, options: CsvOptions, declared: Collection[str], line_limit: int) -> None:
+        self._options, self._declared, self._line_limit = options, declared, line_limit
         self._fields = CsvFieldReader(options, options.delimiter)
         self._header: Header | None = None
         self._rest, self._line = "", 1
@@ -78,43 +80,43 @@ class _CsvReader:
         self._empty = ABSENT if "" in options.null else ""
 
     @property
-    def is_read(self) -> bool:
+    def has_header(self) -> bool:
         return self._header is not None
 
     def take(self, text: str, *, is_last: bool) -> ColumnRecords | None:
         text = self._rest + text
         end = len(text) if is_last else _end_of_lines(text)
         is_plain = self._fields.is_plain(text)
-        lines, ends = _divided(text[:end], is_plain=is_plain)
+        lines, ends = _split_lines(text[:end], is_plain=is_plain)
         first = 0
         if self._header is None:
             self._header = read_header(lines, ends, self._options, self._fields, self._declared)
             if self._header is None:
                 self._rest = text
-                self._check(text)
+                self._check_length(text)
                 return None
             self._fields, first = self._header.fields, self._header.first
         part = self._records(lines, ends, first, is_plain=is_plain, is_last=is_last)
-        if len(text) > self._most:
+        if len(text) > self._line_limit:
             for record in range(len(part.starts)):
-                self._check(part.text(record))
+                self._check_length(part.text(record))
         self._rest = _joined(lines[part.used :], ends[part.used :]) + text[end:]
-        self._check(self._rest.removesuffix("\n").removesuffix("\r"))
+        self._check_length(self._rest.removesuffix("\n").removesuffix("\r"))
         line, self._line = self._line, self._line + part.used
         is_text = "\0" not in text and NO_CHARACTER not in text
-        columns = self._regular(part, self._header) if is_plain and is_text else None
+        columns = self._split_at_once(part, self._header) if is_plain and is_text else None
         if columns is not None:
             return ColumnRecords(range(line + first, self._line), columns)
-        return self._rows(part, self._header, line, is_text=is_text)
+        return self._split_by_record(part, self._header, line, is_text=is_text)
 
-    def _check(self, text: str) -> None:
-        if len(text) > self._most:
-            raise FileFault(f"{OVERSIZED}a line of more than {self._most:,} bytes, or a quote that is not closed")
+    def _check_length(self, text: str) -> None:
+        if len(text) > self._line_limit:
+            raise FileFault(f"{OVERSIZED}a line of more than {self._line_limit:,} bytes, or a quote that is not closed")
 
     def _records(
         self, lines: Sequence[str], ends: Sequence[str], first: int, *, is_plain: bool, is_last: bool
-    ) -> _Part:
-        part, fields = _Part(lines, ends, used=len(lines)), self._fields
+    ) -> _Chunk:
+        part, fields = _Chunk(lines, ends, used=len(lines)), self._fields
         if is_plain:
             part.starts = range(first, len(lines))
             return part
@@ -132,49 +134,49 @@ class _CsvReader:
             first += record.lines
         return part
 
-    def _regular(self, part: _Part, header: Header) -> dict[str, Sequence[RawValue]] | None:
+    def _split_at_once(self, part: _Chunk, header: Header) -> dict[str, Sequence[RawValue]] | None:
         names, fields = header.names, self._fields
         lines = part.lines[part.starts[0] :] if part.starts else []
         if len(names) == 1 or {line.count(fields.delimiter) for line in lines} != {len(names) - 1}:
             return None
         values = fields.split(fields.delimiter.join(lines))
-        return {name: self._column(values[place :: len(names)]) for place, name in enumerate(names)}
+        return {name: self._without_nulls(values[place :: len(names)]) for place, name in enumerate(names)}
 
-    def _rows(self, part: _Part, header: Header, line: int, *, is_text: bool) -> ColumnRecords:
+    def _split_by_record(self, part: _Chunk, header: Header, line: int, *, is_text: bool) -> ColumnRecords:
         rows = part.rows or [self._fields.split(part.lines[start]) for start in part.starts]
         width, places = len(header.names), [line + start for start in part.starts]
         broken: dict[int, tuple[str, str]] = {}
         if part.faults or not is_text or width == 1 or {*map(len, rows)} != {width}:
             kept = [record for record, start in enumerate(part.starts) if not self._is_blank(part.lines[start], width)]
             for index, record in enumerate(kept):
-                fault = part.faults.get(record) or self._misfit(rows[record], header)
+                fault = part.faults.get(record) or self._width_fault(rows[record], header)
                 if not is_text:
-                    fault = self._no_text(part.text(record)) or fault
+                    fault = self._character_fault(part.text(record)) or fault
                 if fault:
                     broken[index] = fault, part.text(record)
             fitting = (() if index in broken else rows[record][:width] for index, record in enumerate(kept))
             rows, places = [[*row, *[ABSENT] * (width - len(row))] for row in fitting], [places[i] for i in kept]
         values = zip(*rows, strict=True) if rows else [()] * width
-        columns = {name: self._column(column) for name, column in zip(header.names, values, strict=True)}
+        columns = {name: self._without_nulls(column) for name, column in zip(header.names, values, strict=True)}
         return ColumnRecords(places, columns, broken)
 
     def _is_blank(self, line: str, width: int) -> bool:
-        has_one = width == 1 and not self._options.trim
-        return not line if has_one else not line.strip(BLANKS.replace(self._fields.delimiter, ""))
+        may_be_blank_text = width == 1 and not self._options.trim
+        return not line if may_be_blank_text else not line.strip(BLANKS.replace(self._fields.delimiter, ""))
 
-    def _misfit(self, row: Sequence[RawValue], header: Header) -> str:
+    def _width_fault(self, row: Sequence[RawValue], header: Header) -> str:
         width = len(header.names)
         if len(row) >= header.needed and not any(value or value is EMPTY for value in row[width:]):
             return ""
         columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
         return f"{columns}, and {'the contract' if self._options.columns else 'the header'} has {width}"
 
-    def _no_text(self, text: str) -> str:
+    def _character_fault(self, text: str) -> str:
         if NO_CHARACTER in text:
             return f"not valid {self._options.encoding or 'UTF-8'}, or U+FFFF, which is no character"
         return "a zero byte" if "\0" in text else ""
 
-    def _column(self, values: Sequence[RawValue]) -> Sequence[RawValue]:
+    def _without_nulls(self, values: Sequence[RawValue]) -> Sequence[RawValue]:
         if len(self._null) == 1 and EMPTY not in values:
             return [value or ABSENT for value in values]
         return [self._empty if v is EMPTY else ABSENT if v in self._null else v for v in values]
@@ -185,7 +187,7 @@ def _end_of_lines(text: str) -> int:
     return max(text.rfind("\n", 0, end), text.rfind("\r", 0, end)) + 1
 
 
-def _divided(text: str, *, is_plain: bool) -> tuple[list[str], list[str]]:
+def _split_lines(text: str, *, is_plain: bool) -> tuple[list[str], list[str]]:
     returns = text.count("\r")
     if returns and text.count("\r\n") == returns == text.count("\n"):
         lines, ends = text.split("\r\n"), ["\r\n"]

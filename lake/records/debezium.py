@@ -25,17 +25,16 @@ if TYPE_CHECKING:
 
 ROWS: Final[Mapping[str, str]] = {"c": "after", "r": "after", "u": "after", "d": "before"}
 OPS: Final = (*ROWS, "t")
-NOTHING: Final[frozenset[str]] = frozenset()
+NO_FIELDS: Final[frozenset[str]] = frozenset()
 NO_VALUE: Final = (
     'the message has no value for it, as it did not change: declare a field with "from": "unchanged"'
     " (docs/how-to/debezium.md, Unchanged values)"
 )
-
-
-GEOMETRIES: Final = (
+PLACEHOLDER_POINTS: Final = (
     "0101000020E6100000000000FC83D797C1000000FC83D797C1",
     "0101000020E61000000C21E7FDFF7F66401842CEFBFF7F5640",
 )
+"""Points in EWKB that stand for a geometry or geography that did not change."""
 
 
 @dataclass(slots=True)
@@ -47,7 +46,7 @@ class DebeziumChange:
 
     members: Mapping[str, RawValue] = field(default_factory=dict)
     extra: Row | None = None
-    lacking: frozenset[str] = NOTHING
+    lacking: frozenset[str] = NO_FIELDS
     verdict: tuple[str, str] | None = None
 
 
@@ -66,27 +65,27 @@ class Placeholder:
         self._items = self._texts | {str(id_of_content)}
         self._bytes = [str(byte) for byte in content]
         self._map = {text: text}
-        self._points = {base64.b64encode(bytes.fromhex(point)).decode() for point in GEOMETRIES}
+        self._points = {base64.b64encode(bytes.fromhex(point)).decode() for point in PLACEHOLDER_POINTS}
 
-    def columns(self, row: dict[str, RawValue]) -> frozenset[str]:
+    def hidden_columns(self, row: dict[str, RawValue]) -> frozenset[str]:
         try:
             if self._texts.isdisjoint(row.values()):
                 return frozenset()
         except TypeError:  # lists and dicts are not hashable
             pass
-        return frozenset(name for name, given in row.items() if self.is_in(given))
+        return frozenset(name for name, value in row.items() if self.is_placeholder(value))
 
-    def is_in(self, given: RawValue) -> bool:
-        if isinstance(given, str):
-            return given in self._texts
-        if isinstance(given, list):
-            if len(given) == 1:
-                return isinstance(given[0], str) and given[0] in self._items
-            return len(given) == len(self._bytes) and [str(item) for item in given] == self._bytes
-        return isinstance(given, dict) and (given == self._map or self._is_point(given))
+    def is_placeholder(self, value: RawValue) -> bool:
+        if isinstance(value, str):
+            return value in self._texts
+        if isinstance(value, list):
+            if len(value) == 1:
+                return isinstance(value[0], str) and value[0] in self._items
+            return len(value) == len(self._bytes) and [str(item) for item in value] == self._bytes
+        return isinstance(value, dict) and (value == self._map or self._is_point(value))
 
-    def _is_point(self, given: dict[str, RawValue]) -> bool:
-        point = given.get("wkb")
+    def _is_point(self, value: dict[str, RawValue]) -> bool:
+        point = value.get("wkb")
         return isinstance(point, str) and point in self._points
 
 
@@ -96,22 +95,21 @@ class Envelope:
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
         fields = [field for field in contract.fields if field.path != UNCHANGED]
-        self._of_row = [field for field in fields if not field.path]
-        self._of_path = [field for field in fields if field.path]
+        self._row_fields = [field for field in fields if not field.path]
+        self._path_fields = [field for field in fields if field.path]
         self._unchanged = next((field.name for field in contract.fields if field.path == UNCHANGED), None)
-        self._name_of = {name: field.name for field in self._of_row for name in field.names}
-        at_paths = [(*field.path, field.name) for field in self._of_path if _is_column(field.path)]
-        self._field_of = {column: name for image, column, name in at_paths if image == "after"} | self._name_of
+        by_name = {name: field.name for field in self._row_fields for name in field.names}
+        at_paths = [(*field.path, field.name) for field in self._path_fields if _is_column(field.path)]
+        self._field_of = {column: name for image, column, name in at_paths if image == "after"} | by_name
         self._known = {
-            op: self._name_of.keys() | {column for image, column, _ in at_paths if image == of_op}
-            for op, of_op in ROWS.items()
+            op: by_name.keys() | {column for image, column, _ in at_paths if image == own} for op, own in ROWS.items()
         }
-        self._with_records = [field for field in self._of_row if has_records(field)]
-        of_row = frozenset(field.name for field in fields if not field.path or _is_column(field.path))
-        self._lacking = {"t": of_row, "d": of_row - set(contract.key)}
+        self._with_records = [field for field in self._row_fields if has_records(field)]
+        columns = frozenset(field.name for field in fields if not field.path or _is_column(field.path))
+        self._lacking = {"t": columns, "d": columns - set(contract.key)}
         self._placeholder = Placeholder(contract.placeholder)
         self._schema: RawValue = ABSENT
-        self._columns = RowConverter({}, self._of_row, self._of_path)
+        self._columns = RowConverter({}, self._row_fields, self._path_fields)
 
     def __reduce__(self) -> tuple[type[Envelope], tuple[Contract]]:
         return Envelope, (self.contract,)
@@ -125,44 +123,45 @@ class Envelope:
 
     def columns(self, schema: RawValue) -> RowConverter:
         if schema != self._schema:
-            self._columns, self._schema = RowConverter(row_schema(schema), self._of_row, self._of_path), schema
+            self._columns, self._schema = RowConverter(row_schema(schema), self._row_fields, self._path_fields), schema
         return self._columns
 
     def open_payload(self, payload: RawValue, columns: RowConverter) -> DebeziumChange:
         try:
-            op, change = _change(payload)
+            op, change = _checked_change(payload)
             self._check(op, change)
-            return self._opened(op, change, columns)
+            return self._convert(op, change, columns)
         except NoChange as refused:
             return DebeziumChange(verdict=refused.verdict)
 
     def _check(self, op: str, change: Row) -> None:
-        if self.contract.table and not f".{(table := _table(change))}".endswith(f".{self.contract.table}"):
-            raise NoChange(Reason.OTHER_TABLE, table or "source names no table")
+        if self.contract.table:
+            table = _table(change)
+            if not f".{table}".endswith(f".{self.contract.table}"):
+                raise NoChange(Reason.OTHER_TABLE, table or "source names no table")
         if op == "t":
             if self.contract.broadcast is None:
                 raise NoChange(Reason.ENVELOPE, "a truncate, and the contract declares no broadcast")
         elif not isinstance(change.get(ROWS[op]), dict):
             raise NoChange(Reason.ENVELOPE, f"op {op} without a row in {ROWS[op]}")
 
-    def _opened(self, op: str, change: Row, columns: RowConverter) -> DebeziumChange:
+    def _convert(self, op: str, change: Row, columns: RowConverter) -> DebeziumChange:
         row: Row = change[ROWS[op]] if op != "t" else {}  # type: ignore[assignment]
-        hidden = self._placeholder.columns(row)
+        hidden = self._placeholder.hidden_columns(row)
         if hidden:
-            row = self._without(hidden, row, op)
+            row = self._hide(hidden, row, op)
             change = change | {ROWS[op]: row}
         row = columns.converted(row)
-        found: Row = {of_row.name: _under_one_name(of_row, row) for of_row in self._of_row}
-        for elsewhere in self._of_path:
-            found[elsewhere.name] = columns.at_path(elsewhere, change)
-        lacking = self._lacking.get(op, NOTHING)
+        members: Row = {field.name: _row_value(field, row) for field in self._row_fields}
+        members |= {field.name: columns.at_path(field, change) for field in self._path_fields}
+        lacking = self._lacking.get(op, NO_FIELDS)
         if self._unchanged is not None:
             unchanged = {self._field_of.get(name, name) for name in hidden}
-            found[self._unchanged] = [*sorted(unchanged)]
+            members[self._unchanged] = [*sorted(unchanged)]
             lacking |= unchanged
-        return DebeziumChange(found, self._extra(op, row), lacking)
+        return DebeziumChange(members, self._undeclared(op, row), lacking)
 
-    def _without(self, hidden: frozenset[str], row: Row, op: str) -> Row:
+    def _hide(self, hidden: frozenset[str], row: Row, op: str) -> Row:
         if op == "d":
             return {name: given for name, given in row.items() if name not in hidden}
         declared = [name for name in self._field_of if name in hidden]
@@ -172,7 +171,7 @@ class Envelope:
             raise NoChange(Reason.ENVELOPE, f"{self._field_of[declared[0]]}: {NO_VALUE}")
         return row
 
-    def _extra(self, op: str, row: Row) -> Row | None:
+    def _undeclared(self, op: str, row: Row) -> Row | None:
         extra = {}
         if op in self._known and not row.keys() <= self._known[op]:
             extra = {name: given for name, given in row.items() if name not in self._known[op]}
@@ -187,13 +186,13 @@ def _is_column(path: tuple[str, ...]) -> bool:
     return len(path) == 2 and path[0] in {"before", "after"}
 
 
-def _change(payload: RawValue) -> tuple[str, Row]:
+def _checked_change(payload: RawValue) -> tuple[str, Row]:
     if payload is None:
         raise NoChange(CONTROL, "tombstone")
     change = payload if isinstance(payload, dict) else {}
     op = change.get("op")
     if op is None:
-        kind = _control(change)
+        kind = _control_message(change)
         raise NoChange(CONTROL, kind) if kind else NoChange(Reason.ENVELOPE, "no op, and no control message either")
     if op == "m":
         raise NoChange(CONTROL, "logical message")
@@ -202,7 +201,7 @@ def _change(payload: RawValue) -> tuple[str, Row]:
     return op, change
 
 
-def _control(change: Row) -> str:
+def _control_message(change: Row) -> str:
     if change.get("status") in ("BEGIN", "END"):
         return "transaction"
     if any(name in change for name in ("ddl", "tableChanges", "historyRecord")):
@@ -216,7 +215,7 @@ def _table(change: Row) -> str:
     return ".".join([name if type(name) is str else plain(name) for name in names if name is not None])
 
 
-def _under_one_name(field: Field, row: Row) -> RawValue:
+def _row_value(field: Field, row: Row) -> RawValue:
     if not field.aliases:
         return row.get(field.name, ABSENT)
     given = [row[name] for name in field.names if name in row]

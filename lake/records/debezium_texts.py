@@ -1,4 +1,4 @@
-"""Batch decoder of Debezium's messages to members of records.
+"""Decoder of Debezium's messages, a batch at a time, to members of records.
 
 A message begins with a long schema, which is the same for all messages of a table. A known schema is recognized by its
 bytes, and skipped.
@@ -20,12 +20,12 @@ from lake.records.json_members import BLANKS, Members, decode_without_loss, deco
 from lake.records.json_value import NotJson, read_json
 from lake.records.raw_values import ABSENT, RawValue
 
-WRAPPER: Final = b'{"schema"'
-HEAD: Final = re.compile(rb'\{[ \t\r\n]*"schema"[ \t\r\n]*:[ \t\r\n]*')
-TAIL: Final = re.compile(rb'[ \t\r\n]*,[ \t\r\n]*"payload"[ \t\r\n]*:[ \t\r\n]*')
-AT_ONCE: Final = 100
+WRAPPED: Final = b'{"schema"'
+SCHEMA_NAME: Final = re.compile(rb'\{[ \t\r\n]*"schema"[ \t\r\n]*:[ \t\r\n]*')
+PAYLOAD_NAME: Final = re.compile(rb'[ \t\r\n]*,[ \t\r\n]*"payload"[ \t\r\n]*:[ \t\r\n]*')
+BATCH_MESSAGES: Final = 100
 """Messages decoded together; more exceed the processor's cache."""
-SCHEMAS: Final = 64
+MOST_SCHEMAS: Final = 64
 
 
 class MessageDecoder:
@@ -40,14 +40,14 @@ class MessageDecoder:
         return MessageDecoder, (self._envelope,)
 
     def decode(self, texts: Sequence[bytes]) -> Members:
-        pieces = (texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE))
+        pieces = (texts[start : start + BATCH_MESSAGES] for start in range(0, len(texts), BATCH_MESSAGES))
         return self._members([change for piece in pieces for change in self.open(piece)])
 
     def decode_rows(self, rows: Sequence[Mapping[str, RawValue] | None]) -> Members:
         return self._members([self._envelope.open(dict(row or {})) for row in rows])
 
     def _members(self, opened: Sequence[DebeziumChange]) -> Members:
-        broken = {index: one.verdict for index, one in enumerate(opened) if one.verdict is not None}
+        broken = {index: change.verdict for index, change in enumerate(opened) if change.verdict is not None}
         optional: dict[str, set[int]] = defaultdict(set)
         for index, change in enumerate(opened):
             for name in change.lacking:
@@ -57,9 +57,9 @@ class MessageDecoder:
         return Members(columns, [change.extra for change in opened], broken, optional)
 
     def open(self, texts: Sequence[bytes]) -> list[DebeziumChange]:
-        cut = [self._cut(text) for text in texts]
-        records = decode_without_loss([payload for payload, _ in cut], self._decode)
-        return [self._open(*change) for change in zip(texts, (columns for _, columns in cut), records, strict=True)]
+        parts = [self._without_schema(text) for text in texts]
+        records = decode_without_loss([payload for payload, _ in parts], self._decode)
+        return [self._open(*change) for change in zip(texts, (columns for _, columns in parts), records, strict=True)]
 
     def _open(self, text: bytes, columns: RowConverter | None, record: dict[str, Any] | None) -> DebeziumChange:
         if record is not None:
@@ -71,15 +71,15 @@ class MessageDecoder:
         except NotJson as fault:
             return DebeziumChange(verdict=(Reason.UNPARSEABLE, str(fault)))
 
-    def _cut(self, text: bytes) -> tuple[bytes, RowConverter | None]:
-        if not text.startswith(WRAPPER) or not text.endswith(b"}"):
+    def _without_schema(self, text: bytes) -> tuple[bytes, RowConverter | None]:
+        if not text.startswith(WRAPPED) or not text.endswith(b"}"):
             return text, None
         for prefix, columns in self._known.items():
             if text.startswith(prefix):
                 return text[len(prefix) : -1], columns
-        return self._learn(text)
+        return self._learn_schema(text)
 
-    def _learn(self, text: bytes) -> tuple[bytes, RowConverter | None]:
+    def _learn_schema(self, text: bytes) -> tuple[bytes, RowConverter | None]:
         try:
             parts = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
             if parts.keys() != {"schema", "payload"}:
@@ -87,12 +87,12 @@ class MessageDecoder:
             schema, payload = bytes(parts["schema"]), bytes(parts["payload"])
             prefix = text.removesuffix(payload + b"}")
             head, _, tail = prefix.partition(schema)
-            if prefix == text or not HEAD.fullmatch(head) or not TAIL.fullmatch(tail):
+            if prefix == text or not SCHEMA_NAME.fullmatch(head) or not PAYLOAD_NAME.fullmatch(tail):
                 return text, None
             columns = self._envelope.columns(read_json(schema))
         except (ValueError, RecursionError):
             return text, None
-        if len(self._known) == SCHEMAS:
+        if len(self._known) == MOST_SCHEMAS:
             del self._known[next(iter(self._known))]
         self._known[prefix] = columns
         return payload, columns

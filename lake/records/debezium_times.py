@@ -20,7 +20,7 @@ Convert: TypeAlias = Callable[[RawValue], RawValue]
 
 CONNECT, TIME = "org.apache.kafka.connect.data", "io.debezium.time"
 YEAR: Final = f"{TIME}.Year"
-MOMENTS: Final[Mapping[str, str]] = {
+TIMESTAMP_UNITS: Final[Mapping[str, str]] = {
     f"{CONNECT}.Date": "days",
     f"{CONNECT}.Timestamp": "millis",
     f"{TIME}.Date": "days",
@@ -28,13 +28,13 @@ MOMENTS: Final[Mapping[str, str]] = {
     f"{TIME}.MicroTimestamp": "micros",
     f"{TIME}.NanoTimestamp": "nanos",
 }
-TIMES_OF_DAY: Final[Mapping[str, str]] = {
+TIME_OF_DAY_UNITS: Final[Mapping[str, str]] = {
     f"{CONNECT}.Time": "millis",
     f"{TIME}.Time": "millis",
     f"{TIME}.MicroTime": "micros",
     f"{TIME}.NanoTime": "nanos",
 }
-NO_MOMENTS: Final = (*TIMES_OF_DAY, YEAR, f"{TIME}.MicroDuration", f"{TIME}.NanoDuration")
+NOT_TIMESTAMPS: Final = (*TIME_OF_DAY_UNITS, YEAR, f"{TIME}.MicroDuration", f"{TIME}.NanoDuration")
 UTC_TEXTS: Final = (f"{TIME}.IsoDate", f"{TIME}.IsoTimestamp", f"{TIME}.ZonedTimestamp")
 WHOLE: Final = re.compile(r"-?[0-9]{1,30}")
 UTC_ZONE: Final = re.compile(r"(Z|[+-]00:?00)$")
@@ -42,19 +42,21 @@ UTC_ZONE: Final = re.compile(r"(Z|[+-]00:?00)$")
 
 def as_time(field: Field, semantic: str) -> Convert | None:
     """Return the converter of a semantic type ("" if unknown) to a date or time."""
-    unit = MOMENTS.get(semantic) or field.encoding
-    if semantic in NO_MOMENTS:
-        return partial(_no_moment, field.type, semantic)
+    unit = TIMESTAMP_UNITS.get(semantic) or field.encoding
+    if semantic in NOT_TIMESTAMPS:
+        return partial(_reject, field.type, semantic)
     if semantic in UTC_TEXTS:
-        return None if field.type == "timestamp" and not semantic.endswith("Date") else partial(_local, field.type)
-    return partial(_moment, field, unit) if unit else partial(_no_digits, field.type)
+        return (
+            None if field.type == "timestamp" and not semantic.endswith("Date") else partial(_without_utc, field.type)
+        )
+    return partial(_timestamp, field, unit) if unit else partial(_reject_digits, field.type)
 
 
 def as_text(semantic: str) -> Convert | None:
     """Return the converter of a semantic type to text; None if none is needed."""
-    if unit := MOMENTS.get(semantic):
+    if unit := TIMESTAMP_UNITS.get(semantic):
         return partial(_count_as_text, unit, _day if unit == "days" else _iso)
-    if unit := TIMES_OF_DAY.get(semantic):
+    if unit := TIME_OF_DAY_UNITS.get(semantic):
         return partial(_count_as_text, unit, _time_of_day)
     return _year if semantic == YEAR else None
 
@@ -66,31 +68,31 @@ def whole(given: RawValue) -> int | None:
     return given if isinstance(given, int) and not isinstance(given, bool) else None
 
 
-def _no_moment(kind: str, semantic: str, given: RawValue) -> RawValue:
+def _reject(kind: str, semantic: str, _: RawValue) -> RawValue:
     raise WrongValue(f"({semantic}) is not {kind}")
 
 
-def _no_digits(kind: str, given: RawValue) -> RawValue:
+def _reject_digits(kind: str, given: RawValue) -> RawValue:
     if type(given) is str and WHOLE.fullmatch(given):
         raise WrongValue(f'is not {kind} ("encoding": "millis" would read it; or days, micros, nanos)')
     return given
 
 
-def _local(kind: str, given: RawValue) -> RawValue:
+def _without_utc(kind: str, given: RawValue) -> RawValue:
     if type(given) is not str or not (zone := UTC_ZONE.search(given)):
         return given
     return given[:10] if kind == "date" else given[: zone.start()]
 
 
-def _moment(field: Field, unit: str, given: RawValue) -> RawValue:
+def _timestamp(field: Field, unit: str, given: RawValue) -> RawValue:
     count = whole(given)
     if count is None:
         return given
-    micros = count * NANOS[unit] // 1_000
     if from_count(count, unit) is None:
         raise WrongValue(f"({unit}) is not {field.type}")
     if field.type == "date":
         return count * NANOS[unit] // NANOS["days"]
+    micros = count * NANOS[unit] // 1_000
     own, rest = divmod(micros * (field.epoch or 1), 10**6)
     if not rest:
         return own

@@ -25,9 +25,9 @@ Schema: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = dict[str, RawValue]
 
 DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
-VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
+VARIABLE_SCALE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
 
-DIGITS: Final = 1_000
+MOST_DIGITS: Final = 1_000
 NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -35,27 +35,27 @@ def converter(field: Field, schema: Schema) -> Convert | None:
     """Return the converter of a column for `field`; None if none is needed."""
     kind = field.type.partition("(")[0]
     if field.nested:
-        return _nested(field, schema)
+        return _nested_converter(field, schema)
     if kind == "string":
-        return _to_text(schema)
+        return _text_converter(schema)
     if kind in {"int", "bigint", "float", "double", "decimal"}:
-        return _to_number(field, schema)
+        return _number_converter(field, schema)
     if kind in {"date", "timestamp", "timestamp_ntz"}:
         return as_time(field, _semantic(schema))
     if kind == "binary":
-        return _from_hex if field.encoding == "hex" else _no_hex
+        return _from_hex if field.encoding == "hex" else _reject_hex
     return None
 
 
 def undeclared_converter(schema: Schema) -> Convert | None:
     """Return the converter of an undeclared column: decimals and times become texts."""
-    return converter(_as_texts(schema), schema)
+    return converter(_text_field(schema), schema)
 
 
 def decimal_digits(text: RawValue, scale: int | None) -> str:
     """Return the digits of a decimal whose unscaled value is base64 in two's complement. Raises ValueError."""
     raw = base64.b64decode(text, validate=True) if type(text) is str else b""
-    if scale is None or not 0 < len(raw) <= DIGITS // 3 or abs(scale) > DIGITS:
+    if scale is None or not 0 < len(raw) <= MOST_DIGITS // 3 or abs(scale) > MOST_DIGITS:
         raise ValueError(text)
     number = int.from_bytes(raw, "big", signed=True)
     digits = str(abs(number))
@@ -67,22 +67,21 @@ def decimal_digits(text: RawValue, scale: int | None) -> str:
     return f"-{digits}" if number < 0 else digits
 
 
-def members(schema: Schema) -> dict[str, Schema]:
-    """Return the schemas of a struct's members by name."""
+def _member_schemas(schema: Schema) -> dict[str, Schema]:
     fields = schema.get("fields")
     described = [member for member in fields if isinstance(member, dict)] if isinstance(fields, list) else []
     return {str(member.get("field")): member for member in described}
 
 
-def _as_texts(schema: Schema) -> Field:
+def _text_field(schema: Schema) -> Field:
     match schema.get("type"):
-        case "struct" if _semantic(schema) != VARIABLE:
-            parts = (replace(_as_texts(member), name=name) for name, member in members(schema).items())
+        case "struct" if _semantic(schema) != VARIABLE_SCALE_DECIMAL:
+            parts = (replace(_text_field(member), name=name) for name, member in _member_schemas(schema).items())
             return Field("", "struct<>", parts=tuple(parts))
         case "array":
-            return Field("", "array<>", parts=(_as_texts(_part(schema, "items")),))
+            return Field("", "array<>", parts=(_text_field(_part(schema, "items")),))
         case "map":
-            return Field("", "map<>", parts=(_as_texts(_part(schema, "values")),))
+            return Field("", "map<>", parts=(_text_field(_part(schema, "values")),))
     return Field("", "string")
 
 
@@ -100,43 +99,43 @@ def _scale(schema: Schema) -> int | None:
     return whole(_part(schema, "parameters").get("scale"))
 
 
-def _variable(given: RawValue) -> str:
+def _variable_scale_digits(given: RawValue) -> str:
     if not isinstance(given, dict):
         raise ValueError(given)
     return decimal_digits(given.get("value"), whole(given.get("scale")))
 
 
-def _decimal(kind: str, scale: int | None) -> Convert:
+def _decimal_converter(kind: str, scale: int | None) -> Convert:
     def convert(given: RawValue) -> RawValue:
         if isinstance(given, JsonNumber) or not isinstance(given, str | dict):
             return given
         try:
-            return _variable(given) if isinstance(given, dict) else decimal_digits(given, scale)
+            return _variable_scale_digits(given) if isinstance(given, dict) else decimal_digits(given, scale)
         except ValueError:
             raise WrongValue(f"(base64) is not {kind}") from None
 
     return convert
 
 
-def _to_number(field: Field, schema: Schema) -> Convert | None:
+def _number_converter(field: Field, schema: Schema) -> Convert | None:
     is_decimal = field.type.startswith("decimal")
     own_scale = int(field.type[:-1].partition(",")[2]) if is_decimal else None
     semantic, kind = _semantic(schema), schema.get("type")
     if semantic == DECIMAL:
         scale = _scale(schema)
-        return _decimal(field.type, own_scale if scale is None else scale)
-    if semantic == VARIABLE:
-        return _decimal(field.type, None)
+        return _decimal_converter(field.type, own_scale if scale is None else scale)
+    if semantic == VARIABLE_SCALE_DECIMAL:
+        return _decimal_converter(field.type, None)
     if not is_decimal:
         return None
     if field.encoding == "base64" and kind in {None, "bytes", "struct"}:
-        return _decimal(field.type, own_scale)
+        return _decimal_converter(field.type, own_scale)
     return partial(_plain_decimal, field.type, own_scale)
 
 
 def _plain_decimal(kind: str, scale: int | None, given: RawValue) -> RawValue:
     if isinstance(given, dict):
-        return _decimal(kind, scale)(given)
+        return _decimal_converter(kind, scale)(given)
     if type(given) is not str or NUMBER.fullmatch(given):
         return given
     try:
@@ -147,11 +146,11 @@ def _plain_decimal(kind: str, scale: int | None, given: RawValue) -> RawValue:
     raise WrongValue(f"is not {kind} ({way})")
 
 
-def _to_text(schema: Schema) -> Convert | None:
+def _text_converter(schema: Schema) -> Convert | None:
     semantic = _semantic(schema)
     if semantic == DECIMAL:
-        return _decimal("string", _scale(schema))
-    return _decimal("string", None) if semantic == VARIABLE else as_text(semantic)
+        return _decimal_converter("string", _scale(schema))
+    return _decimal_converter("string", None) if semantic == VARIABLE_SCALE_DECIMAL else as_text(semantic)
 
 
 def _from_hex(given: RawValue) -> RawValue:
@@ -161,38 +160,38 @@ def _from_hex(given: RawValue) -> RawValue:
     return value
 
 
-def _no_hex(given: RawValue) -> RawValue:
+def _reject_hex(given: RawValue) -> RawValue:
     if in_base64(given) is None and in_hex(given):
         raise WrongValue('is not binary ("encoding": "hex" would read it)')
     return given
 
 
-def _nested(field: Field, schema: Schema) -> Convert | None:
-    described = members(schema)
+def _nested_converter(field: Field, schema: Schema) -> Convert | None:
+    described = _member_schemas(schema)
     if field.type.startswith("struct"):
         own = {part.name: converter(part, described.get(part.name, {})) for part in field.parts}
         others = {name: undeclared_converter(member) for name, member in described.items() if name not in own}
-        return _of_members(own | others)
+        return _members_converter(own | others)
     (part,) = field.parts
     if field.type.startswith("map") and schema.get("type") == "struct":
-        return _of_members({name: converter(part, member) for name, member in described.items()})
+        return _members_converter({name: converter(part, member) for name, member in described.items()})
     convert = converter(part, _part(schema, "items" if field.type.startswith("array") else "values"))
-    return partial(_items, convert) if convert else None
+    return partial(_convert_items, convert) if convert else None
 
 
-def _of_members(converts: Mapping[str, Convert | None]) -> Convert | None:
+def _members_converter(converts: Mapping[str, Convert | None]) -> Convert | None:
     parts = {name: convert for name, convert in converts.items() if convert}
-    return partial(_members, parts) if parts else None
+    return partial(_convert_members, parts) if parts else None
 
 
-def _members(parts: Mapping[str, Convert], given: RawValue) -> RawValue:
+def _convert_members(parts: Mapping[str, Convert], given: RawValue) -> RawValue:
     record = parse_if_json(given)
     if not isinstance(record, dict):
         return given
     return {name: _converted(parts.get(name), value) for name, value in record.items()}
 
 
-def _items(convert: Convert, given: RawValue) -> RawValue:
+def _convert_items(convert: Convert, given: RawValue) -> RawValue:
     match parse_if_json(given):
         case list(items):
             return [_converted(convert, item) for item in items]
@@ -217,7 +216,7 @@ class RowConverter:
     """Converter of rows by the schema of their message; {} for none."""
 
     def __init__(self, schema: Schema, of_row: list[Field], of_path: list[Field]) -> None:
-        described = members(schema)
+        described = _member_schemas(schema)
         declared = {name: field for field in of_row for name in field.names}
         converts = {name: converter(field, described.get(name, {})) for name, field in declared.items()}
         self._declared = [(name, declared[name], convert) for name, convert in converts.items() if convert]
@@ -234,10 +233,10 @@ class RowConverter:
         row = dict(row)
         for name, declared, convert in self._declared:
             if (given := row.get(name)) is not None:
-                row[name] = _of_field(declared, convert, given)
+                row[name] = _convert_field(declared, convert, given)
         for name, convert in self._others.items():
             if (given := row.get(name)) is not None:
-                row[name] = _or_unchanged(convert, given)
+                row[name] = _convert_if_possible(convert, given)
         return row
 
     def at_path(self, field: Field, change: Row) -> RawValue:
@@ -245,17 +244,17 @@ class RowConverter:
         for name in field.path:
             given = given.get(name, ABSENT) if isinstance(given, dict) else ABSENT
         convert = self._at_paths[field.name]
-        return given if convert is None or given is None or given is ABSENT else _of_field(field, convert, given)
+        return given if convert is None or given is None or given is ABSENT else _convert_field(field, convert, given)
 
 
-def _of_field(field: Field, convert: Convert, given: RawValue) -> RawValue:
+def _convert_field(field: Field, convert: Convert, given: RawValue) -> RawValue:
     try:
         return convert(given)
     except WrongValue as wrong:
         raise NoChange(Reason.WRONG_TYPE, f"{field.name}: {excerpt(given)} {wrong}") from None
 
 
-def _or_unchanged(convert: Convert, given: RawValue) -> RawValue:
+def _convert_if_possible(convert: Convert, given: RawValue) -> RawValue:
     try:
         return convert(given)
     except WrongValue:
@@ -264,5 +263,5 @@ def _or_unchanged(convert: Convert, given: RawValue) -> RawValue:
 
 def row_schema(schema: RawValue) -> Schema:
     """Return the schema of `before` and `after` in a message's schema; {} if it has none."""
-    images = members(schema) if isinstance(schema, dict) else {}
-    return next((images[name] for name in ("before", "after") if members(images.get(name, {}))), {})
+    images = _member_schemas(schema) if isinstance(schema, dict) else {}
+    return next((images[name] for name in ("before", "after") if _member_schemas(images.get(name, {}))), {})

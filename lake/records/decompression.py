@@ -14,14 +14,14 @@ from lake.records.raw_values import FileFault
 
 PACKINGS: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".zip": "zip"}
 OVERSIZED: Final = "oversized: "
-RECORDS_A_LINE: Final = 16
+RECORDS_PER_LINE: Final = 16
 """Most bytes of a line, as a multiple of the record limit; a longer line rejects the file."""
 EXPANSION: Final = 100
 """Most bytes of a decompressed file, as a multiple of its size."""
-COLUMNS: Final = 5000
-OF_A_MAC: Final = "__MACOSX/"
-HEAD: Final = 1 << 16
-CHUNK: Final = 1 << 20
+MOST_COLUMNS: Final = 5000
+MAC_FOLDER: Final = "__MACOSX/"
+HEAD_BYTES: Final = 1 << 16
+CHUNK_BYTES: Final = 1 << 20
 
 MARKS: Final = (
     (b"\xff\xfe\0\0", "utf-32"),
@@ -42,33 +42,33 @@ MAGIC: Final = {
 
 def line_bytes(record_bytes: int) -> int:
     """Return the most bytes of a line."""
-    return RECORDS_A_LINE * record_bytes
+    return RECORDS_PER_LINE * record_bytes
 
 
-def expands(size: int) -> str:
+def expansion_fault(size: int) -> str:
     """Return the fault of a file that expands too much."""
     return f"{OVERSIZED}unpacked, its {size:,} bytes are more than {EXPANSION} times as many"
 
 
 def check_columns(count: int) -> None:
     """Raise FileFault if `count` columns are too many."""
-    if count > COLUMNS:
-        raise FileFault(f"{OVERSIZED}{count:,} columns, limit {COLUMNS:,}")
+    if count > MOST_COLUMNS:
+        raise FileFault(f"{OVERSIZED}{count:,} columns, limit {MOST_COLUMNS:,}")
 
 
 class DecompressedFile:
     """Decompressed bytes of a seekable file; `packing` is "" for none.
 
-    `head` is the beginning, `most` the line limit. Raises FileFault if it expands too much.
+    `head` is the beginning, `line_limit` the most bytes of a line. Raises FileFault if it expands too much.
     """
 
-    def __init__(self, stream: BinaryIO, packing: str, *, record_bytes: int, chunk_bytes: int = CHUNK) -> None:
-        self.most = line_bytes(record_bytes)
+    def __init__(self, stream: BinaryIO, packing: str, *, record_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self.line_limit = line_bytes(record_bytes)
         self._size = stream.seek(0, 2)
         stream.seek(0)
-        self._stream, self._chunk_bytes = _opened(stream, packing), chunk_bytes
-        self._left = max(self.most, EXPANSION * self._size)
-        self.head = self._read(HEAD)
+        self._stream, self._chunk_bytes = _decompressed(stream, packing), chunk_bytes
+        self._left = max(self.line_limit, EXPANSION * self._size)
+        self.head = self._read(HEAD_BYTES)
 
     def chunks(self) -> Iterator[bytes]:
         for start in range(0, len(self.head), self._chunk_bytes):
@@ -80,11 +80,11 @@ class DecompressedFile:
         data = self._stream.read(size)
         self._left -= len(data)
         if self._left < 0:
-            raise FileFault(expands(self._size))
+            raise FileFault(expansion_fault(self._size))
         return data
 
 
-class _KeptOpen(io.RawIOBase):
+class _WithoutClose(io.RawIOBase):
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
 
@@ -95,13 +95,13 @@ class _KeptOpen(io.RawIOBase):
         return self._stream.read(size)
 
 
-def _opened(stream: BinaryIO, packing: str) -> BinaryIO:
+def _decompressed(stream: BinaryIO, packing: str) -> BinaryIO:
     if not packing:
         return stream
     if packing != "zip":
-        return pa.CompressedInputStream(pa.PythonFile(_KeptOpen(stream), mode="r"), packing)  # type: ignore[no-any-return]
+        return pa.CompressedInputStream(pa.PythonFile(_WithoutClose(stream), mode="r"), packing)  # type: ignore[no-any-return]
     archive = zipfile.ZipFile(stream)
-    members = [one for one in archive.infolist() if not (one.is_dir() or one.filename.startswith(OF_A_MAC))]
+    members = [one for one in archive.infolist() if not (one.is_dir() or one.filename.startswith(MAC_FOLDER))]
     if len(members) != 1:
         raise FileFault(f"a zip archive of {len(members)} files: one is read")
     return archive.open(members[0])  # type: ignore[return-value]
@@ -116,33 +116,33 @@ def check_encoding(head: bytes, encoding: str, *, option: str) -> None:
         if head.startswith(magic):
             raise FileFault(f"no text, but {words}")
     declared = codecs.lookup(encoding or "utf-8").name
-    likely = _marked(head) or _guessed(head)
+    likely = _encoding_by_mark(head) or _encoding_by_zeros(head)
     is_wide = declared.startswith(("utf-16", "utf-32"))
     if likely == "binary":
         if not is_wide:
             raise FileFault("binary: has zero bytes")
         likely = ""  # either byte of a UTF-16 letter may be zero
     needs_mark = declared in {"utf-16", "utf-32"}
-    if needs_mark and _marked(head) != declared:
+    if needs_mark and _encoding_by_mark(head) != declared:
         likely = likely or ("utf-8" if _is_utf_8(head) else f"{declared}-le")
-        raise FileFault(f"no byte order mark of {declared}{_way_out(likely, option)}")
-    if likely and not _is_of(declared, likely):
-        raise FileFault(f"{likely} text, and {declared} is read{_way_out(likely, option)}")
+        raise FileFault(f"no byte order mark of {declared}{_suggestion(likely, option)}")
+    if likely and not _agrees(declared, likely):
+        raise FileFault(f"{likely} text, and {declared} is read{_suggestion(likely, option)}")
 
 
-def _way_out(likely: str, option: str) -> str:
+def _suggestion(likely: str, option: str) -> str:
     return f": write {option.format(likely)}" if option else ": write it as UTF-8"
 
 
-def _is_of(declared: str, likely: str) -> bool:
+def _agrees(declared: str, likely: str) -> bool:
     return declared == likely or (likely in {"utf-16", "utf-32"} and declared.startswith(likely))
 
 
-def _marked(head: bytes) -> str:
+def _encoding_by_mark(head: bytes) -> str:
     return next((name for mark, name in MARKS if head.startswith(mark)), "")
 
 
-def _guessed(head: bytes) -> str:
+def _encoding_by_zeros(head: bytes) -> str:
     zeros = head.count(0)
     if zeros * 10 <= len(head):
         return ""

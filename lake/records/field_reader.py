@@ -24,8 +24,8 @@ from lake.records.values import excerpt, given_default
 NUMBERS: Final = (JsonNumber, int, float, Decimal)
 NO_VALUE: Final = frozenset({type(None), msgspec.UnsetType})
 NOT_TEXT: Final = "is a number, and the contract wants text"
-_COUNT: Final = re.compile(r'"format": "epoch-(millis|micros|nanos)"')
-_BY_FORM: Final = re.compile(r' \("(?:format|hour24|decimal|thousands)": [^()]* would read it\)')
+_EPOCH_HINT: Final = re.compile(r'"format": "epoch-(millis|micros|nanos)"')
+_FORM_HINT: Final = re.compile(r' \("(?:format|hour24|decimal|thousands)": [^()]* would read it\)')
 
 
 @dataclass
@@ -78,35 +78,38 @@ class FieldReader:
         self.bounds = tuple(_bounds(declared))
         self.default, self.default_fault = _default(declared)
 
-    def given(self, members: Mapping[str, Sequence[RawValue]], size: int, rejections: Rejections) -> Sequence[RawValue]:
+    def raw_column(
+        self, members: Mapping[str, Sequence[RawValue]], size: int, rejections: Rejections
+    ) -> Sequence[RawValue]:
+        """Return the field's values, absent for `size` records without it. Members under several names are merged."""
         if not self.field.aliases:
             return members.get(self.field.name) or [ABSENT] * size
-        found = [members[name] for name in self.field.names if name in members]
-        if len(found) == 1:
-            return found[0]
-        some = [given for given in found if isinstance(given, pa.Array) or {*map(type, given)} != {msgspec.UnsetType}]
-        if len(some) < 2:
-            return (some or found or [[ABSENT] * size])[0]
+        columns = [members[name] for name in self.field.names if name in members]
+        if len(columns) == 1:
+            return columns[0]
+        filled = [each for each in columns if isinstance(each, pa.Array) or {*map(type, each)} != {msgspec.UnsetType}]
+        if len(filled) < 2:
+            return (filled or columns or [[ABSENT] * size])[0]
         merged: list[RawValue] = []
-        for index, values in enumerate(zip(*map(as_list, some), strict=True)):
-            texts = [value for value in values if value is not None and value is not ABSENT]
-            if len({json_value.encode(value) for value in texts}) > 1:
+        for index, values in enumerate(zip(*map(as_list, filled), strict=True)):
+            present = [value for value in values if value is not None and value is not ABSENT]
+            if len({json_value.encode(value) for value in present}) > 1:
                 rejections.add(index, Reason.UNPARSEABLE, f"{self.field.name} is there under two names")
-            merged.append(texts[0] if texts else None if None in values else ABSENT)
+            merged.append(present[0] if present else None if None in values else ABSENT)
         return merged
 
     def read(self, given: Sequence[RawValue], rejections: Rejections, *, optional: Collection[int]) -> FieldColumn:
         """Return the column of `given`. Records in `optional` may lack the field."""
         values, wrong = column(self.field, given)
-        kinds = _kinds(given)
-        lacking = _where(given, ABSENT) if msgspec.UnsetType in kinds else []
+        kinds = _types_of(given)
+        lacking = _indices_of(given, ABSENT) if msgspec.UnsetType in kinds else []
         numbers = self._numbers(given, kinds)
         if kinds & NO_VALUE:
-            empty = lacking if self.field.nullable else sorted([*lacking, *_where(given, None)])
-            values = self._filled(values, empty, rejections, optional)
+            empty = lacking if self.field.nullable else sorted([*lacking, *_indices_of(given, None)])
+            values = self._with_defaults(values, empty, rejections, optional)
         texts = as_list(given) if wrong else ()
         for index, detail in wrong.items():
-            if _is_no_text(texts[index]):
+            if isinstance(text := texts[index], str) and NO_CHARACTER in text:
                 rejections.add(index, Reason.UNPARSEABLE, json_value.NOT_A_CHARACTER)
             rejections.add(index, Reason.WRONG_TYPE, _with_encodings(detail) if self._in_envelope else detail)
         if self.field.text_only:
@@ -115,7 +118,7 @@ class FieldReader:
         self._check(values, given, rejections)
         return FieldColumn(values, lacking, numbers)
 
-    def _filled(
+    def _with_defaults(
         self, values: pa.Array, empty: Sequence[int], rejections: Rejections, optional: Collection[int]
     ) -> pa.Array:
         if self.default is not None:
@@ -138,23 +141,22 @@ class FieldReader:
     def _check(self, values: pa.Array, given: Sequence[RawValue], rejections: Rejections) -> None:
         if len(self._symbols):
             unknown = pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, value_set=self._symbols)))
-            for index in _true(unknown):
+            for index in _true_indices(unknown):
                 rejections.add(index, Reason.NOT_IN_ENUM, f"{self._excerpt(given, index)} {self.not_in_enum}")
         for bound in self.bounds:
-            for index in _true(bound.outside(values)):
+            for index in _true_indices(bound.outside(values)):
                 rejections.add(index, Reason.OUT_OF_BOUNDS, f"{self._excerpt(given, index)} {bound.words}")
 
     def excerpt(self, value: RawValue) -> str:
-        return (
-            f"{self.field.name}: {excerpt((self.field.default or '') if value is None or value is ABSENT else value)}"
-        )
+        shown = (self.field.default or "") if value is None or value is ABSENT else value
+        return f"{self.field.name}: {excerpt(shown)}"
 
     def _excerpt(self, given: Sequence[RawValue], index: int) -> str:
         return self.excerpt(as_list(given)[index])
 
 
 def _with_encodings(detail: str) -> str:
-    return _BY_FORM.sub("", _COUNT.sub(r'"encoding": "\1"', detail))
+    return _FORM_HINT.sub("", _EPOCH_HINT.sub(r'"encoding": "\1"', detail))
 
 
 def is_number(value: RawValue) -> bool:
@@ -162,21 +164,17 @@ def is_number(value: RawValue) -> bool:
     return isinstance(value, NUMBERS) and not isinstance(value, bool)
 
 
-def _is_no_text(value: RawValue) -> bool:
-    return isinstance(value, str) and NO_CHARACTER in value
-
-
-def _kinds(given: Sequence[RawValue]) -> set[type]:
+def _types_of(given: Sequence[RawValue]) -> set[type]:
     if isinstance(given, pa.Array):
         return ({type(None)} if given.null_count else set()) | ({type(given[0].as_py())} if len(given) else set())
     return {*map(type, given)}
 
 
-def _where(given: Sequence[RawValue], value: RawValue) -> list[int]:
+def _indices_of(given: Sequence[RawValue], value: RawValue) -> list[int]:
     return [index for index, one in enumerate(as_list(given)) if one is value]
 
 
-def _true(mask: pa.Array) -> Sequence[int]:
+def _true_indices(mask: pa.Array) -> Sequence[int]:
     indices: list[int] = pc.indices_nonzero(mask).to_pylist() if pc.any(mask).as_py() else []
     return indices
 

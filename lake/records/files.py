@@ -9,11 +9,11 @@ from typing import BinaryIO, Final
 from lake.contracts.csv_options import CsvOptions
 from lake.records import avro, csv_text, json_text, parquet
 from lake.records.decompression import PACKINGS, DecompressedFile, check_encoding
-from lake.records.raw_values import ColumnRecords, FileFault, RawValue, TextRecords, first_line, is_of_content
+from lake.records.raw_values import ColumnRecords, FileFault, RawValue, TextRecords, first_line, is_caused_by_content
 
 TEXTS: Final = {".jsonl": "json", ".json": "json", ".ndjson": "json", ".csv": "csv", ".tsv": "csv"}
 FORMATS: Final = {**TEXTS, ".parquet": "parquet", ".avro": "avro"}
-RECORDS: Final = 10_000
+CHUNK_RECORDS: Final = 10_000
 ENCODING: Final = '"csv": {{"encoding": "{}"}}'
 
 
@@ -46,11 +46,11 @@ def read_file(
     """
     try:
         for part in _parts(stream, name, csv, record_bytes, declared):
-            yield from _divided(part)
+            yield from _chunks(part)
     except FileFault:
         raise
     except Exception as error:  # of any kind, for bytes of another format
-        if not is_of_content(error):
+        if not is_caused_by_content(error):
             raise
         raise FileFault(first_line(error)) from error
 
@@ -85,15 +85,15 @@ def _texts(
     yield from csv_text.read(source, replace(csv, declared_delimiter="\t") if is_tabs else csv, declared)
 
 
-def _divided(part: TextRecords | ColumnRecords) -> Iterator[TextRecords | ColumnRecords]:
-    if len(part.places) <= RECORDS:
+def _chunks(part: TextRecords | ColumnRecords) -> Iterator[TextRecords | ColumnRecords]:
+    if len(part.places) <= CHUNK_RECORDS:
         yield part
         return
-    for first in range(0, len(part.places), RECORDS):
-        behind = first + RECORDS
+    for first in range(0, len(part.places), CHUNK_RECORDS):
+        end = first + CHUNK_RECORDS
         if isinstance(part, TextRecords):
-            yield TextRecords(part.places[first:behind], part.texts[first:behind])
+            yield TextRecords(part.places[first:end], part.texts[first:end])
             continue
-        columns: dict[str, Sequence[RawValue]] = {name: values[first:behind] for name, values in part.columns.items()}
-        broken = {index - first: fault for index, fault in part.broken.items() if first <= index < behind}
-        yield ColumnRecords(part.places[first:behind], columns, broken)
+        columns: dict[str, Sequence[RawValue]] = {name: values[first:end] for name, values in part.columns.items()}
+        broken = {index - first: fault for index, fault in part.broken.items() if first <= index < end}
+        yield ColumnRecords(part.places[first:end], columns, broken)

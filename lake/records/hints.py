@@ -15,7 +15,7 @@ from lake.records.memo import Memo
 from lake.records.raw_values import JsonNumber, RawValue
 
 LONGEST: Final = 40
-SHOWN: Final = 2
+MOST_HINTS: Final = 2
 EPOCHS: Final = {10: "epoch-seconds", 13: "epoch-millis", 16: "epoch-micros", 19: "epoch-nanos"}
 """Unit by number of digits, for counts from 2001 to 2286."""
 DATES: Final = (
@@ -46,13 +46,13 @@ def hint(field: Field, given: RawValue, reads: Callable[[Field, RawValue], bool]
         return ' ("null": [""] for CSV would read it as no value)'
     if not isinstance(given, str) or len(given) > LONGEST:
         return ""
-    named = [way for way, declared in _ways(field, given) if reads(declared, given)][:SHOWN]
+    named = [attribute for attribute, declared in _candidates(field, given) if reads(declared, given)][:MOST_HINTS]
     if named:
         return f" ({' or '.join(named)} would read it)"
-    return _of_zone(given, lambda text: reads(field, text)) if field.type == "timestamp" and field.form.plain else ""
+    return _zone_hint(given, lambda text: reads(field, text)) if field.type == "timestamp" and field.form.plain else ""
 
 
-def _of_zone(text: str, reads: Callable[[str], bool]) -> str:
+def _zone_hint(text: str, reads: Callable[[str], bool]) -> str:
     if times.region(text) and not times.regions():
         return " (this machine has no database of time zones: install the Python package tzdata)"
     found = _ABBREVIATION.fullmatch(text)
@@ -61,7 +61,7 @@ def _of_zone(text: str, reads: Callable[[str], bool]) -> str:
     return f" ({found[2]} is no zone: UTC, GMT, Z, offsets and regions such as Europe/London are)"
 
 
-def _ways(field: Field, text: str) -> Iterator[tuple[str, Field]]:
+def _candidates(field: Field, text: str) -> Iterator[tuple[str, Field]]:
     kind, is_text = field.type.partition("(")[0], type(text) is str
     if "24:00" in text and (kind.startswith("timestamp") or field.form.format):
         yield '"hour24": true', replace(field, form=replace(field.form, hour24=True))
@@ -86,11 +86,11 @@ def _formats(text: str) -> Iterator[str]:
 
 @Memo
 def _matching(shape: str) -> list[str]:
-    return [form for form in _BY_SIGNS.get(_signs(shape), ()) if time_format.matches(form, shape)]
+    return [form for form in _FORMATS_BY_SIGNS.get(_signs(shape), ()) if time_format.matches(form, shape)]
 
 
 def _signs(text: str) -> str:
     return re.sub("[0-9A-Za-z']+", "", text)
 
 
-_BY_SIGNS: Final = {signs: [*forms] for signs, forms in groupby(sorted(FORMATS, key=_signs), _signs)}
+_FORMATS_BY_SIGNS: Final = {signs: [*forms] for signs, forms in groupby(sorted(FORMATS, key=_signs), _signs)}

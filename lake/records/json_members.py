@@ -90,9 +90,7 @@ def encoder(*, is_sorted: bool = True) -> msgspec.json.Encoder:
 
 
 def decode_without_loss(texts: Sequence[bytes], *decoders: Callable[[bytes], T]) -> list[T | None]:
-    """Return the value of each text by the first decoder that reads it; None if none does, or it may have lost
-    something.
-    """
+    """Return the value of each text by the first decoder that reads it; None if none does without a possible loss."""
     values = [_decoded(text, decoders) for text in texts]
     for index in _doubtful(texts, values):
         values[index] = None

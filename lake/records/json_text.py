@@ -47,7 +47,7 @@ class Broken(Exception):
 
 def read(source: DecompressedFile) -> Iterator[TextRecords]:
     """Yield the records of a file in parts. Raises FileFault if a record exceeds the line limit, or there is none."""
-    scanner, has_records = _Scanner(source.most), False
+    scanner, has_records = _Scanner(source.line_limit), False
     for data in source.chunks():
         part = scanner.take(data, is_last=False)
         if part.places:
@@ -61,9 +61,9 @@ def read(source: DecompressedFile) -> Iterator[TextRecords]:
 
 
 class _Scanner:
-    def __init__(self, most: int) -> None:
+    def __init__(self, line_limit: int) -> None:
         self.has_array = False
-        self._most = most
+        self._line_limit = line_limit
         self._data, self._at, self._line = b"", 0, 1
         self._last_place = 0
         self._is_last = False
@@ -84,7 +84,7 @@ class _Scanner:
                 else:
                     self._take_lines()
         except Incomplete as incomplete:
-            if len(self._data) - incomplete.start > self._most:
+            if len(self._data) - incomplete.start > self._line_limit:
                 self._check(self._data[incomplete.start :].rstrip(b"\r\n"))
         if is_last and self._in_array:
             self._add(self._line, b"[")
@@ -260,9 +260,9 @@ class _Scanner:
         self._texts.append(text)
 
     def _check(self, text: bytes) -> None:
-        if len(text) > self._most:
+        if len(text) > self._line_limit:
             one = "one record" if b"\n" in text else "a line"
-            raise FileFault(f"{OVERSIZED}{one} of more than {self._most:,} bytes")
+            raise FileFault(f"{OVERSIZED}{one} of more than {self._line_limit:,} bytes")
 
 
 def _gap(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:

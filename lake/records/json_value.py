@@ -29,10 +29,17 @@ class Malformed(NotJson):
 
 
 def decode(text: str) -> RawValue:
-    """Return the one value in `text`, with numbers as JsonNumber. Raises NotJson."""
+    """Return the one value in `text`, with numbers as JsonNumber; surrogates and U+FFFF are not checked.
+
+    Raises Malformed for invalid syntax, NotJson for duplicate names and too many levels.
+    """
     try:
         value: RawValue = json.loads(
-            text, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=_constant, object_pairs_hook=_object
+            text,
+            parse_int=JsonNumber,
+            parse_float=JsonNumber,
+            parse_constant=_reject_constant,
+            object_pairs_hook=_unique_members,
         )
     except json.JSONDecodeError as error:
         raise Malformed(str(error)) from None
@@ -54,7 +61,7 @@ def parse_if_json(given: RawValue) -> RawValue:
 
 
 def read_json(text: bytes) -> RawValue:
-    """Return the one JSON value in `text`, with numbers as JsonNumber. Raises NotJson."""
+    """Return the one JSON value in `text`, with valid characters and numbers as JsonNumber. Raises NotJson."""
     try:
         characters = text.decode()
     except UnicodeDecodeError:
@@ -80,8 +87,9 @@ def read_object(text: bytes) -> dict[str, RawValue]:
 
 
 def encode(value: RawValue) -> str:  # noqa: PLR0911 one type after the other
-    """Return compact JSON: numbers as written, members in order. Bytes are base64, times ISO 8601, non-finite floats
-    texts.
+    """Return compact JSON: numbers as written, members in order.
+
+    Bytes become base64, times ISO 8601, non-finite floats texts.
     """
     match value:
         case JsonNumber():
@@ -147,14 +155,14 @@ def _depth(value: RawValue) -> int:
     return depth
 
 
-def _object(pairs: list[tuple[str, RawValue]]) -> dict[str, RawValue]:
+def _unique_members(pairs: list[tuple[str, RawValue]]) -> dict[str, RawValue]:
     members = dict(pairs)
     if len(members) < len(pairs):
         raise NotJson("duplicate field name")
     return members
 
 
-def _constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise NotJson(f"{name} is not JSON")
 
 

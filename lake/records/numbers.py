@@ -30,7 +30,7 @@ def exact(given: RawValue, form: TextForm = PLAIN) -> Decimal | None:
         case JsonNumber():
             text: str | None = given
         case str():
-            text = _in_plain_signs(given, form)
+            text = _with_plain_signs(given, form)
         case int():
             return Decimal(given)
         case float():
@@ -74,11 +74,11 @@ def floating(given: RawValue, kind: str, form: TextForm = PLAIN) -> float | None
         return None
     value: float | None = float(number)
     if kind == "float" and value is not None:
-        value = _single(_towards(number, value))
+        value = _single(_round_to_odd(number, value))
     return value if value is not None and math.isfinite(value) else None
 
 
-def _towards(number: Decimal, near: float) -> float:
+def _round_to_odd(number: Decimal, near: float) -> float:
     """Round `number` to odd: `near` or its neighbour, which shows the side of a tie of singles.
 
     So it is rounded only once (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
@@ -96,16 +96,16 @@ def _single(value: float) -> float | None:
     return single
 
 
-def _in_plain_signs(text: str, form: TextForm) -> str | None:
+def _with_plain_signs(text: str, form: TextForm) -> str | None:
     if not form.numeric:
         return text
-    if len(text) > LONGEST or not _signed(form).fullmatch(text):
+    if len(text) > LONGEST or not _pattern_of(form).fullmatch(text):
         return None
     return text.replace(form.thousands, "").replace(form.decimal, ".")
 
 
 @Memo
-def _signed(form: TextForm) -> re.Pattern[str]:
+def _pattern_of(form: TextForm) -> re.Pattern[str]:
     group, point = re.escape(form.thousands), re.escape(form.decimal)
     grouped = f"[0-9]{{1,3}}(?:{group}[0-9]{{3}})+|" if group else ""
     return re.compile(f"[+-]?(?:{grouped}[0-9]*)(?:{point}[0-9]*)?(?:[eE][+-]?[0-9]+)?")

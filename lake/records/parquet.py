@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lake.records.decompression import EXPANSION, OVERSIZED, check_columns, expands, line_bytes
+from lake.records.decompression import EXPANSION, OVERSIZED, check_columns, expansion_fault, line_bytes
 from lake.records.parquet_footer import Chunk, RowGroup, row_groups
 from lake.records.parquet_values import converter, leaves
 from lake.records.raw_values import ColumnRecords, FileFault
 
-AT_ONCE: Final = 10_000
-BYTES_AT_ONCE: Final = 8 << 20
-ROWS: Final = 1_000_000
-ROWS_A_BYTE: Final = 10
-ROW_GROUP: Final = 1 << 30
+BATCH_RECORDS: Final = 10_000
+BATCH_BYTES: Final = 8 << 20
+MOST_ROWS: Final = 1_000_000
+ROWS_PER_BYTE: Final = 10
+ROW_GROUP_BYTES: Final = 1 << 30
 
 
 def read(stream: BinaryIO, name: str, *, declared: Collection[str] = (), record_bytes: int) -> Iterator[ColumnRecords]:
@@ -32,16 +32,16 @@ def read(stream: BinaryIO, name: str, *, declared: Collection[str] = (), record_
 
     Raises the library's error if it is damaged, FileFault if it expands too much or has one of `declared` twice.
     """
-    bounds = ParquetLimits(stream.seek(0, 2), record_bytes)
+    limits = ParquetLimits(stream.seek(0, 2), record_bytes)
     stream.seek(0)
     schema = pq.read_metadata(stream).schema
     columns = [schema.column(i) for i in range(len(schema))]
     groups = row_groups(stream)
-    bounds.check_footer(columns, groups)
+    limits.check_footer(columns, groups)
     stream.seek(0)
     file = pq.ParquetFile(
         stream,
-        read_dictionary=bounds.dictionaries(columns, groups),
+        read_dictionary=limits.dictionaries(columns, groups),
         coerce_int96_timestamp_unit="us",
         page_checksum_verification=True,
         pre_buffer=False,
@@ -54,9 +54,9 @@ def read(stream: BinaryIO, name: str, *, declared: Collection[str] = (), record_
 
     names, stored, first = _names(file.schema_arrow.names, declared), iter(columns), 1
     converters = [converter(column.type, stored, warn) for column in file.schema_arrow]
-    for batch in file.iter_batches(batch_size=_rows_at_once(groups)):
+    for batch in file.iter_batches(batch_size=_batch_records(groups)):
         for piece in _pieces(batch):
-            bounds.check(piece)
+            limits.check_batch(piece)
             values = [convert(column) for convert, column in zip(converters, piece.columns, strict=True)]
             yield ColumnRecords(range(first, first + piece.num_rows), dict(zip(names, values, strict=True)))
             first += piece.num_rows
@@ -64,14 +64,14 @@ def read(stream: BinaryIO, name: str, *, declared: Collection[str] = (), record_
         yield ColumnRecords((), {name: [] for name in names})
 
 
-def _rows_at_once(groups: Sequence[RowGroup]) -> int:
+def _batch_records(groups: Sequence[RowGroup]) -> int:
     most = max((group.bytes // max(group.rows, 1) for group in groups), default=0)
-    return max(1, min(AT_ONCE, BYTES_AT_ONCE // max(most, 1)))
+    return max(1, min(BATCH_RECORDS, BATCH_BYTES // max(most, 1)))
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     half = batch.num_rows // 2
-    if half and sum(map(unpacked_bytes, batch.columns)) > BYTES_AT_ONCE:
+    if half and sum(map(unpacked_bytes, batch.columns)) > BATCH_BYTES:
         yield from _pieces(batch.slice(0, half))
         yield from _pieces(batch.slice(half))
     else:
@@ -89,46 +89,51 @@ def _names(columns: Sequence[str], declared: Collection[str]) -> list[str]:
 
 
 class ParquetLimits:
-    """Limits of a file of `size` bytes with records of at most `record_bytes`."""
+    """Limits of a file of `size` bytes with records of at most `record_bytes`.
+
+    `check_batch` adds up the decoded texts of all batches. Columns in `dictionaries` are read without decoding them.
+    """
 
     def __init__(self, size: int, record_bytes: int) -> None:
         self.size = size
-        self.longest = line_bytes(record_bytes)
-        self.most = max(self.longest, EXPANSION * size)
-        self._unpacked = 0
+        self.record_limit = line_bytes(record_bytes)
+        self.file_limit = max(self.record_limit, EXPANSION * size)
+        self._dictionary_bytes = 0
 
     def check_footer(self, columns: Sequence[pq.ColumnSchema], groups: Sequence[RowGroup]) -> None:
         check_columns(len(columns))
         largest = max((group.bytes for group in groups), default=0)
-        if largest > ROW_GROUP:
-            raise FileFault(f"{OVERSIZED}a row group of {largest:,} bytes, limit {ROW_GROUP:,}")
+        if largest > ROW_GROUP_BYTES:
+            raise FileFault(f"{OVERSIZED}a row group of {largest:,} bytes, limit {ROW_GROUP_BYTES:,}")
         values = [sum(chunk.values for chunk in chunks) for chunks in _by_column(columns, groups)]
         rows = max(sum(group.rows for group in groups), *values, 0)
-        if rows > max(ROWS, ROWS_A_BYTE * self.size):
+        if rows > max(MOST_ROWS, ROWS_PER_BYTE * self.size):
             raise FileFault(f"{OVERSIZED}{rows:,} values in a column of a file of {self.size:,} bytes")
         lengths = [max(column.length or 0, 0) for column in columns]  # 0 for variable lengths
-        if max(lengths, default=0) > self.longest:
+        if max(lengths, default=0) > self.record_limit:
             raise FileFault(f"{OVERSIZED}a column of {max(lengths):,} bytes a value")
         fixed = sum(length * count for length, count in zip(lengths, values, strict=True))
         unpacked = sum(group.bytes for group in groups)
-        if max(unpacked, fixed) > self.most:
-            raise FileFault(expands(self.size))
+        if max(unpacked, fixed) > self.file_limit:
+            raise FileFault(expansion_fault(self.size))
 
     def dictionaries(self, columns: Sequence[pq.ColumnSchema], groups: Sequence[RowGroup]) -> list[str]:
         paths = []
         for column, chunks in zip(columns, _by_column(columns, groups), strict=True):
-            meant = sum(chunk.values * chunk.bytes for chunk in chunks)
+            decoded = sum(chunk.values * chunk.bytes for chunk in chunks)
             stored = max((chunk.bytes for chunk in chunks), default=0)
-            if column.physical_type == "BYTE_ARRAY" and (meant > self.most or stored > self.longest):
+            if column.physical_type == "BYTE_ARRAY" and (decoded > self.file_limit or stored > self.record_limit):
                 paths.append(column.path)
         return paths
 
-    def check(self, piece: pa.RecordBatch) -> None:
-        if piece.num_rows == 1 and sum(map(unpacked_bytes, piece.columns)) > self.longest:
-            raise FileFault(f"{OVERSIZED}a record of more than {self.longest:,} bytes")
-        self._unpacked += sum(_bytes(leaf) for column in piece.columns for leaf in leaves(column) if _is_shared(leaf))
-        if self._unpacked > self.most:
-            raise FileFault(expands(self.size))
+    def check_batch(self, piece: pa.RecordBatch) -> None:
+        if piece.num_rows == 1 and sum(map(unpacked_bytes, piece.columns)) > self.record_limit:
+            raise FileFault(f"{OVERSIZED}a record of more than {self.record_limit:,} bytes")
+        self._dictionary_bytes += sum(
+            _bytes(leaf) for column in piece.columns for leaf in leaves(column) if _is_dictionary(leaf)
+        )
+        if self._dictionary_bytes > self.file_limit:
+            raise FileFault(expansion_fault(self.size))
 
 
 def _by_column(columns: Sequence[pq.ColumnSchema], groups: Sequence[RowGroup]) -> list[list[Chunk]]:
@@ -142,12 +147,12 @@ def unpacked_bytes(array: pa.Array) -> int:
     return sum(map(_bytes, leaves(array)))
 
 
-def _is_shared(leaf: pa.Array) -> bool:
+def _is_dictionary(leaf: pa.Array) -> bool:
     return bool(pa.types.is_dictionary(leaf.type))
 
 
 def _bytes(leaf: pa.Array) -> int:
-    if not _is_shared(leaf):
+    if not _is_dictionary(leaf):
         return int(leaf.nbytes)
     lengths = pc.binary_length(leaf.dictionary).cast(pa.int64())
     return pc.sum(lengths.take(leaf.indices)).as_py() or 0

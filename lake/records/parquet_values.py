@@ -42,9 +42,9 @@ def converter(kind: pa.DataType, columns: Iterator[pq.ColumnSchema], on_loss: On
     `on_loss` is called with a column's path whenever nanoseconds are truncated.
     """
     if isinstance(kind, pa.BaseExtensionType):
-        return _of_extension(kind, columns, on_loss)
+        return _extension_converter(kind, columns, on_loss)
     if pa.types.is_struct(kind):
-        return _of_struct(kind, columns, on_loss)
+        return _struct_converter(kind, columns, on_loss)
     if pa.types.is_map(kind):
         parts = [converter(part, columns, on_loss) for part in (kind.key_type, kind.item_type)]
         return partial(_maps, *parts)
@@ -53,18 +53,18 @@ def converter(kind: pa.DataType, columns: Iterator[pq.ColumnSchema], on_loss: On
     if pa.types.is_dictionary(kind):
         values = converter(kind.value_type, columns, on_loss)
         return lambda array: values(array.dictionary_decode())
-    return _of_leaf(kind, next(columns), on_loss)
+    return _leaf_converter(kind, next(columns), on_loss)
 
 
-def _of_extension(kind: pa.BaseExtensionType, columns: Iterator[pq.ColumnSchema], on_loss: OnLoss) -> Convert:
+def _extension_converter(kind: pa.BaseExtensionType, columns: Iterator[pq.ColumnSchema], on_loss: OnLoss) -> Convert:
     if kind == pa.uuid():
         next(columns)
-        return lambda array: _each(array.storage, uuid_text)
+        return lambda array: _convert_each(array.storage, uuid_text)
     stored = converter(kind.storage_type, columns, on_loss)
     return lambda array: stored(array.storage)
 
 
-def _of_struct(kind: pa.StructType, columns: Iterator[pq.ColumnSchema], on_loss: OnLoss) -> Convert:
+def _struct_converter(kind: pa.StructType, columns: Iterator[pq.ColumnSchema], on_loss: OnLoss) -> Convert:
     names = [kind.field(i).name for i in range(kind.num_fields)]
     parts = [converter(kind.field(i).type, columns, on_loss) for i in range(kind.num_fields)]
 
@@ -98,18 +98,18 @@ def _map(pairs: RawValue) -> RawValue:
     return members if len(members) == len(pairs) else "a map with a key twice"
 
 
-def _of_leaf(kind: pa.DataType, column: pq.ColumnSchema, on_loss: OnLoss) -> Convert:
+def _leaf_converter(kind: pa.DataType, column: pq.ColumnSchema, on_loss: OnLoss) -> Convert:
     is_enum = column.logical_type.type == "ENUM"
     if kind in TEXTS or (kind in BYTES and is_enum):
         return _texts
     if kind in BYTES or pa.types.is_fixed_size_binary(kind):
-        convert = _OF_BYTES.get(column.logical_type.type) or _OF_BYTES.get(column.converted_type)
-        return partial(_each, convert=convert) if convert else lambda array: array.cast(pa.binary())
+        convert = _BYTES_CONVERTERS.get(column.logical_type.type) or _BYTES_CONVERTERS.get(column.converted_type)
+        return partial(_convert_each, convert=convert) if convert else lambda array: array.cast(pa.binary())
     if pa.types.is_timestamp(kind):
         return partial(_timestamps, lambda: on_loss(column.path))
     if pa.types.is_time(kind):
         return partial(_times, lambda: on_loss(column.path))
-    return _CONVERTERS.get(kind, _others)
+    return _CONVERTERS.get(kind, _convert_other)
 
 
 def _texts(array: pa.Array) -> Values:
@@ -117,7 +117,7 @@ def _texts(array: pa.Array) -> Values:
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
-        return _each(texts.cast(pa.binary()), _text)
+        return _convert_each(texts.cast(pa.binary()), _text)
     return texts
 
 
@@ -133,7 +133,7 @@ def _interval(data: bytes) -> str:
     return f"P{months}M{days}DT{millis // 1_000}.{millis % 1_000:03}S"
 
 
-def _each(array: pa.Array, convert: Callable[..., RawValue]) -> list[RawValue]:
+def _convert_each(array: pa.Array, convert: Callable[..., RawValue]) -> list[RawValue]:
     return [None if value is None else convert(value) for value in array.to_pylist()]
 
 
@@ -144,14 +144,16 @@ def _unsigned(array: pa.Array) -> Values:
 def _days(array: pa.Array) -> Values:
     days = array.cast(pa.date32()).cast(pa.int32())
     within = _is_within(days, times.FIRST_DAY, times.LAST_DAY)
-    return array.cast(pa.date32()) if within else _each(days, times.day_from_count)
+    return array.cast(pa.date32()) if within else _convert_each(days, times.day_from_count)
 
 
 def _timestamps(on_loss: Callable[[], None], array: pa.Array) -> Values:
     kind, counts = array.type, array.cast(pa.int64())
     first, last = (day * NANOS["days"] // NANOS[UNITS[kind.unit]] for day in (times.FIRST_DAY, times.LAST_DAY + 1))
     if not _is_within(counts, max(first, -MAX_INT), min(last - 1, MAX_INT)):
-        return _each(counts, partial(times.time_from_count, unit=UNITS[kind.unit], zone=UTC if kind.tz else None))
+        return _convert_each(
+            counts, partial(times.time_from_count, unit=UNITS[kind.unit], zone=UTC if kind.tz else None)
+        )
     micros = _micros(counts, kind.unit, on_loss)
     return micros.cast(pa.timestamp("us", "UTC" if kind.tz else None))
 
@@ -171,10 +173,10 @@ def _times(on_loss: Callable[[], None], array: pa.Array) -> Values:
     counts = array.cast(pa.int32() if unit in {"s", "ms"} else pa.int64())
     if unit == "ns" and any(count % 1_000 for count in counts.to_pylist() if count):
         on_loss()
-    return _each(counts, partial(times.time_of_day_from_count, unit=UNITS[unit]))
+    return _convert_each(counts, partial(times.time_of_day_from_count, unit=UNITS[unit]))
 
 
-def _others(array: pa.Array) -> Values:
+def _convert_other(array: pa.Array) -> Values:
     kind = array.type
     if pa.types.is_decimal(kind):
         is_long = kind.precision > PRECISION
@@ -215,7 +217,7 @@ def _as_pairs(maps: pa.MapArray) -> pa.ListArray:
     return maps.cast(pa.list_(pa.struct([maps.type.key_field, maps.type.item_field])))
 
 
-_OF_BYTES: Final = {"UUID": uuid_text, "INTERVAL": _interval}
+_BYTES_CONVERTERS: Final = {"UUID": uuid_text, "INTERVAL": _interval}
 _CONVERTERS: Final = {
     **dict.fromkeys((pa.bool_(), pa.int64(), pa.float64()), lambda array: array),
     **dict.fromkeys(
@@ -223,7 +225,7 @@ _CONVERTERS: Final = {
     ),
     pa.uint64(): _unsigned,
     pa.float32(): lambda array: array.cast(pa.string()).cast(pa.float64()),
-    pa.float16(): lambda array: _each(array, lambda value: float(str(np.float16(value)))),
+    pa.float16(): lambda array: _convert_each(array, lambda value: float(str(np.float16(value)))),
     pa.date32(): _days,
     pa.null(): lambda array: array.to_pylist(),
 }

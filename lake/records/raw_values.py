@@ -16,9 +16,7 @@ ABSENT: Final = msgspec.UNSET
 """Value of a missing member."""
 NO_CHARACTER: Final = "\uffff"
 """Stands for undecodable bytes. It is no character, so a text with it is rejected."""
-
-
-LONGEST: Final = 300
+LONGEST_FAULT: Final = 300
 
 
 class JsonNumber(str):
@@ -46,7 +44,7 @@ class TextRecords:
 class ColumnRecords:
     """Records in columns, by the file's names.
 
-    A Parquet column may be an Arrow array of a plain type; `listed` makes it a list. `broken` maps the index of a
+    A Parquet column may be an Arrow array of a plain type; `as_list` makes it a list. `broken` maps the index of a
     record that cannot be parsed to the reason and its text.
     """
 
@@ -69,7 +67,7 @@ class WrongValue(ValueError):
     """A value does not fit its field's type; the text names the type."""
 
 
-def is_of_content(error: Exception) -> bool:
+def is_caused_by_content(error: Exception) -> bool:
     """Return whether an error was caused by a file's bytes, and not by storage, a full disk or a deleted file."""
     return not (isinstance(error, FileNotFoundError | LakeError) or unreached(error) or full(error))
 
@@ -77,4 +75,4 @@ def is_of_content(error: Exception) -> bool:
 def first_line(error: Exception) -> str:
     """Return the first line of an error's text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines or [type(error).__name__])[0][:LONGEST]
+    return (lines or [type(error).__name__])[0][:LONGEST_FAULT]

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lake.contracts.csv_options import CsvOptions
 from lake.contracts.reasons import Reason
 from lake.records.files import read_file
-from lake.records.raw_values import TextRecords, first_line, is_of_content
+from lake.records.raw_values import TextRecords, first_line, is_caused_by_content
 from lake.records.reader import RecordReader
 
 FACTS: Final = pa.map_(pa.string(), pa.string())
@@ -27,7 +27,7 @@ TEXTS: Final = pa.schema(
 """Input of a TextTask: texts, their places, and facts."""
 FILES: Final = pa.schema([("path", pa.string()), ("content", pa.binary())])
 """Input of a FileTask: percent-encoded addresses; with the content if the file cannot be opened there."""
-AT_ONCE: Final = 10_000
+BATCH_RECORDS: Final = 10_000
 
 
 def _open(path: bytes) -> BinaryIO:
@@ -59,8 +59,8 @@ class TextTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for start in range(0, batch.num_rows, AT_ONCE):
-                yield from self._read(batch.slice(start, AT_ONCE))
+            for start in range(0, batch.num_rows, BATCH_RECORDS):
+                yield from self._read(batch.slice(start, BATCH_RECORDS))
 
     def _read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         texts = batch.column("_raw").cast(pa.large_binary()).to_pylist()
@@ -95,7 +95,7 @@ class FileTask:
                     with self.open(address) if content is None else io.BytesIO(content) as stream:
                         yield from self._records(piece, stream)
                 except Exception as error:
-                    if not is_of_content(error):
+                    if not is_caused_by_content(error):
                         raise
                     yield self._fault(piece, first_line(error))
 

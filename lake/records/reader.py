@@ -52,8 +52,8 @@ class RecordReader:
         if self._messages:
             self.names, self._nested = (), ()
         self._by_names = by_names(self._declared)
-        self._refuses_unknown = contract.unknown == "refuse"
-        self._refuses_missing = contract.missing == "refuse"
+        self._rejects_unknown = contract.unknown == "refuse"
+        self._rejects_missing = contract.missing == "refuse"
         self._masks = {name: tuple(field.name for field in fields) for name, fields in masks(contract).items()}
         self._decoder = Decoder(self.names)
 
@@ -69,7 +69,7 @@ class RecordReader:
     def check_columns(self, part: TextRecords | ColumnRecords) -> None:
         if isinstance(part, TextRecords) or self._messages:
             return
-        if self._refuses_missing:
+        if self._rejects_missing:
             lacking = [field.name for field in self._declared if not part.columns.keys() & {*field.names}]
             if lacking:
                 raise FileFault(f"it has no column {', '.join(lacking)}")
@@ -79,24 +79,26 @@ class RecordReader:
 
         `facts` has the texts of fields that are facts, by name.
         """
-        members = self._of_lines(part.texts) if isinstance(part, TextRecords) else self._of_rows(part)
+        members = (
+            self._members_of_texts(part.texts) if isinstance(part, TextRecords) else self._members_of_columns(part)
+        )
         rejections = Rejections({index: (str(reason), detail) for index, (reason, detail) in members.broken.items()})
-        given = {
-            reader.field.name: [ABSENT if text is None else text for text in facts[reader.field.name]]
-            if reader.field.is_fact
-            else reader.given(members.columns, len(part.places), rejections)
-            for reader in self._readers
-        }
-        extra = self._extra(members, rejections)
-        if self._refuses_missing and isinstance(part, TextRecords):
-            self._refuse_missing(given, rejections)
+        given: dict[str, Sequence[RawValue]] = {}
+        for reader in self._readers:
+            if reader.field.is_fact:
+                given[reader.field.name] = [ABSENT if text is None else text for text in facts[reader.field.name]]
+            else:
+                given[reader.field.name] = reader.raw_column(members.columns, len(part.places), rejections)
+        extra = self._undeclared(members, rejections)
+        if self._rejects_missing and isinstance(part, TextRecords):
+            self._reject_missing(given, rejections)
         columns = {}
         for reader in self._readers:
             name = reader.field.name
             columns[name] = reader.read(given[name], rejections, optional=members.optional.get(name, ()))
         return self._table(part, columns, extra, rejections)
 
-    def _of_lines(self, texts: Sequence[bytes]) -> Members:
+    def _members_of_texts(self, texts: Sequence[bytes]) -> Members:
         longer = {index: len(text) for index, text in enumerate(texts) if len(text) > self.record_bytes}
         if longer:
             texts = [b"{}" if index in longer else text for index, text in enumerate(texts)]
@@ -107,7 +109,7 @@ class RecordReader:
             broken.setdefault(index, fault if self._messages or texts[index].strip(BLANKS) else (BLANK, ""))
         return replace(members, broken=broken)
 
-    def _of_rows(self, rows: ColumnRecords) -> Members:
+    def _members_of_columns(self, rows: ColumnRecords) -> Members:
         broken = {index: (str(Reason.UNPARSEABLE), detail) for index, (detail, _) in rows.broken.items()}
         others = {name: as_list(column) for name, column in rows.columns.items() if name not in self.names}
         extra: list[dict[str, RawValue] | None] = [None] * len(rows.places)
@@ -124,7 +126,7 @@ class RecordReader:
             return replace(opened, broken={**opened.broken, **broken})
         return Members(rows.columns, extra, broken, are_typed=True)
 
-    def _extra(self, members: Members, rejections: Rejections) -> dict[int, str]:
+    def _undeclared(self, members: Members, rejections: Rejections) -> dict[int, str]:
         found = {index: others for index, others in enumerate(members.extra) if others is not None}
         for name, field in self._nested:
             for index, value in enumerate(as_list(members.columns.get(name, ()))):
@@ -134,13 +136,13 @@ class RecordReader:
                     found.setdefault(index, {})[name] = _as_json(others) if members.are_typed else others
                 except NotJson as fault:
                     rejections.add(index, Reason.UNPARSEABLE, f"{name[:SHOWN]}: {fault}")
-        for index, others in found.items() if self._refuses_unknown else ():
+        for index, others in found.items() if self._rejects_unknown else ():
             names = sorted(".".join(each.keys) for each in unknown_members(others, self._by_names))
             rejections.add(index, Reason.UNKNOWN, ", ".join(names)[:SHOWN])
         encode = encoder().encode
         return {index: encode(others).decode() for index, others in found.items()}
 
-    def _refuse_missing(self, given: Mapping[str, Sequence[RawValue]], rejections: Rejections) -> None:
+    def _reject_missing(self, given: Mapping[str, Sequence[RawValue]], rejections: Rejections) -> None:
         lacking: dict[int, list[str]] = {}
         for field in self._declared:
             for index, value in enumerate(given[field.name]):
@@ -158,26 +160,26 @@ class RecordReader:
     ) -> pa.Table:
         size, refused = len(part.places), rejections.by_index
         columns = [pa.array(part.places, pa.int64())]
-        columns += [_sparse(size, self._raw(part, range(size) if self._all_texts else refused))]
-        columns += [_sparse(size, {index: fault[n] for index, fault in refused.items()}) for n in (0, 1)]
+        columns += [_text_column(size, self._raw_texts(part, range(size) if self._all_texts else refused))]
+        columns += [_text_column(size, {index: fault[n] for index, fault in refused.items()}) for n in (0, 1)]
         values = [field.values for field in read.values()]
         if refused:
-            is_refused = np.zeros(size, bool)
-            is_refused[[*refused]] = True
-            rows = pa.array(np.arange(size), mask=is_refused)
+            is_rejected = np.zeros(size, bool)
+            is_rejected[[*refused]] = True
+            rows = pa.array(np.arange(size), mask=is_rejected)
             values = [column.take(rows) for column in values]
         columns += values
-        columns += [_sparse(size, {index: text for index, text in extra.items() if index not in refused})]
+        columns += [_text_column(size, {index: text for index, text in extra.items() if index not in refused})]
         numbers: dict[int, list[str]] = {}
         for name, field in read.items():
             for index in field.numbers:
                 if index not in refused:
                     numbers.setdefault(index, []).append(name)
-        columns += [_sparse(size, {index: ", ".join(names) for index, names in numbers.items()})]
-        columns += [_bits(size, [read[name].lacking for name in names]) for names in self._masks.values()]
+        columns += [_text_column(size, {index: ", ".join(names) for index, names in numbers.items()})]
+        columns += [_bit_masks(size, [read[name].lacking for name in names]) for names in self._masks.values()]
         return pa.Table.from_arrays(columns, schema=self.schema)
 
-    def _raw(self, part: TextRecords | ColumnRecords, refused: Iterable[int]) -> dict[int, str]:
+    def _raw_texts(self, part: TextRecords | ColumnRecords, refused: Iterable[int]) -> dict[int, str]:
         if isinstance(part, TextRecords):
             texts = ((index, part.texts[index].decode("utf-8", "surrogateescape")) for index in refused)
             return {index: _BROKEN_BYTE.sub(NO_CHARACTER, text)[: self.record_bytes] for index, text in texts}
@@ -186,7 +188,7 @@ class RecordReader:
         for index in refused:
             values = ((name, column[index]) for name, column in columns.items())
             record = {
-                name: _written(self._by_names.get(name), value)
+                name: _as_declared(self._by_names.get(name), value)
                 for name, value in values
                 if value is not ABSENT and (value is not None or name in self._by_names)
             }
@@ -202,7 +204,7 @@ def _as_json(value: RawValue) -> RawValue:
         raise NotJson("too many levels") from None
 
 
-def _written(field: Field | None, value: RawValue) -> RawValue:
+def _as_declared(field: Field | None, value: RawValue) -> RawValue:
     kind = field.type.partition("<")[0] if field else ""
     parts = {part.name: part for part in field.parts} if field else {}
     match value:
@@ -211,23 +213,23 @@ def _written(field: Field | None, value: RawValue) -> RawValue:
         case datetime() if kind == "date" and value.time() == datetime.min.time():
             return value.date()
         case list() if kind == "array" and field:
-            return [_written(field.parts[0], item) for item in value]
+            return [_as_declared(field.parts[0], item) for item in value]
         case dict() if kind in {"map", "struct"} and field:
             return {
-                name: _written(field.parts[0] if kind == "map" else parts.get(name), item)
+                name: _as_declared(field.parts[0] if kind == "map" else parts.get(name), item)
                 for name, item in value.items()
             }
     return value
 
 
-def _bits(size: int, lacking: Sequence[Sequence[int]]) -> pa.Array:
+def _bit_masks(size: int, lacking: Sequence[Sequence[int]]) -> pa.Array:
     bits = np.zeros(size, np.int64)
     for bit, indices in enumerate(lacking):
         bits[[*indices]] |= 1 << bit
     return pa.array(bits)
 
 
-def _sparse(size: int, texts: Mapping[int, str]) -> pa.Array:
+def _text_column(size: int, texts: Mapping[int, str]) -> pa.Array:
     if not texts:
         return pa.nulls(size, pa.string())
     column: list[str | None] = [None] * size

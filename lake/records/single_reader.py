@@ -16,7 +16,7 @@ from lake.records.values import Value, reader
 if TYPE_CHECKING:
     from lake.contracts.contract import Contract
 
-FEW: Final = 20
+MOST_SINGLE: Final = 20
 """Most records that are faster to read one by one."""
 EXTRA: Final = "_extra"
 
@@ -38,14 +38,14 @@ class SingleReader(RecordReader):
     def __init__(self, contract: Contract, record_bytes: int) -> None:
         super().__init__(contract, record_bytes)
         self._of_record = [one for one in self._readers if not one.field.is_fact]
-        self._singles = [(one.field.name, _Single(one)) for one in self._readers]
+        self._singles = [(one.field.name, _SingleField(one)) for one in self._readers]
         self._needed = tuple(_needed(contract))
 
     def values(self, text: bytes, facts: Mapping[str, str]) -> dict[str, Any]:
         """Return the value of each field, as Arrow returns it, and EXTRA; {} for a control message. Raises
         RecordRejected.
         """
-        members = self._of_lines([text])
+        members = self._members_of_texts([text])
         if 0 in members.broken:
             if members.broken[0][0] == CONTROL:
                 return {}
@@ -54,10 +54,10 @@ class SingleReader(RecordReader):
         given: dict[str, Sequence[RawValue]] = {
             name: [facts.get(fact, ABSENT)] for name, fact in self.fact_keys.items()
         }
-        given |= {one.field.name: one.given(members.columns, 1, rejections) for one in self._of_record}
-        extra = self._extra(members, rejections)
-        if self._refuses_missing:
-            self._refuse_missing(given, rejections)
+        given |= {one.field.name: one.raw_column(members.columns, 1, rejections) for one in self._of_record}
+        extra = self._undeclared(members, rejections)
+        if self._rejects_missing:
+            self._reject_missing(given, rejections)
         if rejections.by_index:
             raise RecordRejected(*rejections.by_index[0])
         optional = members.optional
@@ -68,8 +68,8 @@ class SingleReader(RecordReader):
         return {**values, EXTRA: extra.get(0)}
 
     def refused(self, records: Sequence[tuple[bytes, Mapping[str, str]]]) -> Iterator[tuple[int, RecordRejected]]:
-        if len(records) > FEW:
-            yield from self._refused_at_once(records)
+        if len(records) > MOST_SINGLE:
+            yield from self._rejected_at_once(records)
             return
         for index, (text, facts) in enumerate(records):
             try:
@@ -80,7 +80,7 @@ class SingleReader(RecordReader):
     def default(self, name: str) -> Value:
         return dict(self._singles)[name].default
 
-    def _refused_at_once(
+    def _rejected_at_once(
         self, records: Sequence[tuple[bytes, Mapping[str, str]]]
     ) -> Iterator[tuple[int, RecordRejected]]:
         facts = {name: [each.get(fact) for _, each in records] for name, fact in self.fact_keys.items()}
@@ -96,7 +96,7 @@ class SingleReader(RecordReader):
         yield from ((index, RecordRejected(*found[index])) for index in sorted(found) if found[index][0] != CONTROL)
 
 
-class _Single:
+class _SingleField:
     def __init__(self, of: FieldReader) -> None:
         self._of, self._read, self._field = of, reader(of.field), of.field
         self._limits = [(bound, bound.limit.as_py()) for bound in of.bounds]

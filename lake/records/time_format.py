@@ -78,7 +78,7 @@ def _compiled(text: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
     for part in PARTS.finditer(text):
         if run := part["letters"]:
             runs.append(run)
-            pattern += f"({_of_run(run)})"
+            pattern += f"({_run_pattern(run)})"
         elif part["text"]:
             inside = part["text"][1:-1]
             pattern += re.escape(f"'{inside}" if is_quoted or not inside else inside)
@@ -88,7 +88,7 @@ def _compiled(text: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
     return re.compile(pattern, re.ASCII), tuple(runs)
 
 
-def _of_run(run: str) -> str:
+def _run_pattern(run: str) -> str:
     if run[0] == "S":
         return f"[0-9]{{1,{len(run)}}}"
     return _RUNS.get(run, _TWO if len(run) == 2 else _ONE_OR_TWO)
@@ -145,16 +145,16 @@ def _date(parts: Parts) -> date | None:
         found = date(parts["y"], 1, 1) + timedelta(days=parts["D"] - 1)
     except (ValueError, OverflowError):
         return None
-    agrees = (found.year, parts.get("M", found.month), parts.get("d", found.day))
-    return found if agrees == (parts["y"], found.month, found.day) else None
+    written = (found.year, parts.get("M", found.month), parts.get("d", found.day))
+    return found if written == (parts["y"], found.month, found.day) else None
 
 
 def _hour(parts: Parts) -> int | None:
-    half = parts.get("a")
+    meridiem = parts.get("a")
     if "h" not in parts:
-        hour = parts.get("H", half or 0)
-        return hour if half is None or (hour >= 12) == (half == 12) else None
-    if half is None or not 1 <= parts["h"] <= 12:
+        hour = parts.get("H", meridiem or 0)
+        return hour if meridiem is None or (hour >= 12) == (meridiem == 12) else None
+    if meridiem is None or not 1 <= parts["h"] <= 12:
         return None
-    hour = parts["h"] % 12 + half
+    hour = parts["h"] % 12 + meridiem
     return hour if parts.get("H", hour) == hour else None

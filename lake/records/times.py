@@ -148,6 +148,6 @@ def offset_of(sign: str, hours: int, minutes: int, seconds: int = 0) -> timedelt
     return -offset if sign == "-" else offset
 
 
-@Memo
+@Memo  # unlike functools.cache, can be sent to Spark's executors
 def _regions(_: str) -> frozenset[str]:
     return frozenset(available_timezones())

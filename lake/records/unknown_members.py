@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class UnknownMember(NamedTuple):
-    """Undeclared member: its keys, path and value, and the fields `beside` it."""
+    """Undeclared member: its keys, path and value, and the declared fields next to it, `siblings`."""
 
     keys: tuple[str, ...]
     path: str
     value: RawValue
-    beside: tuple[Field, ...]
+    siblings: tuple[Field, ...]
 
 
 def by_names(fields: Iterable[Field]) -> dict[str, Field]:
@@ -39,16 +39,16 @@ def unknown_members(extra: Mapping[str, RawValue], known: Mapping[str, Field]) -
 def _of_record(
     members: Mapping[str, RawValue], known: Mapping[str, Field], keys: tuple[str, ...], path: str
 ) -> Iterator[UnknownMember]:
-    beside = tuple(dict.fromkeys(known.values()))
+    siblings = tuple(dict.fromkeys(known.values()))
     for name, value in members.items():
         at, shown = (*keys, name), f"{path}.{name}" if path else name
         if name in known:
-            yield from _within(known[name], value, at, shown)
+            yield from _of_field(known[name], value, at, shown)
         else:
-            yield UnknownMember(at, shown, value, beside)
+            yield UnknownMember(at, shown, value, siblings)
 
 
-def _within(field: Field, value: RawValue, keys: tuple[str, ...], path: str) -> Iterator[UnknownMember]:
+def _of_field(field: Field, value: RawValue, keys: tuple[str, ...], path: str) -> Iterator[UnknownMember]:
     if field.type.startswith("struct<"):
         if isinstance(value, dict):
             yield from _of_record(value, by_names(field.parts), keys, path)
@@ -59,7 +59,7 @@ def _within(field: Field, value: RawValue, keys: tuple[str, ...], path: str) -> 
         elif isinstance(value, dict):
             items = value.items()
         for key, item in items:
-            yield from _within(field.parts[0], item, (*keys, str(key)), f"{path}[]")
+            yield from _of_field(field.parts[0], item, (*keys, str(key)), f"{path}[]")
 
 
 def has_records(field: Field) -> bool:
@@ -108,16 +108,16 @@ def without_declared(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
     """Return each `_extra` without declared members, in canonical JSON; null if nothing is left."""
     import pyarrow as pa
 
-    return pa.array([_rest(text, fields) for text in extras.to_pylist()], pa.string())
+    return pa.array([_without_declared(text, fields) for text in extras.to_pylist()], pa.string())
 
 
-def _rest(text: str | None, fields: Mapping[str, Field]) -> str | None:
+def _without_declared(text: str | None, fields: Mapping[str, Field]) -> str | None:
     left: dict[str, Any] = {}
     for unknown in unknown_members(object_of(text), fields):
-        within = left
+        node = left
         for key in unknown.keys[:-1]:
-            within = within.setdefault(key, {})
-        within[unknown.keys[-1]] = unknown.value
+            node = node.setdefault(key, {})
+        node[unknown.keys[-1]] = unknown.value
     return encoder().encode(left).decode() if left else None
 
 

@@ -48,7 +48,7 @@ def reader(field: Field) -> Reader:
 
     It raises WrongValue, whose text follows name and value in a message: "is not int".
     """
-    value_of = _of_type(field)
+    value_of = _reader_of_type(field)
     wrong = f"is not {field.type}{field.form.words}"
 
     def read(given: RawValue) -> Value:
@@ -63,13 +63,13 @@ def reader(field: Field) -> Reader:
 
 
 def _reads(field: Field, given: RawValue) -> bool:
-    return _of_type(field)(given) is not None
+    return _reader_of_type(field)(given) is not None
 
 
-def _of_type(field: Field) -> Reader:  # noqa: PLR0911 one type after the other
+def _reader_of_type(field: Field) -> Reader:  # noqa: PLR0911 one type after the other
     kind, _, size = field.type.partition("(")
     if field.nested:
-        return _nested(field)
+        return _nested_reader(field)
     match kind:
         case "string":
             return _text
@@ -84,8 +84,8 @@ def _of_type(field: Field) -> Reader:  # noqa: PLR0911 one type after the other
             return lambda given: floating(given, kind, field.form)
         case "binary":
             return in_base64
-    moment = _moment(field)
-    return moment if kind != "date" else lambda given: _date(moment, field, given)
+    read_time = _time_reader(field)
+    return read_time if kind != "date" else lambda given: _date(read_time, field, given)
 
 
 def _text(given: RawValue) -> str | None:
@@ -129,7 +129,7 @@ def in_hex(given: RawValue) -> bytes | None:
     return bytes.fromhex(given)
 
 
-def _moment(field: Field) -> Callable[[RawValue], datetime | None]:
+def _time_reader(field: Field) -> Callable[[RawValue], datetime | None]:
     zoned = field.type == "timestamp"
     in_format = time_format.reader(field.form) if field.form.format else None
     text = times.instant if zoned else times.local_time
@@ -138,7 +138,7 @@ def _moment(field: Field) -> Callable[[RawValue], datetime | None]:
     def read(given: RawValue) -> datetime | None:
         match given:
             case datetime():
-                return _typed(given, zoned=zoned, any_zone=field.type == "date")
+                return _from_datetime(given, zoned=zoned, any_zone=field.type == "date")
             case date():
                 value: datetime | None = datetime(given.year, given.month, given.day)
             case _ if in_format:
@@ -153,7 +153,7 @@ def _moment(field: Field) -> Callable[[RawValue], datetime | None]:
     return read
 
 
-def _typed(given: datetime, *, zoned: bool, any_zone: bool) -> datetime | None:
+def _from_datetime(given: datetime, *, zoned: bool, any_zone: bool) -> datetime | None:
     if given.tzinfo is None:
         return given.replace(tzinfo=UTC) if zoned else given
     try:
@@ -165,7 +165,7 @@ def _typed(given: datetime, *, zoned: bool, any_zone: bool) -> datetime | None:
     return moment.replace(tzinfo=None) if any_zone else None
 
 
-def _date(moment: Callable[[RawValue], datetime | None], field: Field, given: RawValue) -> date | None:
+def _date(read_time: Callable[[RawValue], datetime | None], field: Field, given: RawValue) -> date | None:
     """Return a day: in a format that of the instant in UTC; from a typed time or seconds only at midnight."""
     form = field.form.format
     if isinstance(given, str) and not isinstance(given, JsonNumber) and not form:
@@ -174,12 +174,12 @@ def _date(moment: Callable[[RawValue], datetime | None], field: Field, given: Ra
         days = whole(given, "bigint")
         found = None if days is None else times.from_count(days, "days")
     else:
-        found = moment(given)
+        found = read_time(given)
     is_written = bool(form) and not form.startswith("epoch-") and not isinstance(given, date)
     return found.date() if found is not None and (is_written or found.time() == time()) else None
 
 
-def _nested(field: Field) -> Reader:
+def _nested_reader(field: Field) -> Reader:
     kind, parts = field.type.partition("<")[0], [(part.name, reader(part)) for part in field.parts]
 
     def read(given: RawValue) -> Value:

@@ -1,6 +1,7 @@
 """SQL of Spark and of DuckDB that reads the fields of a contract from columns of a log, of any version.
 
-Members that an event's contract did not know are read from a struct that `lake.records.members` makes of `_extra`.
+Members that an event's contract did not know are read from a struct, which `lake.records.extra_members` makes of
+`_extra`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class SparkDialect:
         return f"coalesce({', '.join(value for _, value in values)})"
 
     def default(self, of: Field, field: Field) -> str:
-        from lake.records.members import default_of  # imports Arrow
+        from lake.records.extra_members import default_of  # imports Arrow
 
         if field.nested:
             return self.literal(field, None if of.default is None else default_of(_with_default(field, of.default)))

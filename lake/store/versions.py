@@ -14,7 +14,7 @@ from lake.contracts.origins import members
 from lake.contracts.upcast import FAILED, UpcastStep, upcast_fields, upcast_sql, used_fields
 from lake.kinds.grouped_map import pickled
 from lake.records.columns import arrow_type
-from lake.records.members import read_members
+from lake.records.extra_members import read_members
 from lake.records.unknown_members import by_names, without_declared
 from lake.store.dialects import MEMBERS
 

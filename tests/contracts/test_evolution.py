@@ -17,7 +17,7 @@ from lake.contracts.contract import Contract, read_contract
 from lake.contracts.duckdb_types import type_of
 from lake.contracts.evolution import with_current
 from lake.read import logs
-from lake.records.members import read_members
+from lake.records.extra_members import read_members
 from lake.store.dialects import MEMBERS, fields_sql
 from lake.store.scan import to_frame
 from tests.contracts import histories

@@ -22,7 +22,7 @@ from lake.errors import DeclarationError
 from lake.kinds.grouped_map import pickled
 from lake.read import logs
 from lake.records.columns import arrow_type
-from lake.records.members import read_members
+from lake.records.extra_members import read_members
 from lake.records.values import reader
 from lake.store import versions
 from lake.store.dialects import fields_sql

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from lake.contracts.csv_options import DEFAULT_CSV, CsvOptions
 from lake.records import csv_text, json_text
-from lake.records.decompression import CHUNK, DecompressedFile
+from lake.records.decompression import CHUNK_BYTES, DecompressedFile
 from lake.records.files import read_file
 from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue, TextRecords
 
@@ -41,13 +41,15 @@ def outcome(
     return found
 
 
-def json_records(data: bytes, *, chunk_bytes: int = CHUNK, record_bytes: int = RECORD_BYTES) -> list[Record | str]:
+def json_records(
+    data: bytes, *, chunk_bytes: int = CHUNK_BYTES, record_bytes: int = RECORD_BYTES
+) -> list[Record | str]:
     source = DecompressedFile(io.BytesIO(data), "", record_bytes=record_bytes, chunk_bytes=chunk_bytes)
     return outcome(json_text.read(source))
 
 
 def csv_records(
-    data: bytes, options: CsvOptions = DEFAULT_CSV, *, chunk_bytes: int = CHUNK, record_bytes: int = RECORD_BYTES
+    data: bytes, options: CsvOptions = DEFAULT_CSV, *, chunk_bytes: int = CHUNK_BYTES, record_bytes: int = RECORD_BYTES
 ) -> list[Record | str]:
     source = DecompressedFile(io.BytesIO(data), "", record_bytes=record_bytes, chunk_bytes=chunk_bytes)
     return outcome(csv_text.read(source, options))

@@ -281,7 +281,7 @@ def test_parquet_yields_texts_that_are_stored_once_in_pieces() -> None:
     lists = pa.ListArray.from_arrays(pa.array(range(3_001), pa.int32()), again)
     parts = rows(written(pa.table({"n": noise, "t": again, "l": lists})))
     assert sum(len(part.places) for part in parts) == 3_000
-    assert max(sum(len(str(text)) for text in part.columns["t"]) for part in parts) <= parquet.BYTES_AT_ONCE
+    assert max(sum(len(str(text)) for text in part.columns["t"]) for part in parts) <= parquet.BATCH_BYTES
     assert {text for part in parts for text in part.columns["t"]} == {"x" * 4_000}
 
 

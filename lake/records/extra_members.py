@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def default_of(field: Field) -> object:
     """Return a field's default value; None if it has none or an invalid one."""
     plain, given = given_default(field)
-    return None if given is None else _or_none(reader(plain))(given)
+    return None if given is None else _null_if_invalid(reader(plain))(given)
 
 
 def read_members(
@@ -33,10 +33,9 @@ def read_members(
     versions: pa.Array | pa.ChunkedArray,
     extras: pa.Array | pa.ChunkedArray,
 ) -> pa.StructArray:
-    """Return the values of `members`, named m0, m1 …; null if an event's version is not among the member's, or has no
-    value.
+    """Return the values of `members`, {member: versions of events that may have it}, as columns m0, m1 …
 
-    `versions` and `extras` are the columns `_version` and `_extra`.
+    `versions` and `extras` are the columns `_version` and `_extra`. A value that is missing or invalid is null.
     """
     shapes = [member.shape for member in members]
     readers = [_reader(member) for member in members]
@@ -46,27 +45,27 @@ def read_members(
     for row, (version, text) in enumerate(rows if extras.null_count < len(extras) else ()):
         carried = object_of(text) if version in wanted else {}
         if carried:
-            for (member, of), read, column in zip(members.items(), readers, values, strict=True):
-                if version in of:
-                    column[row] = _first(read, carried, member.names)
+            for (member, having), read, column in zip(members.items(), readers, values, strict=True):
+                if version in having:
+                    column[row] = _first_value(read, carried, member.names)
     arrays = [pa.array(column, arrow_type(shape)) for column, shape in zip(values, shapes, strict=True)]
     return pa.StructArray.from_arrays(arrays, names=[f"m{number}" for number in range(len(arrays))])
 
 
-def _first(read: Reader, carried: Mapping[str, RawValue], names: Sequence[str]) -> object:
+def _first_value(read: Reader, carried: Mapping[str, RawValue], names: Sequence[str]) -> object:
     values = (read(carried[name]) for name in names if name in carried)
     return next((value for value in values if value is not None), None)
 
 
 def _reader(member: ExtraMember) -> Reader:
     if member.before is not None:
-        return _lacking_reader(member.before, member.field)
+        return _missing_parts_reader(member.before, member.field)
     convert = converter(member.field, {}) if member.field.encoding else None
     read = reader(member.field)
-    return _or_none(read if convert is None else lambda given: read(convert(given)))
+    return _null_if_invalid(read if convert is None else lambda given: read(convert(given)))
 
 
-def _or_none(read: Reader) -> Reader:
+def _null_if_invalid(read: Reader) -> Reader:
     def tried(given: RawValue) -> object:
         try:
             return read(given)
@@ -76,18 +75,21 @@ def _or_none(read: Reader) -> Reader:
     return tried
 
 
-def _lacking_reader(before: Field, now: Field) -> Reader:
+def _missing_parts_reader(before: Field, now: Field) -> Reader:
+    """Return the reader of the parts of `now` that `before` lacks; lists and maps become lists of (key, parts)."""
     if not now.type.startswith("struct"):
-        part = _lacking_reader(before.parts[0], now.parts[0])
+        part = _missing_parts_reader(before.parts[0], now.parts[0])
         return lambda given: [(key, part(each)) for key, each in given.items()] if isinstance(given, dict) else None
     known = {part.name: part for part in before.parts}
     readers = {
-        part.name: _lacking_reader(known[part.name], part) if part.name in known else _or_none(reader(part))
+        part.name: _missing_parts_reader(known[part.name], part)
+        if part.name in known
+        else _null_if_invalid(reader(part))
         for part in now.parts
         if part.name not in known or part.type != known[part.name].type
     }
 
-    def read(given: RawValue) -> object:
+    def read_parts(given: RawValue) -> object:
         return {name: read(given.get(name)) for name, read in readers.items()} if isinstance(given, dict) else None
 
-    return read
+    return read_parts
