@@ -36,9 +36,9 @@ def parse_schema(text: str, *, file: str) -> avro.schema.RecordSchema:
     if not isinstance(document, dict):
         raise DeclarationError("an event must be a record", where=f"{file}:1", fix=RECORD)
     try:
-        schema = _parsed(text)
+        schema = _parse(text)
     except (avro.errors.AvroException, TypeError, AttributeError, RecursionError) as error:
-        raise _fault(document, error, text, file) from None
+        raise _located_fault(document, error, text, file) from None
     if not isinstance(schema, avro.schema.RecordSchema):
         raise DeclarationError(f"an event must be a record, found {schema.type}", where=f"{file}:1", fix=RECORD)
     return schema
@@ -65,31 +65,32 @@ def _line_of_duplicate(text: str, twice: DuplicateMember) -> int:
     return text.count("\n", 0, max(text.rfind(str(twice)), 0)) + 1
 
 
-def _parsed(text: str) -> avro.schema.Schema:
+def _parse(text: str) -> avro.schema.Schema:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", avro.errors.IgnoredLogicalType)
         return avro.schema.parse(text)
 
 
-def _fault(document: dict[str, Any], error: Exception, text: str, file: str) -> DeclarationError:
+def _located_fault(document: dict[str, Any], error: Exception, text: str, file: str) -> DeclarationError:
+    """Return the error with its line: that of the first field with which a schema of the fields up to it is invalid."""
     given = document.get("fields")
     fields = given if isinstance(given, list) else []
     for number, field in enumerate(fields, 1):
         try:
-            _parsed(json.dumps({**document, "fields": fields[:number]}))
-        except Exception as found:
+            _parse(json.dumps({**document, "fields": fields[:number]}))
+        except Exception as cause:
             name = field.get("name") if isinstance(field, dict) else None
             about = f"field {name!r}" if name else f"field number {number}"
-            line = ContractLines(text).of_field(str(name), nth=sum(_named(field, name) for field in fields[:number]))
-            return _as_error(found, f"{about}: ", f"{file}:{line}")
-    return _as_error(error, "", f"{file}:1")
+            line = ContractLines(text).of_field(str(name), nth=sum(_has_name(field, name) for field in fields[:number]))
+            return _declaration_error(cause, f"{about}: ", f"{file}:{line}")
+    return _declaration_error(error, "", f"{file}:1")
 
 
-def _named(field: Any, name: str | None) -> bool:
+def _has_name(field: Any, name: str | None) -> bool:
     return isinstance(field, dict) and field.get("name") == name
 
 
-def _as_error(error: Exception, about: str, where: str) -> DeclarationError:
+def _declaration_error(error: Exception, about: str, where: str) -> DeclarationError:
     if unknown := _UNKNOWN_TYPE.search(str(error)):
         return DeclarationError(f"{about}unknown type {unknown[1]!r}", where=where, fix=did_you_mean(unknown[1], TYPES))
     message = str(error).rpartition(" not a valid Avro schema: ")[2].rstrip(".")

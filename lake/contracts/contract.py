@@ -111,6 +111,7 @@ class Contract:
 
     @property
     def sealed(self) -> tuple[str, ...]:
+        """Fields that the log encrypts: the personal ones, if there is a subject."""
         return self.personal if self.subject else ()
 
     @property
@@ -126,6 +127,7 @@ class Contract:
 
     @property
     def unchangeable(self) -> dict[str, Any]:
+        """Facts that place events in the log, so that they never change once it exists."""
         return {
             "key": self.key,
             "id": self.id or self.identity,
@@ -162,7 +164,7 @@ def sound_contracts(settings: Settings) -> tuple[dict[str, Contract], dict[str, 
         file = str(path.relative_to(settings.path(".")))
         try:
             text = path.read_text("utf-8")
-            contract = _read_strictly(text, file=file)
+            contract = _read_and_check(text, file=file)
             if contract.name != path.stem:
                 raise DeclarationError(
                     f"the record is named {contract.name!r}",
@@ -219,7 +221,7 @@ def read_contract(text: str, *, file: str) -> Contract:
         name=record.name,
         doc=record.doc or "",
         file=file,
-        fields=tuple(_identifying(field, facts, record) for field in fields),
+        fields=tuple(_with_transport(field, facts, record) for field in fields),
         key=tuple(facts["key"]),
         id=tuple(identity) if isinstance(identity, list) else (),
         identity="position" if identity is None else "content" if identity == "content" else "id",
@@ -227,7 +229,7 @@ def read_contract(text: str, *, file: str) -> Contract:
         max_refused=MaxRefused(**facts.get("max_refused", {})),
         placeholder=facts.get("placeholder", Contract.placeholder),
         csv=CsvOptions.of(facts.get("csv", {})),
-        complete=_complete(facts.get("complete", {})),
+        complete=_completeness(facts.get("complete", {})),
         clock=Clock(**facts["clock"]) if "clock" in facts else None,
         horizon=_producers(facts["horizon"]) if "horizon" in facts else None,
         upcast=steps_of(facts.get("upcast", {})),
@@ -249,7 +251,7 @@ def _read_fields(
     return fields, faults
 
 
-def _complete(options: Mapping[str, Any]) -> Completeness:
+def _completeness(options: Mapping[str, Any]) -> Completeness:
     every = options.get("every")
     return Completeness(options.get("producer"), options.get("number"), None if every is None else duration(every))
 
@@ -258,15 +260,16 @@ def _producers(options: Mapping[str, Any]) -> Producers:
     return Producers(**{**options, "idle": duration(options.get("idle"))})
 
 
-def _identifying(field: Field, facts: Mapping[str, Any], record: avro.schema.RecordSchema) -> Field:
+def _with_transport(field: Field, facts: Mapping[str, Any], record: avro.schema.RecordSchema) -> Field:
+    """Return the field; a fact without the attribute is `transport` unless it identifies or places events."""
     if not field.is_fact or any("transport" in of.other_props for of in record.fields if of.name == field.name):
         return field
     identity, time = facts.get("id"), re.findall(r"\w+", facts.get("time") or "")
-    deciding = {*facts["key"], *(identity if isinstance(identity, list) else ()), *time, facts.get("dump")}
-    return replace(field, transport=field.name not in deciding)
+    placing = {*facts["key"], *(identity if isinstance(identity, list) else ()), *time, facts.get("dump")}
+    return replace(field, transport=field.name not in placing)
 
 
-def _read_strictly(text: str, *, file: str) -> Contract:
+def _read_and_check(text: str, *, file: str) -> Contract:
     try:
         contract = read_contract(text, file=file)
     except DeclarationError as fault:

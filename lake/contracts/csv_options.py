@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from lake.errors import did_you_mean
 
-MEMBERS: Final = ("delimiter", "quote", "null", "columns", "encoding", "skip", "escape", "trim")
-WRITTEN: Final = 'write {"delimiter": ";", "null": ["NA"], "encoding": "windows-1252"}, each of them optional'
-NO_CHARACTERS: Final = "\r\n\\"
+OPTIONS: Final = ("delimiter", "quote", "null", "columns", "encoding", "skip", "escape", "trim")
+EXAMPLE: Final = 'write {"delimiter": ";", "null": ["NA"], "encoding": "windows-1252"}, each of them optional'
+BARRED_CHARACTERS: Final = "\r\n\\"
 MOST_SKIPPED: Final = 1000
-NO_ENCODINGS: Final = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"})
+BARRED_CODECS: Final = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"})
 ENCODINGS: Final = 'use "utf-8", "utf-16", "iso-8859-1", "windows-1252" or the like'
 
 
@@ -62,17 +62,17 @@ DEFAULT_CSV: Final = CsvOptions()
 def wrong_options(given: Any) -> Iterator[tuple[str, str]]:
     """Yield (fault, fix) of `csv`."""
     if not isinstance(given, dict):
-        yield f"invalid csv: {given!r}", WRITTEN
+        yield f"invalid csv: {given!r}", EXAMPLE
         return
-    for name in sorted(set(given) - set(MEMBERS)):
-        yield f"unknown member {name!r} of csv", did_you_mean(name, MEMBERS)
+    for name in sorted(set(given) - set(OPTIONS)):
+        yield f"unknown member {name!r} of csv", did_you_mean(name, OPTIONS)
     yield from _wrong_characters(given)
     null = given.get("null", [])
     if not isinstance(null, str) and not (isinstance(null, list) and all(isinstance(text, str) for text in null)):
         yield f"invalid null of csv: {null!r}", 'write the texts that stand for no value, such as ["NA", "-"]'
     if "columns" in given:
         yield from _wrong_columns(given["columns"])
-    yield from _wrong_reading(given)
+    yield from _wrong_parsing(given)
     if "encoding" in given and not _is_encoding(given["encoding"]):
         yield f"unknown encoding of csv: {given['encoding']!r}", ENCODINGS
 
@@ -87,7 +87,7 @@ def _wrong_characters(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"delimiter and quote of csv are both {quote!r}", "use different characters"
 
 
-def _wrong_reading(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _wrong_parsing(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
     skip, escape, trim = given.get("skip", 0), given.get("escape", ""), given.get("trim", False)
     is_number = isinstance(skip, int) and not isinstance(skip, bool) and 0 <= skip <= MOST_SKIPPED
     if not is_number and not (isinstance(skip, str) and skip and not set(skip) & set("\r\n\0")):
@@ -101,7 +101,7 @@ def _wrong_reading(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _is_character(given: Any) -> bool:
-    return isinstance(given, str) and len(given) == 1 and given not in NO_CHARACTERS and "\0" < given < "\ud800"
+    return isinstance(given, str) and len(given) == 1 and given not in BARRED_CHARACTERS and "\0" < given < "\ud800"
 
 
 def _wrong_columns(given: Any) -> Iterator[tuple[str, str]]:
@@ -115,6 +115,6 @@ def _wrong_columns(given: Any) -> Iterator[tuple[str, str]]:
 
 def _is_encoding(given: Any) -> bool:
     try:
-        return isinstance(given, str) and bool("a".encode(given)) and codecs.lookup(given).name not in NO_ENCODINGS
+        return isinstance(given, str) and bool("a".encode(given)) and codecs.lookup(given).name not in BARRED_CODECS
     except (LookupError, UnicodeError, ValueError):
         return False

@@ -60,7 +60,7 @@ class DeclaredFolder:
 
     @property
     def texts(self) -> Iterator[DeclaredFile]:
-        """Yield the files that are TOML, whatever they say."""
+        """Yield the files that are TOML, whether or not their options are valid."""
         for file in self.files:
             with suppress(tomllib.TOMLDecodeError, UnicodeDecodeError):
                 yield DeclaredFile(file.stem, tomllib.loads(file.read_text("utf-8")), self._where(file))

@@ -93,28 +93,28 @@ def incompatibilities(new: Contract, old: Contract, between: Sequence[Contract] 
         now = new.unchangeable[fact]
         if now != before and (fact, before) != ("dump", None):
             yield DeclarationError(
-                f"{fact} of {new.name} was {_plain(before)} when its log was written, and now is {_plain(now)}",
+                f"{fact} of {new.name} was {_fact_text(before)} when its log was written, and now is {_fact_text(now)}",
                 where=new.where,
                 fix="restore it, or publish a new stream: events are placed in the log by it",
             )
     places = {name: found[0] for name, found in origins((old, *between, new)).items()}
-    faulty = False
+    has_faults = False
     for field in new.fields:
         befores: list[Field | None] = [origin.before for origin in places[field.name] if origin.before]
         for before in befores or [None]:
             for what, fix in _field_faults(field, before, new, old):
-                faulty = True
+                has_faults = True
                 yield DeclarationError(what, where=f"{new.file}:{field.line}", fix=fix)
     names = {origin.name: name for name, found in places.items() for origin in found[:1] if origin.before}
     reader = parse_schema(json.dumps(_with_defaults(json.loads(new.text))), file=new.file)
     writer = parse_schema(_renamed(old, names), file=old.file)
     checker: Any = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
     result = checker.get_compatibility(reader, writer)
-    if not faulty and result.compatibility is SchemaCompatibilityType.incompatible:
+    if not has_faults and result.compatibility is SchemaCompatibilityType.incompatible:
         reasons = "; ".join(sorted(result.messages))
         yield DeclarationError(
             f"{new.name} cannot read {old.file}: {reasons}",
-            where=_line_of(new, result.locations),
+            where=_place_of(new, result.locations),
             fix="publish a new stream",
         )
 
@@ -126,6 +126,7 @@ def _renamed(contract: Contract, names: Mapping[str, str]) -> str:
 
 
 def _with_defaults(schema: Any) -> Any:
+    """Return a schema whose nullable fields have the default null, as Avro's check of compatibility expects."""
     if isinstance(schema, list):
         return [_with_defaults(part) for part in schema]
     if not isinstance(schema, dict):
@@ -160,20 +161,20 @@ def predecessor(field: Field, contract: Contract) -> Field | None:
 
 def _field_faults(field: Field, before: Field | None, new: Contract, old: Contract) -> Iterator[tuple[str, str]]:
     name = f"{new.name} field {field.name!r}"
-    spelt = next((each.name for each in old.fields if each.name.lower() == field.name.lower()), field.name)
-    if spelt != field.name:
+    spelling = next((each.name for each in old.fields if each.name.lower() == field.name.lower()), field.name)
+    if spelling != field.name:
         fix = "restore it, or choose another name: in tables the two would be one column"
-        yield f"{name} was {spelt!r} in {old.file}: the names differ in nothing but case", fix
+        yield f"{name} was {spelling!r} in {old.file}: the names differ in nothing but case", fix
         return
     if before is None:
         if not field.has_default:
             fix = 'give it a default (null for a type that begins with "null")'
             yield f"{name} is new, and older events have no value for it", fix
         return
-    if before.nested and _container(before) == _container(field):
+    if before.nested and _container_of(before) == _container_of(field):
         for member, what, fix in _nested_faults(field.name, before, field):
             yield f"{new.name}: {member} {what} in {old.file}", fix
-    elif before.type != field.type and (fix := _why_not(before.type, field, new)):
+    elif before.type != field.type and (fix := _type_fix(before.type, field, new)):
         yield f"{name} was {before.type} in {old.file}, and now is {field.type}", fix
     if (before.name in old.sealed) != (field.name in new.sealed):
         fix = "restore it, or add a new field: what the log holds stays encrypted, or unencrypted, for good"
@@ -190,17 +191,17 @@ def _nested_faults(path: str, before: Field, now: Field) -> Iterator[tuple[str, 
 
     A record may get more members if they are optional. Nothing else may change.
     """
-    if _container(before) != _container(now) or (not before.nested and before.type != now.type):
+    if _container_of(before) != _container_of(now) or (not before.nested and before.type != now.type):
         yield path, f"is {now.type}, and was {before.type}", "restore it, or add a new field"
-    elif _container(now) == "struct":
+    elif _container_of(now) == "struct":
         known = {part.name: part for part in before.parts}
-        spelt = {name.lower(): name for name in known}
+        spelling = {name.lower(): name for name in known}
         for part in now.parts:
             at = f"{path}.{part.name}"
             if part.name in known:
                 yield from _nested_faults(at, known[part.name], part)
-            elif part.name.lower() in spelt:
-                yield at, f"was {spelt[part.name.lower()]!r}", "restore it: the names differ in nothing but case"
+            elif part.name.lower() in spelling:
+                yield at, f"was {spelling[part.name.lower()]!r}", "restore it: the names differ in nothing but case"
             elif not (part.nullable or part.has_default):
                 fix = 'make its type ["null", …], with the default null'
                 yield at, "did not exist, and older events have no value for it", fix
@@ -211,29 +212,30 @@ def _nested_faults(path: str, before: Field, now: Field) -> Iterator[tuple[str, 
             yield from _nested_faults(f"{path}[]", old, new)
 
 
-def _container(field: Field) -> str:
+def _container_of(field: Field) -> str:
     return field.type.partition("<")[0] if field.nested else ""
 
 
-def _why_not(before: str, field: Field, new: Contract) -> str:
+def _type_fix(before: str, field: Field, new: Contract) -> str:
+    """Return the fix of a type that changed from `before`; "" if the change is allowed."""
     if field.name in {*new.key, *new.id} or field.name in re.findall(r"\w+", new.time or ""):
         return "restore it: fields of the key, the id or the event time cannot change"
     if field.name == new.subject and (before, field.type) != ("int", "bigint"):
         return "restore it: people are identified by the text of the subject, and one person would become two"
-    if _wider(before, field.type):
+    if _is_wider(before, field.type):
         return ""
     both = _common_type(before, field.type)
     if both is None:
         return "restore it, or add a new field"
     if both == before:
         return f"restore it: {before} holds every {field.type} too; or add a new field"
-    precision, scale = _digits(both)
+    precision, scale = _precision_and_scale(both)
     return f'make it {both}, which holds both: "precision": {precision}, "scale": {scale}; or add a new field'
 
 
 def _common_type(before: str, now: str) -> str | None:
     if before.startswith("decimal") and now.startswith("decimal"):
-        (p0, s0), (p1, s1) = _digits(before), _digits(now)
+        (p0, s0), (p1, s1) = _precision_and_scale(before), _precision_and_scale(now)
         scale = max(s0, s1)
         precision = max(p0 - s0, p1 - s1) + scale
         return f"decimal({precision},{scale})" if precision <= PRECISION else None
@@ -251,20 +253,20 @@ def _narrower(kind: str) -> set[str]:
     return {narrow for narrow, wide in WIDER.items() if kind in wide}
 
 
-def _wider(before: str, now: str) -> bool:
+def _is_wider(before: str, now: str) -> bool:
     return before != now and _common_type(before, now) == now
 
 
-def _digits(decimal: str) -> tuple[int, int]:
+def _precision_and_scale(decimal: str) -> tuple[int, int]:
     precision, scale = map(int, re.findall(r"\d+", decimal))
     return precision, scale
 
 
-def _line_of(contract: Contract, locations: set[str]) -> str:
+def _place_of(contract: Contract, locations: set[str]) -> str:
     numbers = [int(n) for location in locations for n in re.findall(r"fields/(\d+)", location.replace("//", "/"))]
     line = contract.fields[numbers[0]].line if numbers else 1
     return f"{contract.file}:{line}"
 
 
-def _plain(fact: object) -> str:
+def _fact_text(fact: object) -> str:
     return ", ".join(map(str, fact)) if isinstance(fact, tuple) else str(fact)

@@ -20,12 +20,12 @@ CHOICES: Final = {"unknown": ("keep", "report", "warn", "refuse"), "missing": ("
 ENVELOPES: Final[Mapping[str, frozenset[str]]] = {
     "debezium": frozenset({"op", "before", "after", "source", "transaction", "ts_ms", "ts_us", "ts_ns", *UNCHANGED}),
 }
-CLOCK: Final = re.compile(
+NONDETERMINISTIC: Final = re.compile(
     r"\b(now|curdate|current_\w+|localtimestamp|rand\w*|uuid|unix_timestamp)\b(?=\W|$)", re.IGNORECASE
 )
 MAPS: Final = re.compile(r"\b(map|map_concat|map_from_\w+|str_to_map|transform_keys)\s*\(", re.IGNORECASE)
 CONSTANT_MAP: Final = re.compile(r"\bmap\s*\((?:\s*(?:'[^']*'|-?[0-9.]+)\s*,?)*\)", re.IGNORECASE)
-_FACTS: Final = " or ".join(f'"{FILE}.{fact}"' for fact in FILE_FACTS)
+_FILE_FACTS: Final = " or ".join(f'"{FILE}.{fact}"' for fact in FILE_FACTS)
 UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
 Facts: TypeAlias = dict[str, Any]
@@ -44,9 +44,9 @@ def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Ite
     """Yield (fact, fault, fix) of the `lake` object. Names are checked only if all fields are known."""
     if not isinstance(facts, dict) or "key" not in facts:
         given = sorted(set(facts) - FACTS) if isinstance(facts, dict) else []
-        meant = next((fact for fact in given if did_you_mean(fact, FACTS) == "did you mean 'key'?"), "")
-        fix = f"write 'key' instead of {meant!r}" if meant else "name the fields that identify what an event is about"
-        yield meant or "lake", 'no key declared: "lake": {"key": [...]} is missing', fix
+        typo = next((fact for fact in given if did_you_mean(fact, FACTS) == "did you mean 'key'?"), "")
+        fix = f"write 'key' instead of {typo!r}" if typo else "name the fields that identify what an event is about"
+        yield typo or "lake", 'no key declared: "lake": {"key": [...]} is missing', fix
         return
     for fact in sorted(set(facts) - FACTS):
         yield fact, f"unknown attribute {fact!r} of lake", did_you_mean(fact, FACTS)
@@ -240,8 +240,8 @@ def _wrong_time(time: Any, fields: list[Field], names: list[str]) -> Faults:
 
 
 def _wrong_expression(name: str, sql: str, names: list[str] | None, fix: str) -> Faults:
-    if clock := CLOCK.search(sql):
-        yield f"{name} {sql!r} is not deterministic: {clock[0]}", fix
+    if function := NONDETERMINISTIC.search(sql):
+        yield f"{name} {sql!r} is not deterministic: {function[0]}", fix
     elif names is not None and not set(re.findall(r"\w+", sql)) & set(names):
         yield f"{name} {sql!r} uses no field", f"known: {', '.join(names)}"
     else:
@@ -295,9 +295,9 @@ def wrong_paths(field: Field, facts: Any) -> Faults:
     """Yield the faults of a field's path and form."""
     envelope = facts.get("envelope") if isinstance(facts, dict) else None
     if envelope is None and field.is_fact:
-        yield from _wrong_fact(field)
+        yield from _wrong_fact_path(field)
     elif envelope is None and field.path:
-        fix = f'add "envelope" to "lake", or write {_FACTS} for what is known of its file'
+        fix = f'add "envelope" to "lake", or write {_FILE_FACTS} for what is known of its file'
         yield f"field {field.name!r} has 'from', but records have no envelope", fix
     if envelope is None and field.encoding:
         yield f"field {field.name!r} has 'encoding', but records have no envelope", 'add "envelope" to "lake"'
@@ -312,7 +312,7 @@ def wrong_paths(field: Field, facts: Any) -> Faults:
         yield f"field {field.name!r} of type {field.type} comes from {'.'.join(field.path)!r}", fix
 
 
-def _wrong_fact(field: Field) -> Faults:
+def _wrong_fact_path(field: Field) -> Faults:
     origin, path, facts = field.path[0], ".".join(field.path), FACTS_OF[field.path[0]]
     least = WITH_PARTS.get(field.path[:2])
     right = len(field.path) == 2 if least is None else len(field.path) >= least

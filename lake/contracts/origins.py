@@ -45,6 +45,7 @@ class ValueOrigin(NamedTuple):
     column: str = ""
 
     def member(self, field: Field) -> ExtraMember | None:
+        """Return the member of `_extra` that is read for `field`; None if the column has the whole value."""
         if self.before is None:
             return ExtraMember((self.name,), field)
         return ExtraMember(self.before.names, field, self.before) if has_grown(self.before, field) else None
@@ -62,7 +63,7 @@ class ExtraMember(NamedTuple):
 
     @property
     def shape(self) -> Field:
-        return self.field if self.before is None else _missing_part(self.before, self.field)
+        return self.field if self.before is None else _missing_parts(self.before, self.field)
 
 
 def has_grown(before: Field, now: Field) -> bool:
@@ -70,13 +71,13 @@ def has_grown(before: Field, now: Field) -> bool:
     return now.nested and now.type != before.type
 
 
-def _missing_part(before: Field, now: Field) -> Field:
+def _missing_parts(before: Field, now: Field) -> Field:
     if not now.type.startswith("struct"):
-        part = _missing_part(before.parts[0], now.parts[0])
+        part = _missing_parts(before.parts[0], now.parts[0])
         return Field(now.name, f"map<string,{part.type}>", parts=(part,))
     known = {part.name: part for part in before.parts}
     grown = [part for part in now.parts if part.name not in known or has_grown(known[part.name], part)]
-    parts = tuple(_missing_part(known[part.name], part) if part.name in known else part for part in grown)
+    parts = tuple(_missing_parts(known[part.name], part) if part.name in known else part for part in grown)
     return Field(now.name, f"struct<{','.join(f'{part.name}:{part.type}' for part in parts)}>", parts=parts)
 
 
@@ -104,10 +105,11 @@ def origins(contracts: Sequence[Contract]) -> Mapping[str, Origins]:
 @cache
 def _origins(contracts: tuple[Contract, ...]) -> Mapping[str, Origins]:
     physical, newest = columns(contracts), contracts[-1]
+    # The newest contract's field to which a name belongs; None for a name whose field was removed.
     heirs: dict[str, str | None] = {name: field.name for field in newest.fields for name in field.names}
-    found = [_in_version(newest, newest, heirs, physical)]
+    found = [_origins_in(newest, newest, heirs, physical)]
     for contract in contracts[-2::-1]:
-        found.append(_in_version(contract, newest, heirs, physical))
+        found.append(_origins_in(contract, newest, heirs, physical))
         for field in contract.fields:
             heirs = heirs | {name: _heir(field, heirs) for name in field.names if name not in heirs}
     return {field.name: tuple(version[field.name] for version in reversed(found)) for field in newest.fields}
@@ -117,7 +119,7 @@ def _heir(field: Field, heirs: Mapping[str, str | None]) -> str | None:
     return next((heirs[name] for name in field.names if name in heirs), None)
 
 
-def _in_version(
+def _origins_in(
     contract: Contract, newest: Contract, heirs: Mapping[str, str | None], physical: Mapping[tuple[str, str], str]
 ) -> dict[str, tuple[ValueOrigin, ...]]:
     known = {name: field for field in contract.fields for name in field.names}
@@ -131,10 +133,10 @@ def _in_version(
         elif _heir(before, heirs) == heir:
             column = physical[before.name, stored_type(before, contract)]
             found[heir].setdefault(before.name, ValueOrigin(before.name, contract, before, column))
-    return {field.name: _reachable(field, [*found[field.name].values()], newest) for field in newest.fields}
+    return {field.name: _readable(field, [*found[field.name].values()], newest) for field in newest.fields}
 
 
-def _reachable(field: Field, found: Sequence[ValueOrigin], newest: Contract) -> tuple[ValueOrigin, ...]:
+def _readable(field: Field, found: Sequence[ValueOrigin], newest: Contract) -> tuple[ValueOrigin, ...]:
     """Drop members that must not be read as `field`, and origins after a column that is never null.
 
     Key and subject keep the value by which the event was placed. `_extra` only has members of the record itself.
@@ -154,9 +156,10 @@ def several_names(contracts: Sequence[Contract]) -> dict[str, str]:
     texts = {}
     for field in contracts[-1].fields:
         known = {(name, True) for name in field.names} | {(field.name, False)}
-        versions = origins(contracts)[field.name]
-        usual = [len(found) == 1 and (found[0].name, bool(found[0].column)) in known for found in versions]
-        names = {each.name for found, alone in zip(versions, usual, strict=True) if not alone for each in found}
+        names: set[str] = set()
+        for found in origins(contracts)[field.name]:
+            if len(found) != 1 or (found[0].name, bool(found[0].column)) not in known:
+                names |= {origin.name for origin in found}
         texts[field.name] = f"under {', '.join(sorted(names))}" if names else ""
     return texts
 
@@ -182,14 +185,14 @@ def value_sql(field: Field, places: Origins, dialect: Dialect) -> str:
         if len(found) == 1 and found[0].column:
             plain[dialect.stored(found[0], field)] = None
         else:
-            mixed.setdefault(_first_of(field, found, dialect), []).append(number)
+            mixed.setdefault(_first_value(field, found, dialect), []).append(number)
     kept = [*reversed(plain)]
     stored = kept[0] if len(kept) == 1 else f"coalesce({', '.join(kept)})"
     cases = " ".join(f"WHEN _version IN ({', '.join(map(str, of))}) THEN {sql}" for sql, of in mixed.items())
     return f"CASE {cases} ELSE {stored} END" if cases else stored
 
 
-def _first_of(field: Field, found: Sequence[ValueOrigin], dialect: Dialect) -> str:
+def _first_value(field: Field, found: Sequence[ValueOrigin], dialect: Dialect) -> str:
     values, last = [], []
     for origin in found:
         if not origin.column:
@@ -198,14 +201,15 @@ def _first_of(field: Field, found: Sequence[ValueOrigin], dialect: Dialect) -> s
         stored = dialect.stored(origin, field)
         if origin.before and origin.before.default is not None:
             last.append((False, stored))
-            stored = _other_than(stored, dialect.default(origin.before, field), field)
+            stored = _unless_default(stored, dialect.default(origin.before, field), field)
         values.append((False, stored))
     if not any(origin.column for origin in found):
         last.append((False, dialect.default(field, field)))
     return dialect.first([*values, *last])
 
 
-def _other_than(value: str, default: str, field: Field) -> str:
+def _unless_default(value: str, default: str, field: Field) -> str:
+    """Return SQL of `value`; null if it is the default, which may stand for an absent member."""
     if not field.nested:
         return f"nullif({value}, {default})"
     return f"CASE WHEN to_json({value}) IS DISTINCT FROM to_json({default}) THEN {value} END"

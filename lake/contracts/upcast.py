@@ -19,9 +19,7 @@ from lake.quoting import literal, quoted
 if TYPE_CHECKING:
     from lake.contracts.fields import Field
 
-WRITTEN: Final = 'write {"1": {"energy": "energy * 1000"}}: a version, a field, an expression over the fields'
-
-
+EXAMPLE: Final = 'write {"1": {"energy": "energy * 1000"}}: a version, a field, an expression over the fields'
 FAILED: Final = "_failed"
 
 
@@ -48,35 +46,35 @@ def wrong_upcast(facts: Mapping[str, Any], fields: Sequence[Field]) -> Iterator[
     """Yield (fault, fix) of the structure and names of an `upcast`."""
     declared, names = facts.get("upcast", {}), [field.name for field in fields]
     if not isinstance(declared, dict) or not all(isinstance(step, dict) for step in declared.values()):
-        yield f"invalid upcast: {declared!r}", WRITTEN
+        yield f"invalid upcast: {declared!r}", EXAMPLE
         return
     for version, step in declared.items():
         if not re.fullmatch(r"[1-9][0-9]{0,8}", version):
             yield f"upcast names {version!r}, which is not a version", "versions are numbers, beginning with 1"
         for name, expression in step.items():
             if not isinstance(expression, str):
-                yield f"invalid upcast of {name!r}: {expression!r}", WRITTEN
+                yield f"invalid upcast of {name!r}: {expression!r}", EXAMPLE
             if name not in names:
                 yield f"upcast names {name!r}, which is not a field", did_you_mean(name, names)
-            elif fact := _place_of(name, facts):
+            elif fact := _fact_of(name, facts):
                 yield f"upcast changes {name!r}, which is of the {fact}", "add a new field, or publish a new stream"
 
 
-def _place_of(name: str, facts: Mapping[str, Any]) -> str:
+def _fact_of(name: str, facts: Mapping[str, Any]) -> str:
     identity = facts.get("id")
-    named: dict[str, Collection[Any]] = {
+    users: dict[str, Collection[Any]] = {
         "key": facts["key"],
         "id": identity if isinstance(identity, list) else (),
         "event time": words(facts.get("time")),
         "broadcast": words(facts.get("broadcast")),
         "subject": [facts.get("subject")],
         "dump": [facts.get("dump")],
-        **{fact: _members(facts.get(fact)) for fact in ("clock", "complete", "horizon")},
+        **{fact: _words_of_members(facts.get(fact)) for fact in ("clock", "complete", "horizon")},
     }
-    return next((fact for fact, fields in named.items() if name in fields), "")
+    return next((fact for fact, fields in users.items() if name in fields), "")
 
 
-def _members(fact: Any) -> set[str]:
+def _words_of_members(fact: Any) -> set[str]:
     return {word for text in fact.values() for word in words(text)} if isinstance(fact, dict) else set()
 
 

@@ -34,7 +34,8 @@ EPOCHS: Final = ("epoch-days", "epoch-seconds", "epoch-millis", "epoch-micros", 
 EXAMPLE: Final = 'write it as "d/M/yyyy HH:mm", "yyyyMMdd" or "epoch-seconds"'
 WORDS: Final = ("MMM", "MMMM", "a")
 ZONES: Final = "XxZ"
-OPEN: Final = (*("y", "M", "d", "D", "DD", "H", "h", "m", "s"), *("S" * digits for digits in range(2, 10)))
+VARIABLE_LENGTH: Final = (*("y", "M", "d", "D", "DD", "H", "h", "m", "s"), *("S" * digits for digits in range(2, 10)))
+"""Runs of letters that match a varying number of digits."""
 PIVOT: Final = 2000
 LAST_PIVOT: Final = 9900
 SIGNS: Final = ("decimal", "thousands")
@@ -105,23 +106,23 @@ def form_of(field: str, ddl: str, attributes: Mapping[str, Any]) -> TextForm:
 def _format(field: str, given: Any) -> str:
     if given in EPOCHS:
         return str(given)
-    fault = next(_faults(given), "") if isinstance(given, str) else "not text"
+    fault = next(_format_faults(given), "") if isinstance(given, str) else "not text"
     if fault:
         fix = did_you_mean(given, EPOCHS) if str(given).startswith("epoch") else EXAMPLE
         raise wrong_field(field, f"has an invalid format {given!r}: {fault}", fix)
     return str(given)
 
 
-def _ambiguous(parts: list[re.Match[str]]) -> Iterator[str]:
-    open_run = ""
+def _ambiguities(parts: list[re.Match[str]]) -> Iterator[str]:
+    variable_run = ""
     for part in parts:
         run, sign = part["letters"], part["other"]
         if sign not in {"[", "]"} and (not run or run in WORDS or run[0] in ZONES):
-            open_run = ""
-        elif run and run in OPEN:
-            if open_run:
-                yield f"{open_run!r} and {run!r} cannot be told apart without a sign between them"
-            open_run = run
+            variable_run = ""
+        elif run and run in VARIABLE_LENGTH:
+            if variable_run:
+                yield f"{variable_run!r} and {run!r} cannot be told apart without a sign between them"
+            variable_run = run
 
 
 def _pivot(field: str, text: str, attributes: Mapping[str, Any]) -> int:
@@ -149,7 +150,7 @@ def runs(text: str) -> list[str]:
     return [] if text in EPOCHS else [part["letters"] for part in PARTS.finditer(text) if part["letters"]]
 
 
-def _faults(given: str) -> Iterator[str]:
+def _format_faults(given: str) -> Iterator[str]:
     parts = list(PARTS.finditer(given))
     if "".join(part[0] for part in parts) != given:
         yield "a quote is not closed"
@@ -159,7 +160,7 @@ def _faults(given: str) -> Iterator[str]:
             yield f"{run[0]!r} is none of {' '.join(LETTERS)}; other letters stand in quotes, as in 'T'"
         elif len(run) not in LETTERS[run[0]]:
             yield f"{run[0]!r} cannot stand {len(run)} times side by side"
-    yield from _ambiguous(parts)
+    yield from _ambiguities(parts)
     others = "".join(part["other"] or "" for part in parts)
     if special := set(others) & set("{}#"):
         yield f"{min(special)!r} has a meaning of its own"
