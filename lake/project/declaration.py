@@ -32,7 +32,7 @@ class Input:
 class Parking:
     """Expectation on a function's rows: rows that fail it are parked.
 
-    `text` is the part of it that decides this. `fails` returns DuckDB's SQL over rows with these columns.
+    `text` is its part of the table's definition. `fails` returns the condition in DuckDB's SQL for rows of a schema.
     """
 
     expectation: str

@@ -1,5 +1,4 @@
-"""Publish groups: tables that readers see at one cut. All are one group, unless `[tool.lake.publish] groups` names
-some.
+"""Publish groups: tables that readers see at one cut. `[tool.lake.publish] groups` names them; by default all are one.
 
 A table in no named group belongs to the group `default`, one of parked rows to that of the table they are parked of. A
 group is held as a whole, and so is every group with a table derived from one of its tables.
@@ -52,10 +51,10 @@ def groups(settings: Settings, tables: Mapping[str, Declaration]) -> Groups:
 def held_with(groups: Groups, held: Collection[str]) -> dict[str, str]:
     """Return the other groups that are held while the groups `held` are, with the reasons."""
     group_of = {table.name: group for group, members in groups.items() for table in members}
-    with_them: dict[str, str] = {}
-    while more := _derived(groups, group_of, {*held, *with_them}):
-        with_them |= more
-    return with_them
+    others: dict[str, str] = {}
+    while more := _derived(groups, group_of, {*held, *others}):
+        others |= more
+    return others
 
 
 def held_by(groups: Groups, table: str) -> list[str]:

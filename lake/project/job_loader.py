@@ -22,8 +22,8 @@ _KEYWORD: Final = re.compile(r"^(\w+)\.__init__\(\) got an unexpected keyword ar
 _NAME: Final = re.compile(r"^name '(\w+)' is not defined")
 
 
-class Upstream(Exception):
-    """Raised for a job that cannot be imported because one that it imports cannot."""
+class UpstreamFailed(Exception):
+    """A job cannot be imported because one that it imports cannot."""
 
 
 @contextmanager
@@ -39,29 +39,29 @@ def importing(project: Path) -> Iterator[None]:
         sys.path.remove(str(project))
 
 
-def declared(file: JobFile, files: Mapping[Path, JobFile]) -> Declaration:
+def load_declaration(file: JobFile, files: Mapping[Path, JobFile]) -> Declaration:
     """Return the table that `file` declares.
 
-    Raises DeclarationError if it does not declare one of its name, Upstream if another of `files` is to blame.
+    Raises DeclarationError if it does not declare one of its name, UpstreamFailed if another of `files` is to blame.
     """
     try:
         module = import_module(file.module)
     except (Exception, SystemExit) as error:
         raise _as_fault(file, files, error) from error
-    own = [each for each in vars(module).values() if isinstance(each, Declaration) and each.file.samefile(file.path)]
-    if len(own) != 1 or own[0].name != file.path.stem:
+    tables = [each for each in vars(module).values() if isinstance(each, Declaration) and each.file.samefile(file.path)]
+    if len(tables) != 1 or tables[0].name != file.path.stem:
         raise DeclarationError(
-            f"declares {', '.join(sorted(each.name for each in own)) or 'no table'}",
+            f"declares {', '.join(sorted(each.name for each in tables)) or 'no table'}",
             where=file.where,
             fix=f"declare one table in it, called {file.path.stem}",
         )
-    return own[0]
+    return tables[0]
 
 
-def _as_fault(file: JobFile, files: Mapping[Path, JobFile], error: BaseException) -> DeclarationError | Upstream:
+def _as_fault(file: JobFile, files: Mapping[Path, JobFile], error: BaseException) -> DeclarationError | UpstreamFailed:
     frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename) in files]
     if frames and Path(frames[-1].filename) != file.path:
-        return Upstream(frames[-1].filename)
+        return UpstreamFailed(frames[-1].filename)
     where = f"{file.where}:{frames[-1].lineno}" if frames else file.where
     name = file.path.stem
     if isinstance(error, DeclarationError):

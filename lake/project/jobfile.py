@@ -27,15 +27,15 @@ ORDER_DEPENDENT: Final = frozenset(
 )
 SORTERS: Final = frozenset({"sort_array", "array_sort"})
 # Sketches whose answer depends on the order of updates.
-UNREPEATABLE: Final = re.compile(r"^(kll_sketch|hll_sketch|hll_union|theta_|approx_percentile|percentile_approx)")
+SKETCHES: Final = re.compile(r"^(kll_sketch|hll_sketch|hll_union|theta_|approx_percentile|percentile_approx)")
 
 READABLE: Final = "a job is a Python file in UTF-8 that declares one table"
 _CALL: Final = re.compile(r"\b([a-z_]+)\s*\(", re.IGNORECASE)
 _BARE: Final = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp)\b", re.IGNORECASE)
-_PYTHON: Final = frozenset({"random", "uuid", "time", "secrets", "os", "socket"})
+_FORBIDDEN_MODULES: Final = frozenset({"random", "uuid", "time", "secrets", "os", "socket"})
 IMPORTS: Final = (
     "a job may import pyspark, lake, jobs by their full names, and the standard library except "
-    + ", ".join(sorted(_PYTHON))
+    + ", ".join(sorted(_FORBIDDEN_MODULES))
 )
 
 
@@ -89,11 +89,11 @@ class JobFile:
 
         The tree is written in its own form, because `ast.dump` differs between Python versions.
         """
-        return hashlib.sha256("\n".join([self._form, *more]).encode()).hexdigest()[:16]
+        return hashlib.sha256("\n".join([self._normal_tree, *more]).encode()).hexdigest()[:16]
 
     @cached_property
-    def _form(self) -> str:
-        return _normal(self.tree)
+    def _normal_tree(self) -> str:
+        return _normal_text(self.tree)
 
     def parts(self) -> dict[str, str]:
         """Return the parts of the fingerprint for people: the source of kind, options and inputs, and hashes of the
@@ -111,7 +111,7 @@ class JobFile:
             parts["kind"] = ast.unparse(kind.func)
             options = {str(number): argument for number, argument in enumerate(kind.args, 1)}
             options |= {keyword.arg or "**": keyword.value for keyword in kind.keywords}
-            parts |= {f"kind option {name}": text for option in options.items() for name, text in _written(*option)}
+            parts |= {f"kind option {name}": text for option in options.items() for name, text in _texts(*option)}
         else:
             parts["kind"] = ast.unparse(kind)
         return parts | {"rest of the file": _hash(rest)}
@@ -119,7 +119,7 @@ class JobFile:
     def faults(self) -> list[DeclarationError]:
         """Return imports that would escape the fingerprint, and functions whose value does not follow from the log."""
         faults = [
-            self._fault(line, f"imports {name}", IMPORTS) for name, line in self._imports() if not _importable(name)
+            self._fault(line, f"imports {name}", IMPORTS) for name, line in self._imports() if not _may_import(name)
         ]
         for called, line, inside in self._calls():
             if called in NONDETERMINISTIC:
@@ -127,7 +127,7 @@ class JobFile:
             elif called in ORDER_DEPENDENT and inside not in SORTERS:
                 fix = "use min_by or max_by over a total order, or sort_array(collect_list(…))"
                 faults.append(self._fault(line, f"{called} depends on the order of rows", fix))
-            elif UNREPEATABLE.match(called):
+            elif SKETCHES.match(called):
                 faults.append(self._fault(line, f"{called} depends on the order of rows", "use an exact measure"))
             elif called == "_ingested_at":
                 faults.append(
@@ -176,9 +176,9 @@ def _sql_calls(text: str) -> Iterator[tuple[str, str]]:
         before = match[1].lower()
 
 
-def _importable(name: str) -> bool:
+def _may_import(name: str) -> bool:
     top = name.partition(".")[0]
-    if top in _PYTHON:
+    if top in _FORBIDDEN_MODULES:
         return False
     return top in {"pyspark", "lake", "jobs", "__future__"} or top in sys.stdlib_module_names
 
@@ -193,7 +193,7 @@ def _declares(node: ast.stmt, table: str) -> TypeGuard[ast.FunctionDef]:
     return isinstance(node, ast.FunctionDef) and node.name == table and bool(node.decorator_list)
 
 
-def _written(name: str, option: ast.expr) -> Iterator[tuple[str, str]]:
+def _texts(name: str, option: ast.expr) -> Iterator[tuple[str, str]]:
     if not isinstance(option, ast.Dict):
         yield name, ast.unparse(option)
         return
@@ -202,7 +202,7 @@ def _written(name: str, option: ast.expr) -> Iterator[tuple[str, str]]:
 
 
 def _hash(*nodes: object) -> str:
-    return hashlib.sha256("\n".join(map(_normal, nodes)).encode()).hexdigest()[:8]
+    return hashlib.sha256("\n".join(map(_normal_text, nodes)).encode()).hexdigest()[:8]
 
 
 def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
@@ -214,10 +214,10 @@ def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
                 yield value
 
 
-def _normal(node: Any) -> str:
+def _normal_text(node: Any) -> str:
     """Return a syntax tree as text that is the same for every Python version that can parse it."""
     if isinstance(node, list):
-        return "[" + ",".join(map(_normal, node)) + "]"
+        return "[" + ",".join(map(_normal_text, node)) + "]"
     if not isinstance(node, ast.AST):
         return repr(node)
     skip = {id(text) for text in _docstrings(node)} if isinstance(node, ast.Module | ast.FunctionDef) else set()
@@ -227,7 +227,7 @@ def _normal(node: Any) -> str:
             continue
         if name == "body" and isinstance(value, list):
             code = [line for line in value if not (isinstance(line, ast.Expr) and id(line.value) in skip)]
-            fields.append(f"{name}={_normal(code)}")
+            fields.append(f"{name}={_normal_text(code)}")
         else:
-            fields.append(f"{name}={_normal(value)}")
+            fields.append(f"{name}={_normal_text(value)}")
     return f"{type(node).__name__}({','.join(fields)})"

@@ -22,8 +22,7 @@ from lake.kinds.latest import First
 from lake.project import groups
 from lake.project.declaration import Declaration, Parking
 from lake.project.groups import Groups
-from lake.project.job_loader import Upstream, importing
-from lake.project.job_loader import declared as declared_by
+from lake.project.job_loader import UpstreamFailed, importing, load_declaration
 from lake.project.jobfile import JobFile
 from lake.quality.parking import PLACE, ROW, SUFFIX, definition_text
 from lake.quality.row_conditions import ExpectationTerms, expectation_columns, failure_sql
@@ -37,12 +36,10 @@ from lake.store.warehouse import LAYERS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    pass
-
 FIELD: Final = "contract field "
 SOURCE: Final = "source"
 PARKED: Final = First((PLACE, ROW))
-NESTED: Final = ("array<", "struct<", "map<", "{")
+NESTED_PREFIXES: Final = ("array<", "struct<", "map<", "{")
 """Prefixes of nested types: as a contract has them, and as Delta has them in JSON."""
 
 
@@ -127,7 +124,7 @@ class Project:
 
     def _revision(self, declaration: Declaration, columns: Columns) -> str:
         kind = declaration.kind
-        return str(kind.revision + any(_hands_on_nested(of_input, kind.digested) for of_input in columns.values()))
+        return str(kind.revision + any(_takes_nested(of_input, kind.digested) for of_input in columns.values()))
 
     def lineage(self, declaration: Declaration) -> str:
         """Return a hash of all that can decide the rows of the table and of all tables that it is derived from."""
@@ -173,10 +170,10 @@ def _parking(declaration: Declaration) -> dict[str, str]:
     return parts if declaration.parked_of is None else parts | {"rows": "parked ones"}
 
 
-def _hands_on_nested(of_input: Mapping[str, Any], names: Collection[str]) -> bool:
-    """Return whether one of these columns of a function is an unchanged nested column of an input, by its head."""
+def _takes_nested(of_input: Mapping[str, Any], names: Collection[str]) -> bool:
+    """Return whether a function's column in `names` is an unchanged nested column of the input, by the table's head."""
     called = of_input.get(HANDED_ON, {})
-    return any(of_input["read"].get(called.get(name), "").startswith(NESTED) for name in names)
+    return any(of_input["read"].get(called.get(name), "").startswith(NESTED_PREFIXES) for name in names)
 
 
 def load(settings: Settings) -> Project:
@@ -184,7 +181,7 @@ def load(settings: Settings) -> Project:
 
     Raises DeclarationError that lists every fault at once.
     """
-    project, faults = _declared(settings, load_contracts(settings))
+    project, faults = _load_tables(settings, load_contracts(settings))
     if faults := faults or [*groups.faults(settings, project.tables)]:
         raise DeclarationError.all(faults)
     return project
@@ -193,19 +190,19 @@ def load(settings: Settings) -> Project:
 def sound(settings: Settings) -> tuple[Project, list[DeclarationError]]:
     """Return the sound part of the project, without tables that depend on the rest; and the faults."""
     contracts, faulty = sound_contracts(settings)
-    project, faults = _declared(settings, contracts, faulty)
+    project, faults = _load_tables(settings, contracts, faulty)
     faults = [*faulty.values(), *faults]
     return project, faults or [*groups.faults(settings, project.tables)]  # otherwise a fault may make one unknown
 
 
-def _declared(
+def _load_tables(
     settings: Settings, contracts: Mapping[str, Contract], faulty: Collection[str] = ()
 ) -> tuple[Project, list[DeclarationError]]:
     """Return the sound tables over these contracts, and the faults, except of tables over `faulty` streams.
 
     Unreadable files are reported alone.
     """
-    files, faults = _read(settings)
+    files, faults = _read_files(settings)
     by_path = {file.path: file for file in files}
     wrong = {file.path: [*file.faults()] for file in files}
     cycles = _cycles(files)
@@ -236,15 +233,15 @@ def _declarations(
     faults: list[DeclarationError],
     faulty: Collection[str],
 ) -> dict[str, tuple[Declaration, JobFile]]:
-    """Import the sound ones of `files` and return their declarations; add to `faults`, unless it has some already."""
-    unread, declarations = bool(faults), dict[str, tuple[Declaration, JobFile]]()
+    """Import `files` and return the valid declarations by table. Add their faults to `faults` if that is empty."""
+    has_faults, declarations = bool(faults), dict[str, tuple[Declaration, JobFile]]()
     for file in files:
         try:
-            declared = declared_by(file, by_path)
+            declared = load_declaration(file, by_path)
         except DeclarationError as fault:
-            faults += [] if unread else [fault]
+            faults += [] if has_faults else [fault]
             continue
-        except Upstream:
+        except UpstreamFailed:
             continue
         if faulty and {source.name for source in declared.inputs if source.is_log} & {*faulty}:
             continue
@@ -254,7 +251,7 @@ def _declarations(
             fix = "rename one of them, with its file"
             project_faults.append(declared.fault(f"declared twice, first in {first}", fix=fix))
         if project_faults:
-            faults += [] if unread else project_faults
+            faults += [] if has_faults else project_faults
         else:
             declarations[declared.name] = declared, file
     return declarations
@@ -264,7 +261,7 @@ def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str,
     inputs = tuple(s if s.table is None else replace(s, table=tables[s.name]) for s in declared.inputs)
     suite = load_suite(settings, declared.name) if has_parking(settings, declared.name) else None
     parking = () if suite is None else suite.parking
-    table = replace(declared, inputs=inputs, parking=tuple(_rule(one, declared.kind.zone) for one in parking))
+    table = replace(declared, inputs=inputs, parking=tuple(_parking_rule(one, declared.kind.zone) for one in parking))
     yield table
     if parking:
         if why := _cannot_park(table):
@@ -274,8 +271,7 @@ def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str,
         yield replace(table, name=f"{table.name}{SUFFIX}", kind=PARKED, parked_of=table)
 
 
-def _rule(expectation: Expectation, zone: str | None) -> Parking:
-    """Return what parks rows that fail an expectation; times without an offset are in `zone`."""
+def _parking_rule(expectation: Expectation, zone: str | None) -> Parking:
 
     def failing(schema: pa.Schema) -> str:
         with expectation.convert_errors():
@@ -295,7 +291,7 @@ def _cannot_park(table: Declaration) -> str:
     return ""
 
 
-def _read(settings: Settings) -> tuple[list[JobFile], list[DeclarationError]]:
+def _read_files(settings: Settings) -> tuple[list[JobFile], list[DeclarationError]]:
     files, faults = [], []
     for path in [path for layer in LAYERS for path in sorted(settings.path(f"jobs/{layer}").glob("*.py"))]:
         try:
@@ -313,7 +309,7 @@ def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> list[De
         faults.append(declared.fault("has no input", fix='add one: @table(…, log("a_stream"))'))
     faults += _wrong_inputs(declared, contracts)
     if not declared.kind.identity:
-        faults.append(declared.fault("its rows have no identity", fix=_identified(declared.kind.name)))
+        faults.append(declared.fault("its rows have no identity", fix=_identity_fix(declared.kind.name)))
     try:
         quoting.check(declared.kind.identity)
     except DeclarationError as fault:
@@ -326,7 +322,7 @@ def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> list[De
     return faults
 
 
-def _identified(kind: str) -> str:
+def _identity_fix(kind: str) -> str:
     named = 'View(key=(), identity="…")' if kind == "View" else f'{kind}(key="…", …)'
     return f"name the columns that identify a row: {named}"
 
@@ -350,7 +346,7 @@ def _wrong_inputs(declared: Declaration, contracts: Mapping[str, Contract]) -> I
 
 
 def _cycles(files: list[JobFile]) -> list[DeclarationError]:
-    """Inputs are imports, so a cycle of inputs is a cycle of imports."""
+    """Return the fault of a cycle of inputs, which is a cycle of imports."""
     by_module = {file.module: file for file in files}
     graph = {file.module: file.upstream & set(by_module) for file in files}
     try:
