@@ -176,7 +176,7 @@ def test_whatever_a_library_raises_is_the_fault_of_the_file(name: str) -> None:
 
 
 def test_parts_have_few_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "RECORDS", 3)
+    monkeypatch.setattr(files, "CHUNK_RECORDS", 3)
     data = b"x,y\n" + b"1,2\n" * 4 + b"broken\n" + b"1,2\n" * 3
     parts = [*read_file(io.BytesIO(data), "a.csv", DEFAULT_CSV, record_bytes=RECORD_BYTES)]
     assert [[*part.places] for part in parts] == [[2, 3, 4], [5, 6, 7], [8, 9]]
